@@ -1,4 +1,4 @@
-"""A policy that only the tests have: at most so many workloads of each user hold quota at a time."""
+"""Example of an admission policy, for tests: limits the number of workloads of each user that hold quota."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MaxRunning:
-    """At most `limit` for each user."""
+    """Configuration: at most `limit` workloads of each user hold quota at the same time."""
 
     limit: int
 
@@ -25,7 +25,7 @@ class MaxRunning:
 
 
 class RunningByUser(AdmissionPolicy):
-    """How many workloads of each user hold quota."""
+    """State: the number of workloads of each user that hold quota."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

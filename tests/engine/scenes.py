@@ -1,4 +1,4 @@
-"""Small worlds for engine tests: queue objects from a few words, workloads from a few numbers."""
+"""Helpers for engine tests: constructors for queue objects and workloads, and an engine with a clock (`World`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cluster_queue(
     limits: dict[str, int] | None = None,
     **fields: Any,
 ) -> QueueObject:
-    """A ClusterQueue with quota of cpu: {flavor: nominal}, or a number for the flavor `default`."""
+    """Return a ClusterQueue with cpu quota: {flavor: nominal}, or a number for the flavor `default`."""
     nominal = quota if isinstance(quota, dict) else {"default": quota}
     flavors = [
         {"name": flavor, "resources": [{"name": "cpu", "nominalQuota": amount, **(limits or {})}]}
@@ -43,7 +43,7 @@ def cluster_queue(
 
 
 def cohort(name: str, quota: int = 0, *, parent: str = "", limit: int | None = None, **fields: Any) -> QueueObject:
-    """A Cohort with quota of cpu of its own in the flavor `default`, and a borrowing limit."""
+    """Return a Cohort with its own cpu quota in the flavor `default`, and a borrowing limit."""
     amounts = {"name": "cpu", "nominalQuota": quota, **({} if limit is None else {"borrowingLimit": limit})}
     flavors = [{"name": "default", "resources": [amounts]}]
     groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
@@ -65,13 +65,13 @@ def workload(
 
 
 def consumption(engine: Engine) -> dict[tuple[str, str], Consumption]:
-    """The recent usage of each LocalQueue, by (namespace, name); empty without admission fair sharing."""
+    """Return the recent usage of each LocalQueue, by (namespace, name); empty without admission fair sharing."""
     usages = [policy for policy in engine.policies if isinstance(policy, RecentUsage)]
     return usages[0].entries() if usages else {}
 
 
 class World:
-    """An engine with its queue objects told, and the clock at which it is told things."""
+    """An engine that has observed queue objects, and the clock (`now`) with which events are passed to it."""
 
     def __init__(self, *objects: QueueObject, engine: Engine | None = None) -> None:
         self.engine = engine or Engine()
@@ -91,5 +91,5 @@ class World:
         self.engine.observe(WorkloadGone(uid, requeue=requeue), now=self.now)
 
     def admitted(self) -> list[str]:
-        """The names that are admitted until nothing moves any more."""
+        """Run cycles until they decide nothing more, and return the names of admitted workloads."""
         return [admit.workload.name for admit in self.engine.settle(self.now).admitted]

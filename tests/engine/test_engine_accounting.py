@@ -1,4 +1,4 @@
-"""What of a request counts, as what, and which of several missing quotas is named."""
+"""Resource accounting: excluded prefixes, transformations, and the order in which missing quotas are named."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NOT_ASKED = Transformation("fpga", {"credits": Fraction(99)})
     ],
 )
 def test_what_transformations_make_adds_up(rules, expected):
-    """Two cores, four devices; the count of five multiplies the devices."""
+    """The requests are two cores and four devices, times five where `multiply_by` names the count."""
     requests = {"cpu": 2000, "gpu": 4, "count": 5}
     resources = ("cpu", "gpu", "count", "memory", "credits")
     assert counted(Accounting(transformations=tuple(rules)), requests, *resources) == expected
@@ -68,7 +68,7 @@ def test_an_output_is_added_to_what_is_asked_for_by_its_name():
 
 
 def fnv1a(text: str) -> int:
-    """The published 64-bit hash: FNV-1a of "a" is 0xAF63DC4C8601EC8C."""
+    """Return the 64-bit FNV-1a hash as published: of "a" it is 0xAF63DC4C8601EC8C."""
     value = 14695981039346656037
     for byte in text.encode():
         value = ((value ^ byte) * 1099511628211) & 0xFFFFFFFFFFFFFFFF

@@ -1,4 +1,4 @@
-"""What the engine says when it is asked: overuse, shares, usage, and what it knows of each workload."""
+"""Queries of the engine: overuse, weighted shares, usage, listings and explanations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engine.scenes import World, cluster_queue, cohort, consumption, local
 
 
 def test_each_node_tells_by_how_much_it_is_over():
-    """At the top by quota, further down by the borrowing limit, where there is one."""
+    """A root exceeds its quota, other nodes their quota plus borrowing limit, where there is one."""
     world = World(
         cohort("all", 4),
         cohort("part", 2, parent="all", limit=9),
@@ -42,7 +42,7 @@ def test_each_node_tells_by_how_much_it_is_over():
 
 
 def test_shares_are_told_of_queues_and_cohorts():
-    """What is borrowed of what the parent could lend, in thousandths, divided by the weight."""
+    """Share: borrowed amount * 1000 / amount that the parent could lend / weight."""
     world = World(
         cohort("all", 6),
         cohort("part", 2, parent="all", fairSharing={"weight": "4"}),
@@ -99,7 +99,7 @@ def test_who_is_on_the_way_out_is_evicting():
 
 @pytest.fixture
 def waiting():
-    """Of each reason for which a workload may wait, one; nothing is decided yet."""
+    """One pending workload for each reason; no cycle has run yet."""
     world = World(
         cluster_queue("cq", 2, namespaceSelector={"matchLabels": {"team": "x"}}),
         cluster_queue("stopped", 2, stopPolicy="Hold"),

@@ -1,4 +1,4 @@
-"""Quota that is lowered below its use: running work stays, or converges where a ClusterQueue asks for it."""
+"""Quota lowered below usage: running workloads stay, or are evicted after a delay with `overQuota`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def converging(name: str, quota: int, **fields: Any) -> Any:
 
 
 def evicted(world: World) -> list[str]:
-    """Who has to go now, all for the one reason."""
+    """Return the uids of the workloads evicted now, all with the reason OverQuota."""
     decisions = world.engine.settle(world.now)
     assert {evict.reason for evict in decisions.evicted} <= {"OverQuota"}
     return [evict.workload.uid for evict in decisions.evicted]
@@ -30,7 +30,7 @@ def evicted(world: World) -> list[str]:
 
 @pytest.fixture
 def world():
-    """6 of 6 cores in use, by workloads of different priority and age."""
+    """A ClusterQueue with 6 of 6 cores in use, by workloads of different priority and age."""
     world = World(converging("cq", 6), local_queue("cq"))
     for number, (name, cpu, priority) in enumerate([("old", 2, 0), ("new", 2, 0), ("urgent", 2, 9)]):
         world.submit(workload(name, "cq", cpu, priority=priority, created=number))
@@ -111,7 +111,7 @@ def test_who_was_evicted_for_it_is_not_evicted_again_and_nobody_else_in_his_plac
 
 
 def test_no_more_is_named_than_is_borrowed():
-    """A Cohort may lack more than the ClusterQueue could give back."""
+    """A Cohort may exceed its quota by more than the ClusterQueue borrows."""
     world = World(
         cohort("all", 6), converging("a", 2, cohort="all"), cluster_queue("b", 0, cohort="all"), *map(local_queue, "ab")
     )

@@ -1,4 +1,4 @@
-"""One cycle and its heads: who stands back, who is kept out of the way of others, and what is said of it."""
+"""Single scheduling cycles: outcome of the heads, quota reservations, preemption targets and messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_who_may_not_preempt_yet_waits_for_that_alone(strategy, expected):
 
 
 def test_the_first_of_the_queue_that_waits_for_its_victims_stays_the_first():
-    """Also when another one has come meanwhile that would be tried before it."""
+    """Also if a workload has arrived in the meantime that would be tried before it."""
     world = World(cluster_queue("cq", 2, preemption=LOWER), local_queue("cq"))
     world.submit(workload("low", "cq", 2))
     assert world.admitted() == ["low"]
@@ -125,7 +125,7 @@ def test_a_replacement_that_asks_for_a_resource_more_is_told_why_it_waits():
 
 
 def test_a_replacement_gets_nothing_in_another_cluster_queue_than_the_one_that_its_quota_is_of():
-    """It would be given all of it a second time there, and others would be preempted for that."""
+    """It would get its full request a second time there, and other workloads would be preempted for it."""
     queues = cluster_queue("cq", 3), cluster_queue("new", 9, preemption=LOWER)
     world = World(*queues, local_queue("cq"), local_queue("new"))
     world.submit(workload("before", "cq", 2, priority=5), workload("there", "new", 7))
@@ -143,7 +143,7 @@ def test_a_replacement_gets_nothing_in_another_cluster_queue_than_the_one_that_i
 
 
 def contested(strategy: str, *, held: float = 0, lent: int = 0, more: int = 1, **limits: int) -> World:
-    """Queue `a` cannot get its nominal quota back from `b`, which would like to borrow `more`."""
+    """Return a world in which `a` cannot reclaim its nominal quota from `b`, which requests to borrow `more`."""
     reclaim = {"reclaimWithinCohort": "LowerPriority"}
     world = World(
         cluster_queue("a", 4, cohort="all", preemption=reclaim, queueingStrategy=strategy, limits=limits),
@@ -187,7 +187,7 @@ def test_who_is_strictly_the_first_keeps_it_for_good():
     ("limit", "more", "expected"), [(0, 1, ["more"]), (0, 3, ["more"]), (2, 1, ["more"]), (2, 2, []), (3, 1, [])]
 )
 def test_no_more_is_kept_than_could_be_borrowed(limit, more, expected):
-    """All of the own quota is in use, 3 are free, and the other one wants some of them."""
+    """All quota of the ClusterQueue is in use, 3 are free, and the other ClusterQueue requests some of them."""
     assert contested("StrictFIFO", held=4, lent=4, more=more, borrowingLimit=limit).admitted() == expected
 
 
@@ -237,7 +237,7 @@ def test_a_weight_of_nothing_comes_last_and_among_such_who_has_less():
 
 
 def test_a_weight_of_nothing_does_not_matter_to_who_does_not_borrow():
-    """One is left of the quota of two queues, as it was lent: the one that has waited for longer gets it."""
+    """One core of the quota of two ClusterQueues is not lent: the workload that waits longest gets it."""
     world = World(
         cluster_queue("a", 1, cohort="all", fairSharing={"weight": "0"}),
         cluster_queue("b", 1, cohort="all"),
@@ -266,7 +266,7 @@ def test_a_share_counts_all_flavors_of_a_resource():
 
 
 def reclaimed(*, fair_sharing: bool, lent: int, **flavors: dict[str, int]) -> World:
-    """Queues that lend all of their quota to the first of two workloads of `borrower`, and to the second one 2."""
+    """Return ClusterQueues that lend all of their quota to the two workloads of `borrower`: to the second one 2."""
     world = World(
         cohort("all"),
         *(
@@ -291,7 +291,7 @@ def reclaimed(*, fair_sharing: bool, lent: int, **flavors: dict[str, int]) -> Wo
 @pytest.mark.parametrize("fair_sharing", [False, True])
 @pytest.mark.parametrize("spare", [{}, {"spare": 0}], ids=["first", "second"])
 def test_who_finds_his_victims_taken_looks_for_others_in_the_same_flavor(fair_sharing, spare):
-    """Although the first one to be evicted will leave room in another flavor as well."""
+    """Although the first target will also release quota in another flavor."""
     quotas = {"a": {"default": 2}, "b": spare | {"default": 2, "spot": 2}}
     world = reclaimed(fair_sharing=fair_sharing, lent=4, **quotas)
     assert world.engine.usage() == {"borrower": {"default": {"cpu": 4000}, "spot": {"cpu": 2000}}}
@@ -304,7 +304,7 @@ def test_who_finds_his_victims_taken_looks_for_others_in_the_same_flavor(fair_sh
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
 def test_what_one_eviction_makes_free_is_given_once(fair_sharing):
-    """The first to be evicted makes room for two; the third has to find another one."""
+    """The first target releases quota for two workloads; the third workload needs another target."""
     quotas = {name: {"default": 2} for name in "abc"}
     world = reclaimed(fair_sharing=fair_sharing, lent=4, **quotas)
     decisions = world.engine.cycle(world.now)
@@ -316,7 +316,7 @@ def test_what_one_eviction_makes_free_is_given_once(fair_sharing):
 
 
 def test_who_is_set_aside_in_a_cohort_has_his_turn_again_when_there_are_victims():
-    """Those of high priority that borrow are replaced by lower ones, one by one."""
+    """Borrowing workloads of high priority are replaced by workloads of lower priority, one by one."""
     reclaim = {"reclaimWithinCohort": "LowerPriority"}
     world = World(
         cluster_queue("a", 3, cohort="all", preemption=reclaim),

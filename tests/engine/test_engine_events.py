@@ -1,4 +1,4 @@
-"""What the engine does with each thing that it is told."""
+"""Events: the effect of each event on the engine's state and decisions."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ def test_resources_without_quota_are_refused_or_ignored():
 
 @pytest.mark.parametrize("name", [f"example.com/{letter}" for letter in "abcdef"])
 def test_what_is_declared_counts_beside_what_is_ignored(name):
-    """In whichever order they are looked at, which is that of hashes of their names."""
+    """In both orders in which the resources may be visited, which is that of the hashes of their names."""
     world = World(cluster_queue("cq", 3), local_queue("cq"), engine=Engine(Policy(ignore_undeclared=True)))
     item = workload("a", "cq")
     pods = replace(item.pod_sets[0], requests={"cpu": 2000, name: 1})

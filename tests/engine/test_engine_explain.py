@@ -1,4 +1,4 @@
-"""`explain` names what is missing, which node of the tree refuses it, and who is ahead."""
+"""`Engine.explain`: missing quota, the limiting node of the tree, and the workloads ahead."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def test_the_cohort_refuses(world):
 
 
 def test_what_helps_in_a_cohort_that_is_no_object_is_what_can_be_done(world):
-    """Nobody can give quota to a Cohort that ClusterQueues only name."""
+    """A Cohort without object, which ClusterQueues only name, cannot get quota of its own."""
     world.tell(cluster_queue("a", 4, cohort="all"))
     world.submit(workload("w", "a", 12))
     world.admitted()
     said = "have an admin raise the nominalQuota of the ClusterQueues in Cohort all by 2 cpu"
     assert said in world.engine.explain("w").message
-    world.tell(manifest("Cohort", "all", {}))  # nor has it any when it is made, say for its weight
+    world.tell(manifest("Cohort", "all", {}))  # an object without quota, created for its weight for example
     world.admitted()
     assert said in world.engine.explain("w").message
     world.tell(cluster_queue("a", 6, cohort="all"))
@@ -100,7 +100,7 @@ def test_more_than_can_be_counted_is_told_without_a_number(world):
 
 @pytest.mark.parametrize("in_use", [0, 9])
 def test_more_than_could_ever_be(world, in_use):
-    """Whatever else is in the way just now."""
+    """Whatever the current usage is."""
     world.submit(*(workload(f"b{number}", "b") for number in range(in_use)))
     world.submit(workload("w", "a", 7))
     world.admitted()
@@ -153,7 +153,7 @@ def test_nothing_can_be_preempted_where_the_policies_forbid_it(world):
 
 @pytest.fixture
 def preempting():
-    """b borrows what a has lent, and a runs something of its own."""
+    """A world in which `b` borrows quota lent by `a`, and `a` runs a workload of its own."""
     policies = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "LowerPriority"}
     world = World(
         cluster_queue("a", 4, cohort="all", preemption=policies),
@@ -225,7 +225,7 @@ def test_what_could_never_fit_has_no_prospect(world):
 
 
 def test_a_cohort_in_the_middle_refuses_although_its_children_kept_something():
-    """What a node keeps from its parent by a lending limit does not have to pass the limits above."""
+    """Quota that a node keeps from its parent by a lending limit is not subject to the limits above."""
     world = World(
         cohort("root", 10),
         cohort("middle", 0, parent="root", limit=3),
@@ -239,7 +239,7 @@ def test_a_cohort_in_the_middle_refuses_although_its_children_kept_something():
 
 
 def test_who_was_not_tried_yet_is_told_what_he_will_wait_for():
-    """Also one that might preempt; and from how far up the tree it would borrow."""
+    """Also a workload that might preempt, and with the borrowing level that it would have."""
     world = World(
         cohort("root", 1),
         cohort("middle", 0, parent="root"),

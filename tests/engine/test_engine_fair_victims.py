@@ -1,4 +1,4 @@
-"""Whom fair sharing takes from, compared with the rule written out: always from where the share is the highest."""
+"""Targets of fair sharing, compared with a direct implementation of the rule: highest share first."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Candidate = tuple[int, float, str]
-"""(priority, minus when it was admitted, uid): the smallest is the first to go; each has one core."""
+"""(priority, negated time of admission, uid): the smallest is preempted first; each candidate has one core."""
 
 
 class Rule:
-    """Queues of one Cohort with their candidates, first ones first, and what is taken from them."""
+    """Direct implementation of the rule: ClusterQueues of one Cohort, candidates in order, and targets taken."""
 
     def __init__(self, weights: dict[str, int], candidates: dict[str, list[Candidate]]) -> None:
         self.weights = weights
@@ -30,7 +30,7 @@ class Rule:
         return (self.used[name] - less) / self.weights[name]
 
     def take(self, wanted: int, may: Callable[[float, float], bool], *, once: bool) -> None:
-        """Offer candidates until enough are taken; `once`: only one of each queue."""
+        """Try candidates until `wanted` are taken; `once`: at most one of each ClusterQueue."""
         offered = {name: list(left) for name, left in self.left.items()}
         while len(self.taken) < wanted and any(offered.values()):
             name = min((name for name in offered if offered[name]), key=lambda name: (-self.share(name), offered[name]))
@@ -46,7 +46,7 @@ class Rule:
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("entitled", [True, False])
 def test_it_is_taken_from_where_the_share_is_the_highest(seed, entitled):
-    """As a reclaim of the own quota, or to borrow as much as the others do."""
+    """To reclaim the own nominal quota, or to borrow as much as others do."""
     draw = random.Random(seed)
     names = ["q0", "q1", "q2", "q3"]
     weights = {name: draw.choice([1, 1, 2]) for name in ["claimant", *names]}

@@ -1,4 +1,4 @@
-"""A preemption whose preemptor does not get the room is reported, and no other."""
+"""Preemptions without effect are reported, and no others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POLICY = {"withinClusterQueue": "LowerPriority"}
 
 
 def preempting() -> World:
-    """`high` has preempted `low` in a full queue, and `low` is not gone yet."""
+    """Return a full ClusterQueue in which `high` has preempted `low`, and `low` still holds its quota."""
     world = World(cluster_queue("cq", 2, preemption=POLICY), local_queue("cq"))
     world.submit(workload("low", "cq", 2))
     assert world.admitted() == ["low"]
@@ -58,7 +58,7 @@ def test_a_preemptor_that_gives_up_is_not_reported():
 
 
 def test_a_victim_that_comes_back_first_is_named():
-    """As an admin put it before its preemptor in a queue that is strict about the order."""
+    """An admin has put it before its preemptor in a StrictFIFO queue."""
     world = World(cluster_queue("cq", 2, preemption=POLICY, queueingStrategy="StrictFIFO"), local_queue("cq"))
     world.submit(workload("low", "cq", 2))
     assert world.admitted() == ["low"]

@@ -1,4 +1,4 @@
-"""Trees are made of what there is: how deep they may be, and what a deleted ClusterQueue leaves behind."""
+"""Building of quota trees from queue objects: maximum depth, and deleted ClusterQueues that still hold workloads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_what_runs_in_a_deleted_queue_counts_again_when_it_is_back():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_shares_after_other_usage_are_those_of_the_usage_alone(seed):
-    """Only what has changed is worked out again."""
+    """Shares are updated incrementally, for changed ClusterQueues only."""
     random = Random(seed)
     cohorts = [cohort("company", 4), *(cohort(name, 1, parent="company") for name in ("left", "right"))]
     queues = [
@@ -45,7 +45,7 @@ def test_shares_after_other_usage_are_those_of_the_usage_alone(seed):
     known = WeightedShares(queues, cohorts)
     told = set()
     for _ in range(20):
-        # Nothing is said of what uses nothing, and what has no quota is left out.
+        # ClusterQueues without usage may be missing, and flavor-resources without quota are ignored.
         usage = {
             queue.name: {("default", "cpu"): random.choice((0, 2000, 4500, 9000)), ("gone", "cpu"): 1}
             for queue in queues

@@ -1,4 +1,4 @@
-"""What the engine knows stays true: of those who are told again, leave, sleep, drain, or are on their way out."""
+"""State of the engine under repeated events, deletions, backoffs, drains and evictions."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def holding(cpu: int, flavor: str = "default", queue: str = "cq") -> Admission:
 
 
 def sleep(world: World, name: str, seconds: float) -> None:
-    """It waits, but takes no part for so long."""
+    """Make a workload pending with a requeue backoff of so many seconds."""
     world.engine.observe(WorkloadPending(workload(name, "cq"), not_before=world.now + seconds), now=world.now)
 
 
 def said(world: World) -> list[tuple[str, str]]:
-    """What is newly said of whom; nobody comes or goes."""
+    """Return (uid, message) of newly reported pending reasons, when nothing is admitted or evicted."""
     decisions = world.engine.settle(world.now)
     assert not decisions.admitted
     assert not decisions.evicted
@@ -61,7 +61,7 @@ def test_a_preemptor_that_is_told_again_keeps_its_turn():
 
 
 def test_who_has_a_higher_priority_than_before_preempts_by_it():
-    """Nothing else about it is new: its pods are the very same."""
+    """Nothing else has changed: the pod sets are the same object."""
     world = World(cluster_queue("cq", 2, **BY_PRIORITY), local_queue("cq"))
     world.submit(workload("runs", "cq", 2))
     assert world.admitted() == ["runs"]
@@ -73,7 +73,7 @@ def test_who_has_a_higher_priority_than_before_preempts_by_it():
 
 
 def test_what_is_forgotten_waits_again_at_any_time(world):
-    """Also at the very beginning, where a simulation starts."""
+    """Also at time 0, where a simulation starts."""
     world.now = 0.0
     world.submit(workload("w", "cq"))
     (admit,) = world.engine.settle(world.now).admitted
@@ -169,7 +169,7 @@ def test_when_enough_is_leaving_no_delay_runs_any_more():
 
 @pytest.mark.parametrize(("evicted", "flavor"), [(False, "spot"), (True, "default")])
 def test_an_interrupted_search_starts_over_when_somebody_is_leaving(evicted, flavor):
-    """It was refused `default` when another took it, and more urgent ones had their turns before it went on."""
+    """`default` was taken by another workload, and more urgent workloads were tried before its search continued."""
     world = World(
         manifest("ResourceFlavor", "spot", {}),
         cluster_queue("cq", {"default": 2, "spot": 5}, cohort="all"),
@@ -192,7 +192,7 @@ def test_an_interrupted_search_starts_over_when_somebody_is_leaving(evicted, fla
     [(Policy(), BY_USAGE), (Policy(policies=(AdmissionFairSharing(half_life=60.0),)), {})],
 )
 def test_usage_decides_who_is_preempted_only_where_both_sides_ask_for_it(policy, scope):
-    """Else the last that came goes first, although the other LocalQueue used more."""
+    """Otherwise the one admitted last is preempted first, although the other LocalQueue used more."""
     world = World(
         cluster_queue("cq", 2, **BY_PRIORITY, **scope),
         *(local_queue(name, to="cq") for name in "ab"),

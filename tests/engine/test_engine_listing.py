@@ -1,4 +1,4 @@
-"""The order of those that wait: positions, pages, and the places that an admin gives."""
+"""Queue order of pending workloads: positions, pages, and positions set by an admin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.scenes import World, cluster_queue, local_queue, manifest, wor
 
 @pytest.fixture
 def world():
-    """Two LocalQueues of a ClusterQueue in which nothing is free, so that the order is all that there is."""
+    """Two LocalQueues of a ClusterQueue without free quota, so that only the order matters."""
     world = World(cluster_queue("cq", 4), local_queue("left", to="cq"), local_queue("right", to="cq"))
     world.submit(workload("full", "left", 4))
     assert world.admitted() == ["full"]
@@ -76,7 +76,7 @@ def test_backoff_and_hold_are_told(world):
 
 
 def positions(world: World) -> dict[str, tuple[int, int]]:
-    """As the listing has them; all others that can be asked have the same."""
+    """Return the positions of the listing, after checking that `explain` reports the same."""
     found = {}
     for place in world.engine.listing("cq", limit=100):
         found[place.workload.name] = place.position_in_cluster_queue, place.position_in_local_queue
@@ -86,7 +86,7 @@ def positions(world: World) -> dict[str, tuple[int, int]]:
 
 
 def test_who_can_never_start_has_no_place_and_is_before_nobody(world):
-    """Whether its request, its nodes, its namespace or it itself is at fault, and as soon as that is so."""
+    """Whether the fault is in its requests, node selector, namespace or the workload itself, and immediately."""
     world.submit(
         workload("large", "left", 9, created=0.1),
         workload("elsewhere", "right", 1, created=0.2, others={"example.com/port": 1}),
@@ -157,7 +157,7 @@ _entries = st.lists(
 @settings(max_examples=60, deadline=None)
 @given(_entries, st.randoms(use_true_random=False), st.integers(2, 9))
 def test_a_ranking_is_a_sorted_list(entries, random, full):
-    """Whatever the size of its chunks."""
+    """With any chunk size."""
     ranking, model = Ranking(full), []
     for entry in entries:
         ranking.add((*entry, entry))

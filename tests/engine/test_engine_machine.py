@@ -1,4 +1,4 @@
-"""What holds for all trees and all sequences of events, step by step."""
+"""Stateful property test: invariants of the engine for random trees and sequences of events."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _object(name: str, shape: dict[str, Any], change: int = 0) -> Any:
 
 
 class Machine(RuleBasedStateMachine):
-    """A tree of random shape, two engines that are told the same, and what a bookkeeper knows of it."""
+    """State machine: a random tree, two engines that receive the same events, and the expected state of workloads."""
 
     policy = Policy()
 
@@ -91,9 +91,9 @@ class Machine(RuleBasedStateMachine):
         self.running: dict[str, WorkloadAdmitted] = {}
         self.evicting: set[str] = set()
         self.preempting: dict[str, set[str]] = {}
-        """Preemptor to those of its victims that did not stop yet."""
+        """Uid of a preemptor to its targets that have not stopped yet."""
         self.debts: dict[tuple[str, ...], int] = {}
-        """By how much each node may be over its limits, because they were lowered."""
+        """Amount by which the usage of each node may exceed its limits, because these were lowered."""
         self.count = 0
         for world in self.worlds:
             self._tell_objects(world)
@@ -117,13 +117,13 @@ class Machine(RuleBasedStateMachine):
     def settle(self):
         engine, other = (world.engine for world in self.worlds)
         first = engine.settle(self.now)
-        # The other one is not allowed to leave anything out.
+        # The other engine runs full cycles, which skip nothing.
         cycles = [other.cycle(self.now) for _ in range(60)]
         assert first.admitted == tuple(admit for cycle in cycles for admit in cycle.admitted)
         assert first.evicted == tuple(evict for cycle in cycles for evict in cycle.evicted)
         assert first.flapping == tuple(flap for cycle in cycles for flap in cycle.flapping)
-        # A head of a StrictFIFO queue is tried again in each cycle, with another flavor while its search goes on: what
-        # it is told may change for ever, and nothing else does.
+        # A head of a StrictFIFO queue is tried again in each cycle, with another flavor while its search continues: its
+        # message may change in every cycle, and nothing else may.
         assert not replace(cycles[-1], parked=())
         assert len({admit.workload.uid for admit in first.admitted}) == len(first.admitted)
         for admit in first.admitted:
@@ -142,7 +142,7 @@ class Machine(RuleBasedStateMachine):
             else:
                 assert evict.reason == "OverQuota"
                 assert self.shapes[int(self.running[uid].admission.cluster_queue[1:])]["converges"]
-        # Every preemption comes to something: whoever still waits though its victims are gone is reported.
+        # A preemptor that is still pending after its targets have released their quota is reported.
         in_vain = {uid for uid, victims in self.preempting.items() if not victims}
         assert {flap.preemptor.uid for flap in first.flapping} == in_vain
         for uid in in_vain:
@@ -191,7 +191,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(pick=st.integers(0), requeue=st.booleans())
     def end(self, pick, requeue):
-        """One that runs finishes, or has been stopped and waits again."""
+        """A running workload finishes, or was evicted and is requeued."""
         uid = self._some(self.running, pick)
         requeue = requeue or uid in self.evicting
         item = self._stop(uid)
@@ -203,7 +203,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(pick=st.integers(0), seconds=st.integers(1, 20))
     def retry(self, pick, seconds):
-        """An admission check says Retry: it stops, queues up anew and has to wait for a while."""
+        """An admission check reports Retry: the workload stops and is requeued with a backoff."""
         uid = self._some(self.running, pick)
         self.tell(WorkloadEvicted(uid))
         self.settle()
@@ -215,7 +215,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(pick=st.integers(0))
     def reclaim(self, pick):
-        """Some of its pods are not needed any more: what they held is free at once."""
+        """Some pods of a workload are not needed any more: their quota is released immediately."""
         uid = self._some(self.running, pick)
         told = self.running[uid]
         (pods,) = told.admission.pod_sets
@@ -239,7 +239,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(pick=st.integers(0), to_top=st.booleans())
     def move(self, pick, to_top):
-        """An admin puts one forward, or before all."""
+        """An admin moves a pending workload up, or to the first position."""
         uid = self._some(self.waiting, pick)
         queue = self.waiting[uid].workload.queue.removesuffix("-too")
         engine = self.worlds[0].engine
@@ -270,7 +270,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        """A new engine is told what is written down; it must decide as well as the one before."""
+        """Replace the engines by new ones that load the stored state; all invariants must still hold."""
         self.settle()
         self.worlds = [self._rebuilt() for _ in self.worlds]
         self.preempting.clear()
@@ -350,7 +350,7 @@ def _nodes(engine: Engine) -> list[Node]:
 
 
 def _debts(engine: Engine) -> dict[tuple[str, ...], int]:
-    """By how much each node is over what it may use."""
+    """Return the amount by which the usage of each node exceeds its limits."""
     debts = {}
     for domain in _registry(engine).forest.domains.values():
         for node in (*domain.tree.queues.values(), *domain.tree.cohorts.values()):

@@ -1,4 +1,4 @@
-"""Which flavors' nodes would take a pod: taints, tolerations, selectors and affinity."""
+"""Match of pods with flavors: taints, tolerations, node selectors and node affinity."""
 
 from __future__ import annotations
 

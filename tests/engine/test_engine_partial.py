@@ -1,4 +1,4 @@
-"""Which counts of pods partial admission tries."""
+"""Partial admission: the pod counts that the search tries."""
 
 from __future__ import annotations
 

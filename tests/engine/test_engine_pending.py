@@ -1,4 +1,4 @@
-"""The order of those that wait, when many of one shape do, and when what decides about the order changes."""
+"""Order of pending workloads in buckets of equal shape, and changes of the key that orders them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workloads of several pod sets, of fewer pods than asked for, and of pods that are not needed any more."""
+"""Workloads with several pod sets, partial admission, and reclaimable pods."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_pod_sets_shrink_together_in_proportion():
 
 
 def test_a_whole_workload_is_preferred_to_a_part_of_it():
-    """In another flavor, or by preemption: fewer pods are the last resort."""
+    """In another flavor, or by preemption: partial admission comes last."""
     policies = {"withinClusterQueue": "LowerPriority"}
     world = World(cluster_queue("cq", 4, preemption=policies), local_queue("cq"))
     world.submit(workload("low", "cq", 2))

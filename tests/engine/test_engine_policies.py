@@ -1,4 +1,4 @@
-"""The contract of a policy, by one that the tests have: it filters, says why with numbers, charges and releases."""
+"""Contract of an admission policy, with the policy `MaxRunning`: filter with message, charge and release."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFUSED = "MaxRunningPerUser", "user ann runs 2 workloads of at most 2, in all C
 
 
 def new_world(limit: int = 2, *, fair: bool = False, strategy: str = "BestEffortFIFO", policies=()) -> World:
-    """Two ClusterQueues of 4 CPUs each, in one Cohort."""
+    """Return two ClusterQueues of 4 CPUs each, in one Cohort."""
     policy = Policy(fair_sharing=fair, policies=(MaxRunning(limit), *policies))
     queues = [cluster_queue(name, 4, cohort="all", queueingStrategy=strategy) for name in "ab"]
     return World(cohort("all"), *queues, local_queue("a"), local_queue("b"), engine=Engine(policy))
@@ -162,7 +162,7 @@ def test_a_refused_workload_that_moves_or_goes_is_not_let_in_where_it_was():
 
 @dataclass(frozen=True, slots=True)
 class OpensAt:
-    """Nobody is admitted before a time."""
+    """Policy that refuses all workloads before a time."""
 
     at: float
 
@@ -211,7 +211,7 @@ _steps = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(_steps, st.integers(1, 3), st.booleans(), st.booleans())
 def test_the_limit_always_holds_and_nobody_waits_who_could_run(steps, limit, fair, strict):
-    """A waiting workload is over the limit, on hold, does not fit, or is behind one of StrictFIFO that does not fit."""
+    """A pending workload exceeds the limit, is on hold, does not fit, or is behind a StrictFIFO head that does not."""
     world = new_world(limit, fair=fair, strategy="StrictFIFO" if strict else "BestEffortFIFO")
     waiting, running, on_hold = {}, {}, set()
     for number, step in enumerate(steps):

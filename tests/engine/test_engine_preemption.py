@@ -1,4 +1,4 @@
-"""Who is chosen as a victim, where there is a choice, and what is told of it beforehand."""
+"""Choice of preemption targets, and preemption hints of explanations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def victims(world: World) -> set[str]:
 
 @pytest.mark.parametrize(("borrow", "expected"), [("Never", {"of-b4", "own2"}), ("LowerPriority", {"own1", "own2"})])
 def test_borrowers_go_before_more_of_the_own_where_borrowing_would_need_preemption(borrow, expected):
-    """With 3 it would use 5 of its 4: not to borrow takes one of its own, and one that borrows."""
+    """With 3 more it would use 5 of its 4: without borrowing it needs a target of its own and one that borrows."""
     policies = {
         "withinClusterQueue": "LowerPriority",
         "reclaimWithinCohort": "Any",
@@ -62,7 +62,7 @@ def test_local_queues_that_used_more_lose_first(fair_sharing):
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
 def test_a_cohort_that_is_within_its_quota_loses_nothing(fair_sharing):
-    """One of its queues borrows from the other, which is nobody else's business."""
+    """One of its ClusterQueues borrows from the other, which does not concern the rest of the tree."""
     world = World(
         cohort("all"),
         cohort("left", parent="all"),
@@ -83,7 +83,7 @@ def test_a_cohort_that_is_within_its_quota_loses_nothing(fair_sharing):
 
 @pytest.fixture
 def borrowed():
-    """8 of `a` are lent to `b` and `c`, and it runs 3 of its own; of equal priority are none but the own ones."""
+    """`a` has lent 8 to `b` and `c`, and uses 3 itself; only its own workloads have the same priority."""
     policies = {"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"}
     world = World(
         cluster_queue("a", 11, cohort="all", preemption=policies),
@@ -99,7 +99,7 @@ def borrowed():
 
 
 def test_all_that_might_be_taken_is_added_up(borrowed):
-    """Of equals only those that have waited for less long: two of its own. `b` borrows 6 by four of 2, `c` all 2."""
+    """Of equal priority only later ones: two of its own. `b` borrows 6, by four workloads of 2, and `c` all 2."""
     borrowed.submit(workload("w", "a", 12, priority=3, created=100.5))
     borrowed.engine.refresh(borrowed.now)
     (hint,) = borrowed.engine.explain("w").preemption_hints
@@ -119,7 +119,7 @@ def test_who_does_not_borrow_is_not_counted(borrowed):
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
 def test_nobody_is_evicted_where_it_would_not_be_enough(fair_sharing):
-    """Half of what it has a right to is lent to those whom it may not preempt."""
+    """Half of its nominal quota is lent to workloads that it may not preempt."""
     world = World(
         cluster_queue("a", 4, cohort="all", preemption={"reclaimWithinCohort": "LowerPriority"}),
         cluster_queue("b", 0, cohort="all"),
@@ -154,7 +154,7 @@ def test_who_has_a_right_to_it_takes_it_from_those_who_borrow_less_than_his_coho
 
 
 def test_who_is_within_his_cohorts_quota_takes_from_outside_before_his_own():
-    """It would use 3 of its 2, but of what its Cohort has nobody else there uses anything."""
+    """It would use 3 of its 2, but nothing else in its Cohort is in use."""
     policies = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
     world = World(
         cohort("all"),
@@ -170,7 +170,7 @@ def test_who_is_within_his_cohorts_quota_takes_from_outside_before_his_own():
 
 
 def crowded(*, own: list[tuple[float, int]], lent: int, borrowed: int, borrow: str = "Never") -> World:
-    """Two queues of 4: in `a` workloads of so many cores and priorities, in `b` some of 1 core that borrow."""
+    """Return two ClusterQueues of 4: `a` with workloads of these (cores, priority), `b` borrows with ones of 1 core."""
     policies = {
         "withinClusterQueue": "LowerPriority",
         "reclaimWithinCohort": "Any",
@@ -189,14 +189,14 @@ def crowded(*, own: list[tuple[float, int]], lent: int, borrowed: int, borrow: s
 
 
 def test_who_uses_all_of_his_own_borrows_rather_than_taking_more_of_it():
-    """One is free, so that one of its own is enough for 2, if it borrows."""
+    """One core is free, so that one target of its own is enough for 2 cores, if it borrows."""
     world = crowded(own=[(1, 0)] * 4, lent=2, borrowed=1)
     world.submit(workload("w", "a", 2, priority=5))
     assert len(victims(world)) == 1
 
 
 def test_who_cannot_do_without_borrowing_borrows_what_is_free():
-    """Two are free, and one that it may take; the other one of its own is as important as it is."""
+    """Two cores are free and one may be preempted; its other workload has the same priority."""
     world = crowded(own=[(1, 0), (2, 5)], lent=2, borrowed=1)
     world.submit(workload("w", "a", 3, priority=5))
     assert victims(world) == {"own0"}
@@ -264,7 +264,7 @@ def test_a_stopped_queue_is_passed_over_and_the_next_one_loses(fair_sharing):
 
 
 def test_what_a_queue_keeps_for_itself_is_not_asked_of_its_cohort():
-    """It wants 4, of which it has 2 that it never lends; the other 2 are its cohort's, which lent them."""
+    """It requests 4: 2 from the quota that it never lends, the other 2 from its Cohort, which has lent them."""
     world = World(
         cohort("all"),
         cohort("side", 2, parent="all"),
@@ -336,7 +336,7 @@ def test_who_is_on_the_way_out_is_preferred_to_one_more(fair_sharing, usage, lea
 
 @pytest.mark.parametrize("order", ["bc", "cb"])
 def test_usage_of_local_queues_is_not_compared_between_cluster_queues(order):
-    """The last one loses, although another one's LocalQueue used more."""
+    """The one admitted last is preempted, although the LocalQueue of another one used more."""
     scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
     world = World(
         cluster_queue("a", 2, cohort="all", preemption={"reclaimWithinCohort": "Any"}, admissionScope=scope),

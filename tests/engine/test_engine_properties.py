@@ -1,4 +1,4 @@
-"""What holds for whole runs: who gets what is his own, what preemption comes to, how shares even out."""
+"""Properties of whole runs: reclaimed nominal quota, effect of preemption, convergence of fair shares."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Branch:
-    """A node of a random tree: a ClusterQueue, or a Cohort with what is under it."""
+    """A node of a random tree: a ClusterQueue, or a Cohort with its subtree."""
 
     drawn: dict[str, Any]
-    """What was drawn for it."""
+    """The random values of the node, such as quota and weight."""
     under: tuple[Branch, ...] = ()
 
     def named(self, name: str = "r", parent: str = "") -> Iterator[tuple[str, str, Branch]]:
-        """Each node with its name and its parent's, from the root down."""
+        """Yield (name, name of the parent, node) from the root down."""
         yield name, parent, self
         for number, child in enumerate(self.under):
             yield from child.named(f"{name}{number}", name)
 
 
 def _trees(drawn: st.SearchStrategy[dict[str, Any]], depth: int = 3) -> st.SearchStrategy[Branch]:
-    """Cohorts, at most `depth` of them on the way to a ClusterQueue, none without one; at most 3 under each."""
+    """Strategy for trees with at most `depth` Cohorts on a path, 3 children per node, and ClusterQueues as leaves."""
     queue = st.builds(Branch, drawn)
     below = queue if depth == 1 else queue | _trees(drawn, depth - 1)
     return st.builds(Branch, drawn, st.lists(below, min_size=1, max_size=3).map(tuple))
 
 
 def _objects(tree: Branch, of_queue: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[QueueObject]:
-    """The tree's nodes with the nominal quota, limits and weight that were drawn, and a LocalQueue for each queue."""
+    """Return the queue objects of a tree with drawn quota, limits and weights, and a LocalQueue per ClusterQueue."""
     for name, parent, node in tree.named():
         drawn = node.drawn
         limits = {"borrowingLimit": drawn.get("borrowing"), "lendingLimit": drawn.get("lending")}
@@ -80,11 +80,11 @@ _limited = st.fixed_dictionaries(
 @settings(max_examples=100, deadline=None)
 @given(_trees(_limited), st.randoms(use_true_random=False))
 def test_within_nominal_work_gets_its_quota_back(tree, random):
-    """Where all may be reclaimed, nobody waits for what is his own, and evictions come to an end or are told of.
+    """Workloads within nominal quota are admitted by reclaim, and evictions end or are reported.
 
-    Assumed is what the reference's rules need for it: classical preemption (by shares, two at different heights of a
-    tree may take the room from each other by turns), `reclaimWithinCohort: Any` in every ClusterQueue, one flavor, and
-    in a StrictFIFO queue that it is the first one's turn.
+    Kueue's rules guarantee this only with classical preemption (with shares, two workloads at different heights of a
+    tree may preempt each other in turns), `reclaimWithinCohort: Any` in every ClusterQueue, one flavor, and for the
+    head of a StrictFIFO queue.
     """
 
     def of_queue(drawn: dict[str, Any]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_within_nominal_work_gets_its_quota_back(tree, random):
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_preemption_is_in_vain(seed):
-    """In one queue, whoever preempts gets the room that was made."""
+    """In a single ClusterQueue every preemptor gets the released quota."""
     world = World(cluster_queue("q", 7, preemption={"withinClusterQueue": "LowerPriority"}), local_queue("q"))
     items = {}
     for number in range(60):
@@ -131,7 +131,7 @@ def test_no_preemption_is_in_vain(seed):
 
 
 def _settle_with_evictions(world: World, items: dict[str, Workload], running: set[str]) -> bool:
-    """Let those that are evicted stop and wait again; whether that comes to an end."""
+    """Requeue evicted workloads, and settle again; return whether evictions come to an end."""
     flapping = 0
     for _ in range(50):
         decisions = world.engine.settle(world.now)
@@ -153,16 +153,16 @@ _weighted = st.fixed_dictionaries({"nominal": st.just(0), "weight": st.integers(
 @settings(max_examples=40, deadline=None)
 @given(_trees(_weighted), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_fair_shares_follow_the_weights_under_saturation(tree, cpu, random):
-    """Wherever it began, once every workload that ran has ended, each node uses what its weight is worth.
+    """From any start, after all workloads that ran have finished, each node's usage is proportional to its weight.
 
-    All quota is the root's, all workloads have the size g, and every queue always has some that wait. (Of different
-    sizes, those that are too large for what is free at the moment are passed over, in the reference too.) An end then
-    frees g, and the tournament gives g to the one that has the least share with it, at each Cohort on its way down.
-    So when the child i of a Cohort last got something, u_i / w_i <= (u_j + g) / w_j for each other child j: w are
-    weights, u is usage, and u_i counts what it got. Multiplied by w_j and summed over all n children, whose weights
-    come to W, that is u_i * W / w_i <= u + (n - 1) * g, where the Cohort uses u. Since then u_i can only have shrunk.
-    This bounds every node from above, beginning under the root, which uses all there is; and from below, as what its
-    siblings can use at most is taken off what their Cohort uses at least.
+    All quota belongs to the root, all workloads have the size g, and every queue always has pending workloads. (With
+    different sizes, workloads that are too large for the free quota are passed over, in Kueue, too.) A finished
+    workload then releases g, and the tournament gives g to the child with the least share with it, at each Cohort on
+    the way down. So when the child i of a Cohort was last given quota, u_i / w_i <= (u_j + g) / w_j for each other
+    child j: w are weights, u is usage, and u_i includes the quota given. Multiplied by w_j and summed over all n
+    children, whose weights add up to W, that is u_i * W / w_i <= u + (n - 1) * g, where u is the usage of the Cohort.
+    Since then u_i can only have shrunk. This bounds every node from above, beginning under the root, which uses all
+    quota; and from below, by subtracting the upper bounds of its siblings from the lower bound of their Cohort.
     """
     root = replace(tree, drawn={**tree.drawn, "nominal": _SLOTS * cpu})
     world = World(*_objects(root, lambda _: {}), engine=Engine(Policy(fair_sharing=True)))
@@ -184,7 +184,7 @@ def test_fair_shares_follow_the_weights_under_saturation(tree, cpu, random):
 
 
 def _check_usage(node: Branch, name: str, used: Counter[str], least: int, most: int) -> int:
-    """Whether all below, and it itself, use as many slots as they should; how many it uses."""
+    """Check that the usage (in slots) of a node and its subtree is within its bounds, and return the node's usage."""
     if not node.under:
         assert least <= used[name] <= most
         return used[name]

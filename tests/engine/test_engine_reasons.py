@@ -1,4 +1,4 @@
-"""The reason that is stored of each waiting workload stays true, whatever happens."""
+"""Stored pending reasons stay correct under all events (`Engine.reasons`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PREEMPT = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
 
 
 class Reasons(RuleBasedStateMachine):
-    """A controller that stores what `Engine.reasons` returns, a few workloads at a time."""
+    """State machine: a controller that stores the results of `Engine.reasons`, a few workloads at a time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Reasons(RuleBasedStateMachine):
         for name in ("a", "b"):
             self.tell(cluster_queue(name, {"default": 3}, cohort="all", preemption=PREEMPT))
             self.tell(manifest("LocalQueue", name, {"clusterQueue": name}, namespace="ns"))
-        # A tree of its own: only what a policy says depends on the other one.
+        # A separate tree: only refusals by a policy depend on the other one.
         self.tell(cluster_queue("alone", {"default": 3}))
         self.tell(local_queue("c", to="alone"))
         self.settle()
@@ -221,7 +221,7 @@ class Reasons(RuleBasedStateMachine):
         self.places_are_true()
 
     def places_are_true(self):
-        """From 1 and without a gap, but for those that a StrictFIFO queue tries although they can never start."""
+        """Positions count from 1 without gaps, except for workloads that a StrictFIFO queue tries but never fit."""
         objects = [event.object for event in self.objects.values()]
         for spec, name in [(item.spec, item.name) for item in objects if item.kind == "ClusterQueue"]:
             ahead = 0
@@ -261,7 +261,7 @@ def test_one_that_has_preempted_waits_for_its_victims_and_then_for_quota():
     world.submit(workload("high", "cq", 2, priority=1, created=1))
     assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
     assert stored(world) == {"high": "WaitingForPreemptedWorkloads"}
-    # Somebody more important comes first when the victim has stopped.
+    # A workload of higher priority is admitted first when the target has stopped.
     world.submit(workload("highest", "cq", 2, priority=2, created=2))
     world.gone("low")
     assert world.admitted() == ["highest"]
@@ -281,7 +281,7 @@ def test_one_that_begins_to_preempt_is_told_so():
 
 
 def test_what_a_policy_says_is_told_in_all_trees_and_of_each_workload():
-    """A limit of each user: it goes neither by the tree that has changed nor by the shape."""
+    """A limit per user depends neither on the tree that has changed nor on the shape."""
     queues = [item for name in "ab" for item in (cluster_queue(name, 2), local_queue(name))]
     world = World(*queues, engine=Engine(Policy(policies=(MaxRunning(1),))))
     world.submit(workload("full", "b", 2, user="bob"))
@@ -298,7 +298,7 @@ def test_what_a_policy_says_is_told_in_all_trees_and_of_each_workload():
 
 
 def test_only_a_few_workloads_are_looked_at_for_many_of_one_shape():
-    """While nothing changes for them, 1,000 of a shape cost one look."""
+    """While nothing changes for them, 1,000 workloads of a shape cost one check."""
     world = World(cluster_queue("cq", 2), local_queue("cq"))
     world.submit(*(workload(f"w{number}", "cq", 1, created=float(number)) for number in range(1000)))
     assert len(world.admitted()) == 2

@@ -1,4 +1,4 @@
-"""What the engine keeps of what it was told: holds, backoffs, what is held, what is deleted, and what is said twice."""
+"""Registry of the engine: workloads on hold, backoffs, held quota, deletions and repeated events."""
 
 from __future__ import annotations
 

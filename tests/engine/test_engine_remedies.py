@@ -1,4 +1,4 @@
-"""Changes that would let a workload start now: each of them is tried on a second engine."""
+"""Remedies: each suggested change is verified on a second engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def engine_of(*objects, running=(), waiting=(), policy=None):
 
 
 def admits(engine: Engine, changed) -> bool:
-    """Whether it is admitted as it was changed, at once or when those are gone that it preempts."""
+    """Whether the changed workload is admitted, immediately or after its targets have released their quota."""
     engine.observe(WorkloadPending(changed), now=2.0)
     decisions = engine.settle(2.0)
     for evict in decisions.evicted:

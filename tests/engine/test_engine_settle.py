@@ -1,4 +1,4 @@
-"""What is freed is looked at by those whom it may help, and by nobody else: `settle` leaves out only vain attempts."""
+"""`Engine.settle`: after quota is freed it tries only workloads that may fit, with the decisions of full cycles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EQUAL = {"withinClusterQueue": "LowerOrNewerEqualPriority"}
 
 
 def crowd(quota: Any, waiting: range, *, preemption: dict[str, str] = NOBODY, **fields: Any) -> World:
-    """All quota in use by workloads of 1 core, and for each size one workload that waits."""
+    """Return a ClusterQueue with all quota in use by workloads of 1 core, and one pending workload of each size."""
     world = World(cluster_queue("cq", quota, preemption=preemption, **fields), local_queue("cq"))
     world.tell(manifest("ResourceFlavor", "spot", {}))
     world.tell(manifest("ResourceFlavor", "tainted", {"nodeTaints": [{"key": "k", "effect": "NoSchedule"}]}))
@@ -33,7 +33,7 @@ def crowd(quota: Any, waiting: range, *, preemption: dict[str, str] = NOBODY, **
 )
 @pytest.mark.parametrize("preemption", [NOBODY, LOWER])
 def test_what_helps_nobody_is_over_at_once(quota, preemption):
-    """Not after one cycle for each size that waits."""
+    """Without one cycle for each pending size."""
     world = crowd(quota, range(2, 9), preemption=preemption)
     world.gone("r00")
     decisions = world.engine.settle(world.now)
@@ -42,7 +42,7 @@ def test_what_helps_nobody_is_over_at_once(quota, preemption):
 
 
 def test_what_could_preempt_has_its_turn():
-    """All of them try, as the queue would let each of them preempt those that came after it."""
+    """All of them are tried, as the policy permits each to preempt workloads that were queued after it."""
     world = crowd(8, range(2, 9), preemption=EQUAL)
     world.gone("r00")
     assert world.engine.settle(world.now).cycles > 7
@@ -70,7 +70,7 @@ def test_a_flavor_that_does_not_suit_keeps_nobody_out_of_the_next_one():
 
 @pytest.mark.parametrize("lowest", [0, -5])
 def test_a_higher_priority_preempts_once_what_is_freed_makes_it_enough(lowest):
-    """It was set aside when the lower ones and what was free did not come to enough."""
+    """It became inadmissible when workloads of lower priority and free quota together were not enough."""
     world = World(cluster_queue("cq", 10, preemption=LOWER), local_queue("cq"))
     world.submit(
         workload("stays", "cq", 6, priority=5),

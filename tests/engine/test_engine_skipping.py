@@ -1,4 +1,4 @@
-"""Leaving ClusterQueues out of a cycle of fair sharing changes no decision, and spares judging what is known."""
+"""Skipping of ClusterQueues with fair sharing changes no decision, and saves nominations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STRATEGIES = [
 
 
 def kind(draw: Random, flavor_choices: list[list[str]]) -> dict[str, Any]:
-    """The fields of a ClusterQueue."""
+    """Return random fields of a ClusterQueue."""
     limit = draw.choice([{}, {}, {"borrowingLimit": draw.randint(0, 4)}, {"lendingLimit": draw.randint(0, 1)}])
     flavors = draw.choice(flavor_choices)
     resources = draw.choice([["cpu"], ["cpu", "memory"]])
@@ -60,7 +60,7 @@ def kind(draw: Random, flavor_choices: list[list[str]]) -> dict[str, Any]:
 
 
 def world(kinds: list[dict[str, Any]], shared: int, strategies: tuple[str, ...]) -> World:
-    """One ClusterQueue of each kind in a Cohort with quota of its own."""
+    """Return one ClusterQueue for each element of `kinds`, in a Cohort with quota of its own."""
     made = World(engine=Engine(Policy(fair_sharing=True, preemption_strategies=strategies)))
     made.tell(manifest("ResourceFlavor", "spot", {}), cohort("all", shared))
     for name, kind in zip(QUEUES, kinds, strict=False):
@@ -71,7 +71,7 @@ def world(kinds: list[dict[str, Any]], shared: int, strategies: tuple[str, ...])
 
 
 def everybody(made: World) -> tuple[list[str], list[str]]:
-    """Who is admitted and who is evicted by cycles that leave nobody out."""
+    """Return the uids that full cycles, which skip no ClusterQueue, admit and evict."""
     admitted, evicted = [], []
     for _ in range(25):
         decisions = made.engine.cycle(made.now)
@@ -90,23 +90,23 @@ def some(made: World) -> tuple[list[str], list[str]]:
 @example(1000098).via("what a head that is left out reserves decides about another one")
 @example(1000000).via("a head fits behind one that is left out, and nothing else moves")
 def test_the_decisions_are_those_of_a_cycle_with_everybody(seed):
-    """In queues of any policy with one flavor."""
+    """With any preemption policy, and one flavor."""
     compare(seed, [["default"]])
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
 def test_so_are_they_nearly_always_where_there_are_several_flavors(seed):
-    """An interrupted search for a flavor goes on by its age in cycles, of which there are fewer if some are left out.
+    """An interrupted search for a flavor is continued by its age in cycles, of which there are fewer with skipping.
 
-    So a workload may begin with the first flavor again where it would have gone on with the second: among 3,400 random
-    seeds it did with 52691 and 52938. Those that are tried here are always the same.
+    So a workload may start at the first flavor again instead of continuing with the second: among 3,400 random seeds
+    this happened with 52691 and 52938. The seeds tried here are always the same.
     """
     compare(seed, [["default"], ["default"], ["default", "spot"]])
 
 
 def compare(seed: int, flavor_choices: list[list[str]]) -> None:
-    """Arrivals, ends and evictions in any order: both decide the same after each."""
+    """Compare the decisions of two engines after each of a random sequence of arrivals and ends."""
     draw = Random(seed)
     kinds = [kind(draw, flavor_choices) for _ in range(draw.randint(2, 5))]
     shared, strategies = draw.randint(0, 4), draw.choice(STRATEGIES)
@@ -136,7 +136,7 @@ def compare(seed: int, flavor_choices: list[list[str]]) -> None:
 
 @contextmanager
 def judgements() -> Iterator[list[str]]:
-    """The ClusterQueues of the heads that are judged meanwhile, once for each judgement."""
+    """Context manager that collects the ClusterQueues of all heads nominated within it."""
     names: list[str] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -152,7 +152,7 @@ def judgements() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("reclaim", ["Any", "Never"])
 def test_a_completion_has_only_the_winner_judged(reclaim):
-    """Of fifty ClusterQueues in which everybody waits for the one core that is freed."""
+    """In fifty ClusterQueues all pending workloads wait for the one core that is released."""
     names = [f"q{number:02}" for number in range(50)]
     made = World(cohort("all", 50), engine=Engine(Policy(fair_sharing=True)))
     policy = {"reclaimWithinCohort": reclaim, "withinClusterQueue": "LowerPriority"}
@@ -168,7 +168,7 @@ def test_a_completion_has_only_the_winner_judged(reclaim):
 
 
 def test_nor_is_anybody_judged_who_may_preempt_nobody():
-    """In ClusterQueues of different weights, as by default: what is wanted first needs more than is free, some less."""
+    """With different weights, and default policies: most heads request more than is free, some less."""
     names = [f"q{number:02}" for number in range(30)]
     made = World(cohort("all", 30), engine=Engine(Policy(fair_sharing=True)))
     for number, name in enumerate(names):

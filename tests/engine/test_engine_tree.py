@@ -1,4 +1,4 @@
-"""The limit that is named as the narrowest is the one that binds."""
+"""The node and limit reported as the narrowest are the ones that bind."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def tree(quotas: dict[str, Quota], used: dict[str, int]) -> Tree:
 
 
 def lowered(quotas: dict[str, Quota], named: str) -> dict[str, Quota]:
-    """The same with one unit less of the limit that was named."""
+    """Return the quotas with the named limit lowered by one unit."""
     where, _, field = named.partition(": ")
     kind, name = where.split()
     assert kind == ("ClusterQueue" if name == "cq" else "Cohort")
@@ -79,9 +79,9 @@ def test_with_less_of_what_is_ever_narrowest_there_is_less_to_use_ever(quotas, u
     [(0, "Cohort root: nominalQuota"), (1, "ClusterQueue cq: borrowingLimit"), (2, "ClusterQueue cq: borrowingLimit")],
 )
 def test_what_every_node_on_the_way_keeps_does_not_pass_the_limits_above(nominal, expected, ever):
-    """The queue keeps 2, `mid` keeps 1 and they lend 3, which makes 6 and what the root has; the queue may use 7.
+    """The queue keeps 2, `mid` keeps 1 and they lend 3, which is 6 plus the root's quota; the queue may use 7.
 
-    Of limits that are equally narrow the nearest is named.
+    Of equally narrow limits the nearest one is reported.
     """
     cohorts = [NodeSpec("root", "", {FR: Quota(nominal)}), NodeSpec("mid", "root", {FR: Quota(3, lending=3)})]
     built = build([NodeSpec("cq", "mid", {FR: Quota(3, borrowing=4, lending=1)})], cohorts)
@@ -116,7 +116,7 @@ def test_a_quota_without_limit_is_more_than_any_sum_of_others():
     [(2, (0, True)), (3, (1, True)), (5, (1, True)), (6, (2, True)), (7, (2, True)), (8, (3, False)), (99, (3, False))],
 )
 def test_the_lowest_part_of_the_tree_that_holds_it(amount, expected):
-    """The queue keeps 1 of its 2, `low` has 3 more and keeps 2 of its 4, `mid` has 2 more, which makes 4."""
+    """The queue keeps 1 of its 2; `low` has 3 more and keeps 2 of its 4; `mid` has 2 more, which is 4 in total."""
     cohorts = [
         NodeSpec("root", "", {FR: Quota(9)}),
         NodeSpec("mid", "root", {FR: Quota(2)}),

@@ -1,4 +1,4 @@
-"""Admission fair sharing: who used less comes first, and a restart forgets nothing of it."""
+"""Admission fair sharing: less recent usage comes first, and a restart restores the usage."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_who_looks_at_the_usage_changes_nothing_of_it():
 
 @pytest.mark.parametrize("told_first", [True, False])
 def test_what_was_used_before_counts_in_whichever_order_it_is_told(told_first):
-    """What is held now is told as well, before or after it; both count."""
+    """Quota that is held now is observed as well, before or after the past usage; both count."""
     world = new_world(half_life=10.0)
     scout = new_world()
     scout.submit(workload("held", "a", 3))
@@ -84,7 +84,7 @@ def test_a_half_life_of_nothing_forgets_at_once_and_costs_no_penalty():
 
 
 def test_what_is_held_counts_by_and_by_and_its_penalty_at_once():
-    """After half a half-life of 60 s, and again after the whole; the penalty is that of the sampling interval."""
+    """After half of the half-life of 60 s, and after all of it; the penalty is that of the sampling interval."""
     world = new_world(half_life=60.0)
     world.submit(workload("held", "a", 3))
     assert world.admitted() == ["held"]
@@ -110,7 +110,7 @@ def test_who_ends_before_it_counted_gets_its_penalty_back():
 
 
 def amounts_world(**policy: Any) -> World:
-    """One workload fits; a, b and c weigh 1, 2 and 0."""
+    """Return a world in which one workload fits; the LocalQueues a, b and c have the weights 1, 2 and 0."""
     config = AdmissionFairSharing(half_life=60.0, sampling_interval=10.0, **policy)
     scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
     doors = {"a": "1", "b": "2", "c": "0"}
@@ -136,7 +136,7 @@ def test_usage_is_weighed_by_resource_and_by_queue(weights, used, first):
     world = amounts_world(resource_weights=weights)
     for name, amounts in used.items():
         world.engine.observe(LocalQueueUsed("ns", name, amounts, world.now), now=world.now)
-    # In the order of their names backwards, so that it is usage that decides.
+    # In the reverse order of their names, so that only usage decides.
     world.submit(*(workload(f"of-{name}", name, created=-ord(name)) for name in used))
     assert world.admitted() == [f"of-{first}"]
 
@@ -198,7 +198,7 @@ def test_an_engine_that_is_told_what_was_written_down_decides_the_same(steps, pa
             for (namespace, name), used in consumption(world.engine).items():
                 event = LocalQueueUsed(namespace, name, used.consumed, used.updated, used.penalties)
                 restarted.engine.observe(event, now=world.now)
-            # In another order than it happened: a database gives it so.
+            # In another order than it happened, as a database may return it.
             for admit, at in reversed(running.values()):
                 restarted.engine.observe(WorkloadAdmitted(admit.workload, admit.admission, at), now=world.now)
             for item in waiting.values():

@@ -1,4 +1,4 @@
-"""Those that wait, when somebody leaves the line or comes back to it, and what each of them is told meanwhile."""
+"""Pending workloads that leave the queue and come back, and the reasons reported meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALIEN = ("Misconfigured", "workload namespace doesn't match ClusterQueue selecto
 
 
 def choosy(quota: int) -> World:
-    """A ClusterQueue that takes the workloads of the namespace `ns`, and not those of `alien`."""
+    """Return a ClusterQueue that accepts workloads of the namespace `ns`, and not of `alien`."""
     world = World(cluster_queue("cq", quota, namespaceSelector={"matchLabels": {"team": "x"}}), local_queue("cq"))
     world.tell(manifest("LocalQueue", "cq", {"clusterQueue": "cq"}, namespace="alien"))
     world.engine.observe(NamespaceChanged("ns", {"team": "x"}), now=world.now)
@@ -33,7 +33,7 @@ def names(workloads: object) -> list[str]:
 
 @pytest.fixture
 def preempted():
-    """`claims` preempted `low`, which is not gone yet, when `urgent` came."""
+    """A world in which `claims` has preempted `low`, which still holds its quota, when `urgent` arrives."""
     world = World(cluster_queue("cq", 1, preemption=LOWER), local_queue("cq"))
     world.submit(workload("low", "cq"))
     assert world.admitted() == ["low"]
@@ -72,7 +72,7 @@ def test_who_left_while_he_was_set_aside_does_not_come_back():
 
 
 def test_what_does_not_fit_now_takes_nobody_s_turn():
-    """Although it is the first of its shape with such a rank."""
+    """Although it is the first of its shape with that rank."""
     world = World(cluster_queue("cq", 1), local_queue("cq"))
     world.submit(workload("big", "cq", 2))
     assert world.admitted() == []
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_told_of_a_workload_that_would_not_fit_either():
 
 
 def test_whose_time_comes_when_the_queue_grows_has_his_part_of_it():
-    """To the second, and although those of his shape were set aside."""
+    """At the exact second, and although its shape is inadmissible."""
     world = World(cluster_queue("cq", 1), local_queue("cq"))
     world.submit(workload("waits", "cq", 2))
     assert world.admitted() == []
@@ -168,7 +168,7 @@ def test_whose_local_queue_has_just_come_is_not_told_that_he_may_not_use_it():
 
 @pytest.mark.parametrize(("limit", "found"), [(0, 0), (1, 1), (3, 3), (5, 5), (9, 7)])
 def test_no_more_of_those_ahead_are_looked_for_than_asked(limit, found):
-    """Of two shapes, in turns."""
+    """With alternating workloads of two shapes."""
     pending, shapes = Pending(), Shapes(Accounting())
     line = [workload(f"w{number}", "cq", 1 + number % 2, created=float(number)) for number in range(8)]
     items = [Item(each, shapes.of(each)) for each in line]

@@ -1,4 +1,4 @@
-"""Manifests: what Kueue's users have is read, what cannot be is refused with the path of the field."""
+"""Manifests: Kueue's manifests are read, and invalid ones are refused with the path of the field."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ ALL = [FLAVOR, CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, PRIORITY_CLASS]
 
 
 def changed(document, path, value):
-    """A deep copy with another value at a path such as `spec.resourceGroups.0.flavors`."""
+    """Return a deep copy with another value at a path such as `spec.resourceGroups.0.flavors`."""
     document = copy.deepcopy(document)
     *parents, last = path.split(".")
     node = document

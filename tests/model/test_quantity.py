@@ -137,7 +137,7 @@ def test_every_suffix_scales_exactly(number, suffix):
 
 
 def oracle(text: str) -> Fraction | None:
-    """The same grammar by other means: a decimal number and a suffix, or a number in exponent form."""
+    """Parse a quantity by an independent implementation: a decimal number with suffix, or in exponent form."""
     for suffix in sorted(SUFFIXES, key=len, reverse=True):
         number = text.removesuffix(suffix)
         if text.endswith(suffix) and not (suffix and set(number) & set("eE")):

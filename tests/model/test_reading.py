@@ -1,4 +1,4 @@
-"""YAML and JSON text into documents: streams, lists, aliases within bounds, and broken files in one sentence."""
+"""Parser for YAML and JSON: streams, lists, limits on aliases, and messages for malformed files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_times_stay_text_as_in_json():
 MERGES = "a0: &a0 {x: 1}\n" + "".join(
     f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}\n" for level in range(1, 10)
 )
-"""Merge keys of merge keys: under a thousand bytes for nine to the ninth values."""
+"""Nested merge keys: less than a thousand bytes that expand to 9^9 values."""
 BOMB = "a: &k0 [x, x]\n" + "\n".join(f"b{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 9)}]" for i in range(1, 12))
 
 
@@ -88,7 +88,7 @@ def test_what_a_few_bytes_stand_for_is_not_built():
     began = time.process_time()
     with pytest.raises(InvalidObject, match="more than 500000 values"):
         parse_documents(MERGES, source="f")
-    assert time.process_time() - began < 2.0  # to build it would take hours
+    assert time.process_time() - began < 2.0  # constructing the document would take hours
 
 
 def test_aliases_and_merge_keys_within_bounds_are_written_out():

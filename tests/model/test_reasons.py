@@ -1,4 +1,4 @@
-"""The reference of reasons has all that the code gives, and the page shows it."""
+"""The reference of reasons covers all reasons in the code, and docs/reasons.md shows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from admission.store import records
 
 PAGE = Path(__file__).parents[2] / "docs" / "reasons.md"
 NONE_OF_A_WORKLOAD = {"Ordered", "Prioritized", "Reclaimed", "Resized", "Suspended"}
-"""Words of its history, and of the ledger."""
+"""Reasons in a workload's history and in the ledger only, which are no reasons of its state."""
 
 
 def test_the_page_shows_the_reference():

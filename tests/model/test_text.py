@@ -1,4 +1,4 @@
-"""Text from users is shown as one bounded line that any database and terminal can take."""
+"""Text of users becomes one bounded line that any database and terminal can store and show."""
 
 from __future__ import annotations
 
