@@ -291,7 +291,7 @@ class Cycle:
             self._admit(entry)
 
     def _reassign_without_victims(self, entry: Entry) -> None:
-        """Repeat the assignment with the nominated flavors, without the usage of the targets of this cycle."""
+        """Repeat the assignment with the nominated flavors, without the targets so far: `updateAssignmentIfNeeded`."""
         with without(self._victims.values()):
             self._assign(entry, only=entry.assignment)
             self._domain.shares = None

@@ -68,8 +68,8 @@ class FairSharing(Model):
     """Weight in fair sharing of unused quota."""
 
     weight: Quantity = "1"
-    """The weight, relative to those of the siblings in the Cohort: the dominant resource share is divided by it. 0: the
-    share is infinite, so that all others come first."""
+    """The weight, relative to those of its siblings: its dominant resource share, or the usage of a LocalQueue, is
+    divided by it. 0: all others come first."""
 
     @property
     def value(self) -> float:
