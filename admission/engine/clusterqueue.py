@@ -40,6 +40,8 @@ class Held:
     """Whether it is being evicted; it holds its quota until its pods have terminated."""
     amounts: tuple[tuple[int, int], ...] = ()
     """`usage` with the indices of the flavor-resources in the ClusterQueue's tree."""
+    replaced: Held | None = None
+    """Of a workload slice: the holder whose quota it took over, to be restored if the admission is not committed."""
 
     @property
     def since(self) -> float:

@@ -206,8 +206,7 @@ class Engine:
         """Undo an admission that could not be committed: its quota is free and the workload is pending again."""
         held = self._registry.held.get(admit.workload.uid)
         if held is not None:
-            self._registry.free(held)
-            self._registry.requeue(held.workload)
+            self._registry.undo(held)
 
     def wake_at(self) -> float | None:
         """Return when the next cycle is due without an event (Unix time, s): a backoff or delay ends; None: never."""

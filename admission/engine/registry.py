@@ -207,6 +207,7 @@ class Registry:
         replaced = held.queue.held.get(held.workload.replaces)
         if replaced is not None:
             self._drop(replaced)  # without its usage: the cycle added only the difference
+            held.replaced, replaced.replaced = replaced, None  # committed long ago: not a chain of all former sizes
         self.held[held.workload.uid] = held
         held.queue.hold(held)
         if self.policies.all:
@@ -225,9 +226,12 @@ class Registry:
             if domain.skipped is not None:
                 domain.skipped.invalidate(queue)
 
-    def requeue(self, workload: Workload) -> None:
-        """Make a workload pending again whose admission was not committed."""
-        self._arrive(workload)
+    def undo(self, held: Held) -> None:
+        """Undo an admission that was not committed: a quota that it took over is restored, and it is pending again."""
+        self.free(held)
+        if held.replaced is not None:
+            self._load(held.replaced)
+        self._arrive(held.workload)
 
     def _drop(self, held: Held) -> None:
         del self.held[held.workload.uid]

@@ -142,6 +142,20 @@ def test_a_replacement_gets_nothing_in_another_cluster_queue_than_the_one_that_i
     assert world.engine.usage()["cq"] == {"default": {"cpu": 3000}}
 
 
+def test_an_admission_that_is_forgotten_gives_back_the_quota_that_it_took_over():
+    """Else what runs would hold nothing, as far as the engine knows, and another workload would get its quota."""
+    world = World(cluster_queue("cq", 4), local_queue("cq"))
+    world.submit(workload("runs", "cq", 2))
+    assert world.admitted() == ["runs"]
+    world.submit(workload("larger", "cq", 3, replaces="runs"))
+    (admit,) = world.engine.settle(world.now).admitted
+    world.engine.forget(admit)
+    assert world.engine.usage() == {"cq": {"default": {"cpu": 2000}}}
+    world.submit(workload("other", "cq", 3, priority=1))
+    assert world.admitted() == ["larger"], "3 CPUs for another one beside the 2 that run do not fit"
+    assert world.engine.usage() == {"cq": {"default": {"cpu": 3000}}}
+
+
 def contested(strategy: str, *, held: float = 0, lent: int = 0, more: int = 1, **limits: int) -> World:
     """Return a world in which `a` cannot reclaim its nominal quota from `b`, which requests to borrow `more`."""
     reclaim = {"reclaimWithinCohort": "LowerPriority"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from admission.engine.vocabulary import SLICE_REPLACED
 from admission.model import sentences
 
 if TYPE_CHECKING:
@@ -25,4 +26,8 @@ def one_at_a_time(engine: Engine, *, now: float, blocked: bool) -> Decisions:
     early = decisions.admitted[len(admitted) :]
     for admit in reversed(early):
         engine.forget(admit)
-    return replace(decisions, admitted=admitted)
+    undone = {admit.workload.uid for admit in early}
+    evicted = tuple(
+        evict for evict in decisions.evicted if evict.reason != SLICE_REPLACED or evict.preemptor not in undone
+    )
+    return replace(decisions, admitted=admitted, evicted=evicted)
