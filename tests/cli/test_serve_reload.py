@@ -96,6 +96,32 @@ def test_of_the_database_only_the_password_may_change(url: str, used: bool, tmp_
     assert "old@" not in caplog.text
 
 
+@pytest.mark.parametrize("url", ["mysql://nobody", "not a URL", "postgresql://sluice@db:port/sluice"])
+def test_a_database_url_that_has_become_invalid_is_not_used_and_ends_nothing(url: str, tmp_path: Path, caplog):
+    file, settings = tmp_path / "url", tmp_path / "sluice.yaml"
+    file.write_text("postgresql://sluice:old@db/sluice")
+    settings.write_text(f"databaseUrlFile: {file}\n")
+    urls: list[str] = []
+    levels: list[str] = []
+    reload = Reload(
+        load_settings({}, config=settings),
+        lambda: load_settings({}, config=settings),
+        [file],
+        {
+            "database_url": lambda new: urls.append(new.database_url),
+            "log_level": lambda new: levels.append(new.log_level),
+        },
+    )
+    file.write_text(url)
+    settings.write_text(f"databaseUrlFile: {file}\nlogLevel: debug\n")
+    reload.reload()
+    assert "the changed settings are not used, because they are invalid" in caplog.text
+    assert (urls, levels) == ([], [])
+    file.write_text("postgresql://sluice:new@db/sluice")
+    reload.reload()
+    assert (urls, levels) == (["postgresql://sluice:new@db/sluice"], ["debug"])
+
+
 @pytest.mark.postgres
 async def test_a_new_password_is_shown_to_the_database_without_a_restart(postgresql: PostgreSQL, database_url: str):
     await asyncio.to_thread(

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 from admission.cli.configuration.settings import Settings
 from admission.cli.errors import InvalidSettings
 from admission.store.database.connection import Location
+from admission.store.errors import InvalidDatabaseUrl
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -77,11 +78,11 @@ class Reload:
         """Load the settings, apply those that can change, and log the result. Invalid settings are only logged."""
         try:
             new = self._load()
-        except InvalidSettings as error:
+            changed = [name for name in Settings.model_fields if getattr(new, name) != getattr(self._settings, name)]
+            used = [name for name in changed if name in self._uses and self._may_change(name, new)]
+        except (InvalidSettings, InvalidDatabaseUrl) as error:
             log.error("the changed settings are not used, because they are invalid: %s", error)
             return
-        changed = [name for name in Settings.model_fields if getattr(new, name) != getattr(self._settings, name)]
-        used = [name for name in changed if name in self._uses and self._may_change(name, new)]
         for name in used:
             self._uses[name](new)
         self._settings = self._settings.model_copy(update={name: getattr(new, name) for name in used})
@@ -93,7 +94,10 @@ class Reload:
             log.info("settings reloaded; nothing has changed")
 
     def _may_change(self, name: str, new: Settings) -> bool:
-        """Whether a changed setting can be applied. Of the database URL only the password can change."""
+        """Whether a changed setting can be applied. Of the database URL only the password can change.
+
+        Raises InvalidDatabaseUrl.
+        """
         if name != "database_url":
             return True
         before, after = (Location.parse(each.database_url).url for each in (self._settings, new))
