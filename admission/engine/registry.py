@@ -220,11 +220,9 @@ class Registry:
         queue.generation += 1
         if queue.node is not None:
             queue.uncount(held)
-        domain = self.forest.domain_of.get(queue)
-        if domain is not None:
-            domain.dirty = domain.freed = True
-            if domain.skipped is not None:
-                domain.skipped.invalidate(queue)
+        self.mark_dirty(queue)
+        if (domain := self.forest.domain_of.get(queue)) is not None:
+            domain.freed = True
 
     def undo(self, held: Held) -> None:
         """Undo an admission that was not committed: a quota that it took over is restored, and it is pending again."""
@@ -381,8 +379,6 @@ class Registry:
                     if not item.accepted:
                         self.stale_reasons[item.uid] = None
                 queue.pending.reconsider(self.now)
-
-    # --- queries
 
     def is_on_hold(self, uid: str) -> bool:
         """Whether a pending workload is on hold."""
