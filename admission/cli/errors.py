@@ -1,10 +1,12 @@
-"""What can go wrong at the command line, apart from what the parts below report.
+"""Exceptions of the command line.
 
 CommandError
-    InvalidSettings     a flag, environment variable or configuration file of `sluice serve`
-    Unreadable          a file that is not there, or does not hold what it should
-    BadFlag             a flag with a value that cannot be
-    DiffFailed          whatever keeps `sluice diff` from comparing
+    InvalidSettings     an invalid flag, environment variable or configuration file of `sluice serve`
+    Unreadable          a file that does not exist, cannot be read, or has invalid content
+    BadFlag             a flag with an invalid value
+    DiffFailed          any error of `sluice diff`
+
+Other SluiceErrors, of the API client, the cluster and the database, reach `admission.cli.main` as they are.
 """
 
 from __future__ import annotations
@@ -15,28 +17,29 @@ from admission.model.errors import SluiceError
 
 
 class CommandError(SluiceError):
-    """A command cannot do what was asked; `exit_code` is what the process ends with."""
+    """A command failed; the message is printed after "error: "."""
 
     exit_code: ClassVar[int] = 1
+    """Exit code of the process: 1 if the command failed, 2 if it was used wrongly, as click's usage errors have it."""
 
 
 class InvalidSettings(CommandError):
-    """A setting that cannot be used; the message names it and where it was given."""
+    """A setting is invalid; the message names it and its source: flag, variable or file."""
 
 
 class Unreadable(CommandError):
-    """A file that cannot be read, or manifests with faults, one line for each."""
+    """A file cannot be read, or its manifests are invalid; the message has a line for each fault."""
 
     exit_code = 2
 
 
 class BadFlag(CommandError):
-    """A flag with a value that cannot be; the message names it."""
+    """A flag has an invalid value; the message names the flag."""
 
     exit_code = 2
 
 
 class DiffFailed(CommandError):
-    """Nobody knows whether there are differences; 1 would say that there are."""
+    """`sluice diff` could not compare. The exit code is 2, because 1 means that there are differences."""
 
     exit_code = 2

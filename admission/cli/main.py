@@ -1,4 +1,7 @@
-"""The command `sluice`: its subcommands are imported when they are called, so that it starts fast."""
+"""Entry point of the command line: the group `sluice`, whose subcommands are imported when they are called.
+
+Importing all of them would take longer than most commands run.
+"""
 
 from __future__ import annotations
 
@@ -22,57 +25,62 @@ from admission.model.text import visible
 
 
 class _Command(NamedTuple):
+    """A subcommand, described without importing it."""
+
     module: str
+    """Its module, in which the command is an attribute of its name (with `_` behind a Python keyword)."""
     help: str
+    """Its line in `sluice --help`."""
 
 
-# The function has the name of the command.
 _COMMANDS = {
-    "serve": _Command("admission.cli.serve.command", "Run Sluice: controller, webhooks and REST API."),
-    "webhook": _Command("admission.cli.commands.webhook", "Answer the webhooks alone, for a Deployment of their own."),
-    "gate": _Command("admission.cli.commands.gate", "Take away what gates Jobs, in an emergency, and bring it back."),
-    "uninstall": _Command("admission.cli.commands.uninstall", "Take away what Sluice has registered in a cluster."),
-    "debug": _Command("admission.cli.commands.debug", "Find out what is wrong."),
-    "kinds": _Command("admission.cli.commands.kinds", "Check descriptions of kinds, and print their rights."),
-    "config": _Command("admission.cli.commands.config", "Write, check and show the settings of `sluice serve`."),
-    "migrate": _Command("admission.cli.commands.migrate", "Bring the database's tables up to date."),
-    "get": _Command("admission.cli.commands.get", "Show queue objects and workloads."),
-    "describe": _Command("admission.cli.commands.describe", "Show all about an object."),
-    "why": _Command("admission.cli.commands.why", "Say why a Job does not run, and what would help."),
-    "position": _Command("admission.cli.commands.why", "Say where in the line a Job stands."),
-    "top": _Command("admission.cli.commands.top", "Show how full queues are, or who holds how much."),
-    "tree": _Command("admission.cli.commands.tree", "Show Cohorts and ClusterQueues as a tree, with quota and use."),
-    "history": _Command("admission.cli.commands.history", "Show what has become of a queue object or a Job."),
-    "apply": _Command("admission.cli.commands.apply", "Create or change queue objects from manifests."),
-    "diff": _Command("admission.cli.commands.diff", "Show what apply would change."),
+    "serve": _Command("admission.cli.serve.command", "Run the Sluice server: controller, webhooks and REST API."),
+    "webhook": _Command("admission.cli.commands.webhook", "Run the admission webhook server alone."),
+    "gate": _Command("admission.cli.commands.gate", "Turn the gating of Jobs off in an emergency, and on again."),
+    "uninstall": _Command(
+        "admission.cli.commands.uninstall", "Remove Sluice's objects and annotations from a cluster."
+    ),
+    "debug": _Command("admission.cli.commands.debug", "Collect information for troubleshooting."),
+    "kinds": _Command("admission.cli.commands.kinds", "Validate custom kinds, and print the RBAC rules of kinds."),
+    "config": _Command("admission.cli.commands.config", "Print, validate and inspect settings of `sluice serve`."),
+    "migrate": _Command("admission.cli.commands.migrate", "Migrate the database schema."),
+    "get": _Command("admission.cli.commands.get", "Display queue objects and workloads."),
+    "describe": _Command("admission.cli.commands.describe", "Show details of queue objects or workloads."),
+    "why": _Command("admission.cli.commands.why", "Explain why a Job is not running, and what would help."),
+    "position": _Command("admission.cli.commands.why", "Show the position of a Job in its queue."),
+    "top": _Command("admission.cli.commands.top", "Show quota usage by queue or by user."),
+    "tree": _Command("admission.cli.commands.tree", "Show Cohorts and ClusterQueues as a tree, with quota and usage."),
+    "history": _Command("admission.cli.commands.history", "Show revisions of a queue object, or the history of a Job."),
+    "apply": _Command("admission.cli.commands.apply", "Create or update queue objects from manifests."),
+    "diff": _Command("admission.cli.commands.diff", "Show the changes that `sluice apply` would make."),
     "create": _Command("admission.cli.commands.create", "Create a queue object from flags."),
-    "edit": _Command("admission.cli.commands.edit", "Change a queue object in your editor."),
+    "edit": _Command("admission.cli.commands.edit", "Edit a queue object in your editor."),
     "delete": _Command("admission.cli.commands.delete", "Delete queue objects."),
-    "rollback": _Command("admission.cli.commands.history", "Make a queue object what it was."),
-    "stop": _Command("admission.cli.commands.stop", "Let a queue admit nothing more."),
-    "resume": _Command("admission.cli.commands.stop", "Let a stopped queue admit again."),
-    "hold": _Command("admission.cli.commands.workloads", "Keep Jobs out of the queue, or stop them."),
-    "release": _Command("admission.cli.commands.workloads", "Let Jobs that are held queue again."),
-    "activate": _Command("admission.cli.commands.workloads", "Let Jobs queue again that were deactivated."),
-    "deactivate": _Command("admission.cli.commands.workloads", "Take Jobs out of the queue for good."),
-    "move": _Command("admission.cli.commands.workloads", "Queue Jobs in another LocalQueue."),
-    "prioritize": _Command("admission.cli.commands.workloads", "Change a Job's priority or place in the line."),
+    "rollback": _Command("admission.cli.commands.history", "Roll back a queue object to an earlier revision."),
+    "stop": _Command("admission.cli.commands.stop", "Stop admission in a ClusterQueue or LocalQueue."),
+    "resume": _Command("admission.cli.commands.stop", "Resume admission in a ClusterQueue or LocalQueue."),
+    "hold": _Command("admission.cli.commands.workloads", "Put Jobs on hold; running ones are stopped."),
+    "release": _Command("admission.cli.commands.workloads", "Release Jobs that are on hold."),
+    "activate": _Command("admission.cli.commands.workloads", "Activate deactivated Jobs: queue them again."),
+    "deactivate": _Command("admission.cli.commands.workloads", "Deactivate Jobs; running ones are stopped."),
+    "move": _Command("admission.cli.commands.workloads", "Move Jobs to another LocalQueue."),
+    "prioritize": _Command("admission.cli.commands.workloads", "Change a Job's priority or position in the queue."),
     "submit": _Command("admission.cli.commands.submit", "Create a Job in a queue, from flags or a manifest."),
     "logs": _Command("admission.cli.commands.logs", "Print the logs of a Job's pods."),
-    "cancel": _Command("admission.cli.commands.cancel", "Delete Jobs that you have submitted."),
-    "audit": _Command("admission.cli.commands.audit", "Compare the database with the cluster, and repair."),
-    "report": _Command("admission.cli.commands.report", "Show who used how much."),
-    "export": _Command("admission.cli.commands.export", "Write everything in the database to a file."),
-    "import": _Command("admission.cli.commands.import_", "Read such a file into an empty database."),
-    "simulate": _Command("admission.cli.commands.simulate", "Decide about workloads in a file, without a cluster."),
-    "sandbox": _Command("admission.cli.commands.sandbox", "Run a pretend Kubernetes cluster on this machine."),
-    "demo": _Command("admission.cli.demo", "See Sluice at work in a sandbox."),
-    "completion": _Command("admission.cli.commands.completion", "Print the completion script of a shell."),
+    "cancel": _Command("admission.cli.commands.cancel", "Cancel Jobs: delete them and their pods."),
+    "audit": _Command("admission.cli.commands.audit", "Compare database and cluster, and repair differences."),
+    "report": _Command("admission.cli.commands.report", "Report quota usage over time."),
+    "export": _Command("admission.cli.commands.export", "Export the database, or queue objects as manifests."),
+    "import": _Command("admission.cli.commands.import_", "Import an exported database, or queues of another system."),
+    "simulate": _Command("admission.cli.commands.simulate", "Simulate scheduling from files, without a cluster."),
+    "sandbox": _Command("admission.cli.commands.sandbox", "Run a simulated Kubernetes cluster on this machine."),
+    "demo": _Command("admission.cli.demo", "Run a demonstration in a sandbox."),
+    "completion": _Command("admission.cli.commands.completion", "Print the shell completion script."),
     "version": _Command("admission.cli.main", "Print the version."),
 }
 
 
-_ELSEWHERE = {
+_EQUIVALENTS = {
     "sbatch": "submit",
     "srun": "submit --follow",
     "squeue": "get workloads",
@@ -88,13 +96,16 @@ _ELSEWHERE = {
     "log": "logs",
     "usage": "report usage",
 }
-"""What commands of Slurm, kueuectl and kubectl are called here."""
+"""Command of Slurm, kueuectl or kubectl -> its equivalent of `sluice`, for the error about an unknown command."""
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of writing the output to a file: disk or quota full, file too large, I/O error."""
 
 
 class _Group(click.Group):
+    """Click group that imports the called command only, and prints SluiceErrors as `error: MESSAGE`."""
+
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
@@ -104,8 +115,9 @@ class _Group(click.Group):
             except UnicodeEncodeError as error:
                 raise click.UsageError(f"argument {number} is not UTF-8: {arg!a}") from error
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="backslashreplace")  # names may be of characters that a terminal has not
-        # By a link of that name it is a plugin of kubectl.
+            # Names may have characters that the encoding of the terminal does not have.
+            sys.stdout.reconfigure(errors="backslashreplace")
+        # Called by a link of this name it is a kubectl plugin; usage lines then say `kubectl sluice`.
         info_name = "kubectl sluice" if info_name == "kubectl-sluice" else info_name
         return super().make_context(info_name, args, parent, **extra)
 
@@ -117,14 +129,15 @@ class _Group(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        gc.set_threshold(100_000)  # nearly all that is made by importing stays: a tenth of the time goes into looking
+        # Nearly all objects created by imports stay alive: collections would take a tenth of the time and free nothing.
+        gc.set_threshold(100_000)
         module = _COMMANDS[cmd_name].module
         try:
             function = getattr(import_module(module), f"{cmd_name}_" if iskeyword(cmd_name) else cmd_name)
         except ModuleNotFoundError as error:
             if error.name is None or not module.startswith(error.name):
                 raise
-            raise click.UsageError(f'this installation, as the image, is without "{cmd_name}"') from error
+            raise click.UsageError(f'"{cmd_name}" is not in this installation; the image is without it, too') from error
         assert isinstance(function, click.Command)
         return function
 
@@ -135,9 +148,9 @@ class _Group(click.Group):
         if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(name.lower(), _COMMANDS, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"see {ctx.command_path} --help"
-            if name.lower() in _ELSEWHERE:
-                hint = f"here it is: {ctx.command_path} {_ELSEWHERE[name.lower()]}"
-            raise click.UsageError(f'"{name}" is no command; {hint}', ctx)
+            if name.lower() in _EQUIVALENTS:
+                hint = f"use {ctx.command_path} {_EQUIVALENTS[name.lower()]}"
+            raise click.UsageError(f'unknown command "{name}"; {hint}', ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -153,10 +166,10 @@ class _Group(click.Group):
                 click.echo(f"error: {visible(line)}", err=True)
             ctx.exit(error.exit_code if isinstance(error, CommandError) else 1)
         except OSError as error:
-            if error.errno not in _FULL:
-                raise  # the end of a pipe is click's; what else there is, is ours to mend
+            if error.errno not in _WRITE_ERRNOS:
+                raise  # click handles a closed pipe; any other one is a defect, which needs its traceback
             click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
-            # What is still buffered would fail once more at the interpreter's end, with another exit code.
+            # Python flushes stdout once more at exit; what is still buffered would fail again, with another exit code.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
 
@@ -164,18 +177,18 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="sluice", message="sluice %(version)s", help="Print the version.")
 def main() -> None:
-    """Sluice, a queue manager for Kubernetes batch jobs.
+    """Sluice is a queue manager for Kubernetes batch jobs.
 
     \b
-    Try it:                    sluice demo
-    Run it beside a cluster:   sluice serve --kubeconfig ~/.kube/config
-    Give it queues:            sluice apply -f queues.yaml
+    Try it on this machine:  sluice demo
+    Run it for a cluster:    sluice serve --kubeconfig ~/.kube/config
+    Create queues:           sluice apply -f queues.yaml
     """
 
 
 @click.command()
 def version() -> None:
-    """Print the version, the schema of the database that it works with, and Python's version.
+    """Print the versions of Sluice, of its database schema, and of Python.
 
     \b
     Example:

@@ -158,7 +158,7 @@ async def test_the_report_of_each_document_is_in_what_is_printed(sluice, output,
             {"kind": "LocalQueue", "namespace": "team-a", "name": "a", "outcome": "created", "madeOf": made_of},
         ],
         "leftOut": [],
-        "notes": ["standard input: document 2: skipped a Namespace; the cluster has it"],
+        "notes": ["standard input: document 2: skipped a Namespace; create it in the cluster with kubectl"],
     }
     assert (document["kind"], [(item["kind"], item["metadata"]["name"]) for item in document["items"]]) == (
         "List",
@@ -182,7 +182,7 @@ async def test_wide_tells_below_each_object_what_it_was_made_of(sluice):
     assert applied.exit_code == 0, applied.stderr
     lines = applied.stdout.splitlines()
     place = lines.index("clusterqueue.sluice.dev/a created")
-    assert lines[place + 1] == '  made of standard input: Queue "a"'
+    assert lines[place + 1] == '  translated from standard input: Queue "a"'
     assert lines[place + 2].startswith("  spec.reclaimable: what it borrows")
     assert applied.stderr == ""
     named = await sluice("apply", "-f", "-", *CAPACITY, "-n", "n", "-o", "name", stdin=volcano())
@@ -227,7 +227,7 @@ AT = "standard input: document"
             CAPACITY,
             ['standard input: Queue "a": spec.parent: there is no queue "b" in the files; add it'],
         ),
-        (volcano() + OWN, CAPACITY, [f'{AT} 1: Queue "a": makes ClusterQueue "a", which was given before; keep one']),
+        (volcano() + OWN, CAPACITY, [f'{AT} 1: Queue "a": becomes ClusterQueue "a", which is defined already;']),
         (
             volcano() + "\n---\n" + kai("b"),
             CAPACITY,
@@ -239,8 +239,8 @@ AT = "standard input: document"
             ["standard input: there is no queues.yaml (nor a ConfigMap with it) to take over"],
         ),
         (OWN, CAPACITY, ["--capacity is for quota objects of other schedulers, and there is none in the files"]),
-        (volcano(), ("--capacity", "cpu"), ['--capacity: "cpu" is no RESOURCE=QUANTITY']),
-        (volcano(), (*CAPACITY, "--flavor", "A"), ['--flavor: "A" is no name of a ResourceFlavor']),
+        (volcano(), ("--capacity", "cpu"), ['--capacity: "cpu" is not RESOURCE=QUANTITY']),
+        (volcano(), (*CAPACITY, "--flavor", "A"), ['--flavor: "A" is not a valid ResourceFlavor name']),
         (volcano(), (*CAPACITY, "-n", "Team_A"), ['LocalQueue "a": metadata.namespace: ']),
     ],
 )
@@ -256,4 +256,7 @@ async def test_a_fault_is_told_by_its_place_and_nothing_is_written(sluice, text,
 async def test_delete_is_for_what_was_made_of_them(sluice):
     refused = await sluice("delete", "-f", "-", stdin=volcano())
     assert refused.exit_code == 2
-    assert "standard input: is a Queue of another system; name what sluice apply has made of it" in refused.stderr
+    assert (
+        "standard input: is a Queue of another scheduler; name the objects that sluice apply made of it"
+        in refused.stderr
+    )

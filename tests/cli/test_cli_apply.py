@@ -139,7 +139,7 @@ async def test_the_namespace_option_is_for_those_that_name_none(sluice):
         ("apiVersion: sluice.dev/v1\nkind: Cohort\n", "metadata: is required"),
         ("just text", "is not an object with apiVersion and kind"),
         ("a: [", "line 2"),
-        (cohort("x") + "\n---\n" + cohort("x"), 'Cohort "x" was given before'),
+        (cohort("x") + "\n---\n" + cohort("x"), 'duplicate Cohort "x"; keep one of the two'),
         (cohort("x", "y") + "\n---\n" + cohort("y", "z") + "\n---\n" + cohort("z", "x"), "closes a cycle of Cohorts: "),
         (MIXED.replace("nominalQuota: 4", "nominalQuota: -4"), "nominalQuota: must not be negative"),
         (MIXED.replace("nominalQuota: 4", "nominalQuota: 1e99"), "nominalQuota: 1e99 is more than can be counted"),
@@ -263,7 +263,7 @@ async def test_the_queues_of_the_benchmark_are_applied(sluice, benchmark_queues)
 
 async def test_an_empty_file_is_no_success(sluice):
     done = await sluice("apply", "-f", "-", stdin="---\n")
-    assert (done.exit_code, done.stderr) == (2, "error: there is no object in -\n")
+    assert (done.exit_code, done.stderr) == (2, "error: no objects found in -\n")
 
 
 async def test_a_terminal_that_has_not_all_characters(sluice):

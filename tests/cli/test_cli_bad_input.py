@@ -17,11 +17,11 @@ NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("describe", "cq/"), '"cq/" names no object; write cq/NAME, or cq alone for all'),
-        (("describe", "job/train"), "what is queued is shown as workloads: write wl, or wl/NAME"),
-        (("why", ""), '"" names no workload; write a Job\'s name, KIND/NAME or workload/NAME'),
-        (("hold", ""), '"" names no workload'),
-        (("position", "a/b/c"), '"a/b/c" names no workload'),
+        (("describe", "cq/"), '"cq/" has no name; use cq/NAME, or cq for all'),
+        (("describe", "job/train"), "queued Jobs and pods are shown as workloads: use wl, or wl/NAME"),
+        (("why", ""), '"" is not a workload name; use the name of a Job, KIND/NAME or workload/NAME'),
+        (("hold", ""), '"" is not a workload name'),
+        (("position", "a/b/c"), '"a/b/c" is not a workload name'),
         (("rollback", "cq/a", "--to-revision", "abc"), '"abc" is no revision; `sluice history cq/a` shows those'),
         (("apply", "-f", "https://a.example/q.yaml"), "https://a.example/q.yaml is a URL, and only files are"),
         (("simulate", "http://a.example/s.yaml"), "fetch it: curl -fsSL http://a.example/s.yaml | sluice ... -"),
@@ -60,7 +60,7 @@ async def test_names_and_states_that_are_not_there_are_told_with_those_that_are(
     assert state.exit_code == 1
     assert 'status.state: "running" is no state; there are pending, admitted, evicting, finished' in state.stderr
     place = await sluice("why", "team-a/train")
-    assert "if team-a is its namespace, write train -n team-a" in place.stderr
+    assert "if team-a is its namespace, use train -n team-a" in place.stderr
 
 
 async def test_a_selector_of_all_namespaces_is_described(sluice):

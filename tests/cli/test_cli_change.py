@@ -177,14 +177,14 @@ async def test_stop_and_resume(sluice, queues):
         (["stop", "cohort/x"], "a Cohort cannot be stopped"),
         (["stop", "wl/train"], "sluice hold train"),
         (["resume", "cq"], "which of the clusterqueues?"),
-        (["edit", "cq"], "which one? write cq/NAME"),
+        (["edit", "cq"], "exactly one object must be named; use cq/NAME"),
         (["edit", "wl/train"], "a workload is changed by `sluice hold`"),
         (["prioritize", "train"], "say how: one of"),
         (["prioritize", "train", "--top", "--priority", "1"], "say how: one of"),
         (["hold"], "Missing argument"),
         (["rollback", "wl/x"], "only queue objects have versions"),
         (["apply", "-f", "-", "--force-conflicts"], "goes with --server-side"),
-        (["get", "cq", "--server", "http://x", "--context", "y"], "do not go with"),
+        (["get", "cq", "--server", "http://x", "--context", "y"], "cannot be used together with"),
     ],
 )
 async def test_what_goes_not_together(sluice, arguments, says):

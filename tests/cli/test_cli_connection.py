@@ -61,8 +61,8 @@ async def test_through_a_cluster_by_the_usual_kubeconfig_or_by_flags(sluice, tmp
 @pytest.mark.parametrize(
     ("arguments", "environment", "says"),
     [
-        ([], {}, "nothing says where Sluice is: set SLUICE_SERVER and SLUICE_TOKEN"),
-        ([], {"SLUICE_SERVER": NOWHERE}, "there is no token: set SLUICE_TOKEN"),
+        ([], {}, "no server is configured: set SLUICE_SERVER and SLUICE_TOKEN"),
+        ([], {"SLUICE_SERVER": NOWHERE}, "no token is configured: set SLUICE_TOKEN"),
         ([], {"SLUICE_TOKEN": "t"}, "http://127.0.0.1:8080"),
         (["--token-file", "/nonexistent"], {}, "the token file /nonexistent cannot be read"),
         (["--token-file", "/dev/null"], {}, "the token file /dev/null is empty"),
@@ -94,7 +94,7 @@ def test_without_sluice_kubectl_is_named(arguments, instead):
     assert done.exit_code == 1
     first, *rest = done.stderr.splitlines()
     assert first.startswith(f"error: {NOWHERE} cannot be reached")
-    assert rest == ([f"error: without Sluice's API: {instead}"] if instead else [])
+    assert rest == ([f"error: to do this without Sluice's API: {instead}"] if instead else [])
 
 
 async def test_a_context_that_is_not_there(tmp_path):
@@ -157,7 +157,7 @@ async def test_a_wrong_token_and_none(sluice, tmp_path):
     assert wrong.exit_code == 1
     assert wrong.stderr.startswith("error: the bearer token is not the right one for http://127.0.0.1:")
     none = await sluice("get", "cq", SLUICE_ADMIN_TOKEN="")
-    assert none.stderr == "error: there is no token: set SLUICE_TOKEN, or name a file by --token-file\n"
+    assert none.stderr == "error: no token is configured: set SLUICE_TOKEN, or use --token-file FILE\n"
     (tmp_path / "token").write_text("a-token\n")
     right = await sluice("get", "cq", "--token-file", str(tmp_path / "token"), SLUICE_ADMIN_TOKEN="")
     assert right.exit_code == 0

@@ -109,10 +109,10 @@ async def test_a_server_dry_run_creates_nothing(sluice):
     ("arguments", "code", "says"),
     [
         (["cq"], 2, "Missing argument"),
-        (["cq", "a", "--nominal-quota", "cpu=9"], 2, '--nominal-quota: "cpu=9" is no quota; write it as'),
-        (["cq", "a", "--nominal-quota", "x:cpu"], 2, '"cpu" is no quota of x'),
-        (["cq", "a", "--nominal-quota", "x:cpu=1;cpu=2"], 2, "cpu of x is given twice"),
-        (["cq", "a", "--borrowing-limit", "x:cpu=1"], 2, "--borrowing-limit: cpu of x has no --nominal-quota"),
+        (["cq", "a", "--nominal-quota", "cpu=9"], 2, '--nominal-quota: "cpu=9" is not a quota; use "FLAVOR:'),
+        (["cq", "a", "--nominal-quota", "x:cpu"], 2, '"cpu" is not a quota in flavor x'),
+        (["cq", "a", "--nominal-quota", "x:cpu=1;cpu=2"], 2, "duplicate quota of cpu in flavor x"),
+        (["cq", "a", "--borrowing-limit", "x:cpu=1"], 2, "--borrowing-limit: cpu in flavor x has no --nominal-quota"),
         (["cq", "a", "--nominal-quota", "x:cpu=lots"], 2, 'resources[0].nominalQuota: "lots" is no quantity'),
         (["cq", "a", "--nominal-quota", "x:cpu=1;memory=1,y:cpu=1"], 2, '"cpu" is covered already'),
         (["cq", "A_B"], 2, 'metadata.name: "A_B" is no name'),
@@ -123,7 +123,7 @@ async def test_a_server_dry_run_creates_nothing(sluice):
         (["wl", "a"], 2, "create a Job with `sluice submit`, or with kubectl"),
         (["job", "a"], 2, "create a Job with `sluice submit`, or with kubectl"),
         (["ac", "a"], 2, "AdmissionCheck has no flags here: write its manifest, and `sluice apply -f FILE`"),
-        (["nonsense", "a"], 2, '"nonsense" is no type of object'),
+        (["nonsense", "a"], 2, 'unknown resource type "nonsense"'),
     ],
 )
 def test_what_cannot_be_created_is_said_in_a_line(arguments, code, says):

@@ -198,7 +198,7 @@ def test_what_is_wrongly_written_is_2_and_nobody_is_asked(nobody, files):
         for arguments in ([*words, "--no-such-flag"], *wrong):
             done = nobody.run(*arguments)
             assert (done.exit_code, done.stdout) == (2, ""), (arguments, done.stderr)
-            assert "No such option" in done.stderr or "is no " in done.stderr, (arguments, done.stderr)
+            assert "No such option" in done.stderr or "unknown " in done.stderr, (arguments, done.stderr)
     for line in ("apply -f nowhere.yaml", "diff -f nowhere.yaml", "delete -f nowhere.yaml", "simulate nowhere.yaml",
                  "submit -q main -f nowhere.yaml", "create cq a --nominal-quota x:cpu=lots", "stop rf/default",
                  "submit -q main --image x --memory 1gb", "history cq/"):  # fmt: skip

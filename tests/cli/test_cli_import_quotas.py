@@ -163,11 +163,11 @@ async def test_a_fault_is_one_sentence_with_the_path_of_the_field(sluice, source
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--capacity", "cpu"), '--capacity: "cpu" is no RESOURCE=QUANTITY'),
+        (("--capacity", "cpu"), '--capacity: "cpu" is not RESOURCE=QUANTITY'),
         (("--capacity", "cpu=x"), '--capacity: cpu: "x" is no quantity'),
-        (("--capacity", "cpu=1,cpu=2"), "--capacity: cpu is given twice"),
+        (("--capacity", "cpu=1,cpu=2"), "--capacity: duplicate resource cpu"),
         (("-n", "Team_A"), '--namespace: "Team_A" is no name of a namespace'),
-        (("--flavor", "A"), '--flavor: "A" is no name of a ResourceFlavor'),
+        (("--flavor", "A"), '--flavor: "A" is not a valid ResourceFlavor name'),
         (("-o", "yaml", "--yes"), "-o only prints"),
         (("--database-url", "sqlite:///x", "--server", "http://x"), "--database-url is instead of --server"),
     ],

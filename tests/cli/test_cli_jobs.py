@@ -118,7 +118,7 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
         for flags in ((), ("-f",)):
             code, out, err = await process(sluice, "logs", "big", "-c", "nope", *flags)
             assert (code, out) == (1, "")
-            assert err == 'error: no pod has a container "nope"; there are main\n'
+            assert err == 'error: no pod has a container "nope"; available containers: main\n'
         for flags in ((), ("-f",)):
             assert await unheard(sluice, "logs", "big", *flags) == (1, "")
         assert (await sluice("logs", "nothing")).exit_code == 1
@@ -305,10 +305,10 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
                 refused = await alice(*command)
                 assert (refused.exit_code, f"ClusterRole {role}" in refused.stderr) == (1, True), refused.stderr
             for command in (["get", "wl"], ["logs", "mine"], ["submit", *FLAGS]):
-                hint = "; is it another namespace that you mean? Add -n NAMESPACE\n"
+                hint = "; if it is in another namespace, add -n NAMESPACE\n"
                 assert (await bob(*command)).stderr.endswith(hint)
                 assert not (await bob(*command[:1], "-n", "default", *command[1:])).stderr.endswith(hint)
-            assert (await alice("get", "wl", "-A")).stderr.endswith("names one: -n NAMESPACE\n")
+            assert (await alice("get", "wl", "-A")).stderr.endswith("use -n NAMESPACE instead of -A\n")
             # Who may release any workload takes the label of its user away, too.
             assert (await alice("hold", "mine")).exit_code == 0
             while "It is on hold by its label" not in (await admin("why", "mine")).stdout:

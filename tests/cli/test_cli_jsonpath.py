@@ -76,7 +76,7 @@ def test_ranges_in_ranges():
     "template", ["{.a", "}", "{.a[}", "{.a[x]}", "{range .a}", "{end}", "{.a[?(b)]}", "{.a[?(@.b==x)]}", "{'a\\q'}"]
 )
 def test_what_is_no_template_is_said_in_a_sentence(template):
-    with pytest.raises(ValueError, match=r"cannot be read .*; write one such as {.metadata.name}"):
+    with pytest.raises(ValueError, match=r"^invalid JSONPath template .*: .*; use a template such as {.metadata.name}"):
         parse(template)
 
 

@@ -48,7 +48,7 @@ async def test_kueue_gets_what_it_knows_and_the_user_is_told_the_rest(sluice, tm
     await sluice("apply", "-f", "-", stdin=OBJECTS)
     done = await sluice("export", "--as", "kueue", str(tmp_path / "kueue.yaml"))
     assert (done.exit_code, done.stdout) == (0, "")
-    assert "ClusterQueue team-a: spec.overQuota is left out; Kueue does not know it" in done.stderr
+    assert "ClusterQueue team-a: spec.overQuota is left out: Kueue has no such field" in done.stderr
     documents = {item["metadata"]["name"]: item for item in yaml.safe_load_all((tmp_path / "kueue.yaml").read_text())}
     assert {document["apiVersion"] for document in documents.values()} == {"kueue.x-k8s.io/v1beta2"}
     assert "overQuota" not in documents["team-a"]["spec"]

@@ -138,7 +138,7 @@ async def test_jobs_from_what_they_use_to_history(tmp_path):
 
         unknown = await sluice("why", "nothing")
         assert unknown.exit_code == 1
-        assert "has the object the label sluice.dev/queue-name?" in unknown.stderr
+        assert "check the namespace (-n), and that the object has the label sluice.dev/queue-name" in unknown.stderr
 
 
 async def until(sluice: Sluice, command: list[str], says: str) -> None:
@@ -216,7 +216,7 @@ async def test_what_a_change_would_do_is_said_before_it_is_done(tmp_path):
         assert "  1 workload would be admitted:\n    default/" in raised
         lowered = await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("Quota: 4", "Quota: 2"))
         assert "1 workload could never run:" in lowered.stdout
-        said = "ClusterQueue cq would use 1 of cpu in flavor default more than it may; what runs stays\n"
+        said = "ClusterQueue cq would exceed its quota of cpu in flavor default by 1; running workloads are kept\n"
         assert said in lowered.stdout
         assert lowered.stderr == "", "not twice"
 

@@ -79,14 +79,14 @@ def test_a_job_without_a_name_is_called_after_what_it_runs(image, command, name)
 @pytest.mark.parametrize(
     ("flags", "queue", "message"),
     [
-        (JobFlags("i", (), name="Train"), "q", '--name: "Train" is no name of a Job'),
+        (JobFlags("i", (), name="Train"), "q", '--name: "Train" is not a valid Job name'),
         (JobFlags("i", (), name="x" * 64), "q", "at most 63 characters"),
         (JobFlags("i", (), requests=(("memory", "4GB"),)), "q", 'memory: "4GB" is no quantity'),
         (JobFlags("i", (), requests=(("cpu", "-1"),)), "q", "cpu: must not be negative"),
-        (JobFlags("i", (), requests=(("nvidia.com/gpu", "0.5"),)), "q", 'nvidia.com/gpu: "0.5" is no whole number'),
+        (JobFlags("i", (), requests=(("nvidia.com/gpu", "0.5"),)), "q", 'nvidia.com/gpu: "0.5" is not a whole number'),
         (JobFlags("i", (), requests=(("nvidia.com/gpu", "half"),)), "q", 'nvidia.com/gpu: "half" is no quantity'),
-        (JobFlags("i", (), priority_class="a b"), "q", '"a b" cannot be the value of the label sluice.dev/priority'),
-        (JobFlags("i", ()), "a/b", '"a/b" cannot be the value of the label sluice.dev/queue-name'),
+        (JobFlags("i", (), priority_class="a b"), "q", '"a b" is not a valid value of the label sluice.dev/priority'),
+        (JobFlags("i", ()), "a/b", '"a/b" is not a valid value of the label sluice.dev/queue-name'),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_flag(flags, queue, message):

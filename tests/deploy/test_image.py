@@ -49,7 +49,7 @@ def test_commands_that_are_not_in_the_image_say_so(tree: Path):
     done = run_in(tree, "demo")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         2,
-        'Error: this installation, as the image, is without "demo"',
+        'Error: "demo" is not in this installation; the image is without it, too',
     )
     assert run_in(tree, "version").stdout.startswith("sluice ")
 

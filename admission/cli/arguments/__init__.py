@@ -1,1 +1,1 @@
-"""Arguments that commands share: connections, databases, object names, manifest files, quota flags."""
+"""Arguments and options shared by commands: connection, database, object names, manifest files, quota flags."""

@@ -1,4 +1,4 @@
-"""The flags of commands that ask the API server itself, and no Sluice."""
+"""Options of commands that use the Kubernetes API server directly, without Sluice's API."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFlags:
-    """Which cluster; None: not given."""
+    """Values of `--kubeconfig` and `--context`; None: not given."""
 
     kubeconfig: str | None = None
     context: str | None = None
 
     def client(self) -> Client:
-        """By kubeconfig if one is named or usual; in a pod by its service account."""
+        """Return a client of `--kubeconfig` or $KUBECONFIG, else of a pod's service account, else of ~/.kube/config."""
         from admission.cluster.client import Client
 
         if self.kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG"):
@@ -32,10 +32,10 @@ class ClusterFlags:
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--kubeconfig` and `--context`; the command gets a `cluster`."""
+    """Add `--kubeconfig` and `--context` to a command, which receives them as `cluster`."""
 
-    @click.option("--kubeconfig", help="The kubeconfig of the cluster.  [env: KUBECONFIG]")
-    @click.option("--context", help="The context of the kubeconfig, if not its current one.")
+    @click.option("--kubeconfig", metavar="FILE", help="Path to the kubeconfig file.  [env: KUBECONFIG]")
+    @click.option("--context", metavar="NAME", help="Kubeconfig context to use.  [default: the current context]")
     @functools.wraps(command)
     def with_cluster(*args: Any, kubeconfig: str | None, context: str | None, **kwargs: Any) -> Any:
         return command(*args, cluster=ClusterFlags(kubeconfig, context), **kwargs)

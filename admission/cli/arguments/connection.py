@@ -1,4 +1,4 @@
-"""Which Sluice a command talks to, by which door, and what lets the command in."""
+"""Connection of a command to Sluice's API: its flags, the choice of endpoint and credentials, hints for errors."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ if TYPE_CHECKING:
     from admission.client import Sluice
 
 DEFAULT_SERVER = "http://127.0.0.1:8080"
-_TOKENS = ("SLUICE_TOKEN", "SLUICE_ADMIN_TOKEN")
+"""The server if there is a token, but no server and no kubeconfig is given."""
+_TOKEN_VARIABLES = ("SLUICE_TOKEN", "SLUICE_ADMIN_TOKEN")
 
-NAMESPACE_HINT = "is it another namespace that you mean? Add -n NAMESPACE"
+NAMESPACE_HINT = "if it is in another namespace, add -n NAMESPACE"
 
 
-_ROLES: Final = (
+_ROLE_HINTS: Final = (
     (r"cannot (get|list|watch) .* at the cluster scope", "the ClusterRole sluice-viewer allows it: ask an admin"),
-    (r"at the cluster scope", "an admin may, who has the ClusterRole sluice-admin"),
+    (r"at the cluster scope", "it requires the ClusterRole sluice-admin: ask an admin"),
     (
         r'cannot patch resource "workloads" .* in the namespace',
-        "an admin may; of place and queue also who has the ClusterRole sluice-team-lead there",
+        "it requires the ClusterRole sluice-admin; to change position or queue, the ClusterRole sluice-team-lead there",
     ),
 )
+"""(pattern of an RBAC refusal, hint which role grants the request); the first pattern that is found counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The flags that say where Sluice is, before the environment is looked at; None: not given."""
+    """Values of the flags that locate Sluice's API, environment variables not yet considered; None: not given."""
 
     server: str | None = None
     token_file: Path | None = None
@@ -49,28 +51,39 @@ class Connection:
 
 
 def print_warning(text: str) -> None:
-    """On standard error, as kubectl does; but not what a dry run says twice, here and in full in its answer."""
+    """Print a warning of the server to standard error, as kubectl does.
+
+    Warnings "would ..." of a dry run are skipped: its response has them in full.
+    """
     if text.startswith("would "):
         return
     click.echo(f"warning: {visible(text)}", err=True)
 
 
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the flags that say where Sluice is; the command gets a `connection`."""
+    """Add the flags that locate Sluice's API to a command, which receives them as `connection`."""
 
-    @click.option("--server", help=f"URL of the Sluice to talk to.  [env: SLUICE_SERVER; default: {DEFAULT_SERVER}]")
+    @click.option(
+        "--server", metavar="URL", help=f"URL of the Sluice API.  [env: SLUICE_SERVER; default: {DEFAULT_SERVER}]"
+    )
     @click.option(
         "--token-file",
+        metavar="FILE",
         type=click.Path(path_type=Path),
-        help="File with the token; without it, SLUICE_TOKEN or SLUICE_ADMIN_TOKEN is used.",
+        help="File with the bearer token.  [default: the token in SLUICE_TOKEN or SLUICE_ADMIN_TOKEN]",
     )
     @click.option(
         "--ca",
+        metavar="FILE",
         type=click.Path(path_type=Path),
-        help="PEM file with the authority of the server's certificate.  [env: SLUICE_CA]",
+        help="PEM file with the CA certificate of the server.  [env: SLUICE_CA]",
     )
-    @click.option("--kubeconfig", help="Go through the API server of this kubeconfig.  [env: KUBECONFIG]")
-    @click.option("--context", help="Go through the API server of this context of the kubeconfig.")
+    @click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig file; connect through the API server of its cluster.  [env: KUBECONFIG]",
+    )
+    @click.option("--context", metavar="NAME", help="Kubeconfig context to use.  [default: the current context]")
     @functools.wraps(command)
     def with_connection(
         *args: Any,
@@ -82,67 +95,68 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         **kwargs: Any,
     ) -> Any:
         if (kubeconfig or context) and (server or token_file):
-            raise click.UsageError("--server and --token-file do not go with --kubeconfig and --context")
+            raise click.UsageError("--server and --token-file cannot be used together with --kubeconfig and --context")
         return command(*args, connection=Connection(server, token_file, ca, kubeconfig, context), **kwargs)
 
     return with_connection
 
 
 def has_no_namespace_flag() -> bool:
-    """Whether the command that runs could have been given -n, and was not."""
+    """Return whether the running command has the option `-n`, and was not given it."""
     context = click.get_current_context(silent=True)
     return context is not None and context.params.get("namespace", "") is None
 
 
-def asks_all_namespaces() -> bool:
-    """Whether the command that runs was given -A."""
+def has_all_namespaces_flag() -> bool:
+    """Return whether the running command was given `-A`."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.params.get("all_namespaces"))
 
 
-def _who_may(refusal: str) -> str:
-    """Which role of `deploy/rbac/users.yaml` allows what the RBAC of the cluster refuses; empty: that is not known."""
-    for pattern, who in _ROLES:
+def _role_hint(refusal: str) -> str:
+    """Return which role of `deploy/rbac/users.yaml` grants what the cluster's RBAC has refused; empty: unknown."""
+    for pattern, hint in _ROLE_HINTS:
         if re.search(pattern, refusal):
-            return who
+            return hint
     return ""
 
 
 @asynccontextmanager
 async def connect(connection: Connection, *, warn: Callable[[str], None] = print_warning) -> AsyncIterator[Sluice]:
-    """The Sluice of `connection`, for the time of the block. Raises CommandError if nothing says where it is.
+    """Context manager: a client of Sluice's API. Raises CommandError if neither flags nor the environment locate it.
 
-    What the block does not find is raised as CommandError with the name that may have been meant, where there is one.
+    Forbidden and NotFound that are raised in the block become CommandErrors with a hint, where there is one: the role
+    that is required, the namespace to name, or the most similar name.
     """
     from admission.client import Forbidden, NotFound
 
-    told: set[str] = set()
+    printed: set[str] = set()
 
     def warn_once(text: str) -> None:
-        if text not in told:
-            told.add(text)
+        if text not in printed:
+            printed.add(text)
             warn(text)
 
-    async with _sluice(connection, warn_once) as sluice:
+    async with _client(connection, warn_once) as sluice:
         try:
             yield sluice
         except Forbidden as error:
-            if "at the cluster scope" in str(error) and asks_all_namespaces():
-                raise CommandError(f"{error}; who may not see all namespaces names one: -n NAMESPACE") from error
+            if "at the cluster scope" in str(error) and has_all_namespaces_flag():
+                raise CommandError(f"{error}; to see a single namespace, use -n NAMESPACE instead of -A") from error
             elsewhere = NAMESPACE_HINT if error.namespace and has_no_namespace_flag() else ""
-            hint = _who_may(str(error)) or elsewhere
+            hint = _role_hint(str(error)) or elsewhere
             if not hint:
                 raise
             raise CommandError(f"{error}; {hint}") from error
         except NotFound as error:
-            hint = await similar_name(sluice, *error.about, asked_in=error.namespace)
+            hint = await similar_name(sluice, *error.about, fallback_namespace=error.namespace)
             if not hint:
                 raise
             raise CommandError(f"{error}; {hint}") from error
 
 
-def _sluice(connection: Connection, warn: Callable[[str], None]) -> Sluice:
-    """What flags say goes before what the environment says, and a server before a kubeconfig."""
+def _client(connection: Connection, warn: Callable[[str], None]) -> Sluice:
+    """Return the client: flags take precedence over environment variables, and a server over the default kubeconfig."""
     from admission.client import Sluice
 
     if connection.kubeconfig is not None or connection.context is not None:
@@ -153,11 +167,11 @@ def _sluice(connection: Connection, warn: Callable[[str], None]) -> Sluice:
         return Sluice.from_kubeconfig(warn=warn)
     if not server and not token:
         raise CommandError(
-            "nothing says where Sluice is: set SLUICE_SERVER and SLUICE_TOKEN (or --server and --token-file), "
-            "or go through a cluster by --kubeconfig or --context"
+            "no server is configured: set SLUICE_SERVER and SLUICE_TOKEN (or --server and --token-file), "
+            "or connect through a cluster with --kubeconfig or --context"
         )
     if not token:
-        raise CommandError("there is no token: set SLUICE_TOKEN, or name a file by --token-file")
+        raise CommandError("no token is configured: set SLUICE_TOKEN, or use --token-file FILE")
     ca = connection.ca or os.environ.get("SLUICE_CA") or None
     return Sluice(server or DEFAULT_SERVER, token=token, ca=ca, warn=warn)
 
@@ -169,7 +183,7 @@ def _has_kubeconfig() -> bool:
 
 def _token(file: Path | None) -> str:
     if file is None:
-        return next((token for name in _TOKENS if (token := os.environ.get(name, "").strip())), "")
+        return next((token for name in _TOKEN_VARIABLES if (token := os.environ.get(name, "").strip())), "")
     try:
         token = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

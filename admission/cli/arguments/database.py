@@ -1,4 +1,4 @@
-"""The flags by which commands other than `sluice serve` are told where the database is."""
+"""Options that name the database, for commands other than `sluice serve`."""
 
 from __future__ import annotations
 
@@ -17,38 +17,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFlags:
-    """Where a command was told that the database is."""
+    """Values of `--database-url`, `--database-url-file` and `--config`."""
 
     flags: Mapping[str, Any]
+    """`database_url` and `database_url_file`; None: not given."""
     config: Path | None
 
     @property
-    def given(self) -> bool:
-        """Whether a flag says so."""
+    def is_set(self) -> bool:
+        """Whether a flag names the database; a configuration file alone does not count."""
         return any(value is not None for value in self.flags.values())
 
     def url(self) -> str:
-        """The database's URL, from flags, environment, file or the default. Raises InvalidSettings."""
+        """Return the database's URL, from flags, environment, file or the default. Raises InvalidSettings."""
         return load_settings(self.flags, config=self.config).database_url
 
 
 def database_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Click options for the database alone, of those of `sluice serve`; the command gets a `database`."""
+    """Add the database options of `sluice serve` to a command, which receives them as `database`."""
 
     @click.option(
         "--database-url",
+        metavar="URL",
         help=f"sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME.  [env: {ENVIRONMENT_PREFIX}DATABASE_URL]",
     )
     @click.option(
         "--database-url-file",
+        metavar="FILE",
         type=click.Path(path_type=Path),
-        help=f"A file with that URL, in place of it.  [env: {ENVIRONMENT_PREFIX}DATABASE_URL_FILE]",
+        help=f"File that contains the database URL.  [env: {ENVIRONMENT_PREFIX}DATABASE_URL_FILE]",
     )
     @click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
         envvar=f"{ENVIRONMENT_PREFIX}CONFIG",
-        help=f"The file that `sluice serve --config` reads.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
+        help=f"Configuration file of `sluice serve`.  [env: {ENVIRONMENT_PREFIX}CONFIG]",
     )
     @functools.wraps(command)
     def with_database(

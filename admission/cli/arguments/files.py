@@ -1,4 +1,4 @@
-"""Manifests from files, directories and standard input: checked all, and in an order in which they can be written."""
+"""Manifests from files, directories and standard input, validated and sorted in the order in which to write them."""
 
 from __future__ import annotations
 
@@ -24,29 +24,33 @@ if TYPE_CHECKING:
     from admission.model.manifests import Document
     from admission.model.queues import QueueObject
 
-    Translated = Callable[[Mapping[str, list[Document]]], Iterable[tuple[str, QueueObject]]]
+    Translate = Callable[[Mapping[str, list[Document]]], Iterable[tuple[str, QueueObject]]]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+"""Files of a directory with other suffixes are ignored."""
 _ORDER = {model.kind: position for position, model in enumerate(QUEUE_OBJECTS)}
+"""Position of each kind: `QUEUE_OBJECTS` lists kinds behind those that they refer to."""
 
 
 def filename_option(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`-f`; the command gets `paths`."""
-    text = "File, directory or - for standard input; repeatable."
-    return click.option("-f", "--filename", "paths", multiple=True, required=required, help=text)
+    """Return the option `-f`; the command receives its values as `paths`."""
+    text = "File or directory with manifests, or - for standard input; repeatable."
+    return click.option("-f", "--filename", "paths", metavar="FILE", multiple=True, required=required, help=text)
 
 
 def read_objects(
     paths: Iterable[str],
     *,
     namespace: str,
-    translated: Translated | None = None,
+    translate: Translate | None = None,
     note: Callable[[str], None] | None = None,
 ) -> list[QueueObject]:
-    """All objects of the files, each behind those that it names. Raises Unreadable with every fault found.
+    """Return all queue objects of the files, each behind those that it refers to. Raises Unreadable with every fault.
 
-    `translated` gives what quota objects of other schedulers become, by the name of their import, each with what opens
-    a message about it; None: they are faults. `note` is told of what is skipped; None: it goes to standard error.
+    `namespace` is that of LocalQueues that name none. `translate` turns quota objects of other schedulers, grouped by
+    the name of the `sluice import` that reads them, into (prefix of messages, queue object); without it such objects
+    are faults. `note` receives a message about each document that is skipped; by default it is printed to standard
+    error.
     """
     faults: list[str] = []
     objects: dict[tuple[str, str, str], QueueObject] = {}
@@ -54,7 +58,7 @@ def read_objects(
     for document in read_documents(paths):
         body = document.body
         if body.get("apiVersion") == "v1" and body.get("kind") == "Namespace":
-            (note or print_note)(f"{document.source}: skipped a Namespace; the cluster has it")
+            (note or print_note)(f"{document.source}: skipped a Namespace; create it in the cluster with kubectl")
             continue
         if source := import_source(body):
             foreign.setdefault(source, []).append(document)
@@ -65,51 +69,53 @@ def read_objects(
             faults.append(str(error))
             continue
         if found.key in objects:
-            faults.append(f'{document.source}: {found.kind} "{found.name}" was given before; keep one of the two')
+            faults.append(f'{document.source}: duplicate {found.kind} "{found.name}"; keep one of the two')
         objects[found.key] = found
-    for title, made in _of_others(foreign, translated, faults):
+    for title, made in _translate_foreign(foreign, translate, faults):
         if made.key not in objects:
             objects[made.key] = made
-        elif not isinstance(made, ResourceFlavor):
-            faults.append(f'{title}: makes {made.kind} "{made.name}", which was given before; keep one of the two')
+        elif not isinstance(made, ResourceFlavor):  # a flavor in the files has the node labels, which no queue names
+            faults.append(f'{title}: becomes {made.kind} "{made.name}", which is defined already; keep one of the two')
     if faults:
         raise Unreadable("\n".join(faults))
-    return in_order(objects.values())
+    return in_dependency_order(objects.values())
 
 
 def print_note(text: str) -> None:
-    """To standard error."""
+    """Print a note to standard error."""
     click.echo(f"note: {visible(text)}", err=True)
 
 
-def _of_others(
+def _translate_foreign(
     foreign: Mapping[str, list[Document]],
-    translated: Translated | None,
+    translate: Translate | None,
     faults: list[str],
 ) -> Iterable[tuple[str, QueueObject]]:
-    """What quota objects of other schedulers become; what is wrong with them is added to `faults`."""
-    if translated is None:
+    """Return (prefix of messages, queue object) for quota objects of other schedulers; errors are added to `faults`."""
+    if translate is None:
         for document in (each for documents in foreign.values() for each in documents):
             kind = document.body.get("kind", "queues.yaml")
-            faults.append(f"{document.source}: is a {kind} of another system; name what sluice apply has made of it")
+            faults.append(
+                f"{document.source}: is a {kind} of another scheduler; name the objects that sluice apply made of it"
+            )
     elif foreign:
         try:
-            return translated(foreign)
+            return translate(foreign)
         except (InvalidObject, Unreadable) as error:
             faults.append(str(error))
     return ()
 
 
 def read_documents(paths: Iterable[str]) -> list[Document]:
-    """All documents of the files, as they are. Raises Unreadable if there is none."""
+    """Return all documents of the files, not validated. Raises Unreadable if there is none."""
     documents = list(_documents(paths))
     if not documents:
-        raise Unreadable(f"there is no object in {', '.join(paths)}")
+        raise Unreadable(f"no objects found in {', '.join(paths)}")
     return documents
 
 
-def in_order(objects: Iterable[QueueObject]) -> list[QueueObject]:
-    """The objects by kind and, Cohorts, parents first. Raises Unreadable for a cycle of Cohorts."""
+def in_dependency_order(objects: Iterable[QueueObject]) -> list[QueueObject]:
+    """Return the objects sorted by kind, and Cohorts parents first. Raises Unreadable for a cycle of Cohorts."""
     by_kind = sorted(objects, key=lambda item: _ORDER[item.kind])
     cohorts = {item.name: item for item in by_kind if isinstance(item, Cohort)}
     sorter = TopologicalSorter(
@@ -121,7 +127,7 @@ def in_order(objects: Iterable[QueueObject]) -> list[QueueObject]:
         cycle: list[str] = error.args[1][::-1]
         raise Unreadable(
             f'Cohort "{cycle[0]}": spec.parentName: closes a cycle of Cohorts: {" -> ".join(cycle)}; '
-            "name a parent outside of it"
+            "name a parent outside the cycle"
         ) from error
     return sorted(by_kind, key=lambda item: (_ORDER[item.kind], rank[item.name] if isinstance(item, Cohort) else 0))
 
@@ -150,10 +156,10 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
 
 def _files(path: Path) -> list[Path]:
     if not path.exists():
-        raise Unreadable(f"there is no file or directory {path}; check -f")
+        raise Unreadable(f"the file or directory {path} does not exist; check -f")
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
     if not files:
-        raise Unreadable(f"the directory {path} holds no {', '.join(_SUFFIXES)} file")
+        raise Unreadable(f"the directory {path} contains no {', '.join(_SUFFIXES)} file")
     return files

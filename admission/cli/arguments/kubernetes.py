@@ -1,4 +1,4 @@
-"""The Kubernetes API as commands about Jobs use it: by the caller's kubeconfig, with the caller's own rights."""
+"""Kubernetes API access of commands about Jobs: client of the caller's kubeconfig, kinds that can be queued, paths."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 @asynccontextmanager
 async def kubernetes(connection: Connection) -> AsyncIterator[Client]:
-    """The API server of the kubeconfig, for the time of the block.
+    """Context manager: a client of the API server of the kubeconfig, with the caller's own permissions.
 
-    Raises CommandError for a kubeconfig that cannot be used, and for what the API server refuses in the block.
+    Raises CommandError for a kubeconfig that cannot be used, and for each error status of the API server in the block.
     """
     try:
         async with Client.from_kubeconfig(connection.kubeconfig, connection.context) as client:
             yield client
     except BadKubeconfig as error:
-        raise CommandError(f"Jobs are written and read through the Kubernetes API: {error}") from error
+        raise CommandError(f"this command uses the Kubernetes API directly: {error}") from error
     except StatusError as error:
         text = str(error.status.get("message") or error)
         if isinstance(error, Forbidden) and "in the namespace" in text and has_no_namespace_flag():
@@ -47,78 +47,82 @@ async def kubernetes(connection: Connection) -> AsyncIterator[Client]:
 
 
 def namespace_of(connection: Connection, given: str | None) -> str:
-    """The namespace that is given, else that of the kubeconfig's context, else `default`."""
+    """Return the given namespace, else that of the kubeconfig's context, else `default`. Raises CommandError."""
     try:
         return given or kubeconfig_namespace(connection.kubeconfig, connection.context) or "default"
     except BadKubeconfig as error:
-        raise CommandError(f"Jobs are written and read through the Kubernetes API: {error}") from error
+        raise CommandError(f"this command uses the Kubernetes API directly: {error}") from error
 
 
-async def own_name(client: Client) -> str:
-    """Who the caller is to Kubernetes, as `spec.user` of a workload names who submitted it."""
+async def current_user(client: Client) -> str:
+    """Return the caller's user name in Kubernetes; `spec.user` of a workload has that of its submitter."""
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = await client.create(_REVIEWS, review)
     return str(answer["status"]["userInfo"].get("username", ""))
 
 
 def known_kinds() -> Kinds:
-    """All kinds that this version knows, and those that the configuration in SLUICE_CONFIG describes.
+    """Return all kinds that this version supports, and the custom kinds in the configuration file $SLUICE_CONFIG.
 
-    Which of them are queued is a setting of the server's. Raises InvalidSettings.
+    Which of them are enabled is a setting of the server, and not known here. Raises InvalidSettings.
     """
     return _kinds_of(os.environ.get("SLUICE_CONFIG", ""))
 
 
 @cache
 def _kinds_of(file: str) -> Kinds:
+    """Return the supported kinds and the custom kinds of a configuration file; empty: no file."""
     described = read_integrations(Path(file)).kinds if file else ()
     return all_kinds(frameworks=frameworks_known(), own=map(parse_form, described))
 
 
 def kind_of(manifest: dict[str, Any]) -> Kind | None:
-    """The adapter for a manifest's apiVersion and kind; None for what cannot be queued."""
+    """Return the adapter for a manifest's apiVersion and kind; None if it cannot be queued."""
     group, _, version = str(manifest.get("apiVersion", "")).rpartition("/")
     kind = known_kinds().get(group, str(manifest.get("kind", "")))
     return kind if kind is not None and version in kind.versions and kind in list(known_kinds()) else None
 
 
 def kind_named(name: str) -> Kind:
-    """The adapter for a kind as a workload names it, in any case. Raises CommandError for one that is not known."""
+    """Return the adapter for a kind by its name or plural, in any case. Raises CommandError for an unknown one."""
     for kind in known_kinds():
         if name.lower() in (kind.kind.lower(), kind.plural):
             return kind
-    raise CommandError(f"{name} is no kind that can be queued; there are {queued_kinds()}")
+    raise CommandError(f'"{name}" is not a kind that can be queued; supported kinds: {queued_kinds()}')
 
 
 def is_kind(name: str) -> bool:
-    """Whether a kind that can be queued is called so, in any case."""
+    """Return whether this is the name or plural, in any case, of a kind that can be queued."""
     return any(name.lower() in (kind.kind.lower(), kind.plural) for kind in known_kinds())
 
 
 def kind_of_workload(workload: Workload) -> Kind:
-    """The adapter for the object of a workload. Raises CommandError for a kind that this version does not know."""
-    asked = workload.document.get("spec", {}).get("object", {})
+    """Return the adapter for a workload's object. Raises CommandError for an unknown kind and for a pod group."""
+    object_reference = workload.document.get("spec", {}).get("object", {})
     if workload.object_kind == PodGroupKind.kind:
         name, namespace = workload.object_name, workload.namespace
         label = f"{GROUP_NAME[0]}={name}, or -l {GROUP_NAME[1]}={name}"
         raise CommandError(
-            f"{name} is a group of pods: name them to kubectl, by -n {namespace} -l {label}; "
-            "of a StatefulSet, Volcano Job or LeaderWorkerSet name that"
+            f"{name} is a pod group, for which Kubernetes has no object: select its pods with kubectl and "
+            f"-n {namespace} -l {label}; if they belong to a StatefulSet, Volcano Job or LeaderWorkerSet, name that"
         )
-    return kind_of(asked) or kind_named(workload.object_kind)
+    return kind_of(object_reference) or kind_named(workload.object_kind)
 
 
-def shown(kind: Kind, name: str) -> str:
-    """An object as kubectl prints it: `job.batch/train`, `pod/train`."""
+def qualified_name(kind: Kind, name: str) -> str:
+    """Return the name of an object as kubectl prints it: `job.batch/train`, `pod/train`."""
     return f"{kind.kind.lower()}{'.' if kind.group else ''}{kind.group}/{name}"
 
 
 def queued_kinds() -> str:
-    """All kinds that can be queued, for messages."""
+    """Return the names of all kinds that can be queued, for messages: `Job, RayJob`."""
     return ", ".join(sorted({kind.kind for kind in known_kinds()}))
 
 
 def object_path(kind: Kind, namespace: str, name: str = "", *, version: str = "") -> str:
-    """The path of an object of the kind, or of all of a namespace, in the preferred version if none is named."""
+    """Return the API path of an object, or without `name` of the collection in its namespace.
+
+    Without `version` it is that of the preferred version.
+    """
     root = api_root(kind.group, version or kind.versions[0])
     return f"{root}/namespaces/{namespace}/{kind.plural}" + (f"/{name}" if name else "")

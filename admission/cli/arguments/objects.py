@@ -1,4 +1,4 @@
-"""How users name what they mean: `cq`, `clusterqueue/team-a`, `-n team-a`, `-A`."""
+"""Arguments that name objects: `cq`, `clusterqueue/team-a`, `job/train`, `-n team-a`, `-l team=a`."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from admission.client import Sluice
 
 
-QUEUED: Final = ("job", "jobs", "job.batch", "jobs.batch", "pod", "pods")
-"""Types of Kubernetes that users look for here."""
+KUBERNETES_TYPES: Final = ("job", "jobs", "job.batch", "jobs.batch", "pod", "pods")
+"""Types of Kubernetes that users may try here, although their objects are shown as workloads."""
 
 
 class Target(NamedTuple):
-    """One object that a user named."""
+    """One object named on the command line."""
 
     resource: Resource
     name: str
 
     @property
-    def shown(self) -> str:
-        """As kubectl prints it: `clusterqueue.sluice.dev/team-a`."""
-        return shown(self.resource.singular, self.name)
+    def qualified_name(self) -> str:
+        """Its name as kubectl prints it: `clusterqueue.sluice.dev/team-a`."""
+        return qualified_name(self.resource.singular, self.name)
 
 
 def complete_type(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The types, or behind `TYPE/` the names."""
+    """Complete a type, or after `TYPE/` the name of an object."""
     kind, slash, start = incomplete.partition("/")
     if slash:
         return [CompletionItem(f"{kind}/{name}") for name in _names(ctx, kind) if name.startswith(start)]
@@ -43,49 +43,58 @@ def complete_type(ctx: click.Context, parameter: click.Parameter, incomplete: st
 
 
 def complete_name(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of the type that stands before."""
+    """Complete the name of an object of the type that precedes it."""
     return [CompletionItem(name) for name in _names(ctx, ctx.params.get("what") or "") if name.startswith(incomplete)]
 
 
 def complete_workload(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The names of Jobs that are queued."""
+    """Complete the name of a workload, as the name of its Job."""
     return [CompletionItem(name) for name in _names(ctx, "workloads") if name.startswith(incomplete)]
 
 
 namespace_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "-n",
     "--namespace",
-    help="Namespace of LocalQueues and workloads.  [default: that of the context, or default]",
+    metavar="NAME",
+    help="Namespace of LocalQueues and workloads.  [default: the context's namespace, or default]",
 )
 what_argument = click.argument("what", metavar="TYPE[/NAME]", shell_complete=complete_type)
 names_argument = click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_name)
 workload_argument = click.argument("name", metavar="WORKLOAD", shell_complete=complete_workload)
 selector_options = (
-    click.option("-l", "--selector", default="", help="Only objects with these labels, such as team=a,tier!=test."),
-    click.option("--field-selector", default="", help="Only objects with these fields, such as spec.queueName=gpu."),
+    click.option(
+        "-l", "--selector", default="", metavar="SELECTOR", help="Filter by labels, for example team=a,tier!=test."
+    ),
+    click.option(
+        "--field-selector", default="", metavar="SELECTOR", help="Filter by fields, for example spec.queueName=gpu."
+    ),
 )
+"""`-l` and `--field-selector`."""
 
 
 def resource_named(kind: str) -> Resource:
-    """The resource that a user means. Raises UsageError with the nearest name."""
+    """Return a resource by its plural, singular or short name. Raises UsageError with the most similar name."""
     resource = by_name(kind)
     if resource is None:
         known = [name for resource in RESOURCES for name in resource.names]
         near = difflib.get_close_matches(kind.lower(), known, n=1)
-        if kind.lower() in QUEUED:
-            raise click.UsageError("what is queued is shown as workloads: write wl, or wl/NAME with a Job's name")
-        hint = f'did you mean "{near[0]}"?' if near else f"known are {', '.join(r.plural for r in RESOURCES)}."
-        raise click.UsageError(f'"{kind}" is no type of object; {hint}')
+        if kind.lower() in KUBERNETES_TYPES:
+            raise click.UsageError("queued Jobs and pods are shown as workloads: use wl, or wl/NAME with a Job's name")
+        hint = f'did you mean "{near[0]}"?' if near else f"available types: {', '.join(r.plural for r in RESOURCES)}."
+        raise click.UsageError(f'unknown resource type "{kind}"; {hint}')
     return resource
 
 
 def resources_named(kinds: str) -> list[Resource]:
-    """The resources of `cq,lq`, each once. Raises UsageError."""
+    """Return the resources of a list such as `cq,lq`, without duplicates. Raises UsageError."""
     return [*dict.fromkeys(map(resource_named, kinds.split(",")))]
 
 
 def resolve(what: str, names: Sequence[str]) -> list[Target] | Resource:
-    """The objects meant by `TYPE NAME...` or `TYPE/NAME...`, or the resource of a `TYPE` alone. Raises UsageError."""
+    """Return the objects of `TYPE NAME...` or `TYPE/NAME...`, or the resource if there is only a `TYPE`.
+
+    Raises UsageError for an unknown type, and for arguments that mix the two forms.
+    """
     kind, slash, name = what.partition("/")
     if not slash:
         resource = resource_named(kind)
@@ -94,48 +103,48 @@ def resolve(what: str, names: Sequence[str]) -> list[Target] | Resource:
     for pair in (what, *names):
         kind, slash, name = pair.partition("/")
         if slash and not name:
-            raise click.UsageError(f'"{pair}" names no object; write {kind}/NAME, or {kind} alone for all')
+            raise click.UsageError(f'"{pair}" has no name; use {kind}/NAME, or {kind} for all')
         if not slash:
-            raise click.UsageError(f'"{what}" and "{pair}" do not go together; write TYPE NAME... or TYPE/NAME...')
+            raise click.UsageError(f'"{what}" and "{pair}" cannot be combined; use TYPE NAME... or TYPE/NAME...')
         targets.append(Target(resource_named(kind), name))
     return targets
 
 
 def resolve_one(what: str, name: str | None) -> Target:
-    """The one object meant by `TYPE NAME` or `TYPE/NAME`. Raises UsageError."""
+    """Return the single object of `TYPE NAME` or `TYPE/NAME`. Raises UsageError, also for a type alone."""
     found = resolve(what, [] if name is None else [name])
     if not isinstance(found, list) or len(found) != 1:
-        raise click.UsageError(f"which one? write {what.partition('/')[0]}/NAME")
+        raise click.UsageError(f"exactly one object must be named; use {what.partition('/')[0]}/NAME")
     return found[0]
 
 
-def workload_named(text: str) -> tuple[str, str]:
-    """Kind (empty: any) and name of the workload meant by `train`, `job/train`, `wl/job-train-a1b2c`."""
+def parse_workload_name(text: str) -> tuple[str, str]:
+    """Split `train`, `job/train` or `wl/job-train-a1b2c` into kind (empty: any) and name. Raises UsageError."""
     kind, slash, name = text.rpartition("/")
     if not name or "/" in kind or (slash and not kind):
-        raise click.UsageError(f'"{text}" names no workload; write a Job\'s name, KIND/NAME or workload/NAME')
+        raise click.UsageError(f'"{text}" is not a workload name; use the name of a Job, KIND/NAME or workload/NAME')
     resource = by_name(kind) if kind else None
     return ("" if resource is not None and resource.plural == "workloads" else kind), name
 
 
-def scope(resource: Resource, namespace: str | None, sluice: Sluice) -> str | None:
-    """The namespace to look in; None for what has none."""
+def namespace_for(resource: Resource, namespace: str | None, sluice: Sluice) -> str | None:
+    """Return the namespace for requests about a resource: the given one, else the client's; None if cluster-scoped."""
     return (namespace or sluice.namespace) if resource.namespaced else None
 
 
 def field_value(text: str) -> str:
-    """A value as a field selector writes it."""
+    """Escape a value for a field selector: backslash, comma and equals sign."""
     return re.sub(r"([\\,=])", r"\\\1", text)
 
 
-def shown(singular: str, name: str) -> str:
-    """An object as kubectl prints it: `clusterqueue.sluice.dev/team-a`."""
+def qualified_name(singular: str, name: str) -> str:
+    """Return the name of a queue object as kubectl prints it: `clusterqueue.sluice.dev/team-a`."""
     return f"{singular}.sluice.dev/{name}"
 
 
 def _plain(name: str, what: str) -> str:
     if "/" in name:
-        raise click.UsageError(f'"{what}" and "{name}" do not go together; write TYPE NAME... or TYPE/NAME...')
+        raise click.UsageError(f'"{what}" and "{name}" cannot be combined; use TYPE NAME... or TYPE/NAME...')
     return name
 
 

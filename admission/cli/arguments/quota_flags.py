@@ -1,4 +1,4 @@
-"""Quota as flags write it, in kueuectl's form: `--nominal-quota "default:cpu=9;memory=36Gi,spot:cpu=18"`."""
+"""Quota flags, in the form of kueuectl: `--nominal-quota "default:cpu=9;memory=36Gi,spot:cpu=18"`."""
 
 from __future__ import annotations
 
@@ -12,48 +12,55 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
 
 Quotas = dict[str, dict[str, str]]
-"""Flavor to resource to quantity, in the order of the flags."""
+"""Flavor -> resource -> quantity, in the order of the flags: `{"default": {"cpu": "9"}}`."""
 
-_FORM = 'write it as "FLAVOR:RESOURCE=QUANTITY;RESOURCE=QUANTITY,FLAVOR:..."'
+_FORM = 'use "FLAVOR:RESOURCE=QUANTITY;RESOURCE=QUANTITY,FLAVOR:..."'
 
 
 def parse_quotas(flag: str, values: Iterable[str]) -> Quotas:
-    """All values of one flag. Raises UsageError for what is not of the form."""
+    """Parse all values of one flag. Raises UsageError for a value of another form."""
     quotas: Quotas = {}
     for part in (part for value in values for part in value.split(",")):
         flavor, colon, amounts = part.strip().partition(":")
         if not (flavor and colon and amounts):
-            raise click.UsageError(f'{flag}: "{part}" is no quota; {_FORM}')
+            raise click.UsageError(f'{flag}: "{part}" is not a quota; {_FORM}')
         found = quotas.setdefault(flavor, {})
         for amount in amounts.split(";"):
             resource, equals, quantity = (text.strip() for text in amount.partition("="))
             if not (resource and equals and quantity):
-                raise click.UsageError(f'{flag}: "{amount}" is no quota of {flavor}; {_FORM}')
+                raise click.UsageError(f'{flag}: "{amount}" is not a quota in flavor {flavor}; {_FORM}')
             if resource in found:
-                raise click.UsageError(f"{flag}: {resource} of {flavor} is given twice")
+                raise click.UsageError(f"{flag}: duplicate quota of {resource} in flavor {flavor}")
             found[resource] = quantity
     return quotas
 
 
 def resource_groups(nominal: Iterable[str], borrowing: Iterable[str], lending: Iterable[str]) -> list[Document]:
-    """`spec.resourceGroups`: flavors with the same resources are one group, tried in the order of the flags."""
+    """Return `spec.resourceGroups`: flavors with the same resources form a group, in the order of the flags.
+
+    Raises UsageError for a limit of a resource that has no nominal quota in the flavor.
+    """
     quotas = parse_quotas("--nominal-quota", nominal)
     limits = {
         "borrowingLimit": parse_quotas("--borrowing-limit", borrowing),
         "lendingLimit": parse_quotas("--lending-limit", lending),
     }
-    for field, given in limits.items():
-        for flavor, amounts in given.items():
+    for field, by_flavor in limits.items():
+        for flavor, amounts in by_flavor.items():
             for resource in amounts:
                 if resource not in quotas.get(flavor, {}):
                     flag = "--borrowing-limit" if field == "borrowingLimit" else "--lending-limit"
-                    raise click.UsageError(f"{flag}: {resource} of {flavor} has no --nominal-quota")
+                    raise click.UsageError(f"{flag}: {resource} in flavor {flavor} has no --nominal-quota")
     groups: dict[frozenset[str], Document] = {}
     for flavor, amounts in quotas.items():
         covered = groups.setdefault(frozenset(amounts), {"coveredResources": list(amounts), "flavors": []})
         resources = [
             {"name": resource, "nominalQuota": amounts[resource]}
-            | {field: given[flavor][resource] for field, given in limits.items() if resource in given.get(flavor, {})}
+            | {
+                field: by_flavor[flavor][resource]
+                for field, by_flavor in limits.items()
+                if resource in by_flavor.get(flavor, {})
+            }
             for resource in covered["coveredResources"]
         ]
         covered["flavors"].append({"name": flavor, "resources": resources})

@@ -1,4 +1,4 @@
-"""What a user may have meant by a name that is not there."""
+"""Suggestions for the name of an object that does not exist."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from admission.api.registry import Resource
     from admission.client import Sluice
 
-_MOST = 1000
-"""So many objects are looked at: the hint is not worth reading a hundred thousand workloads."""
+_MAX_OBJECTS = 1000
+"""Objects that are read at most: the hint is not worth a list of a hundred thousand workloads."""
 
 
 async def similar_name(
-    sluice: Sluice, plural: str, name: str, namespace: str | None = None, *, asked_in: str = ""
+    sluice: Sluice, plural: str, name: str, namespace: str | None = None, *, fallback_namespace: str = ""
 ) -> str:
-    """`did you mean "team-a"?`, or that it is in another namespace; empty if nothing is like it, or may not be read.
+    """Return a hint such as `did you mean "team-a"?`, or in which other namespace the object is; empty: none.
 
-    Without a `namespace`, names of all namespaces are looked at; by who may not read them, those of `asked_in`.
+    Without `namespace` the names in all namespaces are compared, and without permission for that, those in
+    `fallback_namespace`.
     """
     from admission.client import Forbidden
 
@@ -30,32 +31,32 @@ async def similar_name(
     if resource is None or not name:
         return ""
     try:
-        places = await _places(sluice, resource, namespace)
+        namespaces = await _namespaces_by_name(sluice, resource, namespace)
     except Forbidden:
-        if namespace is not None or not asked_in:
+        if namespace is not None or not fallback_namespace:
             return ""
-        return await similar_name(sluice, plural, name, asked_in)
+        return await similar_name(sluice, plural, name, fallback_namespace)
     except SluiceError:
         return ""
-    if name in places:
-        return f'there is one in namespace "{places[name]}": add -n {places[name]}' if places[name] else ""
-    near = difflib.get_close_matches(name, places, n=1)
+    if name in namespaces:
+        return f'there is one in namespace "{namespaces[name]}": add -n {namespaces[name]}' if namespaces[name] else ""
+    near = difflib.get_close_matches(name, namespaces, n=1)
     if not near:
         return ""
-    where = f' in namespace "{places[near[0]]}"' if places[near[0]] and namespace is None else ""
+    where = f' in namespace "{namespaces[near[0]]}"' if namespaces[near[0]] and namespace is None else ""
     return f'did you mean "{near[0]}"{where}?'
 
 
-async def _places(sluice: Sluice, resource: Resource, namespace: str | None) -> dict[str, str]:
-    """Names, and the namespace of each (empty: it has none). Workloads also go by the names of their objects."""
-    places: dict[str, str] = {}
-    looked_at = 0
+async def _namespaces_by_name(sluice: Sluice, resource: Resource, namespace: str | None) -> dict[str, str]:
+    """Return name -> namespace (empty: cluster-scoped). A workload is in it twice, also by the name of its object."""
+    namespaces: dict[str, str] = {}
+    count = 0
     async with aclosing(sluice.documents(resource.plural).list(namespace=namespace)) as items:
         async for item in items:
             metadata = item["metadata"]
             names = [metadata["name"], item.get("spec", {}).get("object", {}).get("name", "")]
-            places |= {name: metadata.get("namespace", "") for name in reversed(names) if name}
-            looked_at += 1
-            if looked_at == _MOST:
+            namespaces |= {name: metadata.get("namespace", "") for name in reversed(names) if name}
+            count += 1
+            if count == _MAX_OBJECTS:
                 break
-    return places
+    return namespaces

@@ -1,4 +1,4 @@
-"""What has to be said for quota objects of other schedulers: what the nodes have, and in which flavor it is counted."""
+"""Options for the translation of other schedulers' quota objects: capacity of the nodes, and flavor of the quota."""
 
 from __future__ import annotations
 
@@ -19,22 +19,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TranslationFlags:
-    """The values of the flags."""
+    """Values of `--flavor` and `--capacity`."""
 
     flavor: str
     capacity: Mapping[str, int]
-    """Amounts as in `admission.model.quantity`; of other resources nobody says what there is."""
+    """Amounts as in `admission.model.quantity`: `{"cpu": 640000}`; the capacity of other resources is unknown."""
 
 
 def translation_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--capacity` and `--flavor`; the command gets a `translation`."""
+    """Add `--capacity` and `--flavor` to a command, which receives them as `translation`."""
 
-    @click.option("--capacity", multiple=True, help="What the nodes have: RESOURCE=QUANTITY,...; repeatable.")
-    @click.option("--flavor", default="default", show_default=True, help="The ResourceFlavor of the quota.")
+    @click.option(
+        "--capacity",
+        multiple=True,
+        metavar="RESOURCE=QUANTITY,...",
+        help="Total capacity of the nodes, for queues of other schedulers; repeatable.",
+    )
+    @click.option(
+        "--flavor",
+        default="default",
+        metavar="NAME",
+        show_default=True,
+        help="ResourceFlavor of the quota of other schedulers' queues.",
+    )
     @functools.wraps(command)
     def with_flags(*args: Any, capacity: tuple[str, ...], flavor: str, **kwargs: Any) -> Any:
         if not is_dns_subdomain(flavor):
-            raise BadFlag(f'--flavor: "{flavor}" is no name of a ResourceFlavor')
+            raise BadFlag(f'--flavor: "{flavor}" is not a valid ResourceFlavor name')
         return command(*args, translation=TranslationFlags(flavor, _capacity(capacity)), **kwargs)
 
     return with_flags
@@ -45,9 +56,9 @@ def _capacity(values: Iterable[str]) -> dict[str, int]:
     for part in (part.strip() for value in values for part in value.split(",")):
         resource, equals, quantity = (text.strip() for text in part.partition("="))
         if not equals or not is_qualified_name(resource):
-            raise BadFlag(f'--capacity: "{part}" is no RESOURCE=QUANTITY such as cpu=64 or memory=256Gi')
+            raise BadFlag(f'--capacity: "{part}" is not RESOURCE=QUANTITY, such as cpu=64 or memory=256Gi')
         if resource in found:
-            raise BadFlag(f"--capacity: {resource} is given twice")
+            raise BadFlag(f"--capacity: duplicate resource {resource}")
         try:
             found[resource] = amount(resource, quantity)
         except InvalidQuantity as error:

@@ -1,4 +1,4 @@
-"""Finding the workload that a user means by the name of a Job."""
+"""Lookup of a workload by its name or by the name of its Job."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def or_by_kubectl(verb: str, kind: str, name: str, namespace: str | None, *rest: str) -> Iterator[None]:
-    """Where Sluice does not answer, say in the CommandError how `kubectl VERB` does the same to the object."""
+def kubectl_hint(verb: str, kind: str, name: str, namespace: str | None, *rest: str) -> Iterator[None]:
+    """Context manager: if Sluice does not answer, raise CommandError with a `kubectl VERB` of the same effect."""
     from admission.client import Unavailable, Unreachable
 
     try:
@@ -28,19 +28,19 @@ def or_by_kubectl(verb: str, kind: str, name: str, namespace: str | None, *rest:
     except (Unavailable, Unreachable) as error:
         where = ("-n", namespace) if namespace else ()
         command = shlex.join(["kubectl", verb, *_object(kind, name), *rest, *where])
-        raise CommandError(f"{error}\nwithout Sluice's API: {command}") from error
+        raise CommandError(f"{error}\nto do this without Sluice's API: {command}") from error
 
 
 def _object(kind: str, name: str) -> tuple[str, str]:
-    """Kind and name of the object; that of `job-train-1a2b3`, as workloads are called, is in the middle of it."""
+    """Return kind and name of the object; a workload's name, such as `job-train-1a2b3`, contains both."""
     of_workload, _, _ = name.partition("-")
     if not kind and is_kind(of_workload) and re.fullmatch(r"[a-z]+-.+-[0-9a-f]{5}", name):
         return of_workload, object_name(name)
     return kind or "job", name
 
 
-async def found_workload(sluice: Sluice, name: str, namespace: str | None, kind: str) -> Workload:
-    """The workload of that name, or of the object of that name. Raises CommandError that says what may be wrong."""
+async def find_workload(sluice: Sluice, name: str, namespace: str | None, kind: str) -> Workload:
+    """Return the workload of that name, or of the object of that name. Raises CommandError with a suggestion."""
     from admission.client import NotFound
 
     try:
@@ -48,6 +48,6 @@ async def found_workload(sluice: Sluice, name: str, namespace: str | None, kind:
     except NotFound as error:
         near = await similar_name(sluice, "workloads", name, namespace or sluice.namespace)
         if kind and not near and namespace is None and not is_kind(kind):
-            near = f"if {kind} is its namespace, write {name} -n {kind}"
-        hint = near or "is it the right namespace (-n), and has the object the label sluice.dev/queue-name?"
+            near = f"if {kind} is its namespace, use {name} -n {kind}"
+        hint = near or "check the namespace (-n), and that the object has the label sluice.dev/queue-name"
         raise CommandError(f'{error} in namespace "{namespace or sluice.namespace}"; {hint}') from error

@@ -14,7 +14,7 @@ from admission.cli.arguments.translation import TranslationFlags, translation_op
 from admission.cli.commands.diff import comparable, present
 from admission.cli.commands.import_quotas.manifests import Manifests
 from admission.cli.output.outcomes import Outcomes
-from admission.cli.output.printing import Writing, output_option, writing_options
+from admission.cli.output.printing import WritingFlags, output_option, writing_options
 from admission.model.manifests import to_manifest
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def apply(
     field_manager: str,
     force_conflicts: bool,
     translation: TranslationFlags,
-    writing: Writing,
+    writing: WritingFlags,
     output: str | None,
     wait: float,
     connection: Connection,
@@ -91,12 +91,12 @@ def apply(
                     else:
                         outcomes.add(item, *await _put(sluice, item, writing))
             finally:  # those in front of one that is refused are written
-                outcomes.end(manifests.left_out, manifests.notes)
+                outcomes.finish(manifests.left_out, manifests.notes)
 
     asyncio.run(run())
 
 
-async def _put(sluice: Sluice, item: QueueObject, writing: Writing) -> tuple[str, Document | None]:
+async def _put(sluice: Sluice, item: QueueObject, writing: WritingFlags) -> tuple[str, Document | None]:
     manifest = to_manifest(item)
     if writing.dry_run != "client":
         return await sluice.documents(item.plural).put(manifest, options=writing.options)
@@ -106,7 +106,7 @@ async def _put(sluice: Sluice, item: QueueObject, writing: Writing) -> tuple[str
 
 
 async def _own(
-    sluice: Sluice, item: QueueObject, manager: str, writing: Writing, *, force: bool
+    sluice: Sluice, item: QueueObject, manager: str, writing: WritingFlags, *, force: bool
 ) -> tuple[str, Document | None]:
     from admission.client.collections import as_set
 

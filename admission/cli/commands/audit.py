@@ -48,7 +48,7 @@ def audit(*, repair: bool, output: str, database: DatabaseFlags, connection: Con
       sluice audit --repair -o json
       sluice audit --database-url sqlite:///sluice.db --kubeconfig ~/.kube/config
     """
-    if not database.given:
+    if not database.is_set:
         document = asyncio.run(_ask(connection, "POST" if repair else "GET"))
     else:
         if repair:

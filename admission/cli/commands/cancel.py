@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, namespace_of, object_path, own_name, shown
-from admission.cli.arguments.objects import complete_workload, field_value, namespace_option, workload_named
-from admission.cli.arguments.workload_names import found_workload, or_by_kubectl
+from admission.cli.arguments.kubernetes import (
+    current_user,
+    kind_of_workload,
+    kubernetes,
+    namespace_of,
+    object_path,
+    qualified_name,
+)
+from admission.cli.arguments.objects import complete_workload, field_value, namespace_option, parse_workload_name
+from admission.cli.arguments.workload_names import find_workload, kubectl_hint
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.errors import NotFound
@@ -64,7 +71,7 @@ def cancel(
     async def run() -> None:
         where = namespace_of(connection, namespace)
         async with kubernetes(connection) as client, connect(connection) as sluice:
-            caller = await own_name(client)
+            caller = await current_user(client)
             found = await (_mine(sluice, caller, queue, where) if mine else _named(sluice, names, where))
             if not found:
                 print_line(f"you have no unfinished Jobs in namespace {where}", err=True)
@@ -89,9 +96,9 @@ async def _named(sluice: Sluice, names: Sequence[str], namespace: str) -> list[W
     """The workloads of those names, each once. Raises CommandError for one that has finished, or is not there."""
     found = {}
     for text in names:
-        kind, name = workload_named(text)
-        with or_by_kubectl("delete", kind, name, namespace):
-            workload = await found_workload(sluice, name, namespace, kind)
+        kind, name = parse_workload_name(text)
+        with kubectl_hint("delete", kind, name, namespace):
+            workload = await find_workload(sluice, name, namespace, kind)
         if workload.finished:
             raise CommandError(f"{workload.object_name} has finished already; kubectl delete takes it away")
         found[workload.uid] = workload
@@ -118,7 +125,7 @@ def _confirm(found: Sequence[Workload], caller: str) -> None:
 
 async def _cancel(client: Client, workload: Workload, *, dry_run: bool) -> None:
     kind = kind_of_workload(workload)
-    name = shown(kind, workload.object_name)
+    name = qualified_name(kind, workload.object_name)
     options = {
         "apiVersion": "v1",
         "kind": "DeleteOptions",

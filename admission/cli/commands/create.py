@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import QUEUED, namespace_option, resource_named, shown
+from admission.cli.arguments.objects import KUBERNETES_TYPES, namespace_option, qualified_name, resource_named
 from admission.cli.arguments.quota_flags import resource_groups
 from admission.cli.errors import BadFlag
-from admission.cli.output.printing import Writing, output_option, print_documents, print_outcome, writing_options
+from admission.cli.output.printing import WritingFlags, output_option, print_documents, print_outcome, writing_options
 from admission.model.errors import InvalidObject
 from admission.model.manifests import API_VERSION, parse_manifest, to_manifest
 
@@ -32,7 +32,7 @@ class _Types(click.Group):
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             return command
-        if cmd_name.lower() in QUEUED:
+        if cmd_name.lower() in KUBERNETES_TYPES:
             raise click.UsageError(_SUBMIT, ctx)
         resource = resource_named(cmd_name)
         by_kind = {"ResourceFlavor": "flavor", "WorkloadPriorityClass": "priorityclass"}
@@ -196,7 +196,7 @@ def _create(
     *,
     name: str,
     output: str | None,
-    writing: Writing,
+    writing: WritingFlags,
     connection: Connection,
     namespace: str | None = None,
 ) -> None:
@@ -212,7 +212,7 @@ def _create(
     written = asyncio.run(run())
     assert written is not None
     if output is None:
-        print_outcome(shown(kind.lower(), name), "created", writing, written)
+        print_outcome(qualified_name(kind.lower(), name), "created", writing, written)
     else:
         print_documents([written], output, singular=kind.lower(), as_list=False)
 

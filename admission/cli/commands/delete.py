@@ -14,12 +14,12 @@ from admission.cli.arguments.objects import (
     Target,
     complete_type,
     names_argument,
+    namespace_for,
     namespace_option,
     resolve,
-    scope,
     selector_options,
 )
-from admission.cli.output.printing import Writing, print_outcome, writing_options
+from admission.cli.output.printing import WritingFlags, print_outcome, writing_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ def delete(
     selector: str,
     everything: bool,
     namespace: str | None,
-    writing: Writing,
+    writing: WritingFlags,
     connection: Connection,
 ) -> None:
     """Delete queue objects.
@@ -72,9 +72,9 @@ def delete(
                     await _delete(sluice, Target(resource, item.name), item.metadata.namespace, writing)
             elif isinstance(wanted, list):
                 for target in wanted:
-                    await _delete(sluice, target, scope(target.resource, namespace, sluice), writing)
+                    await _delete(sluice, target, namespace_for(target.resource, namespace, sluice), writing)
             elif wanted is not None:
-                where = scope(wanted, namespace, sluice)
+                where = namespace_for(wanted, namespace, sluice)
                 found = sluice.documents(wanted.plural).list(namespace=where, label_selector=selector)
                 for name in [item["metadata"]["name"] async for item in found]:
                     await _delete(sluice, Target(wanted, name), where, writing)
@@ -103,9 +103,9 @@ def _wanted(
     return wanted
 
 
-async def _delete(sluice: Sluice, target: Target, namespace: str | None, writing: Writing) -> None:
+async def _delete(sluice: Sluice, target: Target, namespace: str | None, writing: WritingFlags) -> None:
     status = None
     if writing.dry_run != "client":
         documents = sluice.documents(target.resource.plural)
         status = await documents.delete(target.name, namespace or None, options=writing.options)
-    print_outcome(target.shown, "deleted", writing, status)
+    print_outcome(target.qualified_name, "deleted", writing, status)

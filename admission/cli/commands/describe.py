@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import names_argument, namespace_option, resolve, scope, what_argument
+from admission.cli.arguments.objects import names_argument, namespace_for, namespace_option, resolve, what_argument
 from admission.cli.commands.history import story_lines
 from admission.cli.commands.top import queue_rows
 from admission.cli.output.printing import print_line
@@ -48,12 +48,12 @@ def describe(*, what: str, names: tuple[str, ...], namespace: str | None, connec
             if isinstance(wanted, list):
                 targets = [(target.resource, target.name) for target in wanted]
             else:
-                found = sluice.documents(resource.plural).list(namespace=scope(resource, namespace, sluice))
+                found = sluice.documents(resource.plural).list(namespace=namespace_for(resource, namespace, sluice))
                 targets = [(resource, item["metadata"]["name"]) async for item in found]
             for number, (kind, name) in enumerate(targets):
                 if number:
                     click.echo("\n")
-                where = scope(kind, namespace, sluice)
+                where = namespace_for(kind, namespace, sluice)
                 document = await sluice.documents(kind.plural).get(name, where)
                 for line in [*described(document), *await _around(sluice, document)]:
                     print_line(line)

@@ -12,7 +12,7 @@ import yaml
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.files import filename_option
-from admission.cli.arguments.objects import namespace_option, shown
+from admission.cli.arguments.objects import namespace_option, qualified_name
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.import_quotas.manifests import Manifests
 from admission.cli.errors import DiffFailed
@@ -59,7 +59,7 @@ async def _print_differences(connection: Connection, paths: Sequence[str], manif
         for item in manifests.read(paths, namespace=manifests.namespace or sluice.namespace):
             if await manifests.kept(sluice, item) is not None:
                 continue
-            what = shown(item.kind.lower(), item.name)
+            what = qualified_name(item.kind.lower(), item.name)
             found = await present(sluice, item)
             before = [] if found is None else as_lines(comparable(found))
             after = as_lines(comparable(to_manifest(item)))

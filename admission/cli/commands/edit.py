@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import complete_name, namespace_option, resolve_one, scope, what_argument
+from admission.cli.arguments.objects import complete_name, namespace_for, namespace_option, resolve_one, what_argument
 from admission.cli.errors import CommandError
-from admission.cli.output.printing import Writing, print_outcome, serialized, writing_options
+from admission.cli.output.printing import WritingFlags, print_outcome, serialized, writing_options
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_documents, parse_manifest, to_manifest
 
@@ -28,7 +28,7 @@ _HEADER = "# Save and close to write this to Sluice; close without a change to l
 @namespace_option
 @writing_options
 @connection_options
-def edit(*, what: str, name: str | None, namespace: str | None, writing: Writing, connection: Connection) -> None:
+def edit(*, what: str, name: str | None, namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
     """Change a queue object in your editor ($VISUAL or $EDITOR).
 
     What Sluice does not accept is opened again, with the reason.
@@ -43,17 +43,17 @@ def edit(*, what: str, name: str | None, namespace: str | None, writing: Writing
 
     async def run() -> None:
         async with connect(connection) as sluice:
-            where = scope(target.resource, namespace, sluice)
+            where = namespace_for(target.resource, namespace, sluice)
             found = await sluice.documents(target.resource.plural).get(target.name, where)
             text = serialized(_editable(found), "yaml") + "\n"
             outcome, written = await _until_accepted(sluice, target.resource, found, text, writing)
-            print_outcome(target.shown, outcome, writing, written)
+            print_outcome(target.qualified_name, outcome, writing, written)
 
     asyncio.run(run())
 
 
 async def _until_accepted(
-    sluice: Sluice, resource: Resource, found: Document, text: str, writing: Writing
+    sluice: Sluice, resource: Resource, found: Document, text: str, writing: WritingFlags
 ) -> tuple[str, Document | None]:
     from admission.client import Refused
 

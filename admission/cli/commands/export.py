@@ -15,7 +15,7 @@ import click
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.errors import CommandError
-from admission.cli.output.progress import Counter
+from admission.cli.output.progress import Progress
 from admission.store.store import Store
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def export(
       sluice export --as kueue queues.yaml
     """
     if group is not None:
-        if database.given:
+        if database.is_set:
             raise click.UsageError("--as asks a running Sluice, and --database-url a database; give one of the two")
         asyncio.run(_manifests(connection, group, file))
         return
@@ -65,8 +65,8 @@ def export(
 
 async def _dump(url: str, out: gzip.GzipFile) -> None:
     async with Store.open(url) as store:
-        with Counter("exported") as counter:
-            await store.dump(out.write, counter)
+        with Progress("exported") as progress:
+            await store.dump(out.write, progress)
 
 
 async def _manifests(connection: Connection, group: Literal["kueue", "sluice"], file: Path | None) -> None:

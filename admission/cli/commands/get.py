@@ -18,15 +18,15 @@ from admission.cli.arguments.objects import (
     Target,
     field_value,
     names_argument,
+    namespace_for,
     namespace_option,
     resolve,
     resources_named,
-    scope,
     selector_options,
     what_argument,
 )
-from admission.cli.output.found_objects import Form
 from admission.cli.output.jsonpath import find
+from admission.cli.output.object_printer import ObjectPrinter
 from admission.cli.output.printing import output_option, print_line
 from admission.cli.serve.signals import until_signal
 
@@ -53,7 +53,7 @@ class _Scope:
 
     async def of(self, resource: Resource, sluice: Sluice) -> dict[str, Any]:
         """For a request."""
-        where = None if self.everywhere else scope(resource, self.namespace, sluice)
+        where = None if self.everywhere else namespace_for(resource, self.namespace, sluice)
         fields = [self.fields] if self.fields else []
         if resource == WORKLOADS:
             if self.hides_finished:
@@ -138,7 +138,7 @@ def get(
     """
     kinds = resources_named(what) if "," in what else []
     wanted = [Target(kind, name) for kind in kinds for name in names] if kinds else resolve(what, names)
-    form = Form(output, headers=not no_headers, namespaces=all_namespaces, sort_by=sort_by)
+    printer = ObjectPrinter(output, headers=not no_headers, namespaces=all_namespaces, sort_by=sort_by)
     targets = wanted if isinstance(wanted, list) else []
     if targets and all_namespaces:
         raise click.UsageError("-A shows all objects; a NAME needs the namespace that it is in (-n)")
@@ -154,57 +154,59 @@ def get(
         raise click.UsageError("--all and --mine choose among workloads; write them behind: get workloads")
     where = _Scope(namespace, all_namespaces, selector, field_selector, finished, mine)
     work = partial(_watch, targets, kinds) if watch else partial(_named, targets) if targets else partial(_all, kinds)
-    running = _connected(connection, work, where, form)
+    running = _connected(connection, work, where, printer)
     asyncio.run(until_signal(running) if watch else running)
 
 
-async def _connected(connection: Connection, work: Any, where: _Scope, form: Form) -> None:
+async def _connected(connection: Connection, work: Any, where: _Scope, printer: ObjectPrinter) -> None:
     async with connect(connection) as sluice:
-        await work(sluice, where, form)
+        await work(sluice, where, printer)
 
 
-async def _all(kinds: Sequence[Resource], sluice: Sluice, where: _Scope, form: Form) -> None:
+async def _all(kinds: Sequence[Resource], sluice: Sluice, where: _Scope, printer: ObjectPrinter) -> None:
     """All objects of some types: a table for each, or one list of documents."""
-    if form.documents is not None:
+    if printer.documents is not None:
         found = [
             (kind, item)
             for kind in kinds
             async for item in sluice.documents(kind.plural).list(**await where.of(kind, sluice))
         ]
-        form.show_documents(found, as_list=True)
+        printer.show_documents(found, as_list=True)
         return
     several = len(kinds) > 1
     shown = 0
     for kind in kinds:
         scoped = await where.of(kind, sluice)
-        table = await sluice.documents(kind.plural).table(**scoped, objects=bool(form.sort_by))
+        table = await sluice.documents(kind.plural).table(**scoped, objects=bool(printer.sort_by))
         nothing = "" if table.rows else await where.nothing(kind, scoped["namespace"], sluice)
-        form.show_rows(kind, table.columns, table.rows, after=shown, among_others=several, nothing=nothing)
+        printer.show_rows(kind, table.columns, table.rows, after=shown, among_others=several, nothing=nothing)
         shown += len(table.rows)
 
 
-async def _named(targets: Sequence[Target], sluice: Sluice, where: _Scope, form: Form) -> None:
+async def _named(targets: Sequence[Target], sluice: Sluice, where: _Scope, printer: ObjectPrinter) -> None:
     """Objects in the order in which they were named; a table for each run of one type."""
-    if form.documents is not None:
+    if printer.documents is not None:
         found = [
-            (kind, await sluice.documents(kind.plural).get(name, scope(kind, where.namespace, sluice)))
+            (kind, await sluice.documents(kind.plural).get(name, namespace_for(kind, where.namespace, sluice)))
             for kind, name in targets
         ]
-        form.show_documents(found, as_list=len(found) > 1)
+        printer.show_documents(found, as_list=len(found) > 1)
         return
     runs = [(kind, [name for _, name in run]) for kind, run in groupby(targets, key=itemgetter(0))]
     for number, (kind, names) in enumerate(runs):
         documents = sluice.documents(kind.plural)
         tables = [
-            await documents.table(namespace=scope(kind, where.namespace, sluice), name=name, objects=bool(form.sort_by))
+            await documents.table(
+                namespace=namespace_for(kind, where.namespace, sluice), name=name, objects=bool(printer.sort_by)
+            )
             for name in names
         ]
         rows = [row for table in tables for row in table.rows]
-        form.show_rows(kind, tables[0].columns, rows, after=number, among_others=len(runs) > 1)
+        printer.show_rows(kind, tables[0].columns, rows, after=number, among_others=len(runs) > 1)
 
 
 async def _watch(
-    targets: Sequence[Target], kinds: Sequence[Resource], sluice: Sluice, where: _Scope, form: Form
+    targets: Sequence[Target], kinds: Sequence[Resource], sluice: Sluice, where: _Scope, printer: ObjectPrinter
 ) -> None:
     """One object, or all of a type, and then what changes."""
     kind = targets[0].resource if targets else kinds[0]
@@ -213,21 +215,21 @@ async def _watch(
     if targets:
         named = await documents.get(targets[0].name, scoped["namespace"])
         scoped["field_selector"] = f"metadata.name={named['metadata']['name']}"
-    if form.documents is None:
-        await _watch_rows(kind, documents.watch(**scoped, rows=True), form, nothing)
+    if printer.documents is None:
+        await _watch_rows(kind, documents.watch(**scoped, rows=True), printer, nothing)
         return
     watching = documents.watch(**scoped)
-    form.show_documents([(kind, item) for item in await watching.start()], as_list=True)
+    printer.show_documents([(kind, item) for item in await watching.start()], as_list=True)
     async with aclosing(watching.changes()) as changes:
         async for change in changes:
-            if form.documents == "yaml":
+            if printer.documents == "yaml":
                 click.echo("---")
-            form.show_documents([(kind, change.object)], as_list=False)
+            printer.show_documents([(kind, change.object)], as_list=False)
 
 
-async def _watch_rows(kind: Resource, watching: Watch, form: Form, nothing: str) -> None:
+async def _watch_rows(kind: Resource, watching: Watch, printer: ObjectPrinter, nothing: str) -> None:
     found = await watching.start()
-    table = form.show_rows(kind, watching.columns, found, nothing=nothing)
+    table = printer.show_rows(kind, watching.columns, found, nothing=nothing)
     async with aclosing(watching.changes()) as changes:
         async for change in changes:
             for line in table.lines(watching.columns, [change.object]):

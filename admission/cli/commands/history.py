@@ -16,16 +16,23 @@ from admission.cli.arguments.connection import Connection, connect, connection_o
 from admission.cli.arguments.objects import (
     complete_name,
     complete_type,
+    namespace_for,
     namespace_option,
+    parse_workload_name,
     resolve_one,
     resource_named,
-    scope,
     what_argument,
-    workload_named,
 )
-from admission.cli.arguments.workload_names import found_workload
+from admission.cli.arguments.workload_names import find_workload
 from admission.cli.errors import BadFlag, CommandError
-from admission.cli.output.printing import Writing, output_option, print_line, print_outcome, serialized, writing_options
+from admission.cli.output.printing import (
+    WritingFlags,
+    output_option,
+    print_line,
+    print_outcome,
+    serialized,
+    writing_options,
+)
 from admission.cli.output.tables import age, aligned
 
 if TYPE_CHECKING:
@@ -83,7 +90,7 @@ def rollback(
     name: str | None,
     revision: str | None,
     namespace: str | None,
-    writing: Writing,
+    writing: WritingFlags,
     connection: Connection,
 ) -> None:
     """Make a queue object what it was; a deleted one comes back.
@@ -101,16 +108,16 @@ def rollback(
 
     async def run() -> None:
         async with connect(connection) as sluice:
-            where = scope(target.resource, namespace, sluice)
+            where = namespace_for(target.resource, namespace, sluice)
             to = revision or await _one_before(sluice, target, where)
             if writing.dry_run == "client":
-                print_outcome(target.shown, f"rolled back to revision {to}", writing)
+                print_outcome(target.qualified_name, f"rolled back to revision {to}", writing)
                 return
             documents = sluice.documents(target.resource.plural)
             before = await _present(documents, target.name, where)
             document = await documents.rollback(target.name, to, where, options=writing.options)
             details = ["it was deleted before"] if before is None else _changed(before, document)
-            print_outcome(target.shown, f"rolled back to revision {to}", writing, document, details=details)
+            print_outcome(target.qualified_name, f"rolled back to revision {to}", writing, document, details=details)
 
     asyncio.run(run())
 
@@ -160,7 +167,7 @@ def _written(document: Document) -> Document:
 async def _one_before(sluice: Sluice, target: Target, namespace: str | None) -> str:
     versions = await _versions(sluice, target, namespace, 2)
     if len(versions) < 2:
-        raise CommandError(f"{target.shown} has no version before its newest")
+        raise CommandError(f"{target.qualified_name} has no version before its newest")
     return versions[1].revision
 
 
@@ -176,7 +183,7 @@ async def _versions(sluice: Sluice, target: Target, namespace: str | None, limit
 
 
 async def _show_versions(sluice: Sluice, target: Target, namespace: str | None, limit: int, output: str | None) -> None:
-    where = scope(target.resource, namespace, sluice)
+    where = namespace_for(target.resource, namespace, sluice)
     if output is not None:
         documents = sluice.documents(target.resource.plural)
         click.echo(serialized(await documents.get(target.name, where, "history", limit=str(limit)), output))
@@ -184,7 +191,7 @@ async def _show_versions(sluice: Sluice, target: Target, namespace: str | None, 
     now = datetime.now(UTC)
     found = await _versions(sluice, target, where, limit)
     if not found:
-        raise CommandError(f"{target.shown} has no history")
+        raise CommandError(f"{target.qualified_name} has no history")
     for version in found:
         why = f": {version.reason}" if version.reason else ""
         by = f" by {version.user}" if version.user else ""
@@ -194,8 +201,8 @@ async def _show_versions(sluice: Sluice, target: Target, namespace: str | None, 
 
 
 async def _show_story(sluice: Sluice, text: str, namespace: str | None, output: str | None) -> None:
-    kind, name = workload_named(text)
-    workload = await found_workload(sluice, name, namespace, kind)
+    kind, name = parse_workload_name(text)
+    workload = await find_workload(sluice, name, namespace, kind)
     if output is not None:
         document = await sluice.workloads.documents.get(workload.name, workload.namespace, "history")
         click.echo(serialized(document, output))

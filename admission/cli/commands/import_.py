@@ -16,7 +16,7 @@ import click
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.configuration.local_file import LocalFile
 from admission.cli.errors import CommandError
-from admission.cli.output.progress import Counter
+from admission.cli.output.progress import Progress
 from admission.store.database.migrations import ensure_ready
 from admission.store.store import Store
 
@@ -88,8 +88,8 @@ def file(*, file: Path, database: DatabaseFlags) -> None:
 async def _restore(url: str, lines: Iterable[bytes]) -> None:
     await ensure_ready(url)
     async with Store.open(url) as store:
-        with Counter("imported") as counter:
-            await store.restore(lines, counter)
+        with Progress("imported") as progress:
+            await store.restore(lines, progress)
 
 
 @contextmanager

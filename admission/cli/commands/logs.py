@@ -11,8 +11,8 @@ import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.kubernetes import kind_named, kind_of_workload, kubernetes, namespace_of, object_path
-from admission.cli.arguments.objects import namespace_option, workload_argument, workload_named
-from admission.cli.arguments.workload_names import found_workload
+from admission.cli.arguments.objects import namespace_option, parse_workload_name, workload_argument
+from admission.cli.arguments.workload_names import find_workload
 from admission.cli.commands.why import standing
 from admission.cli.errors import CommandError
 from admission.cli.output.pod_logs import LogOptions, PodLogs
@@ -91,7 +91,7 @@ def logs(
 
 async def find_job(client: Client, connection: Connection, text: str, namespace: str) -> JobFound:
     """The Job that `train`, `job/train` or `wl/job-train-a1b2c` means. Raises CommandError."""
-    kind, name = workload_named(text)
+    kind, name = parse_workload_name(text)
     if kind.lower() in ("", "job", "jobs"):
         adapter = kind_named("Job")
         try:
@@ -99,7 +99,7 @@ async def find_job(client: Client, connection: Connection, text: str, namespace:
         except NotFound:
             pass  # it may be the name of a workload, or of another kind
     async with connect(connection) as sluice:
-        workload = await found_workload(sluice, name, namespace, kind)
+        workload = await find_workload(sluice, name, namespace, kind)
     adapter = kind_of_workload(workload)
     try:
         return _found(adapter, await client.get(object_path(adapter, workload.namespace, workload.object_name)))

@@ -7,8 +7,15 @@ import asyncio
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import Target, names_argument, namespace_option, resolve, scope, what_argument
-from admission.cli.output.printing import Writing, print_outcome, writing_options
+from admission.cli.arguments.objects import (
+    Target,
+    names_argument,
+    namespace_for,
+    namespace_option,
+    resolve,
+    what_argument,
+)
+from admission.cli.output.printing import WritingFlags, print_outcome, writing_options
 
 _STOPPABLE = ("ClusterQueue", "LocalQueue")
 
@@ -26,7 +33,7 @@ def stop(
     names: tuple[str, ...],
     drain: bool,
     namespace: str | None,
-    writing: Writing,
+    writing: WritingFlags,
     connection: Connection,
 ) -> None:
     """Let a ClusterQueue or LocalQueue admit nothing more.
@@ -49,7 +56,7 @@ def stop(
 @writing_options
 @connection_options
 def resume(
-    *, what: str, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection
+    *, what: str, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection
 ) -> None:
     """Let a stopped ClusterQueue or LocalQueue admit again.
 
@@ -73,7 +80,12 @@ def _queues(what: str, names: tuple[str, ...]) -> list[Target]:
 
 
 async def _set_policy(
-    targets: list[Target], policy: str, outcome: str, namespace: str | None, writing: Writing, connection: Connection
+    targets: list[Target],
+    policy: str,
+    outcome: str,
+    namespace: str | None,
+    writing: WritingFlags,
+    connection: Connection,
 ) -> None:
     async with connect(connection) as sluice:
         for target in targets:
@@ -82,7 +94,7 @@ async def _set_policy(
                 document = await sluice.documents(target.resource.plural).patch(
                     target.name,
                     {"spec": {"stopPolicy": policy}},
-                    scope(target.resource, namespace, sluice),
+                    namespace_for(target.resource, namespace, sluice),
                     options=writing.options,
                 )
-            print_outcome(target.shown, outcome, writing, document)
+            print_outcome(target.qualified_name, outcome, writing, document)

@@ -11,7 +11,14 @@ import click
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.files import filename_option, read_documents
 from admission.cli.arguments.job_flags import GPU, JobFlags, job_manifest, key_value, seconds
-from admission.cli.arguments.kubernetes import kind_of, kubernetes, namespace_of, object_path, queued_kinds, shown
+from admission.cli.arguments.kubernetes import (
+    kind_of,
+    kubernetes,
+    namespace_of,
+    object_path,
+    qualified_name,
+    queued_kinds,
+)
 from admission.cli.arguments.objects import namespace_option
 from admission.cli.commands.logs import JobFound, find_job, follow_job
 from admission.cli.commands.why import standing
@@ -217,7 +224,7 @@ async def _submit(
     if wanted.output in ("json", "yaml"):
         print_documents([created], wanted.output, singular="", as_list=False)
     else:
-        print_line(shown(kind, name) + ("" if wanted.output else " created"))
+        print_line(qualified_name(kind, name) + ("" if wanted.output else " created"))
     if not wanted.output:
         await _say_what_follows(sluice, created, queue)
     if wanted.follow:

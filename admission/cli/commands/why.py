@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import namespace_option, workload_argument, workload_named
-from admission.cli.arguments.workload_names import found_workload
+from admission.cli.arguments.objects import namespace_option, parse_workload_name, workload_argument
+from admission.cli.arguments.workload_names import find_workload
 from admission.cli.output.printing import output_option, print_line, serialized
 from admission.model.text import visible
 
@@ -76,8 +76,8 @@ def position(*, name: str, namespace: str | None, connection: Connection) -> Non
 
 
 async def _workload(sluice: Sluice, name: str, namespace: str | None) -> Workload:
-    kind, plain = workload_named(name)
-    return await found_workload(sluice, plain, namespace, kind)
+    kind, plain = parse_workload_name(name)
+    return await find_workload(sluice, plain, namespace, kind)
 
 
 async def standing(sluice: Sluice, workload: Workload) -> str:

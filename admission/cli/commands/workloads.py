@@ -10,10 +10,10 @@ import click
 
 from admission.api.registry import WORKLOADS
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import complete_workload, namespace_option, workload_argument, workload_named
-from admission.cli.arguments.workload_names import found_workload, or_by_kubectl
+from admission.cli.arguments.objects import complete_workload, namespace_option, parse_workload_name, workload_argument
+from admission.cli.arguments.workload_names import find_workload, kubectl_hint
 from admission.cli.errors import CommandError
-from admission.cli.output.printing import Writing, print_outcome, writing_options
+from admission.cli.output.printing import WritingFlags, print_outcome, writing_options
 from admission.kinds.base import HOLD
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _several = click.argument("names", metavar="WORKLOAD...", nargs=-1, required=Tru
 @namespace_option
 @writing_options
 @connection_options
-def hold(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
+def hold(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
     """Keep workloads out of the queue, or stop them, until they are released.
 
     Who may not order workloads holds his own Jobs by their label sluice.dev/hold,
@@ -47,7 +47,7 @@ def hold(*, names: tuple[str, ...], namespace: str | None, writing: Writing, con
 @namespace_option
 @writing_options
 @connection_options
-def release(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
+def release(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
     """Let workloads that are held queue again.
 
     Who may not order workloads takes the label sluice.dev/hold from his own Jobs; what
@@ -65,7 +65,7 @@ def release(*, names: tuple[str, ...], namespace: str | None, writing: Writing, 
 @namespace_option
 @writing_options
 @connection_options
-def activate(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
+def activate(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
     """Let workloads queue again that were deactivated.
 
     Sluice itself deactivates those that were evicted too often because their pods did not
@@ -83,7 +83,7 @@ def activate(*, names: tuple[str, ...], namespace: str | None, writing: Writing,
 @namespace_option
 @writing_options
 @connection_options
-def deactivate(*, names: tuple[str, ...], namespace: str | None, writing: Writing, connection: Connection) -> None:
+def deactivate(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
     """Take workloads out of the queue for good; those that run are stopped.
 
     \b
@@ -100,7 +100,7 @@ def deactivate(*, names: tuple[str, ...], namespace: str | None, writing: Writin
 @writing_options
 @connection_options
 def move(
-    *, names: tuple[str, ...], queue: str, namespace: str | None, writing: Writing, connection: Connection
+    *, names: tuple[str, ...], queue: str, namespace: str | None, writing: WritingFlags, connection: Connection
 ) -> None:
     """Queue workloads in another LocalQueue; one that runs is evicted first.
 
@@ -128,7 +128,7 @@ def prioritize(
     before: str,
     reset: bool,
     namespace: str | None,
-    writing: Writing,
+    writing: WritingFlags,
     connection: Connection,
 ) -> None:
     """Change the priority of a workload, or its place in the line.
@@ -157,7 +157,7 @@ def _named(names: Sequence[str]) -> list[tuple[str, str]]:
     """`train`, `job/train`, or `workload train` as for other types."""
     if len(names) > 1 and names[0] in WORKLOADS.names:
         names = names[1:]
-    return [workload_named(name) for name in names]
+    return [parse_workload_name(name) for name in names]
 
 
 async def _change(
@@ -165,14 +165,14 @@ async def _change(
     spec: Mapping[str, object],
     outcome: str,
     namespace: str | None,
-    writing: Writing,
+    writing: WritingFlags,
     connection: Connection,
 ) -> None:
     async with connect(connection) as sluice:
         for kind, name in _named(names):
             label = f"{HOLD}=true" if spec.get("hold") else f"{HOLD}-"
-            with or_by_kubectl("label", kind, name, namespace, label) if "hold" in spec else nullcontext():
-                workload = await found_workload(sluice, name, namespace, kind)
+            with kubectl_hint("label", kind, name, namespace, label) if "hold" in spec else nullcontext():
+                workload = await find_workload(sluice, name, namespace, kind)
                 await _order(sluice, workload, spec, outcome, writing, connection)
 
 
@@ -181,7 +181,7 @@ async def _order(
     workload: Workload,
     spec: Mapping[str, object],
     outcome: str,
-    writing: Writing,
+    writing: WritingFlags,
     connection: Connection,
 ) -> None:
     from admission.client import Forbidden
@@ -216,7 +216,7 @@ def _is_held_by_label(workload: Workload) -> bool:
 
 
 async def _label(
-    connection: Connection, workload: Workload, refused: Forbidden | None, *, hold: bool, writing: Writing
+    connection: Connection, workload: Workload, refused: Forbidden | None, *, hold: bool, writing: WritingFlags
 ) -> None:
     """Hold or release by the label of the Job, as who has submitted it may. Raises CommandError."""
     from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, object_path

@@ -1,1 +1,1 @@
-"""Output of commands: tables, documents, JSONPath, sorting, progress."""
+"""Output of commands: tables, documents, JSONPath, sorting, logs of pods, progress."""

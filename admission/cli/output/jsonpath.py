@@ -1,4 +1,4 @@
-"""kubectl's JSONPath templates: `{.metadata.name}`, `{range .items[*]}...{end}`, filters, slices, recursion.
+"""JSONPath templates as in kubectl: `{.metadata.name}`, `{range .items[*]}...{end}`, filters, slices, recursion.
 
 A missing field is empty, not an error, as for `kubectl get`; lists and objects are printed as JSON.
 """
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 Step: TypeAlias = "Callable[[Any], Iterable[Any]]"
-"""From a value to those that one part of a path finds in it."""
+"""One part of a path: function from a value to the values that it selects in it."""
 
 _PIECE: Final = re.compile(r"""\{((?:[^{}"']|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')*)\}|([^{}]+)""")
+"""An expression in braces, which may contain quoted braces, or literal text."""
 _STEP: Final = re.compile(
     r"""\.\.(?P<anywhere>(?:\\.|[^\s.\[\]\\])+) | \.?\[(?P<bracket>(?:"[^"]*"|'[^']*'|\([^()]*\)|[^\[\]])*)\]
       | \.(?P<all>\*) | \.(?P<field>(?:\\.|[^\s.\[\]\\])+) | (?P<self>[$@])""",
@@ -32,34 +33,39 @@ _SLICE: Final = re.compile(r"(-?\d*):(-?\d*)(?::(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class _Values:
+    """The values of a path, separated by blanks: `{.items[*].metadata.name}`."""
+
     steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
+    """A part repeated for each value of a path: `{range .items[*]}...{end}`."""
+
     steps: tuple[Step, ...]
     body: tuple[_Node, ...]
 
 
 _Node: TypeAlias = str | _Values | _Range
+"""One part of a template; a str is literal text."""
 
 
 def render(template: str, document: Any) -> str:
-    """The text that `template` makes of a document. Raises ValueError for what is no template."""
+    """Return the text of a template for a document. Raises ValueError for an invalid template."""
     return "".join(_rendered(parse(template), document))
 
 
 def find(path: str, document: Any) -> list[Any]:
-    """The values that a single path, such as `.metadata.name`, finds. Raises ValueError for what is none."""
+    """Return the values of a single path, such as `.metadata.name`. Raises ValueError for anything else."""
     match parse(path):
         case (_Values(steps),):
             return [*_walk(steps, document)]
         case _:
-            raise _no_template(path, "as one path")
+            raise _invalid(path, "it is not a single path")
 
 
 def parse(template: str) -> tuple[_Node, ...]:
-    """The parts of a template, for `render`. Raises ValueError with a sentence for what is none."""
+    """Parse a template. Raises ValueError, with a message for users, for an invalid one."""
     template = template if "{" in template else f"{{{template}}}"
     open_ranges: list[tuple[_Node, ...]] = []
     paths: list[tuple[Step, ...]] = []
@@ -68,7 +74,7 @@ def parse(template: str) -> tuple[_Node, ...]:
     while at < len(template):
         piece = _PIECE.match(template, at)
         if piece is None:
-            raise _no_template(template, f'at "{template[at : at + 20]}"')
+            raise _invalid(template, f'syntax error at "{template[at : at + 20]}"')
         at = piece.end()
         expression = None if piece[1] is None else piece[1].strip()
         if expression is None:
@@ -79,26 +85,26 @@ def parse(template: str) -> tuple[_Node, ...]:
             nodes = ()
         elif expression == "end":
             if not open_ranges:
-                raise _no_template(template, "{end} without {range}")
+                raise _invalid(template, "{end} without {range}")
             nodes = (*open_ranges.pop(), _Range(paths.pop(), nodes))
         elif expression[:1] in ("'", '"'):
             nodes += (_literal(expression, template),)
         else:
             nodes += (_Values(_steps(expression, template)),)
     if open_ranges:
-        raise _no_template(template, "{range} without {end}")
+        raise _invalid(template, "{range} without {end}")
     return nodes
 
 
 def _steps(path: str, template: str) -> tuple[Step, ...]:
     steps: list[Step] = []
     at = 0
-    # kubectl lets the first dot out: {metadata.name}
+    # kubectl accepts a path without the first dot: {metadata.name}
     path = path if path[:1] in (".", "[", "$", "@") else f".{path}"
     while at < len(path):
         found = _STEP.match(path, at)
         if found is None:
-            raise _no_template(template, f'at "{path[at:]}"')
+            raise _invalid(template, f'syntax error at "{path[at:]}"')
         at = found.end()
         if found["field"] is not None:
             steps.append(_field(_unescaped(found["field"])))
@@ -124,7 +130,7 @@ def _bracket(text: str, template: str) -> Step:
     try:
         indices = [int(index) for index in text.split(",")]
     except ValueError as error:
-        raise _no_template(template, f'at "[{text}]"') from error
+        raise _invalid(template, f'syntax error at "[{text}]"') from error
     return lambda value: (
         [value[index] for index in indices if -len(value) <= index < len(value)] if isinstance(value, list) else ()
     )
@@ -133,7 +139,7 @@ def _bracket(text: str, template: str) -> Step:
 def _filter(text: str, template: str) -> Step:
     found = _FILTER.fullmatch(text)
     if found is None:
-        raise _no_template(template, f'at "[{text}]"')
+        raise _invalid(template, f'syntax error at "[{text}]"')
     left = _steps(found["left"], template)
     if found["operator"] is None:
         return lambda value: [item for item in _all(value) if any(True for _ in _walk(left, item))]
@@ -143,7 +149,7 @@ def _filter(text: str, template: str) -> Step:
         for value in _walk(left, item):
             try:
                 return compare(value, wanted)
-            except TypeError:  # of different types: neither is the greater one
+            except TypeError:  # values of different types have no order
                 return False
         return False
 
@@ -194,7 +200,7 @@ def _literal(text: str, template: str) -> Any:
     try:
         return json.loads(quoted)
     except json.JSONDecodeError as error:
-        raise _no_template(template, f"at {text}") from error
+        raise _invalid(template, f"syntax error at {text}") from error
 
 
 def _unescaped(name: str) -> str:
@@ -205,5 +211,5 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _no_template(template: str, fault: str) -> ValueError:
-    return ValueError(f"the JSONPath template {template} cannot be read {fault}; write one such as {{.metadata.name}}")
+def _invalid(template: str, fault: str) -> ValueError:
+    return ValueError(f"invalid JSONPath template {template}: {fault}; use a template such as {{.metadata.name}}")

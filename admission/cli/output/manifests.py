@@ -1,10 +1,10 @@
-"""All queue objects as manifests, of Kueue's group or of Sluice's, for version control or for moving."""
+"""All queue objects as manifests of Kueue's or Sluice's API group, for version control or migration."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from admission.cli.arguments.files import in_order
+from admission.cli.arguments.files import in_dependency_order
 from admission.model.manifests import API_VERSION, to_manifest
 from admission.model.queues import QUEUE_OBJECTS
 
@@ -17,16 +17,20 @@ if TYPE_CHECKING:
 
 _VERSIONS = {"sluice": API_VERSION, "kueue": "kueue.x-k8s.io/v1beta2"}
 _METADATA = ("name", "namespace", "labels", "annotations")
+"""Metadata that users write; the rest is set by the server."""
 _EXTENSIONS = {"ClusterQueue": ("overQuota",)}
-"""By kind: fields of a spec that Kueue has not."""
+"""Kind -> fields of the spec that Kueue does not have."""
 
 
 async def manifests(sluice: Sluice, group: Literal["kueue", "sluice"], note: Callable[[str], None]) -> list[Document]:
-    """Each object behind those that it names, without what is the server's; `note` is told what Kueue cannot have."""
+    """Return the manifests of all queue objects, without status and server-set metadata, in the order to apply them.
+
+    `note` receives a message about each field that is left out because Kueue does not have it.
+    """
     found: list[QueueObject] = []
     for model in QUEUE_OBJECTS:
         found += [item async for item in sluice.collection(model).list()]
-    documents = [_manifest(item, group) for item in in_order(found)]
+    documents = [_manifest(item, group) for item in in_dependency_order(found)]
     if group == "kueue":
         for document in documents:
             _drop_extensions(document, note)
@@ -43,4 +47,4 @@ def _drop_extensions(document: Document, note: Callable[[str], None]) -> None:
     for field in _EXTENSIONS.get(document["kind"], ()):
         if document.get("spec", {}).pop(field, None) is not None:
             name = document["metadata"]["name"]
-            note(f"{document['kind']} {name}: spec.{field} is left out; Kueue does not know it")
+            note(f"{document['kind']} {name}: spec.{field} is left out: Kueue has no such field")

@@ -1,4 +1,4 @@
-"""What has become of each object in files: told at once, line by line, or at the end as one document."""
+"""Outcomes of `sluice apply`, by object: lines that are printed as they come, or one document at the end."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from admission.cli.arguments.objects import shown
-from admission.cli.output.printing import Writing, print_line, print_outcome, serialized
+from admission.cli.arguments.objects import qualified_name
+from admission.cli.output.printing import WritingFlags, print_line, print_outcome, serialized
 from admission.model.manifests import to_manifest
 
 if TYPE_CHECKING:
@@ -20,37 +20,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Of an object that stands in no file as it is: what it was made of, and what of that it has not."""
+    """Source of an object that was translated from another scheduler's."""
 
     made_of: str = ""
+    """Title of the translated object: `volcano.yaml: document 1: Queue "web"`; empty: not translated."""
     notes: tuple[str, ...] = ()
+    """A message for each field without an equivalent."""
 
 
-_ITSELF: Final = Origin()
+_NO_ORIGIN: Final = Origin()
 
 
 @dataclass(slots=True)
 class Outcomes:
-    """Takes the objects in the order in which they are written, and prints them as `output`, the value of `-o`, says.
+    """Prints the outcome of each object in the format of `-o`.
 
-    Lines are printed as objects come; a document has to wait for `end`.
+    Lines are printed by `add`; the List of `-o json`, `yaml` and `jsonpath` is printed by `finish`.
     """
 
     output: str | None
-    writing: Writing
+    """Value of `-o`; None: a line for each object."""
+    writing: WritingFlags
     origins: Mapping[tuple[str, str, str], Origin]
-    """By key of the object."""
+    """Origins of translated objects, by key (kind, namespace, name)."""
     _items: list[Document] = field(default_factory=list)
     _report: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, item: QueueObject, outcome: str, document: Document | None = None) -> None:
-        """`document` is the server's answer; None: it was not asked."""
-        origin = self.origins.get(item.key, _ITSELF)
-        what = shown(item.kind.lower(), item.name)
+        """Add an object with its outcome, such as `created`. `document` is the response; None: no request was sent."""
+        origin = self.origins.get(item.key, _NO_ORIGIN)
+        what = qualified_name(item.kind.lower(), item.name)
         if self.output == "name":
             print_line(what)
         elif self.output in (None, "wide"):
-            details = [f"made of {origin.made_of}"] if origin.made_of else []
+            details = [f"translated from {origin.made_of}"] if origin.made_of else []
             details += origin.notes
             print_outcome(what, outcome, self.writing, document, details=details if self.output else ())
         else:
@@ -59,8 +62,11 @@ class Outcomes:
             self._report.append({key: value for key, value in entry.items() if value})
             self._items.append(to_manifest(item) if document is None else document)
 
-    def end(self, left_out: Sequence[tuple[str, str]], notes: Sequence[str]) -> None:
-        """Print the document, if one is wanted. `left_out`: what nothing was made of, and why; `notes`: on all."""
+    def finish(self, left_out: Sequence[tuple[str, str]], notes: Sequence[str]) -> None:
+        """Print the List, if the format has one.
+
+        `left_out` are (title, reason) of documents that were not translated, `notes` messages about all the files.
+        """
         if self.output in (None, "wide", "name"):
             return
         report = {
@@ -70,5 +76,5 @@ class Outcomes:
             "notes": list(notes),
         }
         document = {"apiVersion": "v1", "kind": "List", "items": self._items, "report": report}
-        # A template says itself where lines end.
+        # A JSONPath template contains its own newlines, as with kubectl.
         click.echo(serialized(document, self.output), nl=not self.output.startswith("jsonpath="))

@@ -1,4 +1,4 @@
-"""Logs of the pods of a Job: printed once, or followed until the Job has ended, over pods that come and go."""
+"""Logs of the pods of a Job: printed once, or followed until the Job finishes, with pods that are created later."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client
 
-_SILENCE: Final = 86400.0
-"""Seconds without a line after which a followed log is given up."""
-_INTERVAL: Final = 1.0
-"""Seconds between two looks for new pods of a Job that is followed."""
-_STARTED: Final = ("Running", "Succeeded", "Failed")
+_IDLE_TIMEOUT: Final = 86400.0
+"""Seconds without a line after which a followed log is closed: one day, since Jobs may be silent for long."""
+_POLL_INTERVAL: Final = 1.0
+"""Seconds between two lists of the pods of a followed Job, by which new pods are found."""
+_STARTED_PHASES: Final = ("Running", "Succeeded", "Failed")
 """Phases of pods that may have logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What to print of each pod."""
+    """Part of the logs to print, for each pod."""
 
     container: str = ""
-    """Empty: the only one, else the first."""
+    """Name of the container; empty: the first one."""
     tail: int | None = None
-    """Only so many of the last lines; None: all."""
+    """Number of lines from the end of the log; None: all."""
     timestamps: bool = False
+    """Whether each line starts with its time."""
 
     def params(self, pod: dict[str, Any], *, follow: bool) -> dict[str, str]:
-        """The query of a request for the log of a pod."""
+        """Return the query parameters of a request for the log of a pod."""
         params = {"container": self.container or pod["spec"]["containers"][0]["name"]}
         if follow:
             params["follow"] = "true"
@@ -50,7 +51,7 @@ class LogOptions:
 
 
 class PodLogs:
-    """The logs of all pods in a namespace that a selector selects, given as parameters of a list."""
+    """Logs of all pods in a namespace that match a selector, which is given as parameters of a list request."""
 
     def __init__(self, client: Client, namespace: str, selector: dict[str, str], options: LogOptions) -> None:
         self._client = client
@@ -59,16 +60,16 @@ class PodLogs:
         self._options = options
 
     async def show(self) -> int:
-        """Print what there is, one pod after the other, by name; how many pods have started.
+        """Print the logs, one pod after the other, and return the number of pods that have started.
 
-        Raises CommandError if no pod has the container that was asked for, or lets its log be read.
+        Raises CommandError if no pod has the requested container, or no log can be read.
         """
         started = await self._started()
-        if why := self._lacks_container(started):
+        if why := self._missing_container(started):
             raise CommandError(why)
         pods = [*filter(self._has_container, started)]
         prefixes = [_prefix(pod) if len(pods) > 1 else "" for pod in pods]
-        with _telling_the_shell():
+        with _output_errors_reraised():
             printed = [
                 await self._print(pod, follow=False, prefix=prefix) for pod, prefix in zip(pods, prefixes, strict=True)
             ]
@@ -76,53 +77,55 @@ class PodLogs:
             raise CommandError("no log could be read")
         return len(pods)
 
-    async def follow(self, ended: Callable[[], Awaitable[bool]], *, expected: int) -> None:
-        """Print what all pods print, those that come later, too, until the Job has `ended` and they have.
+    async def follow(self, is_finished: Callable[[], Awaitable[bool]], *, expected: int) -> None:
+        """Print the logs of all pods, including later ones, until the Job `is_finished` and all logs have ended.
 
-        `expected`: how many pods it shall have; with several, each line is told whose it is. Raises CommandError if
-        none of them has the container that was asked for.
+        `expected` is the number of pods that the Job will have; if it is more than one, each line is prefixed with the
+        name of its pod. Raises CommandError if no pod has the requested container.
         """
         followed: set[str] = set()
         why = ""
-        with _telling_the_shell():
+        with _output_errors_reraised():
             async with asyncio.TaskGroup() as group:
                 while True:
-                    is_over = await ended()  # asked first, so that the list has all pods that there will be
+                    # Asked before the list: if the Job is finished, the list has all pods that there will ever be.
+                    is_over = await is_finished()
                     pods = await self._started()
-                    # Pods of other roles may have it, as long as not all are there.
-                    if (is_over or len(pods) >= expected) and (why := self._lacks_container(pods)):
+                    # While pods are missing, one of another role (launcher, worker) may have the container.
+                    if (is_over or len(pods) >= expected) and (why := self._missing_container(pods)):
                         break
                     for pod in pods:
                         if (uid := pod["metadata"]["uid"]) not in followed and self._has_container(pod):
                             followed.add(uid)
-                            mark = _prefix(pod) if expected > 1 else ""
-                            group.create_task(self._print(pod, follow=True, prefix=mark))
+                            prefix = _prefix(pod) if expected > 1 else ""
+                            group.create_task(self._print(pod, follow=True, prefix=prefix))
                     if is_over:
                         return
-                    await asyncio.sleep(_INTERVAL)
+                    await asyncio.sleep(_POLL_INTERVAL)
         raise CommandError(why)
 
     def _has_container(self, pod: dict[str, Any]) -> bool:
         return not self._options.container or self._options.container in _containers(pod)
 
-    def _lacks_container(self, pods: Sequence[dict[str, Any]]) -> str:
-        """What is wrong if none of the pods has the container that was asked for; empty if one has."""
+    def _missing_container(self, pods: Sequence[dict[str, Any]]) -> str:
+        """Return an error message if none of the pods has the requested container; empty: one has it."""
         if not pods or any(map(self._has_container, pods)):
             return ""
-        there = listed([*dict.fromkeys(name for pod in pods for name in _containers(pod))])
-        return f'no pod has a container "{self._options.container}"; there are {there}'
+        containers = listed([*dict.fromkeys(name for pod in pods for name in _containers(pod))])
+        return f'no pod has a container "{self._options.container}"; available containers: {containers}'
 
     async def _started(self) -> Sequence[dict[str, Any]]:
+        """Return the pods that may have logs, by name."""
         params = self._selector
         pods = [pod async for page in self._client.list_pages(self._path, params=params) for pod in page["items"]]
-        return [pod for pod in pods if pod.get("status", {}).get("phase") in _STARTED]
+        return [pod for pod in pods if pod.get("status", {}).get("phase") in _STARTED_PHASES]
 
     async def _print(self, pod: dict[str, Any], *, follow: bool, prefix: str) -> bool:
-        """Print the log of one pod, if there is one; one that cannot be had is told, and stops no other."""
+        """Print the log of one pod. Return False, after a note, if it cannot be read: other pods go on."""
         name, rest = pod["metadata"]["name"], b""
         params = self._options.params(pod, follow=follow)
         try:
-            async with self._client.stream(f"{self._path}/{name}/log", params=params, silence=_SILENCE) as pieces:
+            async with self._client.stream(f"{self._path}/{name}/log", params=params, silence=_IDLE_TIMEOUT) as pieces:
                 async for piece in pieces:
                     *lines, rest = (rest + piece).split(b"\n")
                     for line in lines:
@@ -131,18 +134,21 @@ class PodLogs:
             print_line(f"note: {error.status.get('message') or error}", err=True)
             return False
         except Unreachable as error:
-            print_line(f"note: the log of {name} broke off: {error}", err=True)
+            print_line(f"note: the log of {name} is incomplete: {error}", err=True)
         if rest:
             _print_text(prefix, rest)
         return True
 
 
 @contextmanager
-def _telling_the_shell() -> Iterator[None]:
-    """What is raised where nobody reads, as from any other command: the end of a pipe, or a full disk."""
+def _output_errors_reraised() -> Iterator[None]:
+    """Context manager: raise an OSError of writing to stdout (closed pipe, full disk) without the TaskGroup's wrapping.
+
+    `admission.cli.main` then handles it as for any other command.
+    """
     try:
         yield
-    except* _NobodyReads as group:
+    except* _OutputFailed as group:
         error = group.exceptions[0]
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
@@ -154,7 +160,7 @@ def _telling_the_shell() -> Iterator[None]:
 
 
 def _containers(pod: dict[str, Any]) -> list[str]:
-    """The names of all that may have logs, the main ones first."""
+    """Return the names of all containers of a pod, the main ones first."""
     groups = ("containers", "initContainers", "ephemeralContainers")
     return [container["name"] for group in groups for container in pod["spec"].get(group) or ()]
 
@@ -163,13 +169,16 @@ def _prefix(pod: dict[str, Any]) -> str:
     return f"[{pod['metadata']['name']}] "
 
 
-class _NobodyReads(Exception):
-    """What was printed to is closed. Not an OSError, which would be taken for one of the connection to the cluster."""
+class _OutputFailed(Exception):
+    """Writing to stdout failed; the OSError is its cause.
+
+    It is no OSError itself, because the client would take one for a failed connection to the cluster.
+    """
 
 
 def _print_text(prefix: str, line: bytes) -> None:
-    """As the program wrote it, which may colour it: it is the user's own."""
+    """Print a line of a log unchanged, with its control characters: programs colour their output."""
     try:
         click.echo(prefix + line.decode(errors="replace"))
     except OSError as error:
-        raise _NobodyReads from error
+        raise _OutputFailed from error

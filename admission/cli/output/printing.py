@@ -1,4 +1,4 @@
-"""What commands print: documents in the format of `-o`, and what became, or would become, of an object."""
+"""Output of commands: documents in the format of `-o`, and the outcome of a write with the effects of a dry run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
-from admission.cli.arguments.objects import shown
+from admission.cli.arguments.objects import qualified_name
 from admission.cli.output.jsonpath import parse, render
 from admission.model.text import visible
 
@@ -23,58 +23,61 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
 
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""What JSON or YAML let stand as it is, and terminals obey: controls above ASCII, and those of the direction."""
-_WORDS = ("json", "yaml", "name", "wide")
-_SHOWN = 10  # workloads of an impact that are named
+"""Characters that JSON and YAML do not escape, but terminals interpret: C1 controls, line separators, bidi controls."""
+_FORMATS = ("json", "yaml", "name", "wide")
+_MAX_LISTED = 10
+"""Workloads of each effect of a dry run that are listed by name."""
 
 
 class Output(click.ParamType[str]):
-    """The value of `-o`: one of `words`, or a JSONPath template."""
+    """Click type of `-o`: one of `formats`, or a JSONPath template."""
 
     name = "output"
 
-    def __init__(self, *words: str) -> None:
-        self._words = words or _WORDS
+    def __init__(self, *formats: str) -> None:
+        self._formats = formats or _FORMATS
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Raises click's error for anything else."""
+        """Return the value. Raises click's BadParameter for an unknown format or an invalid template."""
         text = str(value)
         if text.startswith("jsonpath="):
             try:
                 parse(text.removeprefix("jsonpath="))
             except ValueError as error:
                 self.fail(str(error), param, ctx)
-        elif text not in self._words:
-            self.fail(f"'{value}' is not one of {', '.join(self._words)}, jsonpath=TEMPLATE.", param, ctx)
+        elif text not in self._formats:
+            self.fail(f"'{value}' is not one of {', '.join(self._formats)}, jsonpath=TEMPLATE.", param, ctx)
         return text
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        """For the help."""
-        return "|".join([*self._words, "jsonpath=..."])
+        """Return the formats as `--help` shows them: `json|yaml|jsonpath=...`."""
+        return "|".join([*self._formats, "jsonpath=..."])
 
 
-def output_option(*words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """`-o`, for what prints objects."""
-    return click.option("-o", "--output", type=Output(*words), help="Print documents, or more columns.")
+def output_option(*formats: str, default: str = "a table") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option `-o` with these formats (none: all) and JSONPath; `default` describes the output without it."""
+    return click.option("-o", "--output", type=Output(*formats), help=f"Output format.  [default: {default}]")
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
-    """How a command writes: `dry_run` is none, client (nothing is sent) or server (it says what would follow)."""
+class WritingFlags:
+    """Values of `--dry-run` and `--reason`."""
 
     dry_run: str
+    """`none`; `client`: no request is sent; `server`: the request is sent as a dry run, and its effects are shown."""
     reason: str
+    """Kept in the history of the object; empty: none."""
 
     @property
     def options(self) -> Options:
-        """For requests."""
+        """The options of write requests."""
         from admission.client.documents import Options
 
         return Options(self.reason, self.dry_run == "server")
 
 
 def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--dry-run` and `--reason`; the command gets a `writing`."""
+    """Add `--dry-run` and `--reason` to a command, which receives them as `writing`."""
 
     @click.option(
         "--dry-run",
@@ -82,23 +85,24 @@ def writing_options(command: Callable[..., Any]) -> Callable[..., Any]:
         is_flag=False,
         flag_value="server",
         default="none",
-        help="Write nothing; with server (also if no value is given), see what would follow.",
+        help="Persist nothing. client: send no request; server (also without a value): show which workloads "
+        "and quotas would be affected.",
     )
-    @click.option("--reason", default="", help="Why; kept in the history of the object.")
+    @click.option("--reason", default="", help="Reason for the change, kept in the object's history.")
     @functools.wraps(command)
     def with_writing(*args: Any, dry_run: str, reason: str, **kwargs: Any) -> Any:
-        return command(*args, writing=Writing(dry_run, reason), **kwargs)
+        return command(*args, writing=WritingFlags(dry_run, reason), **kwargs)
 
     return with_writing
 
 
 def print_line(text: str, *, err: bool = False) -> None:
-    """One line. What would steer the terminal is shown and does nothing: others write names, messages and reasons."""
+    """Print a line, with control characters escaped: names, messages and reasons are written by other users."""
     click.echo(visible(text), err=err)
 
 
 def serialized(document: Any, output: str) -> str:
-    """A document as `-o json`, `yaml` or `jsonpath=...` prints it."""
+    """Return a document in the format `json`, `yaml` or `jsonpath=TEMPLATE`."""
     if output.startswith("jsonpath="):
         return render(output.removeprefix("jsonpath="), document)
     if output == "json":
@@ -114,20 +118,26 @@ def _as_json(found: re.Match[str]) -> str:
 
 
 def print_documents(found: Sequence[Document], output: str, *, singular: str, as_list: bool) -> None:
-    """All of `found`, in a List if it was a list that was asked for."""
+    """Print documents in a format of `-o`, with `as_list` in a Kubernetes List, else only the first.
+
+    `singular` is their type in the format `name`.
+    """
     if output == "name":
         for item in found:
-            print_line(shown(singular, item["metadata"]["name"]))
+            print_line(qualified_name(singular, item["metadata"]["name"]))
         return
     document = {"apiVersion": "v1", "kind": "List", "items": list(found)} if as_list else found[0]
-    # A template says itself where lines end.
+    # A JSONPath template contains its own newlines, as with kubectl.
     click.echo(serialized(document, output), nl=not output.startswith("jsonpath="))
 
 
 def print_outcome(
-    what: str, outcome: str, writing: Writing, document: Document | None = None, *, details: Sequence[str] = ()
+    what: str, outcome: str, writing: WritingFlags, document: Document | None = None, *, details: Sequence[str] = ()
 ) -> None:
-    """`clusterqueue.sluice.dev/team-a configured (server dry run)`, and what would follow, by the server's answer."""
+    """Print `clusterqueue.sluice.dev/team-a configured (server dry run)`, the details, and the effects of a dry run.
+
+    `document` is the server's response, which has the effects; None: no request was sent.
+    """
     from admission.client.reading import impact, read
 
     suffix = {"client": " (dry run)", "server": " (server dry run)"}.get(writing.dry_run, "")
@@ -141,7 +151,7 @@ def print_outcome(
 
 
 def impact_lines(impact: Impact) -> list[str]:
-    """What would follow, for people."""
+    """Return the effects of a dry run, as lines for users."""
     if not impact:
         return ["nothing else would change"]
     return [
@@ -149,8 +159,8 @@ def impact_lines(impact: Impact) -> list[str]:
         *_affected("would be evicted", impact.evicted),
         *_affected("could never run", impact.impossible),
         *(
-            f"{over.kind} {over.name} would use {over.by} of {over.resource} in flavor {over.flavor} more than "
-            "it may; what runs stays"
+            f"{over.kind} {over.name} would exceed its quota of {over.resource} in flavor {over.flavor} by {over.by}; "
+            "running workloads are kept"
             for over in impact.over_quota
         ),
     ]
@@ -161,7 +171,7 @@ def _affected(what: str, workloads: Sequence[Affected]) -> list[str]:
         return []
     several = len(workloads) > 1
     lines = [f"{len(workloads)} {'workloads' if several else 'workload'} {what}:"]
-    lines += [f"  {one.namespace}/{one.name}" + (f": {one.why}" if one.why else "") for one in workloads[:_SHOWN]]
-    if len(workloads) > _SHOWN:
-        lines.append(f"  and {len(workloads) - _SHOWN} more")
+    lines += [f"  {one.namespace}/{one.name}" + (f": {one.why}" if one.why else "") for one in workloads[:_MAX_LISTED]]
+    if len(workloads) > _MAX_LISTED:
+        lines.append(f"  and {len(workloads) - _MAX_LISTED} more")
     return lines

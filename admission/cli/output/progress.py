@@ -1,4 +1,4 @@
-"""How far a long command has got, on standard error: one line that changes on a terminal, one a table elsewhere."""
+"""Progress of export and import on standard error: one updated line on a terminal, else a line for each table."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import click
 if TYPE_CHECKING:
     from types import TracebackType
 
-_SECONDS = 0.2
-"""Between two changes of the line."""
+_REFRESH_INTERVAL = 0.2
+"""Seconds between two updates of the line."""
 
 
-class Counter:
-    """Told how many rows of which table are done; at the end it says how many there were in all."""
+class Progress:
+    """Progress by table: a callback for row counts, and a context manager that prints the total at the end."""
 
-    def __init__(self, done: str) -> None:
-        """`done` is the word for it: exported, imported."""
-        self._word = done
+    def __init__(self, verb: str) -> None:
+        """`verb` precedes the total: `exported`, `imported`."""
+        self._verb = verb
         self._rows: dict[str, int] = {}
         self._shown = 0.0
         self._terminal = sys.stderr.isatty()
 
     def __call__(self, table: str, done: int, total: int) -> None:
-        """So many of the table's rows are done."""
+        """Note that `done` of the `total` rows of a table are processed, and print it if it is due."""
         self._rows[table] = done
-        if self._terminal and (done == total or time.monotonic() >= self._shown + _SECONDS):
+        if self._terminal and (done == total or time.monotonic() >= self._shown + _REFRESH_INTERVAL):
             self._shown = time.monotonic()
             click.echo(f"\r\x1b[K{table}: {done:,} of {total:,}", err=True, nl=False)
         elif not self._terminal and done == total:
@@ -43,4 +43,4 @@ class Counter:
         if self._terminal:
             click.echo("\r\x1b[K", err=True, nl=False)
         if error is None:
-            click.echo(f"{self._word} {sum(self._rows.values()):,} rows", err=True)
+            click.echo(f"{self._verb} {sum(self._rows.values()):,} rows", err=True)

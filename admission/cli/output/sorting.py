@@ -1,4 +1,4 @@
-"""`--sort-by`: objects in the order of one of their fields, as kubectl sorts them."""
+"""`--sort-by`: sorting of objects by a field, as in kubectl."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ T = TypeVar("T")
 _Key: TypeAlias = "tuple[int, Fraction | int | float, list[tuple[int, int, str]]]"
 
 
-def sorted_by(path: str, found: Iterable[T], of: Callable[[T], Document]) -> list[T]:
-    """`found` by what `path` finds in each object (`of` gives it): none, numbers and quantities, text.
+def sorted_by(path: str, items: Iterable[T], document_of: Callable[[T], Document]) -> list[T]:
+    """Return the items sorted by the value of `path` in their documents: missing first, then numbers, then text.
 
-    Raises CommandError if no object has the field.
+    Quantities such as `500m` are numbers. Raises CommandError if no object has the field.
     """
-    pairs = [(next(iter(find(path, of(one))), None), one) for one in found]
+    pairs = [(next(iter(find(path, document_of(item))), None), item) for item in items]
     if pairs and all(value is None for value, _ in pairs):
-        raise CommandError(f"--sort-by: none of the objects has a field {path}; look at one of them by -o yaml")
-    return [one for _, one in sorted(pairs, key=lambda pair: _key(pair[0]))]
+        raise CommandError(f"--sort-by: none of the objects has a field {path}; -o yaml shows the fields")
+    return [item for _, item in sorted(pairs, key=lambda pair: _key(pair[0]))]
 
 
 def _key(value: Any) -> _Key:
+    """Return the sort key of a value: (0 missing, 1 number, 2 text), the number, the parts of the text."""
     if value is None:
         return 0, 0, []
     if isinstance(value, bool | int | float):
@@ -40,6 +41,6 @@ def _key(value: Any) -> _Key:
     try:
         return 1, parse_quantity(text), []
     except InvalidQuantity:
-        # job-9 comes before job-10
+        # Digits compare as numbers, so that job-9 comes before job-10.
         parts = re.findall(r"(\d+)|(\D+)", text, re.ASCII)
         return 2, 0, [(0, int(number), "") if number else (1, 0, word) for number, word in parts]

@@ -1,4 +1,4 @@
-"""Plain tables for terminals: the columns that the server has for a kind, and those of commands."""
+"""Text tables for terminals: the server's Table of a kind, and tables that commands assemble themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GAP = "  "
 
 
 class Table:
-    """The server's table of objects of one kind as text; when it grows, no column gets narrower."""
+    """The server's Table of objects of one kind as text. Rows may be added; columns never get narrower."""
 
     def __init__(
         self,
@@ -29,9 +29,9 @@ class Table:
         prefix: str = "",
         columns: Sequence[str] = (),
     ) -> None:
-        """`namespaces` adds a column of them, `wide` shows all columns, `prefix` stands before each name.
+        """Set the layout: `namespaces` adds a NAMESPACE column, `wide` shows all columns, `prefix` precedes each name.
 
-        `columns` are those to show, by name and in this order, instead of what the server proposes.
+        `columns` are the names of the columns to show, in this order; by default those of the server's priority 0.
         """
         self._namespaces = namespaces
         self._wide = wide
@@ -41,7 +41,7 @@ class Table:
         self._widths: list[int] = []
 
     def lines(self, columns: Sequence[Document], rows: Iterable[Document]) -> list[str]:
-        """The rows, a line each; the first ones under the headers if they are wanted."""
+        """Return the rows as lines; the first call returns the headers before them, unless they are turned off."""
         shown = self._shown(columns)
         lines = [self._cells(columns, row, shown) for row in rows]
         if self._headers:
@@ -66,12 +66,12 @@ class Table:
 
 
 def _header(name: str) -> str:
-    """One word, so that columns can be cut by blanks, and short enough for terminals."""
+    """Return the header of a column as one short word: scripts split lines at blanks."""
     return name.removesuffix(" Workloads").upper().replace(" ", "-")
 
 
 def age(created: str, now: datetime) -> str:
-    """How long ago, as kubectl says it: `45s`, `5m30s`, `2h`, `3d4h`; `created` is an RFC 3339 time."""
+    """Return the age in kubectl's form: `45s`, `5m30s`, `2h`, `3d4h`. `created` is an RFC 3339 time."""
     return duration((now - datetime.fromisoformat(created)).total_seconds())
 
 
@@ -79,13 +79,13 @@ def _text(value: object) -> str:
     return _NONE if value is None or value == "" else str(value)
 
 
-def column_widths(rows: Iterable[Sequence[str]], least: Iterable[int] = ()) -> list[int]:
-    """How wide each column must be."""
+def column_widths(rows: Iterable[Sequence[str]], minimum: Iterable[int] = ()) -> list[int]:
+    """Return the width of each column in characters, at least that in `minimum`."""
     widths = [[len(cell) for cell in row] for row in rows]
-    return [max(column) for column in zip_longest(*widths, least, fillvalue=0)]
+    return [max(column) for column in zip_longest(*widths, minimum, fillvalue=0)]
 
 
 def aligned(rows: Sequence[Sequence[str]], widths: Sequence[int] | None = None) -> list[str]:
-    """The rows, a line each, in columns."""
+    """Return the rows as lines with aligned columns."""
     widths = column_widths(rows) if widths is None else widths
     return [_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

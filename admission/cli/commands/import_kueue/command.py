@@ -71,9 +71,9 @@ def kueue(
       sluice import kueue --context prod --database-url sqlite:///sluice.db
       sluice import kueue --context prod --database-url sqlite:///sluice.db --yes
     """
-    if paths and (kubeconfig or context) and (server or database.given):
+    if paths and (kubeconfig or context) and (server or database.is_set):
         raise click.UsageError("-f is instead of the cluster of --kubeconfig or --context")
-    if database.given and (server or token_file):
+    if database.is_set and (server or token_file):
         raise click.UsageError("--database-url is instead of --server and --token-file")
     if server or token_file or os.environ.get("SLUICE_SERVER"):
         connection = Connection(server, token_file, ca)
@@ -90,7 +90,7 @@ def kueue(
                     await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context)), kinds
                 )
             door = await stack.enter_async_context(
-                opened(connection, database.url() if database.given else None, reason="imported from Kueue")
+                opened(connection, database.url() if database.is_set else None, reason="imported from Kueue")
             )
             plan = await _plan(found, kinds, door, namespace=namespace)
             for line in plans.lines(plan):

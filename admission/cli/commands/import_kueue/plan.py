@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from admission.cli.arguments.files import in_order
+from admission.cli.arguments.files import in_dependency_order
 from admission.cli.commands.diff import comparable
 from admission.cli.commands.import_kueue.source import GROUP
 from admission.cli.output.tables import aligned
@@ -87,7 +87,7 @@ def objects(
             notes[item.key] += (f"spec.topologyName: kept, and not acted on: {_UNSUPPORTED['Topology']}",)
     lines = [
         Line(action(item, present.get(item.key)), title(item), notes[item.key], item)
-        for item in in_order(items.values())
+        for item in in_dependency_order(items.values())
     ]
     return lines + skipped
 

@@ -61,7 +61,7 @@ def _command(name: str, system: System) -> click.Command:
         database: DatabaseFlags,
         connection: Connection,
     ) -> None:
-        if database.given and connection != Connection():
+        if database.is_set and connection != Connection():
             raise click.UsageError("--database-url is instead of --server, --token-file, --kubeconfig and --context")
         if output and yes:
             raise click.UsageError("-o only prints; leave out --yes, or -o")
@@ -96,7 +96,7 @@ async def _import(
     yes: bool,
 ) -> None:
     source = f"imported from {system.name}"
-    async with opened(connection, database.url() if database.given else None, reason=source) as door:
+    async with opened(connection, database.url() if database.is_set else None, reason=source) as door:
         present = {item.key: item for item in await door.present()}
         plan = [_line(each.item, each.notes, present) for each in made.made]
         plan += [Line(Action.SKIP, what, (note,)) for what, note in found.skipped]

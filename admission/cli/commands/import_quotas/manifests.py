@@ -47,7 +47,7 @@ class Manifests:
 
         Raises Unreadable with every fault found; BadFlag, CommandError.
         """
-        objects = read_objects(paths, namespace=namespace, translated=self._translated, note=self._note)
+        objects = read_objects(paths, namespace=namespace, translate=self._translate, note=self._note)
         if self.flags.capacity and self._flavor is None:
             raise BadFlag("--capacity is for quota objects of other schedulers, and there is none in the files")
         return objects
@@ -72,7 +72,7 @@ class Manifests:
         self.notes.append(text)
         print_note(text)
 
-    def _translated(self, foreign: Mapping[str, Sequence[Document]]) -> list[tuple[str, QueueObject]]:
+    def _translate(self, foreign: Mapping[str, Sequence[Document]]) -> list[tuple[str, QueueObject]]:
         """What becomes of documents, by the import that reads them, each with what opens a message about it.
 
         Raises InvalidObject, Unreadable, CommandError.

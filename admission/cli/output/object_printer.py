@@ -1,4 +1,4 @@
-"""What `sluice get` has found, as tables or as documents."""
+"""Printer of `sluice get`: objects as tables or as documents, by `-o`, `--sort-by` and `--no-headers`."""
 
 from __future__ import annotations
 
@@ -25,28 +25,29 @@ _WIDE_WORKLOAD_COLUMNS = (
     *("Name", "Queue", "Reserved in", "State", "Flavor", "Pods", "Requests"),
     *("Priority", "User", "Waited", "Waits for", "Starts", "Age"),
 )
-"""The state says what kubectl's columns Admitted and Finished say."""
+"""Columns of `-o wide`. Those that `kubectl get` shows as Admitted and Finished are left out: State implies them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """How to show what was found."""
+class ObjectPrinter:
+    """Prints objects in the format of the command's flags."""
 
     output: str | None
-    """The value of -o."""
+    """Value of `-o`; None: a table."""
     headers: bool
+    """Whether a table starts with its headers."""
     namespaces: bool
-    """Whether a table has a column of them."""
+    """Whether a table has a NAMESPACE column."""
     sort_by: str
-    """A JSONPath; empty: as the server has them."""
+    """JSONPath of the field to sort by; empty: the server's order."""
 
     @property
     def documents(self) -> str | None:
-        """How to print documents; None: tables are wanted."""
+        """Format of documents; None: print tables."""
         return None if self.output == "wide" else self.output
 
     def table(self, resource: Resource, *, among_others: bool = False) -> Table:
-        """`among_others`: there are tables of other types, too."""
+        """Return the empty table of a type; with `among_others` (several types) names have its short name as prefix."""
         wide = self.output == "wide"
         of_workloads = _WIDE_WORKLOAD_COLUMNS if wide else _WORKLOAD_COLUMNS
         return Table(
@@ -58,7 +59,7 @@ class Form:
         )
 
     def show_documents(self, found: Sequence[tuple[Resource, Document]], *, as_list: bool) -> None:
-        """Print objects with their types, in a List if it was a list that was asked for."""
+        """Print (type, object) pairs in the format `documents`, with `as_list` in a Kubernetes List."""
         assert self.documents is not None
         pairs = sorted_by(self.sort_by, found, lambda pair: pair[1]) if self.sort_by else found
         if self.documents == "name":
@@ -77,9 +78,10 @@ class Form:
         among_others: bool = False,
         nothing: str = "",
     ) -> Table:
-        """Print the table of a type, with an empty line before it if it comes `after` others; it may grow.
+        """Print the table of one type, and return it so that `--watch` can add rows.
 
-        `nothing` is said if there are no rows.
+        `after` is the number of rows or tables printed before: if not 0, an empty line comes first. `nothing` is the
+        message on standard error if there are no rows.
         """
         table = self.table(kind, among_others=among_others)
         if rows:
