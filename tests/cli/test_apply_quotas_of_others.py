@@ -94,8 +94,8 @@ async def test_they_may_be_mixed_with_own_objects_in_a_folder(sluice, tmp_path):
     assert [line.split()[0].partition("/")[2] for line in rest] == ["volcano-root", "a", "b", "own"]
     assert "pool: gpu" in (await sluice("get", "flavor", "default", "-o", "yaml")).stdout
     told = applied.stderr.splitlines()
-    assert told[0].startswith("note: clusterqueue/a: spec.reclaimable: what it borrows can be reclaimed all the same")
-    assert told[1:] == ["note: no LocalQueue leads to the Queues of Volcano: give -n"]
+    assert told[0].startswith("note: clusterqueue/a: spec.reclaimable: quota that it borrows can be reclaimed")
+    assert told[1:] == ["note: no LocalQueue points to the Queues of Volcano: use -n NAMESPACE to create them"]
 
 
 async def test_a_flavor_that_is_there_stays_as_it_is(sluice):
@@ -111,13 +111,13 @@ async def test_a_dry_run_needs_no_capacity_and_says_what_is_missing(sluice, how)
     tried = await sluice("apply", "-f", "-", "-n", "ns", f"--dry-run={how}", stdin=volcano())
     assert tried.exit_code == 0, tried.output
     assert "clusterqueue.sluice.dev/a created" in tried.stdout
-    assert "note: some queues may use more of cpu, memory than they are guaranteed" in tried.stderr
+    assert "note: some queues may use more cpu, memory than their guarantee" in tried.stderr
     assert (await sluice("get", "clusterqueues")).stdout == ""
     refused = await sluice("apply", "-f", "-", "-n", "ns", stdin=volcano())
     assert refused.exit_code == 1
     assert "--capacity cpu=...,memory=..." in refused.stderr
     assert refused.stderr.endswith(
-        "error: nothing was written, as queues could use less than before; give --capacity\n"
+        "error: nothing was written, because queues could use less than before; use --capacity\n"
     )
     assert (await sluice("get", "clusterqueues")).stdout == ""
 
@@ -129,8 +129,8 @@ async def test_queues_that_come_one_by_one_are_told_of_for_each_gets_the_whole_c
     assert (both.exit_code, both.stderr) == (0, "")
     alone = await sluice(*command, "-f", "-", *CAPACITY, stdin=volcano("b"))
     assert alone.stderr == (
-        'note: clusterqueue/a: is in Cohort "volcano-root" and not in the files, so that its quota comes on top of '
-        "--capacity: give all queues at once, or delete it\n"
+        'note: clusterqueue/a: is in Cohort "volcano-root" but not in the files, so that its quota is added to '
+        "--capacity: specify all queues together, or delete it\n"
     )
 
 
@@ -145,8 +145,8 @@ async def test_the_report_of_each_document_is_in_what_is_printed(sluice, output,
     document = yaml.safe_load(applied.stdout)
     made_of = 'standard input: document 1: Queue "a"'
     note = (
-        "spec.reclaimable: what it borrows can be reclaimed all the same; set reclaimWithinCohort: Never in the other "
-        "ClusterQueues, or no borrowing in this one"
+        "spec.reclaimable: quota that it borrows can be reclaimed nevertheless; to avoid that, set "
+        "reclaimWithinCohort: Never in the other ClusterQueues, or borrowingLimit: 0 in this one"
     )
     assert document["report"] == {
         "dryRun": dry_run,
@@ -174,7 +174,7 @@ async def test_what_the_report_tells_of_all_is_what_standard_error_tells(sluice)
     applied = await sluice("apply", "-f", "-", "--dry-run=client", "-o", "json", stdin=volcano())
     notes = json.loads(applied.stdout)["report"]["notes"]
     assert [f"note: {note}" for note in notes] == applied.stderr.splitlines()
-    assert [" ".join(note.split()[:4])[:19] for note in notes] == ["some queues may use", "no LocalQueue leads"]
+    assert [" ".join(note.split()[:4])[:19] for note in notes] == ["some queues may use", "no LocalQueue point"]
 
 
 async def test_wide_tells_below_each_object_what_it_was_made_of(sluice):
@@ -183,7 +183,7 @@ async def test_wide_tells_below_each_object_what_it_was_made_of(sluice):
     lines = applied.stdout.splitlines()
     place = lines.index("clusterqueue.sluice.dev/a created")
     assert lines[place + 1] == '  translated from standard input: Queue "a"'
-    assert lines[place + 2].startswith("  spec.reclaimable: what it borrows")
+    assert lines[place + 2].startswith("  spec.reclaimable: quota that it borrows")
     assert applied.stderr == ""
     named = await sluice("apply", "-f", "-", *CAPACITY, "-n", "n", "-o", "name", stdin=volcano())
     assert named.stdout.splitlines() == [line.split()[0] for line in lines if not line.startswith(" ")]
@@ -225,20 +225,20 @@ AT = "standard input: document"
         (
             volcano(parent="b"),
             CAPACITY,
-            ['standard input: Queue "a": spec.parent: there is no queue "b" in the files; add it'],
+            ['standard input: Queue "a": spec.parent: queue "b" is not in the files; add it'],
         ),
         (volcano() + OWN, CAPACITY, [f'{AT} 1: Queue "a": becomes ClusterQueue "a", which is defined already;']),
         (
             volcano() + "\n---\n" + kai("b"),
             CAPACITY,
-            ["the files hold queues of Volcano and KAI, which would share one --capacity; apply them by turns"],
+            ["the files contain queues of Volcano and KAI, each of which would get all of --capacity;"],
         ),
         (
             "{partitions: []}",
             CAPACITY,
-            ["standard input: there is no queues.yaml (nor a ConfigMap with it) to take over"],
+            ["standard input: contains no queues.yaml (or ConfigMap with it) to import"],
         ),
-        (OWN, CAPACITY, ["--capacity is for quota objects of other schedulers, and there is none in the files"]),
+        (OWN, CAPACITY, ["--capacity is for quota objects of other schedulers, but the files contain none"]),
         (volcano(), ("--capacity", "cpu"), ['--capacity: "cpu" is not RESOURCE=QUANTITY']),
         (volcano(), (*CAPACITY, "--flavor", "A"), ['--flavor: "A" is not a valid ResourceFlavor name']),
         (volcano(), (*CAPACITY, "-n", "Team_A"), ['LocalQueue "a": metadata.namespace: ']),

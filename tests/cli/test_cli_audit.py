@@ -113,7 +113,7 @@ async def test_without_a_sluice_database_and_cluster_are_compared(tmp_path, monk
 
         wrong = await sluice(*offline, "--repair")
         assert wrong.exit_code == 2
-        assert "--repair is for a Sluice that leads" in wrong.stderr
+        assert "--repair requires a running server" in wrong.stderr
     down = await sluice(*offline)
     assert (down.exit_code, down.stderr.count("\n")) == (1, 1)
 

@@ -22,7 +22,7 @@ NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
         (("why", ""), '"" is not a workload name; use the name of a Job, KIND/NAME or workload/NAME'),
         (("hold", ""), '"" is not a workload name'),
         (("position", "a/b/c"), '"a/b/c" is not a workload name'),
-        (("rollback", "cq/a", "--to-revision", "abc"), '"abc" is no revision; `sluice history cq/a` shows those'),
+        (("rollback", "cq/a", "--to-revision", "abc"), '"abc" is not a revision; `sluice history cq/a` lists them'),
         (("apply", "-f", "https://a.example/q.yaml"), "https://a.example/q.yaml is a URL, and only files are"),
         (("simulate", "http://a.example/s.yaml"), "fetch it: curl -fsSL http://a.example/s.yaml | sluice ... -"),
         (("config", "check", "https://a.example/s.yaml"), "https://a.example/s.yaml is a URL, and only files are read"),
@@ -68,7 +68,7 @@ async def test_a_selector_of_all_namespaces_is_described(sluice):
     both = head % ("open", "{namespaceSelector: {}}") + "---\n" + head % ("closed", "{}")
     assert (await sluice("apply", "-f", "-", stdin=both)).exit_code == 0
     described = {name: (await sluice("describe", f"cq/{name}")).stdout for name in ("open", "closed")}
-    assert "  namespaceSelector: of all namespaces\n" in described["open"]
+    assert "  namespaceSelector: all namespaces\n" in described["open"]
     assert "namespaceSelector" not in described["closed"]
 
 

@@ -176,14 +176,14 @@ async def test_stop_and_resume(sluice, queues):
     [
         (["stop", "cohort/x"], "a Cohort cannot be stopped"),
         (["stop", "wl/train"], "sluice hold train"),
-        (["resume", "cq"], "which of the clusterqueues?"),
+        (["resume", "cq"], "no clusterqueues are named; use cq/NAME"),
         (["edit", "cq"], "exactly one object must be named; use cq/NAME"),
-        (["edit", "wl/train"], "a workload is changed by `sluice hold`"),
-        (["prioritize", "train"], "say how: one of"),
-        (["prioritize", "train", "--top", "--priority", "1"], "say how: one of"),
+        (["edit", "wl/train"], "workloads cannot be edited; use `sluice hold`"),
+        (["prioritize", "train"], "specify one of"),
+        (["prioritize", "train", "--top", "--priority", "1"], "specify one of"),
         (["hold"], "Missing argument"),
-        (["rollback", "wl/x"], "only queue objects have versions"),
-        (["apply", "-f", "-", "--force-conflicts"], "goes with --server-side"),
+        (["rollback", "wl/x"], "only queue objects have revisions"),
+        (["apply", "-f", "-", "--force-conflicts"], "can only be used with --server-side"),
         (["get", "cq", "--server", "http://x", "--context", "y"], "cannot be used together with"),
     ],
 )
@@ -233,7 +233,7 @@ async def test_edit_opens_again_with_the_reason_what_is_refused(sluice, queues, 
 
 async def test_edit_given_up_says_what_was_wrong(sluice, queues, editor):
     for script, says in (
-        ("s/name: team-a/name: team-b/", "kind, name and namespace must stay as they are"),
+        ("s/name: team-a/name: team-b/", "kind, name and namespace cannot be changed"),
         ('s/resourceVersion: .*/resourceVersion: "1"/', "Conflict|has changed|modified|resourceVersion"),
         ("1,$ s/^spec:/spec: [/", "line"),
     ):
@@ -241,7 +241,7 @@ async def test_edit_given_up_says_what_was_wrong(sluice, queues, editor):
             seen.unlink()
         done = await sluice("edit", "cq/team-a", **editor(script))
         assert done.exit_code == 1
-        assert done.stderr.startswith("error: given up, nothing was written: ")
+        assert done.stderr.startswith("error: edit cancelled, nothing was written: ")
         assert any(part in done.stderr for part in says.split("|")), done.stderr
 
 

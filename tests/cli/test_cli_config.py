@@ -83,7 +83,7 @@ def test_what_is_right_is_said(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text("logLevel: debug\ndatabaseUrlFile: /not/here\n")
     done = sluice.run("config", "check", str(file))
-    assert (done.exit_code, done.output) == (0, f"{file}: 2 settings, all of them right\n")
+    assert (done.exit_code, done.output) == (0, f"{file}: 2 settings, all valid\n")
 
 
 def test_what_is_in_force_and_where_it_comes_from(tmp_path: Path):

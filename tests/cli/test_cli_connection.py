@@ -41,7 +41,7 @@ async def test_a_server_and_a_token_of_the_environment_or_of_flags(sluice, tmp_p
     flags_first = await bare("get", "cq", "--server", url, SLUICE_SERVER=NOWHERE, SLUICE_TOKEN=TOKEN)
     token_first = await bare("get", "cq", SLUICE_SERVER=url, SLUICE_TOKEN=TOKEN, SLUICE_ADMIN_TOKEN="another")
     for done in (by_environment, by_flags, flags_first, token_first):
-        assert (done.exit_code, done.stderr) == (0, "there are no clusterqueues\n")
+        assert (done.exit_code, done.stderr) == (0, "no clusterqueues found\n")
 
 
 async def test_through_a_cluster_by_the_usual_kubeconfig_or_by_flags(sluice, tmp_path):
@@ -49,11 +49,11 @@ async def test_through_a_cluster_by_the_usual_kubeconfig_or_by_flags(sluice, tmp
     file = kubeconfig(tmp_path / "config", sluice.environment["SLUICE_SERVER"], token=TOKEN)
     bare = Sluice()
     usual = await bare("get", "lq", KUBECONFIG=str(file))
-    assert (usual.exit_code, usual.stderr) == (0, "there are no localqueues in namespace default\n")
+    assert (usual.exit_code, usual.stderr) == (0, "no localqueues found in namespace default\n")
     context = await bare("get", "lq", "--context", "other", KUBECONFIG=str(file))
-    assert (context.exit_code, context.stderr) == (0, "there are no localqueues in namespace theirs\n")
+    assert (context.exit_code, context.stderr) == (0, "no localqueues found in namespace theirs\n")
     named = await bare("get", "lq", "-n", "mine", "--kubeconfig", str(file), SLUICE_SERVER=NOWHERE, SLUICE_TOKEN="x")
-    assert (named.exit_code, named.stderr) == (0, "there are no localqueues in namespace mine\n")
+    assert (named.exit_code, named.stderr) == (0, "no localqueues found in namespace mine\n")
     server_first = await bare("get", "lq", KUBECONFIG=str(file), SLUICE_SERVER=NOWHERE, SLUICE_TOKEN="x")
     assert server_first.stderr.startswith(f"error: {NOWHERE} cannot be reached")
 

@@ -120,9 +120,13 @@ async def test_a_server_dry_run_creates_nothing(sluice):
         (["flavor", "a", "--node-taints", "x=y"], 2, '"x=y" has no effect'),
         (["flavor", "a", "--node-taints", "x=y:Never"], 2, "spec.nodeTaints[0].effect"),
         (["lq", "a"], 2, "Missing option"),
-        (["wl", "a"], 2, "create a Job with `sluice submit`, or with kubectl"),
-        (["job", "a"], 2, "create a Job with `sluice submit`, or with kubectl"),
-        (["ac", "a"], 2, "AdmissionCheck has no flags here: write its manifest, and `sluice apply -f FILE`"),
+        (["wl", "a"], 2, "create a Job with `sluice submit` or kubectl"),
+        (["job", "a"], 2, "create a Job with `sluice submit` or kubectl"),
+        (
+            ["ac", "a"],
+            2,
+            "AdmissionCheck cannot be created from flags: write a manifest, and use `sluice apply -f FILE`",
+        ),
         (["nonsense", "a"], 2, 'unknown resource type "nonsense"'),
     ],
 )

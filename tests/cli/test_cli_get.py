@@ -195,7 +195,7 @@ async def test_workloads_of_whoever_asks(sluice, store, workloads):
     nothing = await sluice("get", "wl", "-A", "--mine")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
     assert nothing.stderr == (
-        "there are no unfinished workloads that sluice:admin has submitted; --all shows finished ones, too\n"
+        "no unfinished workloads of user sluice:admin found; use --all to include finished ones\n"
     )
     workload = Workload("4", "team-a", "mine", "main", 0, 1.0, POD_SETS, user="sluice:admin")
     record = WorkloadRecord(workload, State.PENDING, queued_at=1.0, cluster_queue="team-a")
@@ -214,7 +214,7 @@ async def test_several_types_in_one_list_and_none_of_one(sluice, queues):
         "clusterqueue.sluice.dev/team-a", "clusterqueue.sluice.dev/team-b", "workloadpriorityclass.sluice.dev/high",
     ]  # fmt: skip
     done = await sluice("get", "ac,co,co", "--no-headers")
-    assert (done.stdout, done.stderr) == ("co/research  <none>  3d\n", "there are no admissionchecks\n")
+    assert (done.stdout, done.stderr) == ("co/research  <none>  3d\n", "no admissionchecks found\n")
     named = await sluice("get", "cq/team-a", "co/research", "lq/main", "-n", "team-b", "--no-headers")
     assert [line.split()[0] for line in named.stdout.split("\n") if line] == ["cq/team-a", "co/research", "lq/main"]
 
@@ -260,10 +260,10 @@ async def test_nothing_is_no_error(sluice):
     assert (done.exit_code, done.stdout, done.stderr) == (
         0,
         "",
-        "there are no unfinished workloads in namespace team-x; --all shows finished ones, too\n",
+        "no unfinished workloads found in namespace team-x; use --all to include finished ones\n",
     )
     done = await sluice("get", "workloads", "--all", "-n", "team-x")
-    assert (done.exit_code, done.stderr) == (0, "there are no workloads in namespace team-x\n")
+    assert (done.exit_code, done.stderr) == (0, "no workloads found in namespace team-x\n")
     done = await sluice("get", "cq", "-o", "yaml")
     assert yaml.safe_load(done.stdout)["items"] == []
 
@@ -275,13 +275,13 @@ async def test_nothing_is_no_error(sluice):
         (["get", "xyz"], 2, "available types: clusterqueues, cohorts"),
         (["get", "cq/a", "b"], 2, "use TYPE NAME... or TYPE/NAME"),
         (["get", "cq/"], 2, '"cq/" has no name; use cq/NAME'),
-        (["get", "lq", "main", "-A"], 2, "a NAME needs the namespace"),
+        (["get", "lq", "main", "-A"], 2, "a NAME cannot be used with -A"),
         (["get", "cq", "-o", "xml"], 2, "'xml' is not one of"),
         (["get", "cq,xyz"], 2, 'unknown resource type "xyz"'),
-        (["get", "cq", "--mine"], 2, "--all and --mine choose among workloads"),
-        (["get", "wl", "train", "--all"], 2, "--all and --mine choose among workloads"),
-        (["get", "cq,lq", "-w"], 2, "--watch shows one object, or all of a type"),
-        (["get", "cq", "-w", "--sort-by", ".metadata.name"], 2, "leave --sort-by out"),
+        (["get", "cq", "--mine"], 2, "--all and --mine can only be used to list workloads"),
+        (["get", "wl", "train", "--all"], 2, "--all and --mine can only be used to list workloads"),
+        (["get", "cq,lq", "-w"], 2, "--watch supports one object, or one type"),
+        (["get", "cq", "-w", "--sort-by", ".metadata.name"], 2, "--watch cannot be used with --sort-by"),
         (["get", "cq", "--sort-by", ".metadata[?"], 2, "invalid JSONPath template"),
         (["get", "cq", "--sort-by", "{.kind}{.kind}"], 2, "it is not a single path"),
         (["get"], 2, "Missing argument"),
@@ -290,8 +290,8 @@ async def test_nothing_is_no_error(sluice):
         (["why", "nothing"], 1, 'workloads.sluice.dev "nothing" not found in namespace "default"; check the'),
         (["get", "cq", "../cohorts"], 2, "use TYPE NAME... or TYPE/NAME"),
         (["get", "cq", "-o", "jsonpath={.metadata"], 2, "invalid JSONPath template"),
-        (["delete", "wl/train"], 2, "workloads cannot be deleted here"),
-        (["delete", "cq"], 2, "which of the clusterqueues?"),
+        (["delete", "wl/train"], 2, "workloads cannot be deleted; delete the Job instead"),
+        (["delete", "cq"], 2, "no clusterqueues are selected"),
         (["delete", "cq", "nothing"], 1, 'error: clusterqueues.sluice.dev "nothing" not found'),
         (["get", "cq", "--token-file", "/nonexistent"], 1, "error: the token file /nonexistent cannot be read"),
         (["get", "cq", "--server", "localhost:8080"], 1, "is no URL"),
@@ -344,7 +344,7 @@ async def test_deactivate_and_activate(sluice, workloads):
         if command == "deactivate":
             told = await sluice("release", "job/waits", "-n", "team-a")
             assert (told.exit_code, told.stdout) == (1, "")
-            assert "deactivated, not held: an admin or team lead lets it queue again with `sluice activate`; or" in (
+            assert "deactivated, not on hold: an admin or team lead can queue it again with `sluice activate`; or" in (
                 told.stderr
             )
 
@@ -352,7 +352,7 @@ async def test_deactivate_and_activate(sluice, workloads):
 async def test_what_has_ended_is_not_called_held(sluice, workloads):
     done = await sluice("hold", "job/ended", "-n", "team-a")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "error: ended has ended; nothing can be ordered about it any more\n"
+    assert done.stderr == "error: ended has finished and cannot be changed any more\n"
 
 
 async def test_delete(sluice, queues):

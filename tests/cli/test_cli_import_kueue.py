@@ -73,7 +73,7 @@ async def test_in_and_out_again_means_the_same(sluice, tmp_path, manifests):
     (tmp_path / "kueue.yaml").write_text(manifests)
     plan = await sluice("import", "kueue", "-f", str(tmp_path))
     assert plan.exit_code == 0, plan.output
-    assert plan.output.splitlines()[-1] == "7 create: nothing was written; add --yes"
+    assert plan.output.splitlines()[-1] == "7 create: nothing was written; use --yes to write"
     assert (await sluice("get", "clusterqueues")).stdout == ""
 
     done = await sluice("import", "kueue", "-f", str(tmp_path), "--yes")
@@ -105,12 +105,12 @@ async def test_what_differs_is_updated_and_what_there_is_not_here_is_said(sluice
     file.write_text(yaml.safe_dump_all(documents))
     plan = await sluice("import", "kueue", "-f", str(file))
     lines = plan.output.splitlines()
-    assert "spec.topologyName: kept, and not acted on" in lines[lines.index("update  resourceflavor/spot") + 1]
+    assert "spec.topologyName: kept, but has no effect" in lines[lines.index("update  resourceflavor/spot") + 1]
     note = lines[lines.index("update  clusterqueue/team-a-cq") + 1]
     assert "spec.concurrentAdmissionPolicy" in note
     assert "left out, as if it were not set" in note
     assert "Sluice has no Topology: pods are placed by the Kubernetes scheduler alone" in plan.output
-    assert lines[-1] == "2 update, 5 same, 1 skip: nothing was written; add --yes"
+    assert lines[-1] == "2 update, 5 same, 1 skip: nothing was written; use --yes to write"
 
 
 @pytest.mark.parametrize(

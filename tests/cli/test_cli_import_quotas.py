@@ -97,7 +97,7 @@ FOREIGN = {
 async def test_the_queues_of_another_system_are_no_queues_of_this_one(sluice):
     refused = await sluice("import", "kai", "-f", "-", stdin=QUEUE)
     assert refused.stderr == (
-        "error: -: there is no Queue of scheduling.run.ai; get it by: kubectl get queues.scheduling.run.ai -o yaml\n"
+        "error: -: no Queue of scheduling.run.ai found; to get one: kubectl get queues.scheduling.run.ai -o yaml\n"
     )
 
 
@@ -124,23 +124,23 @@ BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
         ),
         ("volcano", volcano("{capability: [1]}"), 'Queue "a": spec.capability: must be an object'),
         ("volcano", volcano("{capability: {cpu: 1x}}"), 'Queue "a": spec.capability.cpu: "1x" is no quantity'),
-        ("volcano", volcano("{capability: {'a b': 1}}"), "spec.capability[a b]: is no name of a resource"),
+        ("volcano", volcano("{capability: {'a b': 1}}"), "spec.capability[a b]: is not a resource name"),
         ("volcano", volcano("{deserved: {cpu: 1.0e+30}}"), "spec.deserved.cpu: is more than can be counted"),
-        ("volcano", volcano("{parent: b}"), 'spec.parent: there is no queue "b" in the files; add it'),
+        ("volcano", volcano("{parent: b}"), 'spec.parent: queue "b" is not in the files; add it'),
         ("volcano", volcano("{parent: b}") + "---\n" + volcano("{parent: a}", "b"), "spec.parent: closes a cycle"),
         (
             "volcano",
             volcano("{}") + "---\n" + volcano("{}"),
-            'makes "a", as standard input: document 1: Queue "a" does',
+            'becomes "a", as does standard input: document 1: Queue "a"; rename or remove one',
         ),
         ("volcano", volcano("{weight: 1.0e+300}"), "spec.weight: must be a whole number from 1 to 65535"),
         ("volcano", volcano(str({"capability": {f"r{n}": 1 for n in range(70)}})), "a ClusterQueue has 64 at most"),
         ("kai", FOREIGN["kai"][:-1] + ", spec: {resources: {cpu: {quota: .nan}}}}", "cpu.quota: must be a number"),
         ("kai", FOREIGN["kai"][:-1] + ", spec: {resources: {cpu: {limit: -2}}}}", "cpu.limit: must be -1 (no limit)"),
-        ("koordinator", FOREIGN["koordinator"].replace("name: a", "name: A"), 'metadata.name: "A" is no name'),
+        ("koordinator", FOREIGN["koordinator"].replace("name: a", "name: A"), 'metadata.name: "A" is not valid'),
         ("mcad", FOREIGN["mcad"], "metadata.labels.tree: is required"),
-        ("yunikorn", yunikorn("[{name: a.b}]"), 'queues[0].queues[0].name: "a.b" is no name of a queue'),
-        ("yunikorn", yunikorn("[{name: A_b}, {name: a-b}]"), 'queues[1].name: makes "root.a-b"'),
+        ("yunikorn", yunikorn("[{name: a.b}]"), 'queues[0].queues[0].name: "a.b" is not a valid queue name'),
+        ("yunikorn", yunikorn("[{name: A_b}, {name: a-b}]"), 'queues[1].name: becomes "root.a-b"'),
         ("yunikorn", "{partitions: 3}", "partitions: must be a list"),
         ("yunikorn", BOMB, "has more than 500000 values"),
         (
@@ -148,7 +148,11 @@ BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
             "kind: ConfigMap\ndata:\n  queues.yaml: |\n    " + BOMB.replace("\n", "\n    "),
             "data[queues.yaml]: has more than 500000 values",
         ),
-        ("yunikorn", "{kind: ConfigMap, binaryData: {queues.yaml.gz: aaaa}}", "a compressed queues.yaml is not read"),
+        (
+            "yunikorn",
+            "{kind: ConfigMap, binaryData: {queues.yaml.gz: aaaa}}",
+            "a compressed queues.yaml cannot be read",
+        ),
     ],
 )
 async def test_a_fault_is_one_sentence_with_the_path_of_the_field(sluice, source, text, message):
@@ -166,10 +170,13 @@ async def test_a_fault_is_one_sentence_with_the_path_of_the_field(sluice, source
         (("--capacity", "cpu"), '--capacity: "cpu" is not RESOURCE=QUANTITY'),
         (("--capacity", "cpu=x"), '--capacity: cpu: "x" is no quantity'),
         (("--capacity", "cpu=1,cpu=2"), "--capacity: duplicate resource cpu"),
-        (("-n", "Team_A"), '--namespace: "Team_A" is no name of a namespace'),
+        (("-n", "Team_A"), '--namespace: "Team_A" is not a valid namespace name'),
         (("--flavor", "A"), '--flavor: "A" is not a valid ResourceFlavor name'),
-        (("-o", "yaml", "--yes"), "-o only prints"),
-        (("--database-url", "sqlite:///x", "--server", "http://x"), "--database-url is instead of --server"),
+        (("-o", "yaml", "--yes"), "-o cannot be used together with --yes"),
+        (
+            ("--database-url", "sqlite:///x", "--server", "http://x"),
+            "--database-url cannot be used together with --server",
+        ),
     ],
 )
 async def test_a_wrong_flag_is_told(sluice, flags, message):
@@ -181,5 +188,5 @@ async def test_a_wrong_flag_is_told(sluice, flags, message):
 async def test_what_others_have_called_things_cannot_steer_a_terminal(sluice):
     queue = volcano(r'{deserved: {cpu: 1}, "\e[31mred": 1, "type": "\e[31m"}')
     shown = await sluice("import", "volcano", "-f", "-", stdin=queue)
-    assert r"spec[\x1b[31mred]: not known to this import, and left out" in shown.stdout
+    assert r"spec[\x1b[31mred]: unknown to this import, and left out" in shown.stdout
     assert "\x1b" not in shown.output

@@ -137,19 +137,19 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
         assert refused.exit_code == 1
         assert "default/foreign" in refused.stderr
         assert "submitted by" in refused.stderr
-        assert "write --yes" in refused.stderr
+        assert "confirm with --yes" in refused.stderr
         both = await sluice("cancel", "--mine", "--dry-run")
         assert {line.split()[0] for line in both.stdout.splitlines()} == {"job.batch/mine", "job.batch/also-mine"}
-        assert "write --yes" in (await sluice("cancel", "--mine")).stderr
+        assert "confirm with --yes" in (await sluice("cancel", "--mine")).stderr
         assert (await sluice("cancel", "also-mine")).exit_code == 0
         assert (await sluice("cancel", name, "--yes")).stdout == (
-            f"job.batch/{name} cancelled; it waited, and held no quota\n"
+            f"job.batch/{name} cancelled; it was pending and held no quota\n"
         )
         assert (await sluice("cancel", "big", "--yes")).stdout == (
-            "job.batch/big cancelled; frees 3 cpu (default) in ClusterQueue cq when its pods are gone\n"
+            "job.batch/big cancelled; releases 3 cpu (default) in ClusterQueue cq when its pods have terminated\n"
         )
         await client.workloads.wait("big", lambda workload: workload.finished)
-        assert "has finished already" in (await sluice("cancel", "big")).stderr
+        assert "has already finished" in (await sluice("cancel", "big")).stderr
         assert (await sluice("cancel", "--mine", "--yes")).exit_code == 0
         await client.workloads.wait("mine", lambda workload: workload.finished)
         assert "you have no unfinished Jobs" in (await sluice("cancel", "--mine", "--yes")).stderr
@@ -173,7 +173,7 @@ async def test_manifests_are_sent_with_their_queue_and_waited_for(tmp_path):
         assert 'did you mean "lq"' in wrong.stderr
         code, out, err = await process(sluice, "submit", "-f", str(file), "--queue", "lq", "--wait")
         assert (code, out) == (0, "job.batch/train created\n"), err
-        assert err.endswith("train has succeeded\n")
+        assert err.endswith("train succeeded\n")
 
         manifest["spec"]["template"]["metadata"]["annotations"]["sandbox.sluice.dev/exit-code"] = "3"
         manifest["spec"]["backoffLimit"] = 0
@@ -193,13 +193,13 @@ async def test_manifests_are_sent_with_their_queue_and_waited_for(tmp_path):
 
 def test_a_name_or_a_file_is_not_taken_for_the_command_of_the_container():
     for words, says in (
-        (["train", *FLAGS, "--", "python", "train.py"], 'what is "train"? Did you mean --name train?'),
-        ([*FLAGS, "python", "train.py"], 'what is "python"? Did you mean --name python?'),
-        (["job.yaml"], 'what is "job.yaml"? Did you mean -f job.yaml?'),
+        (["train", *FLAGS, "--", "python", "train.py"], 'unexpected argument "train"; did you mean --name train?'),
+        ([*FLAGS, "python", "train.py"], 'unexpected argument "python"; did you mean --name python?'),
+        (["job.yaml"], 'unexpected argument "job.yaml"; did you mean -f job.yaml?'),
     ):
         done = Sluice().run("submit", "--dry-run", *words)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert f"{says} What the container runs stands after --" in done.stderr
+        assert f"{says} The container command must follow --" in done.stderr
     done = Sluice().run("submit", "--dry-run", *FLAGS, "-o", "json", "--", "sh", "--", "-c", "x")
     assert json.loads(done.stdout)["spec"]["template"]["spec"]["containers"][0]["command"] == ["sh", "--", "-c", "x"]
 
@@ -251,7 +251,9 @@ async def test_a_kind_that_the_configuration_describes_is_submitted_looked_at_an
             assert logs.exit_code == 0, logs.stderr
             assert logs.stdout
             cancelled = await sluice("cancel", "trainingrun/mine", "--yes")
-            assert cancelled.stdout.startswith("trainingrun.example.com/mine cancelled; frees 1 cpu"), cancelled.stderr
+            assert cancelled.stdout.startswith("trainingrun.example.com/mine cancelled; releases 1 cpu"), (
+                cancelled.stderr
+            )
 
 
 def test_manifests_of_other_kinds_get_their_queue_too():
@@ -291,7 +293,7 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
                 assert 'did you mean "lq"?' in (await alice(*wrong)).stderr  # she may read no other namespace
             held = await alice("hold", "mine")
             assert held.exit_code == 0, held.stderr
-            assert held.stdout.endswith(" held\n")
+            assert held.stdout.endswith(" put on hold\n")
             labels = (local.get("jobs", "default", "mine") or {})["metadata"]["labels"]
             assert labels["sluice.dev/hold"] == "true"
             assert (await alice("release", "mine")).exit_code == 0
@@ -317,10 +319,10 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
             assert released.stdout.endswith(" released\n"), released.stderr
             assert "sluice.dev/hold" not in (local.get("jobs", "default", "mine") or {})["metadata"]["labels"]
             assert (await admin("deactivate", "mine")).exit_code == 0
-            assert "lets it queue again with `sluice activate`" in (await admin("release", "mine")).stderr
+            assert "can queue it again with `sluice activate`" in (await admin("release", "mine")).stderr
             assert (await admin("activate", "mine")).exit_code == 0
             assert (await admin("hold", "mine")).exit_code == 0
-            assert "is held by an admin" in (await alice("release", "mine")).stderr
+            assert "was put on hold by an admin" in (await alice("release", "mine")).stderr
 
             for scope in (["--mine"], ["-n", "default"]):
                 assert (await alice("report", "usage", *scope)).exit_code == 0

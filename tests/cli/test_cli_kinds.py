@@ -246,4 +246,4 @@ def test_a_mistake_in_the_configuration_is_told_by_its_path(tmp_path, integratio
 def test_without_further_kinds_there_is_nothing_to_permit():
     code, output = run("rbac")
     assert code == 1
-    assert "no kind beside batch/job is on" in output
+    assert "no kind other than batch/job is enabled" in output

@@ -128,14 +128,14 @@ async def test_a_report_by_month_on_some_of_it(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "user", *filtered, "-o", "csv")
     assert [row["user"] for row in csv.DictReader(io.StringIO(result.stdout))] == ["ada", "ada", "ada"]
     result = await sluice("report", "usage", "-n", "team-b")
-    assert result.stdout.splitlines()[1:] == ["nothing was used"]
+    assert result.stdout.splitlines()[1:] == ["no usage"]
     result = await sluice("report", "usage", "--mine")  # the user of the token has submitted nothing
-    assert result.stdout.splitlines()[1:] == ["nothing was used"]
+    assert result.stdout.splitlines()[1:] == ["no usage"]
 
 
 async def test_nothing_was_used(sluice: Sluice):
     result = await sluice("report", "usage")
-    assert result.stdout.splitlines()[1:] == ["nothing was used"]
+    assert result.stdout.splitlines()[1:] == ["no usage"]
 
 
 @pytest.mark.usefixtures("used")

@@ -66,7 +66,7 @@ def test_without_a_directory_it_leaves_nothing_behind():
         (["--speed", "0"], 2, "--speed"),
         (["--nodes", "-1"], 2, "--nodes"),
         (["--port", "65536"], 2, "--port"),
-        (["--directory", "/dev/null/x"], 1, "error: the directory /dev/null/x cannot be made"),
+        (["--directory", "/dev/null/x"], 1, "error: the directory /dev/null/x cannot be created"),
     ],
 )
 def test_what_cannot_be_is_said(arguments, code, says):

@@ -131,7 +131,7 @@ async def test_long_names_are_cut(sluice):
     [
         (["nothing"], 1, 'error: a Cohort or ClusterQueue "nothing" does not exist\n'),
         (["co/team-a"], 1, 'error: Cohort "team-a" does not exist\n'),
-        (["lq/main"], 2, "lq/main is not in the tree; name a Cohort (co/NAME) or a ClusterQueue (cq/NAME)"),
+        (["lq/main"], 2, "lq/main is not in the tree; use a Cohort (co/NAME) or a ClusterQueue (cq/NAME)"),
         (["chorts/x"], 2, 'did you mean "cohorts"?'),
         (["-o", "wide"], 2, "'wide' is not one of json, yaml"),
     ],
@@ -145,10 +145,10 @@ async def test_what_a_user_gets_wrong(sluice, queues, arguments, code, says):
 async def test_a_name_of_both_kinds_and_nothing_at_all(sluice):
     nothing = await sluice("tree")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
-    assert nothing.stderr == "there are no Cohorts and no ClusterQueues\n"
+    assert nothing.stderr == "no Cohorts or ClusterQueues found\n"
     await sluice("create", "cohort", "a")
     await sluice("apply", "-f", "-", stdin="{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: a}}")
     both = await sluice("tree", "a")
     assert both.exit_code == 2
-    assert '"a" is a Cohort and a ClusterQueue; write co/a or cq/a' in both.stderr
+    assert '"a" is a Cohort and a ClusterQueue; use co/a or cq/a' in both.stderr
     assert (await sluice("tree", "co/a")).stdout.splitlines()[1].split() == ["co/a", "0"]

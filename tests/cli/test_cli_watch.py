@@ -51,7 +51,7 @@ async def test_a_table_that_grows(sluice, start):
 
 async def test_nothing_yet_and_headers_with_the_first(sluice, start):
     process = await start("get", "cohorts", "-w")
-    assert (await process.stderr.readline()) == b"there are no cohorts\n"
+    assert (await process.stderr.readline()) == b"no cohorts found\n"
     await sluice("create", "cohort", "a")
     assert await line(process) == ["NAME", "PARENT", "AGE"]
     assert (await line(process))[:2] == ["a", "<none>"]

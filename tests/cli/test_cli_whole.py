@@ -91,7 +91,7 @@ async def test_why_jobs_wait_and_their_places(tmp_path):
         assert [item.name.split("-")[1] async for item in client.pending(cluster_queue="cq")] == ["second", "first"]
 
         back = await sluice("prioritize", "first", "--before", "second")
-        assert (back.exit_code, back.stdout.endswith(" stands before second\n")) == (0, True), back.stderr
+        assert (back.exit_code, back.stdout.endswith(" is directly before second\n")) == (0, True), back.stderr
         await until(sluice, ["position", "first"], "number 1 in ClusterQueue cq")
         refused = await sluice("prioritize", "first", "--before", "big")
         assert refused.exit_code == 1
@@ -103,7 +103,7 @@ async def test_why_jobs_wait_and_their_places(tmp_path):
             assert "it is admitted and does not wait" in refused.stderr
         assert (await sluice("prioritize", "first", "--priority", "7")).exit_code == 0
         reset = await sluice("prioritize", "first", "--reset")
-        assert reset.stdout.endswith(" has its own priority and place again\n"), reset.stderr
+        assert reset.stdout.endswith(" has its original priority and position again\n"), reset.stderr
         while (await client.workloads.get("first")).document["spec"]["priority"] != 0:
             pass  # the leader takes the order in
         assert (await sluice("prioritize", "second", "--top")).exit_code == 0
@@ -123,7 +123,7 @@ async def test_jobs_from_what_they_use_to_history(tmp_path):
 
         assert (await sluice("move", "first", "--to", "express")).exit_code == 0
         await until(sluice, ["get", "wl/first", "-o", "jsonpath={.spec.queueName}"], "express")
-        assert (await sluice("hold", "workload", "big")).stdout.endswith(" held\n")
+        assert (await sluice("hold", "workload", "big")).stdout.endswith(" put on hold\n")
         await client.workloads.wait("second")
         assert (await sluice("release", "big")).exit_code == 0
 
@@ -132,7 +132,7 @@ async def test_jobs_from_what_they_use_to_history(tmp_path):
         assert "3 cpu" in story
         described = await sluice("describe", "wl/big")
         assert described.exit_code == 0, described.stderr
-        for part in ("Name:       job-big-", "Pod sets:", "Conditions:", "Standing:", "History:"):
+        for part in ("Name:       job-big-", "Pod sets:", "Conditions:", "Explanation:", "History:"):
             assert part in described.stdout
         assert "Quota:" in (await sluice("describe", "cq/cq")).stdout
 
@@ -162,9 +162,12 @@ async def test_versions_of_a_queue_and_back(tmp_path):
         assert done.stdout.endswith("\n  spec.stopPolicy: Hold -> None\n")
         assert preview.stdout.endswith("\n  spec.stopPolicy: Hold -> None\n  nothing else would change\n")
         now = (await sluice("history", "cq/cq")).stdout.split()[1]
-        assert "nothing has changed" in (await sluice("rollback", "cq/cq", "--to-revision", now)).stdout
+        assert (
+            "no changes: it is already as in that revision"
+            in (await sluice("rollback", "cq/cq", "--to-revision", now)).stdout
+        )
         assert (await sluice("delete", "lq/express")).exit_code == 0
-        assert (await sluice("rollback", "lq/express")).stdout.endswith("\n  it was deleted before\n")
+        assert (await sluice("rollback", "lq/express")).stdout.endswith("\n  it had been deleted\n")
         assert (await sluice("get", "cq/cq", "-o", "jsonpath={.spec.stopPolicy}")).stdout == "None"
         once_more = await sluice("rollback", "cq/cq", "--to-revision", "999999")
         assert once_more.exit_code == 1

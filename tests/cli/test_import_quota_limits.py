@@ -40,7 +40,7 @@ def made_of(system, top, capacity):
     read, write = SYSTEMS[system]
     found = read.read([Document("test", body) for body in write(top)], ("ns",))
     made = translate(found.queues, flavor="default", capacity={} if capacity is None else {"cpu": 1000 * capacity})
-    return [each.item for each in made.made]
+    return [each.item for each in made.objects]
 
 
 def used(world, system, top):

@@ -21,7 +21,7 @@ def made(system, text, capacity=None, namespaces=()):
     """By kind and name: the spec as a manifest has it, and the notes; and what was skipped."""
     found = system.SYSTEM.read(parse_documents(text, source="test"), namespaces)
     translation = translate(found.queues, flavor="default", capacity=capacity or {})
-    objects = {each.item.key[0] + " " + each.item.name: each for each in translation.made}
+    objects = {each.item.key[0] + " " + each.item.name: each for each in translation.objects}
     return objects, found.skipped, translation.unbounded
 
 
@@ -82,7 +82,7 @@ def test_kai_counts_in_its_own_units():
     assert parent.item.spec.fair_sharing.weight == "2"
     assert any("gpu.quota: 2.5 is rounded down to 2" in note for note in parent.notes)
     assert any(note.startswith("spec.preemptMinRuntime: ") for note in queue.notes)
-    assert any("memory.limit: not set, which is 0 in KAI" in note for note in queue.notes)
+    assert any("memory.limit: not set, which means 0 in KAI" in note for note in queue.notes)
 
 
 def test_koordinator_keeps_what_is_not_lent_and_makes_doors_in_its_namespaces():
@@ -122,9 +122,9 @@ spec: {{min: {{cpu: 10}}, max: {{cpu: 60}}}}
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("n1", "B!", f'metadata.annotations[{PREFIX}/namespaces]: "B!" is no name of a namespace'),
-        ("name: q", "name: größe", 'metadata.name: "größe" is no name: use lower-case letters'),
-        ("name: q", "name: 12", "metadata.name: is missing, or no text"),
+        ("n1", "B!", f'metadata.annotations[{PREFIX}/namespaces]: "B!" is not a valid namespace name'),
+        ("name: q", "name: größe", 'metadata.name: "größe" is not valid: use lower-case letters'),
+        ("name: q", "name: 12", "metadata.name: is missing or not a string"),
     ],
 )
 def test_a_name_that_is_none_is_told_where_it_stands(old, new, told):
@@ -194,7 +194,7 @@ def test_mcads_requests_are_limits_at_the_root_and_where_they_are_hard():
     assert quota(objects["ClusterQueue quota-context.bronze"]) == ("537m", "538m", None)
     assert quota(objects["ClusterQueue quota-context.bronze"], "nvidia.com/gpu") == ("0", "0", None)
     assert objects["Cohort quota-context.top"].notes == (
-        "2150m of cpu are guaranteed below it, more than its 1075m: each guarantee is lowered in proportion",
+        "the guarantees of cpu below it, 2150m, exceed its 1075m and are lowered in proportion",
     )
     assert unbounded == ["memory"]
 
@@ -257,7 +257,7 @@ def test_yunikorns_queues_from_the_file_and_from_what_it_is_in(form):
     assert [note.partition(": ")[0] for note in objects["Cohort yunikorn-root"].notes] == [
         "partitions[0].placementrules"
     ]
-    assert skipped == [("partition/gpu", "YuniKorn on Kubernetes has no other partition than default")]
+    assert skipped == [("partition/gpu", "YuniKorn on Kubernetes has only the partition default")]
 
 
 def test_a_compressed_configuration_and_a_foreign_one_are_told():

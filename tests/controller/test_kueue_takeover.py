@@ -26,7 +26,7 @@ async def test_what_runs_runs_on_and_what_waits_waits(kueue):
     assert "take over  job/team-a/run-0" in plan.output
     assert "queue      job/team-a/wait-0" in plan.output
     assert "topology-aware" in plan.output
-    assert plan.output.endswith("nothing was written; add --yes\n")
+    assert plan.output.endswith("nothing was written; use --yes to write\n")
     assert await world.store.queues.list("ClusterQueue") == ()
 
     done = await kueue.migrate("--yes")
@@ -112,7 +112,7 @@ async def test_a_job_whose_queue_is_not_imported_is_named(kueue):
     await kueue.job("run", admitted=True)
     plan = await kueue.migrate()
     assert "skip    job/team-a/run" in plan.output
-    assert "status.admission.clusterQueue: there is no cq" in plan.output
+    assert "status.admission.clusterQueue: cq does not exist" in plan.output
 
 
 MIN_PARALLELISM = {"kueue.x-k8s.io/job-min-parallelism": "2"}
@@ -155,7 +155,7 @@ async def test_what_admission_checks_have_said_holds_on(kueue):
     assert plan.exit_code == 0, plan.output
     lines = plan.output.splitlines()
     note = lines[lines.index("take over  job/team-a/some") + 1]
-    assert note.strip().startswith('status.admissionChecks: "budget" says Pending; its controller has to answer')
+    assert note.strip().startswith('status.admissionChecks: "budget" is Pending; its controller must answer')
 
     await world.start()
     await world.record("all", "admitted", reason="Admitted")
@@ -182,10 +182,10 @@ async def test_what_cannot_be_carried_over_is_said(kueue):
     await kueue.world.patch("elastic", {"spec": gates})
     lines = (await kueue.migrate()).output.splitlines()
     assert lines[lines.index("queue   job/team-a/elastic") + 1].strip() == (
-        "spec.template.spec.schedulingGates: kueue.x-k8s.io/elastic-job is taken from new pods by Kueue alone, and "
-        "they wait for ever: create the Job anew, without the annotation kueue.x-k8s.io/elastic-job"
+        "spec.template.spec.schedulingGates: only Kueue removes kueue.x-k8s.io/elastic-job from new pods, which would "
+        "never start: recreate the Job without the annotation kueue.x-k8s.io/elastic-job"
     )
     assert "a.b/c" not in str(lines)
-    assert "spec.podSets: a Job has one" in lines[lines.index("skip    job/team-a/two") + 1]
-    assert "status.requeueState: its wait" in lines[lines.index("queue   job/team-a/again") + 1]
-    assert "its limit begins anew" in lines[lines.index("queue   job/team-a/limit") + 1]
+    assert "spec.podSets: a Job must have exactly one" in lines[lines.index("skip    job/team-a/two") + 1]
+    assert "status.requeueState: the backoff is not imported" in lines[lines.index("queue   job/team-a/again") + 1]
+    assert "its maximum execution time starts again" in lines[lines.index("queue   job/team-a/limit") + 1]

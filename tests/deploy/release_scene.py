@@ -347,7 +347,7 @@ async def uninstall(scene: Scene) -> None:
     await scene.node.roll_out()
     ran, _ = await asyncio.gather(hook, removing)
     # While Sluice still ends, it is refused, and tried again.
-    assert all(pod.said("Sluice decides still") for pod in ran[:-1]), [pod.log for pod in ran]
+    assert all(pod.said("Sluice is still running") for pod in ran[:-1]), [pod.log for pod in ran]
     scene.tell(f"uninstalled, by attempt {len(ran)} of the hook")
 
 

@@ -171,7 +171,7 @@ async def test_without_a_gate_the_switch_says_so(client, sluice):
     code, output = await sluice("gate", "off")
     assert (code, output) == (
         1,
-        "error: nothing gates Jobs here: Sluice has not registered anything in this cluster\n",
+        "error: no gate found: Sluice has not registered one in this cluster\n",
     )
 
 
@@ -208,7 +208,7 @@ async def test_an_uninstall_leaves_the_cluster_as_it_was(client, sluice, sandbox
     await admin.create("jobs", "default", gated)
     await installed(client, tmp_path)
     code, plan = await sluice("uninstall")
-    assert (code, plan.splitlines()[-1]) == (0, "nothing was changed; add --yes")
+    assert (code, plan.splitlines()[-1]) == (0, "nothing was changed; use --yes to carry out the plan")
     assert everything(sandbox).keys() > before.keys()
     code, output = await sluice("uninstall", "--restore", "--yes")
     assert (code, output.splitlines()[-1]) == (0, "done")
@@ -261,11 +261,12 @@ def waiting(kind: str, name: str, spec: Object) -> Object:
 async def test_of_deployments_nothing_is_given_back_and_that_is_told_no_sooner_than_they_are_off(client, sluice):
     """To take a label out of their templates would have all pods made anew."""
     await registered(client, frameworks=("batch/job", "pod", "deployment")).ensure()
-    told = "error: deployment is still queued: take it out of integrations.frameworks, and restart Sluice first\n"
+    told = "error: deployment is still enabled: remove it from integrations.frameworks and restart Sluice first\n"
     assert await sluice("uninstall", "--kind", "deployment", "--restore", "--yes") == (1, told)
     await registered(client).ensure()
     code, output = await sluice("uninstall", "--kind", "deployment", "--restore", "--yes")
-    assert (code, output) == (0, "take what Sluice has noted from 0 objects\nstart what waits: 0 objects\ndone\n")
+    plan = "remove the annotations of Sluice from 0 objects\nunsuspend what is waiting: 0 objects\n"
+    assert (code, output) == (0, f"{plan}done\n")
 
 
 @pytest.mark.parametrize("mode", ["webhooks", "policies"])
@@ -285,7 +286,7 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
     code, output = await sluice("uninstall", "--kind", name, "--restore", "--yes")
     assert (code, output) == (
         1,
-        f"error: {name} is still queued: take it out of integrations.frameworks, and restart Sluice first\n",
+        f"error: {name} is still enabled: remove it from integrations.frameworks and restart Sluice first\n",
     )
     gate = registered(client, mode)
     await gate.ensure()
@@ -298,8 +299,8 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
                 "cannot be read, and is not unsuspended: /apis/kubeflow.org/v1/namespaces/default/pytorchjobs/odd: "
                 "AttributeError: 'str' object has no attribute 'get'"
             ),
-            "take what Sluice has noted from 2 objects",
-            "start what waits: 1 object",
+            "remove the annotations of Sluice from 2 objects",
+            "unsuspend what is waiting: 1 object",
             "done",
         ],
     )
@@ -335,7 +336,7 @@ async def test_what_runs_gets_what_it_was_to_wait_for_and_loses_all_that_was_not
         body = {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
         await admin.create(plural, "default", body)
     code, output = await sluice("uninstall", "--restore", "--yes")
-    assert (code, output.splitlines()[-2:]) == (0, ["start what waits: 1 object", "done"])
+    assert (code, output.splitlines()[-2:]) == (0, ["unsuspend what is waiting: 1 object", "done"])
     for plural in ("rayclusters", "appwrappers", "pods"):
         metadata = admin.get(plural, "default", "a")["metadata"]
         assert (metadata["annotations"], metadata.get("labels") or {}) == (mine, {})
@@ -343,7 +344,7 @@ async def test_what_runs_gets_what_it_was_to_wait_for_and_loses_all_that_was_not
     code, output = await sluice("uninstall", "--restore", "--yes")
     assert (code, output.splitlines()) == (
         0,
-        ["take what Sluice has noted from 0 objects", "start what waits: 0 objects", "done"],
+        ["remove the annotations of Sluice from 0 objects", "unsuspend what is waiting: 0 objects", "done"],
     )
 
 
@@ -386,5 +387,5 @@ async def test_a_sluice_that_decides_is_not_uninstalled(client, sluice):
     code, output = await sluice("uninstall", "--yes")
     assert (code, output) == (
         1,
-        "error: Sluice decides still, as host_1_a: stop it, and wait 15 s if it was killed\n",
+        "error: Sluice is still running, as host_1_a: stop it first; if it was killed, wait 15 s\n",
     )

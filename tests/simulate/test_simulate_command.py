@@ -161,7 +161,7 @@ def _workload(name, second):
         ("kind: Pod\napiVersion: v1", '"Pod" has no part in a simulation'),
         ("[1, 2]", "is not an object"),
         ("a: [", "line"),
-        ('{"clusterQueues": 5}', "is no scenario that can be played"),
+        ('{"clusterQueues": 5}', "is not a valid scenario"),
         ("kind: Job\nmetadata: {name: a}", "Job a: spec: is missing"),
         ("kind: Job\nmetadata: {name: a}\nspec: {}", "Job a: spec.template: is missing"),
         ("kind: Workload\nmetadata: {}\nspec: {}", "metadata.name: is missing"),

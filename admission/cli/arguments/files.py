@@ -71,11 +71,11 @@ def read_objects(
         if found.key in objects:
             faults.append(f'{document.source}: duplicate {found.kind} "{found.name}"; keep one of the two')
         objects[found.key] = found
-    for title, made in _translate_foreign(foreign, translate, faults):
-        if made.key not in objects:
-            objects[made.key] = made
-        elif not isinstance(made, ResourceFlavor):  # a flavor in the files has the node labels, which no queue names
-            faults.append(f'{title}: becomes {made.kind} "{made.name}", which is defined already; keep one of the two')
+    for title, item in _translate_foreign(foreign, translate, faults):
+        if item.key not in objects:
+            objects[item.key] = item
+        elif not isinstance(item, ResourceFlavor):  # a flavor in the files has the node labels, which no queue names
+            faults.append(f'{title}: becomes {item.kind} "{item.name}", which is defined already; keep one of the two')
     if faults:
         raise Unreadable("\n".join(faults))
     return in_dependency_order(objects.values())

@@ -1,1 +1,1 @@
-"""One module for each command of `sluice`."""
+"""The commands of `sluice`: one module for each, or for a few that share their code."""

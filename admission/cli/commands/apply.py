@@ -1,4 +1,4 @@
-"""`sluice apply`: manifests of mixed kinds, checked all before the first is written, in an order that works."""
+"""`sluice apply`: create or update queue objects from manifests, all validated before the first one is written."""
 
 from __future__ import annotations
 
@@ -26,13 +26,21 @@ if TYPE_CHECKING:
 @click.command()
 @filename_option()
 @namespace_option
-@click.option("--server-side", is_flag=True, help="Own the fields in the files only, and leave the others to others.")
-@click.option("--field-manager", default="sluice", show_default=True, help="The owner, with --server-side.")
-@click.option("--force-conflicts", is_flag=True, help="Take fields from other owners, with --server-side.")
+@click.option("--server-side", is_flag=True, help="Use server-side apply: change and own the fields in the files only.")
+@click.option(
+    "--field-manager",
+    default="sluice",
+    metavar="NAME",
+    show_default=True,
+    help="Owner of the fields, with --server-side.",
+)
+@click.option("--force-conflicts", is_flag=True, help="Take over fields that other managers own, with --server-side.")
 @translation_options
 @writing_options
-@output_option()
-@click.option("--wait", default=30.0, show_default=True, help="Seconds to wait until Sluice is ready.")
+@output_option(default="a message for each object")
+@click.option(
+    "--wait", default=30.0, metavar="SECONDS", show_default=True, help="Time to wait until the server is ready."
+)
 @connection_options
 def apply(
     *,
@@ -47,21 +55,22 @@ def apply(
     wait: float,
     connection: Connection,
 ) -> None:
-    """Create or change queue objects from manifests.
+    """Create or update queue objects from manifests.
 
-    The files hold ResourceFlavors, ClusterQueues, Cohorts, LocalQueues, AdmissionChecks
-    and WorkloadPriorityClasses of sluice.dev/v1, kueue.x-k8s.io/v1beta2 or v1beta1, in
-    any order. All are checked before the first is written. What a file says
-    replaces what was there (but see --server-side); applying it twice changes nothing.
-    With --dry-run you see which workloads would start or be evicted.
+    The files contain ResourceFlavors, ClusterQueues, Cohorts, LocalQueues,
+    AdmissionChecks and WorkloadPriorityClasses of sluice.dev/v1, kueue.x-k8s.io/v1beta2
+    or v1beta1, in any order. All of them are validated before the first one is written.
+    A manifest replaces the existing object (unless --server-side is used); applying it
+    again changes nothing. --dry-run shows which workloads would be admitted or evicted.
 
-    Queues of Volcano, YuniKorn, Koordinator, scheduler-plugins, KAI and MCAD become
-    ClusterQueues, Cohorts and LocalQueues (those only with -n), as with sluice import:
-    give what the nodes have by --capacity. What has no equivalent is noted.
+    Queues of Volcano, YuniKorn, Koordinator, scheduler-plugins, KAI and MCAD are
+    translated to ClusterQueues, Cohorts and, with -n, LocalQueues, as by sluice import;
+    specify the capacity of the nodes with --capacity. Fields without an equivalent are
+    reported.
 
-    -o json and -o yaml print a List of the objects as they are now, with a report: what
-    became of each, what it was made of, and what of that was left out, and why. -o wide
-    tells the latter below each object.
+    -o json and -o yaml print a List of the resulting objects with a report: the outcome
+    of each object, its source, and what was left out and why. -o wide prints source and
+    omissions below each object.
 
     \b
     Examples:
@@ -72,31 +81,33 @@ def apply(
       kubectl get clusterqueues,localqueues -A -o yaml | sluice apply -f -
     """
     if not server_side and force_conflicts:
-        raise click.UsageError("--force-conflicts goes with --server-side")
+        raise click.UsageError("--force-conflicts can only be used with --server-side")
 
-    manifests = Manifests(namespace, translation, writes=writing.dry_run == "none", told_below=output == "wide")
+    manifests = Manifests(namespace, translation, writes=writing.dry_run == "none", prints_notes=output != "wide")
 
     async def run() -> None:
         async with connect(connection) as sluice:
             objects = manifests.read(paths, namespace=namespace or sluice.namespace)
             await sluice.wait_until_ready(wait, lambda text: click.echo(text, err=True))
-            await manifests.tell_of_others(sluice)
+            await manifests.note_missing_queues(sluice)
             outcomes = Outcomes(output, writing, manifests.origins)
             try:
                 for item in objects:
-                    if (kept := await manifests.kept(sluice, item)) is not None:
-                        outcomes.add(item, "unchanged", kept)
+                    if (existing := await manifests.existing_flavor(sluice, item)) is not None:
+                        outcomes.add(item, "unchanged", existing)
                     elif server_side:
-                        outcomes.add(item, *await _own(sluice, item, field_manager, writing, force=force_conflicts))
+                        outcome = await _apply_server_side(sluice, item, field_manager, writing, force=force_conflicts)
+                        outcomes.add(item, *outcome)
                     else:
                         outcomes.add(item, *await _put(sluice, item, writing))
-            finally:  # those in front of one that is refused are written
+            finally:  # if the server refuses an object, those before it are written, and must be reported
                 outcomes.finish(manifests.left_out, manifests.notes)
 
     asyncio.run(run())
 
 
 async def _put(sluice: Sluice, item: QueueObject, writing: WritingFlags) -> tuple[str, Document | None]:
+    """Create or replace the object. Return the outcome and the response; a client dry run only compares."""
     manifest = to_manifest(item)
     if writing.dry_run != "client":
         return await sluice.documents(item.plural).put(manifest, options=writing.options)
@@ -105,9 +116,10 @@ async def _put(sluice: Sluice, item: QueueObject, writing: WritingFlags) -> tupl
     return "created" if found is None else "unchanged" if same else "configured", None
 
 
-async def _own(
+async def _apply_server_side(
     sluice: Sluice, item: QueueObject, manager: str, writing: WritingFlags, *, force: bool
 ) -> tuple[str, Document | None]:
+    """Send the fields that the manifest sets as a server-side apply. Return the outcome and the response."""
     from admission.client.collections import as_set
 
     if writing.dry_run == "client":

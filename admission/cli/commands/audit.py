@@ -1,4 +1,4 @@
-"""`sluice audit`: whether database, cluster and the leader's memory agree, and what to do where they do not."""
+"""`sluice audit`: differences between database, cluster and the leader's memory, and their repair."""
 
 from __future__ import annotations
 
@@ -21,26 +21,34 @@ if TYPE_CHECKING:
 
 _PATH: Final = "/apis/sluice.dev/v1/audits"
 _LEADER: Final = "leader"
-"""The field of the cause by which a replica says who leads instead."""
+"""Field of the cause with which a replica that is not the leader refuses the request."""
 
 ATTEMPTS: Final = 12
-"""Connections that are made before it is given up to meet the leader behind a Service."""
+"""Connections to try: only the leader can audit, and a Service connects to any of the replicas."""
 
 PAUSE: Final = 0.2
-"""Seconds between two of them."""
+"""Seconds between two attempts."""
 
 
 @click.command()
-@click.option("--repair", is_flag=True, help="Have the leader do what is said to cure each difference.")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
+@click.option("--repair", is_flag=True, help="Repair the differences, as the report proposes.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
 @database_options
 @connection_options
 def audit(*, repair: bool, output: str, database: DatabaseFlags, connection: Connection) -> None:
     """Compare the database with the cluster and the leader's memory.
 
-    What is under way is not told: a difference has to be there for five seconds. Ends
-    with 0 if there is none, or none is left after --repair, else with 1. If Sluice does
-    not start, --database-url compares without it, and changes nothing.
+    Changes in progress are ignored: a difference is reported if it persists for five
+    seconds. The exit code is 0 if there are no differences, or none are left after
+    --repair, and 1 otherwise. If the server does not start, use --database-url to
+    compare database and cluster without it; this changes nothing.
 
     \b
     Examples:
@@ -52,9 +60,9 @@ def audit(*, repair: bool, output: str, database: DatabaseFlags, connection: Con
         document = asyncio.run(_ask(connection, "POST" if repair else "GET"))
     else:
         if repair:
-            raise click.UsageError("--repair is for a Sluice that leads; with --database-url nobody is asked")
+            raise click.UsageError("--repair requires a running server; it cannot be used with --database-url")
         if connection.server or connection.token_file:
-            raise click.UsageError("--server and --token-file name a Sluice, and --database-url asks none")
+            raise click.UsageError("--server and --token-file cannot be used with --database-url")
         settings = load_settings({**database.flags, "kubeconfig": connection.kubeconfig}, config=database.config)
         document = asyncio.run(_without_leader(settings, context=connection.context))
     if output == "table":
@@ -67,7 +75,7 @@ def audit(*, repair: bool, output: str, database: DatabaseFlags, connection: Con
 
 
 async def _ask(connection: Connection, method: str) -> Document:
-    """Of several replicas behind a Service one leads: each attempt is a connection of its own."""
+    """Request an audit of the leader, with a new connection for each attempt: a Service may choose another replica."""
     from admission.client.errors import Unavailable
 
     for attempt in range(1, ATTEMPTS + 1):
@@ -82,6 +90,7 @@ async def _ask(connection: Connection, method: str) -> Document:
 
 
 async def _without_leader(settings: Settings, *, context: str | None) -> Document:
+    """Compare database and cluster in this process; return a document as the API's."""
     from admission.cluster.client import Client
     from admission.controller.auditing.audit_sources import without_leader
     from admission.store.store import Store
@@ -97,7 +106,7 @@ async def _without_leader(settings: Settings, *, context: str | None) -> Documen
 
 
 def _lines(document: Document, *, repair: bool) -> Iterator[str]:
-    """A line for each difference, and what is or was done about it under it."""
+    """Yield two lines for each difference: what was found and expected, and the repair that is proposed or was done."""
     if not document["items"]:
         yield "no differences"
     for item in document["items"]:

@@ -1,4 +1,4 @@
-"""`sluice cancel`: Jobs deleted by who submitted them, and what that frees."""
+"""`sluice cancel`: delete Jobs in Kubernetes by the caller's permissions, and show the quota that this releases."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from admission.client import Sluice, Workload
     from admission.cluster.client import Client
 
-_SHOWN: Final = 10
-"""Jobs that are named before they are cancelled."""
+_MAX_LISTED: Final = 10
+"""Jobs that are listed by name in the request for confirmation."""
 
 
 @click.command()
 @click.argument("names", metavar="[JOB]...", nargs=-1, shell_complete=complete_workload)
-@click.option("--mine", is_flag=True, help="All that you have submitted in the namespace and that have not finished.")
-@click.option("-q", "--queue", default="", help="With --mine: only those of this LocalQueue.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask before several Jobs, or those of others, are cancelled.")
-@click.option("--dry-run", is_flag=True, help="Say what would be cancelled, and cancel nothing.")
+@click.option("--mine", is_flag=True, help="Cancel all unfinished Jobs in the namespace that you submitted.")
+@click.option("-q", "--queue", default="", metavar="NAME", help="With --mine: only Jobs in this LocalQueue.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Print what would be cancelled, without cancelling it.")
 @namespace_option
 @connection_options
 def cancel(
@@ -52,10 +52,11 @@ def cancel(
     namespace: str | None,
     connection: Connection,
 ) -> None:
-    """Cancel Jobs: they are deleted in Kubernetes, with their pods, by your own rights.
+    """Cancel Jobs: delete them and their pods in Kubernetes.
 
-    Before several Jobs, or one that somebody else has submitted, are cancelled, you
-    are asked. To stop a Job and keep it: sluice hold.
+    This uses your own permissions in Kubernetes. You are asked for confirmation before
+    several Jobs, or a Job of another user, are cancelled. To stop a Job without deleting
+    it, use sluice hold.
 
     \b
     Examples:
@@ -64,9 +65,9 @@ def cancel(
       sluice cancel --mine --queue batch
     """
     if bool(names) == mine:
-        raise click.UsageError("name the Jobs to cancel, or write --mine")
+        raise click.UsageError("specify either the Jobs to cancel, or --mine")
     if queue and not mine:
-        raise click.UsageError("--queue chooses among your Jobs; write it with --mine")
+        raise click.UsageError("--queue can only be used with --mine")
 
     async def run() -> None:
         where = namespace_of(connection, namespace)
@@ -85,6 +86,7 @@ def cancel(
 
 
 async def _mine(sluice: Sluice, caller: str, queue: str, namespace: str) -> list[Workload]:
+    """Return the unfinished workloads that the caller submitted; empty `queue`: in all LocalQueues."""
     fields = [f"spec.user={field_value(caller)}", "status.state!=finished"]
     if queue:
         fields.append(f"spec.queueName={field_value(queue)}")
@@ -93,32 +95,32 @@ async def _mine(sluice: Sluice, caller: str, queue: str, namespace: str) -> list
 
 
 async def _named(sluice: Sluice, names: Sequence[str], namespace: str) -> list[Workload]:
-    """The workloads of those names, each once. Raises CommandError for one that has finished, or is not there."""
+    """Return the workloads of these names, without duplicates. Raises CommandError for a finished or missing one."""
     found = {}
     for text in names:
         kind, name = parse_workload_name(text)
         with kubectl_hint("delete", kind, name, namespace):
             workload = await find_workload(sluice, name, namespace, kind)
         if workload.finished:
-            raise CommandError(f"{workload.object_name} has finished already; kubectl delete takes it away")
+            raise CommandError(f"{workload.object_name} has already finished; to delete it, use kubectl delete")
         found[workload.uid] = workload
     return [*found.values()]
 
 
 def _confirm(found: Sequence[Workload], caller: str) -> None:
-    """Ask, unless it is one Job of the caller's own. Raises CommandError if the answer is no."""
+    """Ask for confirmation, unless it is a single Job of the caller. Raises CommandError if it is not given."""
     foreign = [workload for workload in found if workload.user != caller]
     if len(found) == 1 and not foreign:
         return
-    for workload in found[:_SHOWN]:
-        whose = "" if workload.user == caller else f", submitted by {workload.user or 'nobody known'}"
-        state = "runs" if workload.admitted else "waits"
+    for workload in found[:_MAX_LISTED]:
+        whose = "" if workload.user == caller else f", submitted by {workload.user or 'an unknown user'}"
+        state = "admitted" if workload.admitted else "pending"
         print_line(f"  {workload.namespace}/{workload.object_name} ({state}{whose})", err=True)
-    if len(found) > _SHOWN:
-        print_line(f"  and {len(found) - _SHOWN} more", err=True)
+    if len(found) > _MAX_LISTED:
+        print_line(f"  and {len(found) - _MAX_LISTED} more", err=True)
     question = f"cancel {'it' if len(found) == 1 else f'these {len(found)} Jobs'}?"
     if not sys.stdin.isatty():
-        raise CommandError(f"{question} nobody is there to answer: write --yes")
+        raise CommandError(f"{question} standard input is not a terminal: confirm with --yes")
     if not click.confirm(question, err=True):
         raise CommandError("nothing was cancelled")
 
@@ -136,19 +138,19 @@ async def _cancel(client: Client, workload: Workload, *, dry_run: bool) -> None:
     try:
         await client.delete(object_path(kind, workload.namespace, workload.object_name), options)
     except NotFound:
-        print_line(f"{name} was deleted already")
+        print_line(f"{name} is already deleted")
         return
-    print_line(f"{name} cancelled{' (dry run)' if dry_run else ''}; {_freed(workload)}")
+    print_line(f"{name} cancelled{' (dry run)' if dry_run else ''}; {_released_quota(workload)}")
 
 
-def _freed(workload: Workload) -> str:
-    """What of which ClusterQueue is free when its pods are gone."""
+def _released_quota(workload: Workload) -> str:
+    """Return a message: which quota of which ClusterQueue is released when the pods have terminated."""
     admission = workload.document.get("status", {}).get("admission")
     if not admission:
-        return "it waited, and held no quota"
+        return "it was pending and held no quota"
     amounts: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for pod_set in admission["podSetAssignments"]:
         for resource, amount in pod_set["resourceUsage"].items():
             amounts[resource, pod_set["flavors"][resource]].append(str(amount))
     parts = [f"{' + '.join(each)} {resource} ({flavor})" for (resource, flavor), each in amounts.items()]
-    return f"frees {', '.join(parts)} in ClusterQueue {admission['clusterQueue']} when its pods are gone"
+    return f"releases {', '.join(parts)} in ClusterQueue {admission['clusterQueue']} when its pods have terminated"

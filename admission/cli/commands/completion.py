@@ -1,4 +1,4 @@
-"""`sluice completion`: the script that completes commands, types and names in a shell."""
+"""`sluice completion`: script for the shell completion of commands, types and names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(*, shell: str) -> None:
-    """Print the code that makes a shell complete what you type.
+    """Print the completion script for a shell.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`sluice config`: the settings of `sluice serve`, before it is started with them."""
+"""`sluice config`: example file, validation and effective values of the settings of `sluice serve`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def config() -> None:
-    """Write, check and show the settings of `sluice serve`.
+    """Print, validate and inspect the settings of `sluice serve`.
 
     \b
     Examples:
@@ -36,9 +36,9 @@ def config() -> None:
 
 @config.command()
 def example() -> None:
-    """Print a configuration file with all settings, what they mean and their defaults.
+    """Print a configuration file with all settings, their descriptions and defaults.
 
-    Everything in it is a comment, so that it changes nothing as it is.
+    All of it is commented out: as it is, the file changes nothing.
 
     \b
     Example:
@@ -50,10 +50,10 @@ def example() -> None:
 @config.command()
 @click.argument("file", type=LocalFile())
 def check(file: Path) -> None:
-    """Say what is wrong in a configuration FILE, with the line, or that nothing is.
+    """Validate a configuration FILE, and print errors with their line numbers.
 
-    Variables of the environment count, as they do for `sluice serve`. Nothing that the
-    file names, such as databaseUrlFile, is read. The exit code is 1 if something is wrong.
+    Environment variables are validated with it, as by `sluice serve`. Files that it
+    names, such as databaseUrlFile, are not read. The exit code is 1 if it is invalid.
 
     \b
     Example:
@@ -61,16 +61,16 @@ def check(file: Path) -> None:
     """
     _, read = read_settings({}, config=file)
     number = len(read.content)
-    click.echo(f"{file}: {'1 setting, and it is right' if number == 1 else f'{number} settings, all of them right'}")
+    click.echo(f"{file}: {'1 setting, valid' if number == 1 else f'{number} settings, all valid'}")
 
 
 @config.command()
 @settings_options
 @output_option("json", "yaml")
 def show(*, config: Path | None, output: str | None, **flags: Any) -> None:
-    """Show the settings that `sluice serve` would have with the same flags, and where each comes from.
+    """Show the effective settings of `sluice serve` with the same flags, and the source of each.
 
-    Passwords and tokens are left out.
+    Passwords and tokens are not shown.
 
     \b
     Examples:
@@ -90,11 +90,12 @@ def show(*, config: Path | None, output: str | None, **flags: Any) -> None:
 
 
 def _rows(settings: Settings, flags: dict[str, Any], file: SettingsFile) -> list[tuple[str, Any, str]]:
+    """Return (name, value without secrets, source) of each setting."""
     return [(name, _value(name, getattr(settings, name)), origin(name, flags, file)) for name in Settings.model_fields]
 
 
 def _value(name: str, value: Any) -> Any:
-    """What JSON can hold, without secrets."""
+    """Return a value as JSON, without secrets."""
     if isinstance(value, SecretStr):
         return "(set)"
     if isinstance(value, BaseModel):

@@ -1,4 +1,4 @@
-"""`sluice create`: queue objects from flags, for those who do not want to write a manifest."""
+"""`sluice create`: create queue objects from flags instead of manifests, with the flags of kueuectl."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ if TYPE_CHECKING:
     from admission.model.queues import QueueObject
 
 
-_SUBMIT: Final = "workloads are made by Sluice of what is queued: create a Job with `sluice submit`, or with kubectl"
+_USE_SUBMIT: Final = "workloads are created by Sluice for queued Jobs: create a Job with `sluice submit` or kubectl"
+"""Error for the creation of a workload, Job or pod."""
 
 
 class _Types(click.Group):
-    """Subcommands by type, under each of its names."""
+    """Click group of the types: the subcommand `clusterqueue` is also found as `cq` and `clusterqueues`."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the subcommand of a type. Raises UsageError for an unknown type, and one without flags."""
         command = super().get_command(ctx, cmd_name)
         if command is not None:
             return command
         if cmd_name.lower() in KUBERNETES_TYPES:
-            raise click.UsageError(_SUBMIT, ctx)
+            raise click.UsageError(_USE_SUBMIT, ctx)
         resource = resource_named(cmd_name)
         by_kind = {"ResourceFlavor": "flavor", "WorkloadPriorityClass": "priorityclass"}
         command = super().get_command(ctx, by_kind.get(resource.kind, resource.kind.lower()))
         if command is None:
-            by_file = f"{resource.kind} has no flags here: write its manifest, and `sluice apply -f FILE`"
-            raise click.UsageError(_SUBMIT if resource.model is None else by_file, ctx)
+            by_file = f"{resource.kind} cannot be created from flags: write a manifest, and use `sluice apply -f FILE`"
+            raise click.UsageError(_USE_SUBMIT if resource.model is None else by_file, ctx)
         return command
 
 
@@ -47,8 +49,8 @@ class _Types(click.Group):
 def create() -> None:
     """Create a queue object from flags.
 
-    Short names work as well: cq, lq, co, rf, wpc. With --dry-run=client -o yaml the
-    manifest is printed and nothing is sent.
+    Short names of the types work as well: cq, lq, co, rf, wpc. With --dry-run=client
+    -o yaml the manifest is printed, and no request is sent.
 
     \b
     Example:
@@ -57,14 +59,22 @@ def create() -> None:
 
 
 _nominal = click.option(
-    "--nominal-quota", multiple=True, help="Quota by flavor: FLAVOR:RESOURCE=QUANTITY;...[,FLAVOR:...]"
+    "--nominal-quota",
+    multiple=True,
+    metavar="QUOTA",
+    help="Nominal quota: FLAVOR:RESOURCE=QUANTITY;...[,FLAVOR:...]; repeatable.",
 )
-_borrowing = click.option("--borrowing-limit", multiple=True, help="How much more may be borrowed; same form.")
-_lending = click.option("--lending-limit", multiple=True, help="How much of it may be lent; same form.")
+_borrowing = click.option(
+    "--borrowing-limit", multiple=True, metavar="QUOTA", help="Limit of quota to borrow, in the same form."
+)
+_lending = click.option(
+    "--lending-limit", multiple=True, metavar="QUOTA", help="Limit of nominal quota to lend, in the same form."
+)
 
 
 def _common(command: Callable[..., Any]) -> Callable[..., Any]:
-    for decorate in (connection_options, writing_options, output_option("json", "yaml", "name")):
+    """Add the argument NAME, and the options for output, dry runs and connection, to a command."""
+    for decorate in (connection_options, writing_options, output_option("json", "yaml", "name", default="a message")):
         command = decorate(command)
     return click.argument("name")(command)
 
@@ -74,13 +84,31 @@ def _common(command: Callable[..., Any]) -> Callable[..., Any]:
 @_nominal
 @_borrowing
 @_lending
-@click.option("--cohort", default="", help="The Cohort to lend to and borrow from.")
-@click.option("--queueing-strategy", "--queuing-strategy", type=click.Choice(["BestEffortFIFO", "StrictFIFO"], False))
-@click.option("--namespace-selector", default="", help="Labels of the namespaces that may submit; without it, all may.")
-@click.option("--reclaim-within-cohort", type=click.Choice(["Never", "LowerPriority", "Any"], False))
+@click.option("--cohort", default="", metavar="NAME", help="Cohort to lend to and borrow from.")
+@click.option(
+    "--queueing-strategy",
+    "--queuing-strategy",
+    type=click.Choice(["BestEffortFIFO", "StrictFIFO"], False),
+    metavar="BestEffortFIFO|StrictFIFO",
+    help="Whether a workload that does not fit blocks later ones (StrictFIFO).  [default: BestEffortFIFO]",
+)
+@click.option(
+    "--namespace-selector",
+    default="",
+    metavar="KEY=VALUE,...",
+    help="Labels of the namespaces that may use it.  [default: all namespaces]",
+)
+@click.option(
+    "--reclaim-within-cohort",
+    type=click.Choice(["Never", "LowerPriority", "Any"], False),
+    metavar="Never|LowerPriority|Any",
+    help="Which workloads to preempt that borrow its quota in the cohort.  [default: Never]",
+)
 @click.option(
     "--preemption-within-cluster-queue",
     type=click.Choice(["Never", "LowerPriority", "LowerOrNewerEqualPriority"], False),
+    metavar="Never|LowerPriority|LowerOrNewerEqualPriority",
+    help="Which workloads to preempt in the ClusterQueue itself.  [default: Never]",
 )
 def clusterqueue(
     *,
@@ -122,7 +150,7 @@ def clusterqueue(
 @_nominal
 @_borrowing
 @_lending
-@click.option("--parent", default="", help="The Cohort that it is a part of.")
+@click.option("--parent", default="", metavar="NAME", help="Parent Cohort.")
 def cohort(
     *,
     nominal_quota: tuple[str, ...],
@@ -131,7 +159,9 @@ def cohort(
     parent: str,
     **rest: Any,
 ) -> None:
-    """Create a Cohort; its quota is on top of that of its members.
+    """Create a Cohort.
+
+    Its quota is shared by its members, in addition to their own.
 
     \b
     Example:
@@ -143,7 +173,7 @@ def cohort(
 
 @create.command()
 @_common
-@click.option("-c", "--clusterqueue", required=True, help="The ClusterQueue that it leads to.")
+@click.option("-c", "--clusterqueue", required=True, metavar="NAME", help="ClusterQueue that it points to.")
 @namespace_option
 def localqueue(*, clusterqueue: str, **rest: Any) -> None:
     """Create a LocalQueue.
@@ -157,9 +187,9 @@ def localqueue(*, clusterqueue: str, **rest: Any) -> None:
 
 @create.command()
 @_common
-@click.option("--node-labels", default="", help="Labels of its nodes: KEY=VALUE,...")
-@click.option("--node-taints", default="", help="Taints of its nodes: KEY=VALUE:EFFECT,...")
-@click.option("--tolerations", default="", help="What its pods tolerate: KEY[=VALUE]:EFFECT,...")
+@click.option("--node-labels", default="", metavar="KEY=VALUE,...", help="Labels of its nodes.")
+@click.option("--node-taints", default="", metavar="KEY=VALUE:EFFECT,...", help="Taints of its nodes.")
+@click.option("--tolerations", default="", metavar="KEY[=VALUE]:EFFECT,...", help="Tolerations added to its pods.")
 def flavor(*, node_labels: str, node_taints: str, tolerations: str, **rest: Any) -> None:
     """Create a ResourceFlavor.
 
@@ -178,8 +208,8 @@ def flavor(*, node_labels: str, node_taints: str, tolerations: str, **rest: Any)
 
 @create.command()
 @_common
-@click.option("--value", required=True, type=int, help="The priority; higher ones come first.")
-@click.option("--description", default="", help="For whom it is meant.")
+@click.option("--value", required=True, type=int, help="Priority; workloads with a higher one come first.")
+@click.option("--description", default="", help="Description of its intended use.")
 def priorityclass(*, value: int, description: str, **rest: Any) -> None:
     """Create a WorkloadPriorityClass.
 
@@ -200,6 +230,7 @@ def _create(
     connection: Connection,
     namespace: str | None = None,
 ) -> None:
+    """Create the object, and print it in the format of `-o`, or the outcome. Raises BadFlag for an invalid object."""
     document = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, **_without_empty(content)}
 
     async def run() -> Document | None:
@@ -218,7 +249,7 @@ def _create(
 
 
 def _parsed(document: Document, namespace: str) -> QueueObject:
-    """The object. Raises BadFlag."""
+    """Validate the manifest. Raises BadFlag, since its values come from flags."""
     try:
         return parse_manifest(document, namespace=namespace)
     except InvalidObject as error:
@@ -242,7 +273,7 @@ def _pairs(flag: str, text: str) -> dict[str, str]:
 def _taint(flag: str, text: str) -> Document:
     pair, colon, effect = text.rpartition(":")
     if not colon:
-        raise click.UsageError(f'{flag}: "{text}" has no effect; write KEY=VALUE:NoSchedule')
+        raise click.UsageError(f'{flag}: "{text}" has no effect; use for example KEY=VALUE:NoSchedule')
     key, _, value = pair.partition("=")
     return {"key": key, "value": value, "effect": effect}
 
@@ -255,6 +286,6 @@ def _toleration(text: str) -> Document:
 
 
 def _without_empty(content: Document) -> Document:
-    """Flags that were not given leave no trace; an empty namespaceSelector means something."""
+    """Remove the fields of flags that were not given. An empty namespaceSelector stays: it selects all namespaces."""
     pruned = {key: _without_empty(item) if isinstance(item, dict) else item for key, item in content.items()}
     return {key: item for key, item in pruned.items() if key == "namespaceSelector" or item not in (None, "", [], {})}

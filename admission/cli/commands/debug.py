@@ -1,4 +1,4 @@
-"""`sluice debug bundle`: what those who help need to know, in one file, without secrets."""
+"""`sluice debug bundle`: the state of Sluice in one file for troubleshooting, without secrets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _API: Final = "/apis/sluice.dev/v1"
 _TEXTS: Final = {"readyz.txt": "/readyz", "metrics.txt": "/metrics", "statistics.json": "/debug/statistics"}
-_OBJECTS: Final = (
+"""File in the bundle -> path whose response it contains."""
+_TYPES: Final = (
     "clusterqueues",
     "cohorts",
     "localqueues",
@@ -39,15 +40,15 @@ _OBJECTS: Final = (
     "subscriptions",
     "workloads",
 )
-_RECORDS: Final = 200
-"""Audit records, the newest."""
-_WORKLOADS: Final = 2000
-"""Of each type, so that the file stays small in a large cluster."""
+_MAX_AUDIT_RECORDS: Final = 200
+"""Audit records to include; the newest ones."""
+_MAX_OBJECTS: Final = 2000
+"""Objects of each type to include, so that the file stays small in a large cluster."""
 
 
 @click.group(cls=Group)
 def debug() -> None:
-    """Find out what is wrong.
+    """Collect information for troubleshooting.
 
     \b
     Example:
@@ -59,16 +60,16 @@ def debug() -> None:
 @click.option(
     "--file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="What to write.  [default: sluice-debug-TIME.tar.gz]",
+    help="File to write.  [default: sluice-debug-TIME.tar.gz]",
 )
 @connection_options
 def bundle(file: Path | None, connection: Connection) -> None:
-    """Write a file with the state of Sluice, its versions and what was decided lately.
+    """Write a file with the state and versions of Sluice.
 
-    Queue objects, workloads with their reasons, the newest audit records, metrics and the
-    answer of /readyz go in, as far as you may read them: what may not be read is named in
-    errors.txt. There are no tokens, passwords or Secrets in it, but names of Jobs,
-    namespaces and users.
+    It contains queue objects, workloads with their reasons, the newest audit records,
+    metrics and the response of /readyz, as far as you have permission to read them;
+    errors.txt lists what could not be read. There are no tokens, passwords or Secrets in
+    it, but there are names of Jobs, namespaces and users.
 
     \b
     Examples:
@@ -78,7 +79,7 @@ def bundle(file: Path | None, connection: Connection) -> None:
     target = file or Path(time.strftime("sluice-debug-%Y%m%dT%H%M%SZ.tar.gz", time.gmtime()))
     parts, errors = asyncio.run(_collect(connection))
     if not parts:
-        raise CommandError(f"nothing could be had, and no file is written: {errors[0].partition(': ')[2]}")
+        raise CommandError(f"nothing could be read, and no file was written: {errors[0].partition(': ')[2]}")
     parts["versions.json"] = _versions()
     if errors:
         parts["errors.txt"] = "".join(f"{line}\n" for line in errors)
@@ -92,31 +93,33 @@ def bundle(file: Path | None, connection: Connection) -> None:
 
 
 async def _collect(connection: Connection) -> tuple[dict[str, str], list[str]]:
-    """Files by name, and what could not be had."""
+    """Return the contents of the files by name, and a message for each one that could not be read."""
     parts: dict[str, str] = {}
     errors: list[str] = []
 
-    async def take(name: str, ask: Callable[[], Awaitable[str]]) -> None:
+    async def add(name: str, request: Callable[[], Awaitable[str]]) -> None:
         try:
-            parts[name] = await ask()
+            parts[name] = await request()
         except ClientError as error:
             errors.append(f"{name}: {error}")
 
     async with connect(connection) as sluice:
         for name, path in _TEXTS.items():
-            await take(name, partial(sluice.text, path))
-        for plural in _OBJECTS:
-            await take(f"{plural}.json", partial(_document, sluice, plural, _WORKLOADS))
-        await take("auditrecords.json", partial(_document, sluice, "auditrecords", _RECORDS))
+            await add(name, partial(sluice.text, path))
+        for plural in _TYPES:
+            await add(f"{plural}.json", partial(_list_as_json, sluice, plural, _MAX_OBJECTS))
+        await add("auditrecords.json", partial(_list_as_json, sluice, "auditrecords", _MAX_AUDIT_RECORDS))
     return parts, errors
 
 
-async def _document(sluice: Sluice, plural: str, limit: int) -> str:
+async def _list_as_json(sluice: Sluice, plural: str, limit: int) -> str:
+    """Return the first `limit` objects of a type, in all namespaces, as JSON."""
     found = await sluice.request("GET", f"{_API}/{plural}", params={"limit": str(limit)})
     return json.dumps(found, indent=1)
 
 
 def _versions() -> str:
+    """Return the versions of Sluice, schema, Python, platform and all installed packages as JSON."""
     from admission.store.database.tables import SCHEMA_VERSION
 
     found = sorted({f"{each.metadata['Name']} {each.version}" for each in distributions()})
@@ -133,6 +136,7 @@ def _versions() -> str:
 
 
 def _write(target: Path, parts: dict[str, str]) -> None:
+    """Write the files, by name, as a tar archive that only its owner can read."""
     with tarfile.open(target, "w:gz") as archive:
         for name, text in sorted(parts.items()):
             content = text.encode()

@@ -1,4 +1,4 @@
-"""`sluice delete`: away with queue objects that nothing needs any more."""
+"""`sluice delete`: delete queue objects by name, by selector or by the manifests in files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 @names_argument
 @filename_option(required=False)
 @selector_options[0]
-@click.option("--all", "everything", is_flag=True, help="Delete all objects of the TYPE (in the namespace).")
+@click.option(
+    "--all", "everything", is_flag=True, help="Delete all objects of the type, in the namespace if it has one."
+)
 @namespace_option
 @writing_options
 @connection_options
@@ -50,8 +52,8 @@ def delete(
 ) -> None:
     """Delete queue objects.
 
-    What others depend on is not deleted: a ClusterQueue that LocalQueues or
-    workloads name, a ResourceFlavor that holds quota.
+    Objects that others depend on are not deleted: a ClusterQueue that LocalQueues or
+    workloads refer to, a ResourceFlavor that has quota.
 
     \b
     Examples:
@@ -60,47 +62,52 @@ def delete(
       sluice delete -f queues.yaml
       sluice delete lq -l project=old -n team-a
     """
-    wanted = _wanted(what, names, paths, selector, everything=everything)
+    selected = _selected(what, names, paths, selector, everything=everything)
 
     async def run() -> None:
         async with connect(connection) as sluice:
             if paths:
-                # Those that name others first.
+                # In reverse order objects that refer to others come before them.
                 for item in reversed(read_objects(paths, namespace=namespace or sluice.namespace)):
                     resource = by_name(item.plural)
                     assert resource is not None
                     await _delete(sluice, Target(resource, item.name), item.metadata.namespace, writing)
-            elif isinstance(wanted, list):
-                for target in wanted:
+            elif isinstance(selected, list):
+                for target in selected:
                     await _delete(sluice, target, namespace_for(target.resource, namespace, sluice), writing)
-            elif wanted is not None:
-                where = namespace_for(wanted, namespace, sluice)
-                found = sluice.documents(wanted.plural).list(namespace=where, label_selector=selector)
+            elif selected is not None:
+                where = namespace_for(selected, namespace, sluice)
+                found = sluice.documents(selected.plural).list(namespace=where, label_selector=selector)
                 for name in [item["metadata"]["name"] async for item in found]:
-                    await _delete(sluice, Target(wanted, name), where, writing)
+                    await _delete(sluice, Target(selected, name), where, writing)
 
     asyncio.run(run())
 
 
-def _wanted(
+def _selected(
     what: str | None, names: Sequence[str], paths: Sequence[str], selector: str, *, everything: bool
 ) -> list[Target] | Resource | None:
-    """What the arguments mean; None for files. Raises UsageError for what goes not together, or too far."""
+    """Return the named objects, or the type that `-l` or `--all` select from; None: those in files.
+
+    Raises UsageError for a combination of arguments that is invalid, and for a type without `-l` or `--all`.
+    """
     if what is None or paths:
         if what is not None or selector or everything or not paths:
-            raise click.UsageError("name either objects (TYPE NAME, TYPE/NAME, or TYPE with -l or --all) or files (-f)")
+            raise click.UsageError(
+                "specify either objects (TYPE NAME, TYPE/NAME, or TYPE with -l or --all) or files (-f)"
+            )
         return None
-    wanted = resolve(what, names)
-    resources = [target.resource for target in wanted] if isinstance(wanted, list) else [wanted]
+    selected = resolve(what, names)
+    resources = [target.resource for target in selected] if isinstance(selected, list) else [selected]
     for resource in resources:
         if "delete" not in resource.verbs:
-            raise click.UsageError(f"{resource.plural} cannot be deleted here; delete the Job")
-    if isinstance(wanted, list):
+            raise click.UsageError(f"{resource.plural} cannot be deleted; delete the Job instead")
+    if isinstance(selected, list):
         if selector or everything:
-            raise click.UsageError("-l and --all choose among all objects; leave the NAME out")
+            raise click.UsageError("-l and --all cannot be used together with a NAME")
     elif not (selector or everything):
-        raise click.UsageError(f"which of the {wanted.plural}? write {what} NAME, or -l, or --all")
-    return wanted
+        raise click.UsageError(f"no {selected.plural} are selected; use {what} NAME, -l or --all")
+    return selected
 
 
 async def _delete(sluice: Sluice, target: Target, namespace: str | None, writing: WritingFlags) -> None:

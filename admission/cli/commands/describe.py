@@ -1,4 +1,4 @@
-"""`sluice describe`: all about one object, for reading."""
+"""`sluice describe`: details of objects for reading: fields, quota, conditions, pending workloads, history."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.objects import names_argument, namespace_for, namespace_option, resolve, what_argument
-from admission.cli.commands.history import story_lines
+from admission.cli.commands.history import workload_history_lines
 from admission.cli.commands.top import queue_rows
 from admission.cli.output.printing import print_line
 from admission.cli.output.tables import aligned
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
     from admission.client import Sluice
     from admission.client.transport import Document
 
-_FIRST = 5  # of those that wait
-_HIDDEN = ("annotations", "managedFields", "name", "namespace")
+_MAX_PENDING = 5
+"""Pending workloads of a queue that are listed."""
+_SHOWN_ELSEWHERE = ("annotations", "managedFields", "name", "namespace")
+"""Metadata that the section Metadata leaves out: it is shown elsewhere, or (managedFields) not at all."""
 _IN_TABLES = ("resourceGroups", "flavorsUsage", "flavorsReservation", "conditions", "podSets")
+"""Fields of spec and status that are shown as tables."""
 
 
 @click.command()
@@ -33,20 +36,23 @@ _IN_TABLES = ("resourceGroups", "flavorsUsage", "flavorsReservation", "condition
 @namespace_option
 @connection_options
 def describe(*, what: str, names: tuple[str, ...], namespace: str | None, connection: Connection) -> None:
-    """Show all about objects: fields, conditions, use of quota, who waits, what happened.
+    """Show details of queue objects or workloads.
+
+    These are the fields, conditions, quota usage, the first pending workloads of a
+    queue, and why a workload is pending and its history.
 
     \b
     Examples:
       sluice describe cq/team-a
       sluice describe workload train -n team-a
     """
-    wanted = resolve(what, names)
+    selected = resolve(what, names)
 
     async def run() -> None:
         async with connect(connection) as sluice:
-            resource = wanted[0].resource if isinstance(wanted, list) else wanted
-            if isinstance(wanted, list):
-                targets = [(target.resource, target.name) for target in wanted]
+            resource = selected[0].resource if isinstance(selected, list) else selected
+            if isinstance(selected, list):
+                targets = [(target.resource, target.name) for target in selected]
             else:
                 found = sluice.documents(resource.plural).list(namespace=namespace_for(resource, namespace, sluice))
                 targets = [(resource, item["metadata"]["name"]) async for item in found]
@@ -55,20 +61,20 @@ def describe(*, what: str, names: tuple[str, ...], namespace: str | None, connec
                     click.echo("\n")
                 where = namespace_for(kind, namespace, sluice)
                 document = await sluice.documents(kind.plural).get(name, where)
-                for line in [*described(document), *await _around(sluice, document)]:
+                for line in [*described(document), *await _related(sluice, document)]:
                     print_line(line)
 
     asyncio.run(run())
 
 
 def described(document: Document) -> Iterator[str]:
-    """The object itself."""
+    """Yield the lines about the object itself: metadata, spec, status, and tables of quota, pod sets and conditions."""
     metadata = document["metadata"]
     yield f"Name:       {metadata['name']}"
     if metadata.get("namespace"):
         yield f"Namespace:  {metadata['namespace']}"
     annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key != LAST_APPLIED}
-    shown = {key: value for key, value in metadata.items() if key not in _HIDDEN}
+    shown = {key: value for key, value in metadata.items() if key not in _SHOWN_ELSEWHERE}
     yield from _section("Metadata", shown | ({"annotations": annotations} if annotations else {}))
     for part in ("spec", "status"):
         content = document.get(part) or {}
@@ -98,31 +104,37 @@ def _tables(document: Document) -> Iterator[str]:
     yield from _table("Conditions", ("TYPE", "STATUS", "REASON", "MESSAGE"), conditions)
 
 
-async def _around(sluice: Sluice, document: Document) -> list[str]:
-    """What other parts of the API say about it."""
+async def _related(sluice: Sluice, document: Document) -> list[str]:
+    """Return the lines from other resources: pending workloads of a queue, explanation and history of a workload."""
     name, namespace = document["metadata"]["name"], document["metadata"].get("namespace")
     match document["kind"]:
         case "ClusterQueue":
-            return await _line(sluice, cluster_queue=name)
+            return await _pending(sluice, cluster_queue=name)
         case "LocalQueue":
-            return await _line(sluice, local_queue=name, namespace=namespace)
+            return await _pending(sluice, local_queue=name, namespace=namespace)
         case "Workload":
             explanation = await sluice.workloads.explain(name, namespace=namespace)
-            story = await sluice.workloads.history(name, namespace=namespace)
+            history = await sluice.workloads.history(name, namespace=namespace)
             why = [f"  {line}" for text in explanation.sentences for line in text.splitlines()]
-            return ["Standing:", *why, "History:", *(f"  {line}".rstrip() for line in story_lines(story))]
+            return [
+                "Explanation:",
+                *why,
+                "History:",
+                *(f"  {line}".rstrip() for line in workload_history_lines(history)),
+            ]
         case _:
             return []
 
 
-async def _line(sluice: Sluice, **queue: Any) -> list[str]:
+async def _pending(sluice: Sluice, **queue: Any) -> list[str]:
+    """Return a table of the first pending workloads of a queue, given as parameters of `Sluice.pending`."""
     rows: list[tuple[str, ...]] = []
     async with aclosing(sluice.pending(**queue)) as pending:
         async for one in pending:
             rows.append((str(len(rows) + 1), f"{one.namespace}/{one.name}", str(one.priority), one.reason or "<none>"))
-            if len(rows) == _FIRST:
+            if len(rows) == _MAX_PENDING:
                 break
-    return list(_table("First in line", ("POSITION", "WORKLOAD", "PRIORITY", "WAITS-FOR"), rows))
+    return list(_table("First in queue", ("POSITION", "WORKLOAD", "PRIORITY", "WAITS-FOR"), rows))
 
 
 def _section(title: str, content: Document) -> Iterator[str]:
@@ -133,13 +145,14 @@ def _section(title: str, content: Document) -> Iterator[str]:
 
 
 def _fields(value: Any, indent: str) -> Iterator[str]:
+    """Yield the lines of a value like YAML, without empty fields; an empty namespaceSelector selects all namespaces."""
     if isinstance(value, dict):
         for key, item in value.items():
             if isinstance(item, dict | list) and item:
                 yield f"{indent}{key}:"
                 yield from _fields(item, f"{indent}  ")
             elif key == "namespaceSelector":
-                yield f"{indent}{key}: {'of all namespaces' if item == {} else item}"
+                yield f"{indent}{key}: {'all namespaces' if item == {} else item}"
             elif item not in ({}, [], ""):
                 yield f"{indent}{key}: {item}"
     elif isinstance(value, list):

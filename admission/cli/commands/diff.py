@@ -1,4 +1,4 @@
-"""`sluice diff`: what `sluice apply` of the same files would change."""
+"""`sluice diff`: the changes that `sluice apply` of the same files would make, as a unified diff."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
     from admission.model.queues import QueueObject
 
-_USERS = ("name", "namespace", "labels", "annotations")
+_USER_METADATA = ("name", "namespace", "labels", "annotations")
+"""Metadata that users write; the rest is set by the server."""
 
 
 @click.command()
@@ -38,9 +39,9 @@ _USERS = ("name", "namespace", "labels", "annotations")
 def diff(
     *, paths: tuple[str, ...], namespace: str | None, translation: TranslationFlags, connection: Connection
 ) -> None:
-    """Show what `sluice apply` of the same files would change.
+    """Show the changes that `sluice apply` of the same files would make.
 
-    The exit code is 0 without differences, 1 with some, and 2 if something is wrong.
+    The exit code is 0 if there are no differences, 1 if there are some, and 2 on errors.
 
     \b
     Example:
@@ -54,10 +55,11 @@ def diff(
 
 
 async def _print_differences(connection: Connection, paths: Sequence[str], manifests: Manifests) -> bool:
+    """Print the differences; return whether there are any."""
     differs = False
     async with connect(connection) as sluice:
         for item in manifests.read(paths, namespace=manifests.namespace or sluice.namespace):
-            if await manifests.kept(sluice, item) is not None:
+            if await manifests.existing_flavor(sluice, item) is not None:
                 continue
             what = qualified_name(item.kind.lower(), item.name)
             found = await present(sluice, item)
@@ -70,7 +72,7 @@ async def _print_differences(connection: Connection, paths: Sequence[str], manif
 
 
 async def present(sluice: Sluice, item: QueueObject) -> Document | None:
-    """The object of that name as the server has it; None if it has none."""
+    """Return the server's object of that name; None if there is none."""
     from admission.client import NotFound
 
     try:
@@ -80,13 +82,16 @@ async def present(sluice: Sluice, item: QueueObject) -> Document | None:
 
 
 def comparable(document: Document) -> Document:
-    """What users write of an object; what kubectl notes for itself is left out, as `sluice apply` leaves it alone."""
-    metadata = {key: document["metadata"][key] for key in _USERS if document["metadata"].get(key)}
+    """Return the parts of an object that users write.
+
+    Annotations in which kubectl keeps its own data are left out: `sluice apply` does not change them.
+    """
+    metadata = {key: document["metadata"][key] for key in _USER_METADATA if document["metadata"].get(key)}
     annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if key not in NOTED_BY_OTHERS}
     metadata |= {"annotations": annotations} if annotations else {}
     return {key: value for key, value in document.items() if key != "status"} | {"metadata": metadata}
 
 
 def as_lines(document: Document) -> list[str]:
-    """As YAML, its keys sorted."""
+    """Return an object as lines of YAML with sorted keys."""
     return str(yaml.safe_dump(document, allow_unicode=True)).splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""`sluice edit`: an object in the user's editor, again and again until it is accepted or given up."""
+"""`sluice edit`: edit an object in the user's editor, which opens again with the error until the server accepts it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from admission.client import Sluice
     from admission.client.transport import Document
 
-_HEADER = "# Save and close to write this to Sluice; close without a change to leave it as it is.\n"
+_HEADER = "# Save the file and close the editor to update the object; without a change nothing is written.\n"
 
 
 @click.command()
@@ -29,9 +29,9 @@ _HEADER = "# Save and close to write this to Sluice; close without a change to l
 @writing_options
 @connection_options
 def edit(*, what: str, name: str | None, namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
-    """Change a queue object in your editor ($VISUAL or $EDITOR).
+    """Edit a queue object in your editor ($VISUAL or $EDITOR).
 
-    What Sluice does not accept is opened again, with the reason.
+    If the change is rejected, the editor opens again with the error.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def edit(*, what: str, name: str | None, namespace: str | None, writing: Writing
     """
     target = resolve_one(what, name)
     if "update" not in target.resource.verbs:
-        raise click.UsageError("a workload is changed by `sluice hold`, `release`, `move` and `prioritize`")
+        raise click.UsageError("workloads cannot be edited; use `sluice hold`, `release`, `move` or `prioritize`")
 
     async def run() -> None:
         async with connect(connection) as sluice:
@@ -55,20 +55,24 @@ def edit(*, what: str, name: str | None, namespace: str | None, writing: Writing
 async def _until_accepted(
     sluice: Sluice, resource: Resource, found: Document, text: str, writing: WritingFlags
 ) -> tuple[str, Document | None]:
+    """Open the editor until the object is accepted, or the text is not changed further.
+
+    Return the outcome and the response. Raises CommandError if the user leaves a rejected text as it is.
+    """
     from admission.client import Refused
 
-    shown, fault = text, ""
+    last, fault = text, ""
     while True:
         header = _HEADER + "".join(f"# error: {line}\n" for line in fault.splitlines())
-        edited = click.edit(header + shown, extension=".yaml")
+        edited = click.edit(header + last, extension=".yaml")
         edited = None if edited is None else _without_header(edited)
-        if edited is None or edited == shown:
+        if edited is None or edited == last:
             if fault:
-                raise CommandError(f"given up, nothing was written: {fault}")
+                raise CommandError(f"edit cancelled, nothing was written: {fault}")
             return "unchanged", None
         if edited == text or not edited.strip():
             return "unchanged", None
-        shown = edited
+        last = edited
         try:
             document = _read(edited, found)
             if writing.dry_run == "client":
@@ -79,19 +83,20 @@ async def _until_accepted(
 
 
 def _read(text: str, found: Document) -> Document:
-    """The edited object. Raises InvalidObject if it is none, or another one."""
-    documents = parse_documents(text, source="your text")
+    """Parse the edited text. Raises InvalidObject if it is invalid, or names another object."""
+    documents = parse_documents(text, source="edited text")
     if len(documents) != 1:
-        raise InvalidObject([("", "must be one object")], subject="your text")
+        raise InvalidObject([("", "must be exactly one object")], subject="edited text")
     body = documents[0].body
     namespace = found["metadata"].get("namespace", "")
     item = parse_manifest(body, namespace=namespace)
     if item.key != (found["kind"], namespace, found["metadata"]["name"]):
-        raise InvalidObject([("", "kind, name and namespace must stay as they are")], subject="your text")
+        raise InvalidObject([("", "kind, name and namespace cannot be changed")], subject="edited text")
     return to_manifest(item)
 
 
 def _editable(found: Document) -> Document:
+    """Return the object without status and managedFields. The resourceVersion stays, to detect concurrent changes."""
     metadata = {key: value for key, value in found["metadata"].items() if key != "managedFields"}
     return {key: value for key, value in found.items() if key != "status"} | {"metadata": metadata}
 

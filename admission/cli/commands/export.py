@@ -1,4 +1,4 @@
-"""`sluice export`: all that the database holds in one file, or its queue objects as manifests."""
+"""`sluice export`: the whole database as one file, or its queue objects as manifests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     "--as",
     "group",
     type=click.Choice(["kueue", "sluice"]),
-    help="Ask a running Sluice for its queue objects, as manifests of that group.",
+    help="Export the queue objects of a running Sluice as manifests of this API group.",
 )
 @database_options
 @connection_options
@@ -40,11 +40,11 @@ def export(
     database: DatabaseFlags,
     connection: Connection,
 ) -> None:
-    """Write everything in the database to FILE, for a backup or another database.
+    """Export the database to FILE, as a backup or to move to another database.
 
-    The file is one moment of the database, while Sluice may run on. `sluice import`
-    reads it into an empty database of either kind. With --as, the queue objects are
-    written as manifests instead.
+    The file is a consistent snapshot; Sluice may be running meanwhile. sluice import
+    restores it into an empty SQLite or PostgreSQL database. With --as, the queue objects
+    are exported as manifests instead.
 
     \b
     Examples:
@@ -53,13 +53,13 @@ def export(
     """
     if group is not None:
         if database.is_set:
-            raise click.UsageError("--as asks a running Sluice, and --database-url a database; give one of the two")
+            raise click.UsageError("--as requires a running Sluice; it cannot be used with --database-url")
         asyncio.run(_manifests(connection, group, file))
         return
     if file is None and sys.stdout.isatty():
-        raise click.UsageError("name a FILE, or send the output to one")
+        raise click.UsageError("specify a FILE, or redirect the output to one")
     url = database.url()
-    with _written(file) as out, gzip.GzipFile(fileobj=out, mode="wb", compresslevel=4) as compressed:
+    with _output_file(file) as out, gzip.GzipFile(fileobj=out, mode="wb", compresslevel=4) as compressed:
         asyncio.run(_dump(url, compressed))
 
 
@@ -70,6 +70,7 @@ async def _dump(url: str, out: gzip.GzipFile) -> None:
 
 
 async def _manifests(connection: Connection, group: Literal["kueue", "sluice"], file: Path | None) -> None:
+    """Write the queue objects as YAML; what Kueue cannot represent is printed as a warning."""
     import yaml
 
     from admission.cli.output.manifests import manifests
@@ -77,13 +78,13 @@ async def _manifests(connection: Connection, group: Literal["kueue", "sluice"], 
     async with connect(connection) as sluice:
         documents = await manifests(sluice, group, lambda text: click.echo(f"warning: {text}", err=True))
     text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True)
-    with _written(file) as out:
+    with _output_file(file) as out:
         out.write(text.encode())
 
 
 @contextmanager
-def _written(file: Path | None) -> Iterator[BinaryIO]:
-    """A file, for its owner alone, that is there only once all of it is written; or standard output."""
+def _output_file(file: Path | None) -> Iterator[BinaryIO]:
+    """Context manager: a file with mode 0600 that appears under its name when it is complete; None: standard output."""
     if file is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""`sluice gate`: the emergency switch of what gates Jobs."""
+"""`sluice gate`: emergency switch for the webhooks and admission policies that gate Jobs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def gate() -> None:
-    """Take away what gates Jobs, in an emergency, and bring it back.
+    """Turn the gating of Jobs off in an emergency, and on again.
 
-    It asks the API server alone: Sluice may be down. For whoever may write
-    mutatingwebhookconfigurations.
+    The commands use the Kubernetes API only: Sluice may be down. They require permission
+    to update mutatingwebhookconfigurations.
 
     \b
     Examples:
@@ -34,10 +34,10 @@ def gate() -> None:
 @gate.command()
 @cluster_options
 def off(cluster: ClusterFlags) -> None:
-    """Let Jobs with a queue label be created and started without asking Sluice.
+    """Turn the gate off: Jobs with a queue label are created and started without Sluice.
 
-    What the gate was is kept in an annotation, and Sluice leaves it off, also when it is
-    started again. A Sluice that decides still stops what runs without quota.
+    Its configuration is kept in an annotation. Sluice leaves the gate off, also after a
+    restart. While Sluice is running, it still stops Jobs that run without quota.
 
     \b
     Example:
@@ -49,9 +49,9 @@ def off(cluster: ClusterFlags) -> None:
 @gate.command()
 @cluster_options
 def on(cluster: ClusterFlags) -> None:
-    """Gate Jobs again, as before `sluice gate off`.
+    """Turn the gate on again, as it was before `sluice gate off`.
 
-    Jobs that were started meanwhile are stopped by Sluice, and queue.
+    Jobs that were started in the meantime are stopped by Sluice and queued.
 
     \b
     Example:
@@ -63,23 +63,25 @@ def on(cluster: ClusterFlags) -> None:
 @gate.command()
 @cluster_options
 def status(cluster: ClusterFlags) -> None:
-    """Say what gates Jobs, and whether it is off. The exit code is 1 if anything is, or nothing is there.
+    """Show whether the gate is on.
+
+    The exit code is 1 if the gate or a part of it is off, or if none is registered.
 
     \b
     Example:
       sluice gate status
     """
 
-    async def ask() -> list[bool]:
+    async def read_states() -> list[bool]:
         async with cluster.client() as client:
             found = [part async for part in parts(client)]
         for part in found:
             print_line(f"{part}: {'off' if part.is_off else 'on'}")
         return [not part.is_off for part in found]
 
-    states = asyncio.run(ask())
+    states = asyncio.run(read_states())
     if not states:
-        print_line("nothing gates Jobs: Sluice has not registered anything here")
+        print_line("no gate found: Sluice has not registered one in this cluster")
     if not states or not all(states):
         click.get_current_context().exit(1)
 
@@ -90,11 +92,12 @@ async def _switch(cluster: ClusterFlags, *, on: bool) -> None:
         for name in changed:
             print_line(f"{name}: {'on' if on else 'off'}")
         if not changed:
-            await _say_why_nothing(client, on=on)
+            await _explain_no_change(client, on=on)
 
 
-async def _say_why_nothing(client: Client, *, on: bool) -> None:
+async def _explain_no_change(client: Client, *, on: bool) -> None:
+    """Print that the gate has this state already. Raises CommandError if there is none."""
     found = [part async for part in parts(client)]
     if not found:
-        raise CommandError("nothing gates Jobs here: Sluice has not registered anything in this cluster")
+        raise CommandError("no gate found: Sluice has not registered one in this cluster")
     print_line(f"nothing to do: the gate is {'on' if on else 'off'} already")

@@ -1,4 +1,4 @@
-"""`sluice get`: what is there, as the server's tables or as documents, and what becomes of it."""
+"""`sluice get`: objects as the server's tables or as documents, once or with their changes (`--watch`)."""
 
 from __future__ import annotations
 
@@ -39,21 +39,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scope:
-    """Which objects of a type are meant if none is named."""
+class _Selection:
+    """The flags that select objects of a type if none is named."""
 
     namespace: str | None
-    everywhere: bool
+    all_namespaces: bool
     labels: str
+    """Label selector; empty: none."""
     fields: str
+    """Field selector; empty: none."""
     finished: bool
-    """Whether workloads that have finished are meant, too."""
+    """Whether finished workloads are included."""
     mine: bool
-    """Whether only workloads are meant that the caller has submitted."""
+    """Whether only the caller's workloads are included."""
 
-    async def of(self, resource: Resource, sluice: Sluice) -> dict[str, Any]:
-        """For a request."""
-        where = None if self.everywhere else namespace_for(resource, self.namespace, sluice)
+    async def list_parameters(self, resource: Resource, sluice: Sluice) -> dict[str, Any]:
+        """Return namespace and selectors of a list request."""
+        where = None if self.all_namespaces else namespace_for(resource, self.namespace, sluice)
         fields = [self.fields] if self.fields else []
         if resource == WORKLOADS:
             if self.hides_finished:
@@ -64,21 +66,22 @@ class _Scope:
 
     @property
     def hides_finished(self) -> bool:
-        """Not if the state is asked for."""
+        """Whether finished workloads are left out: not if the field selector has a status.state."""
         return not self.finished and "status.state" not in self.fields
 
-    async def nothing(self, resource: Resource, namespace: str | None, sluice: Sluice) -> str:
-        """What to say if there is none."""
+    async def nothing_found(self, resource: Resource, namespace: str | None, sluice: Sluice) -> str:
+        """Return the message for an empty list."""
         within = f" in namespace {namespace}" if namespace else ""
         if resource != WORKLOADS:
-            return f"there are no {resource.plural}{within}"
-        of_whom = f" that {await sluice.user_name()} has submitted" if self.mine else ""
+            return f"no {resource.plural} found{within}"
+        of_user = f" of user {await sluice.user_name()}" if self.mine else ""
         if not self.hides_finished:
-            return f"there are no workloads{of_whom}{within}"
-        return f"there are no unfinished workloads{of_whom}{within}; --all shows finished ones, too"
+            return f"no workloads{of_user} found{within}"
+        return f"no unfinished workloads{of_user} found{within}; use --all to include finished ones"
 
 
 def _check_path(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Click callback: return the value of `--sort-by`. Raises BadParameter for an invalid JSONPath."""
     del ctx, parameter
     try:
         if value:
@@ -92,15 +95,21 @@ def _check_path(ctx: click.Context, parameter: click.Parameter, value: str) -> s
 @what_argument
 @names_argument
 @namespace_option
-@click.option("-A", "--all-namespaces", is_flag=True, help="Show those of all namespaces.")
-@click.option("--all", "finished", is_flag=True, help="Show workloads that have finished, too.")
-@click.option("--mine", is_flag=True, help="Show only workloads that you have submitted.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="List objects in all namespaces.")
+@click.option("--all", "finished", is_flag=True, help="Include finished workloads.")
+@click.option("--mine", is_flag=True, help="List only workloads that you submitted.")
 @selector_options[0]
 @selector_options[1]
 @output_option()
-@click.option("-w", "--watch", is_flag=True, help="Go on and show what changes, until it is ended (^C).")
-@click.option("--sort-by", default="", metavar="JSONPATH", callback=_check_path, help="Sort, as by .spec.priority.")
-@click.option("--no-headers", is_flag=True, help="Leave out the first line of the table.")
+@click.option("-w", "--watch", is_flag=True, help="After listing, watch for changes until interrupted (^C).")
+@click.option(
+    "--sort-by",
+    default="",
+    metavar="JSONPATH",
+    callback=_check_path,
+    help="Sort by a field, for example .spec.priority.",
+)
+@click.option("--no-headers", is_flag=True, help="Do not print the headers of the table.")
 @connection_options
 def get(
     *,
@@ -118,14 +127,15 @@ def get(
     no_headers: bool,
     connection: Connection,
 ) -> None:
-    """Show queue objects and workloads.
+    """Display queue objects and workloads.
 
     TYPE is clusterqueues (cq), cohorts (co), localqueues (lq), resourceflavors (rf),
     workloadpriorityclasses (wpc), admissionchecks (ac), subscriptions (sub) or workloads
-    (wl), or several of them with commas. A workload can be named by its Job, too.
+    (wl), or several of them, separated by commas. The NAME of a workload may be that of
+    its Job.
 
-    Workloads that have finished are shown with --all, if they are named, or if
-    --field-selector asks for a status.state.
+    Finished workloads are included with --all, if they are named, or if
+    --field-selector selects a status.state.
 
     \b
     Examples:
@@ -137,57 +147,63 @@ def get(
       sluice get wl -A -o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'
     """
     kinds = resources_named(what) if "," in what else []
-    wanted = [Target(kind, name) for kind in kinds for name in names] if kinds else resolve(what, names)
+    selected = [Target(kind, name) for kind in kinds for name in names] if kinds else resolve(what, names)
     printer = ObjectPrinter(output, headers=not no_headers, namespaces=all_namespaces, sort_by=sort_by)
-    targets = wanted if isinstance(wanted, list) else []
+    targets = selected if isinstance(selected, list) else []
     if targets and all_namespaces:
-        raise click.UsageError("-A shows all objects; a NAME needs the namespace that it is in (-n)")
+        raise click.UsageError("a NAME cannot be used with -A; specify its namespace with -n")
     if targets and (selector or field_selector):
-        raise click.UsageError("-l and --field-selector choose among all objects; leave the NAME out")
+        raise click.UsageError("-l and --field-selector cannot be used together with a NAME")
     if watch and (len(targets) > 1 or len(kinds) > 1):
-        raise click.UsageError("--watch shows one object, or all of a type")
+        raise click.UsageError("--watch supports one object, or one type")
     if watch and sort_by:
-        raise click.UsageError("--watch shows changes as they come; leave --sort-by out")
-    if not isinstance(wanted, list):
-        kinds = [wanted]
+        raise click.UsageError("--watch cannot be used with --sort-by")
+    if not isinstance(selected, list):
+        kinds = [selected]
     if (finished or mine) and (targets or WORKLOADS not in kinds):
-        raise click.UsageError("--all and --mine choose among workloads; write them behind: get workloads")
-    where = _Scope(namespace, all_namespaces, selector, field_selector, finished, mine)
-    work = partial(_watch, targets, kinds) if watch else partial(_named, targets) if targets else partial(_all, kinds)
-    running = _connected(connection, work, where, printer)
+        raise click.UsageError("--all and --mine can only be used to list workloads")
+    selection = _Selection(namespace, all_namespaces, selector, field_selector, finished, mine)
+    show = (
+        partial(_watch, targets, kinds)
+        if watch
+        else partial(_show_named, targets)
+        if targets
+        else partial(_show_all, kinds)
+    )
+    running = _connected(connection, show, selection, printer)
     asyncio.run(until_signal(running) if watch else running)
 
 
-async def _connected(connection: Connection, work: Any, where: _Scope, printer: ObjectPrinter) -> None:
+async def _connected(connection: Connection, show: Any, selection: _Selection, printer: ObjectPrinter) -> None:
     async with connect(connection) as sluice:
-        await work(sluice, where, printer)
+        await show(sluice, selection, printer)
 
 
-async def _all(kinds: Sequence[Resource], sluice: Sluice, where: _Scope, printer: ObjectPrinter) -> None:
-    """All objects of some types: a table for each, or one list of documents."""
+async def _show_all(kinds: Sequence[Resource], sluice: Sluice, selection: _Selection, printer: ObjectPrinter) -> None:
+    """Print the selected objects of some types: a table for each type, or one list of documents."""
     if printer.documents is not None:
         found = [
             (kind, item)
             for kind in kinds
-            async for item in sluice.documents(kind.plural).list(**await where.of(kind, sluice))
+            async for item in sluice.documents(kind.plural).list(**await selection.list_parameters(kind, sluice))
         ]
         printer.show_documents(found, as_list=True)
         return
     several = len(kinds) > 1
     shown = 0
     for kind in kinds:
-        scoped = await where.of(kind, sluice)
-        table = await sluice.documents(kind.plural).table(**scoped, objects=bool(printer.sort_by))
-        nothing = "" if table.rows else await where.nothing(kind, scoped["namespace"], sluice)
+        parameters = await selection.list_parameters(kind, sluice)
+        table = await sluice.documents(kind.plural).table(**parameters, objects=bool(printer.sort_by))
+        nothing = "" if table.rows else await selection.nothing_found(kind, parameters["namespace"], sluice)
         printer.show_rows(kind, table.columns, table.rows, after=shown, among_others=several, nothing=nothing)
         shown += len(table.rows)
 
 
-async def _named(targets: Sequence[Target], sluice: Sluice, where: _Scope, printer: ObjectPrinter) -> None:
-    """Objects in the order in which they were named; a table for each run of one type."""
+async def _show_named(targets: Sequence[Target], sluice: Sluice, selection: _Selection, printer: ObjectPrinter) -> None:
+    """Print named objects in the order of their names; a table for each run of objects of the same type."""
     if printer.documents is not None:
         found = [
-            (kind, await sluice.documents(kind.plural).get(name, namespace_for(kind, where.namespace, sluice)))
+            (kind, await sluice.documents(kind.plural).get(name, namespace_for(kind, selection.namespace, sluice)))
             for kind, name in targets
         ]
         printer.show_documents(found, as_list=len(found) > 1)
@@ -197,7 +213,7 @@ async def _named(targets: Sequence[Target], sluice: Sluice, where: _Scope, print
         documents = sluice.documents(kind.plural)
         tables = [
             await documents.table(
-                namespace=namespace_for(kind, where.namespace, sluice), name=name, objects=bool(printer.sort_by)
+                namespace=namespace_for(kind, selection.namespace, sluice), name=name, objects=bool(printer.sort_by)
             )
             for name in names
         ]
@@ -206,19 +222,23 @@ async def _named(targets: Sequence[Target], sluice: Sluice, where: _Scope, print
 
 
 async def _watch(
-    targets: Sequence[Target], kinds: Sequence[Resource], sluice: Sluice, where: _Scope, printer: ObjectPrinter
+    targets: Sequence[Target],
+    kinds: Sequence[Resource],
+    sluice: Sluice,
+    selection: _Selection,
+    printer: ObjectPrinter,
 ) -> None:
-    """One object, or all of a type, and then what changes."""
+    """Print one object, or the selected ones of a type, and then each changed object."""
     kind = targets[0].resource if targets else kinds[0]
-    documents, scoped = sluice.documents(kind.plural), await where.of(kind, sluice)
-    nothing = await where.nothing(kind, scoped["namespace"], sluice)
+    documents, parameters = sluice.documents(kind.plural), await selection.list_parameters(kind, sluice)
+    nothing = await selection.nothing_found(kind, parameters["namespace"], sluice)
     if targets:
-        named = await documents.get(targets[0].name, scoped["namespace"])
-        scoped["field_selector"] = f"metadata.name={named['metadata']['name']}"
+        named = await documents.get(targets[0].name, parameters["namespace"])
+        parameters["field_selector"] = f"metadata.name={named['metadata']['name']}"
     if printer.documents is None:
-        await _watch_rows(kind, documents.watch(**scoped, rows=True), printer, nothing)
+        await _watch_rows(kind, documents.watch(**parameters, rows=True), printer, nothing)
         return
-    watching = documents.watch(**scoped)
+    watching = documents.watch(**parameters)
     printer.show_documents([(kind, item) for item in await watching.start()], as_list=True)
     async with aclosing(watching.changes()) as changes:
         async for change in changes:
@@ -228,6 +248,7 @@ async def _watch(
 
 
 async def _watch_rows(kind: Resource, watching: Watch, printer: ObjectPrinter, nothing: str) -> None:
+    """Print a table, and then a row for each changed object; `nothing` is the message if it is empty at first."""
     found = await watching.start()
     table = printer.show_rows(kind, watching.columns, found, nothing=nothing)
     async with aclosing(watching.changes()) as changes:

@@ -1,4 +1,4 @@
-"""`sluice history` and `sluice rollback`: what has become of an object, by whom, and back again."""
+"""`sluice history` and `sluice rollback`: revisions of queue objects, and the history of workloads."""
 
 from __future__ import annotations
 
@@ -41,24 +41,34 @@ if TYPE_CHECKING:
     from admission.client.documents import Documents
     from admission.client.transport import Document
 
-_NOT_WRITTEN = ("apiVersion", "kind", "metadata", "status")
-_LONGEST = 60  # characters of a value in a difference
+_NOT_COMPARED = ("apiVersion", "kind", "metadata", "status")
+"""Parts of an object that the changes of a rollback leave out; labels are compared all the same."""
+_MAX_VALUE = 60
+"""Characters of a value in a list of changes; longer ones are truncated."""
 
 
 @click.command()
 @click.argument("what", metavar="TYPE/NAME|WORKLOAD", shell_complete=complete_type)
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_name)
-@click.option("--limit", type=click.IntRange(min=1), default=10, show_default=True, help="How many versions.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=10,
+    metavar="N",
+    show_default=True,
+    help="Number of revisions to show.",
+)
 @namespace_option
-@output_option("json", "yaml")
+@output_option("json", "yaml", default="text")
 @connection_options
 def history(
     *, what: str, name: str | None, limit: int, namespace: str | None, output: str | None, connection: Connection
 ) -> None:
-    """Show what has become of a queue object or a Job.
+    """Show the revisions of a queue object, or the history of a Job.
 
-    Of a queue object: its versions, newest first, who made them and what they changed.
-    Of a Job: its story, and what quota it held from when to when.
+    For a queue object these are its revisions, newest first, with their authors and
+    changes. For a Job they are its states, and the quota that it held with start and
+    end.
 
     \b
     Examples:
@@ -70,9 +80,9 @@ def history(
         async with connect(connection) as sluice:
             target = _queue_object(what, name)
             if target is None:
-                await _show_story(sluice, name or what, namespace, output)
+                await _show_workload_history(sluice, name or what, namespace, output)
             else:
-                await _show_versions(sluice, target, namespace, limit, output)
+                await _show_revisions(sluice, target, namespace, limit, output)
 
     asyncio.run(run())
 
@@ -80,7 +90,12 @@ def history(
 @click.command()
 @what_argument
 @click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_name)
-@click.option("--to-revision", "revision", help="One of `sluice history`; without it, the version before the newest.")
+@click.option(
+    "--to-revision",
+    "revision",
+    metavar="N",
+    help="Revision to roll back to; see sluice history.  [default: the previous one]",
+)
 @namespace_option
 @writing_options
 @connection_options
@@ -93,7 +108,9 @@ def rollback(
     writing: WritingFlags,
     connection: Connection,
 ) -> None:
-    """Make a queue object what it was; a deleted one comes back.
+    """Roll back a queue object to an earlier revision.
+
+    A deleted object is created again.
 
     \b
     Examples:
@@ -102,31 +119,31 @@ def rollback(
     """
     target = resolve_one(what, name)
     if target.resource.model is None:
-        raise click.UsageError("only queue objects have versions to go back to")
+        raise click.UsageError("only queue objects have revisions to roll back to")
     if revision is not None and not (revision.isascii() and revision.isdecimal()):
-        raise BadFlag(f'--to-revision: "{revision}" is no revision; `sluice history {what}` shows those there are')
+        raise BadFlag(f'--to-revision: "{revision}" is not a revision; `sluice history {what}` lists them')
 
     async def run() -> None:
         async with connect(connection) as sluice:
             where = namespace_for(target.resource, namespace, sluice)
-            to = revision or await _one_before(sluice, target, where)
+            to = revision or await _previous_revision(sluice, target, where)
             if writing.dry_run == "client":
                 print_outcome(target.qualified_name, f"rolled back to revision {to}", writing)
                 return
             documents = sluice.documents(target.resource.plural)
             before = await _present(documents, target.name, where)
             document = await documents.rollback(target.name, to, where, options=writing.options)
-            details = ["it was deleted before"] if before is None else _changed(before, document)
+            details = ["it had been deleted"] if before is None else _change_lines(before, document)
             print_outcome(target.qualified_name, f"rolled back to revision {to}", writing, document, details=details)
 
     asyncio.run(run())
 
 
 def _queue_object(what: str, name: str | None) -> Target | None:
-    """The queue object that is meant; None for a workload."""
+    """Return the queue object that is named; None if it is a workload."""
     kind, slash, _ = what.partition("/")
     if not slash and name is None:
-        return None
+        return None  # the name of a Job alone: train
     if slash and not _is_type(kind):
         return None  # job/train
     target = resolve_one(what, name)
@@ -142,7 +159,7 @@ def _is_type(kind: str) -> bool:
 
 
 async def _present(documents: Documents, name: str, namespace: str | None) -> Document | None:
-    """The object as it is now; None if it is deleted."""
+    """Return the current object; None if it is deleted."""
     from admission.client import NotFound
 
     try:
@@ -151,83 +168,89 @@ async def _present(documents: Documents, name: str, namespace: str | None) -> Do
         return None
 
 
-def _changed(before: Document, after: Document) -> list[str]:
-    """What a rollback has changed, or would change."""
-    changes = differences(_written(before), _written(after))
+def _change_lines(before: Document, after: Document) -> list[str]:
+    """Return a line for each change of a rollback: `spec.stopPolicy: Hold -> None`."""
+    changes = differences(_comparable(before), _comparable(after))
     lines = [f"{one['path']}: {_value(one.get('before'))} -> {_value(one.get('after'))}" for one in changes]
-    return lines or ["nothing has changed: it is so already"]
+    return lines or ["no changes: it is already as in that revision"]
 
 
-def _written(document: Document) -> Document:
-    """What users write."""
+def _comparable(document: Document) -> Document:
+    """Return the parts of an object that users write: spec, other top-level fields, and labels."""
     labels = {"labels": document["metadata"].get("labels", {})}
-    return {"metadata": labels} | {name: value for name, value in document.items() if name not in _NOT_WRITTEN}
+    return {"metadata": labels} | {name: value for name, value in document.items() if name not in _NOT_COMPARED}
 
 
-async def _one_before(sluice: Sluice, target: Target, namespace: str | None) -> str:
-    versions = await _versions(sluice, target, namespace, 2)
-    if len(versions) < 2:
-        raise CommandError(f"{target.qualified_name} has no version before its newest")
-    return versions[1].revision
+async def _previous_revision(sluice: Sluice, target: Target, namespace: str | None) -> str:
+    """Return the revision before the current one. Raises CommandError if there is none."""
+    revisions = await _revisions(sluice, target, namespace, 2)
+    if len(revisions) < 2:
+        raise CommandError(f"{target.qualified_name} has no earlier revision")
+    return revisions[1].revision
 
 
-async def _versions(sluice: Sluice, target: Target, namespace: str | None, limit: int) -> list[Revision]:
+async def _revisions(sluice: Sluice, target: Target, namespace: str | None, limit: int) -> list[Revision]:
+    """Return the newest revisions of an object, newest first."""
     assert target.resource.model is not None
     found: list[Revision] = []
-    async with aclosing(sluice.collection(target.resource.model).history(target.name, namespace=namespace)) as versions:
-        async for version in versions:
-            found.append(version)
+    async with aclosing(sluice.collection(target.resource.model).history(target.name, namespace=namespace)) as history:
+        async for revision in history:
+            found.append(revision)
             if len(found) == limit:
                 break
     return found
 
 
-async def _show_versions(sluice: Sluice, target: Target, namespace: str | None, limit: int, output: str | None) -> None:
+async def _show_revisions(
+    sluice: Sluice, target: Target, namespace: str | None, limit: int, output: str | None
+) -> None:
+    """Print the newest revisions, or with `output` the API's document. Raises CommandError if there are none."""
     where = namespace_for(target.resource, namespace, sluice)
     if output is not None:
         documents = sluice.documents(target.resource.plural)
         click.echo(serialized(await documents.get(target.name, where, "history", limit=str(limit)), output))
         return
     now = datetime.now(UTC)
-    found = await _versions(sluice, target, where, limit)
+    found = await _revisions(sluice, target, where, limit)
     if not found:
         raise CommandError(f"{target.qualified_name} has no history")
-    for version in found:
-        why = f": {version.reason}" if version.reason else ""
-        by = f" by {version.user}" if version.user else ""
-        print_line(f"revision {version.revision}  {version.operation}{by}, {_when(version.at, now)}{why}")
-        for change in version.changes:
+    for revision in found:
+        why = f": {revision.reason}" if revision.reason else ""
+        by = f" by {revision.user}" if revision.user else ""
+        print_line(f"revision {revision.revision}  {revision.operation}{by}, {_when(revision.at, now)}{why}")
+        for change in revision.changes:
             print_line(f"    {change.path}: {_value(change.before)} -> {_value(change.after)}")
 
 
-async def _show_story(sluice: Sluice, text: str, namespace: str | None, output: str | None) -> None:
+async def _show_workload_history(sluice: Sluice, text: str, namespace: str | None, output: str | None) -> None:
+    """Print the history of a workload, or with `output` the API's document."""
     kind, name = parse_workload_name(text)
     workload = await find_workload(sluice, name, namespace, kind)
     if output is not None:
         document = await sluice.workloads.documents.get(workload.name, workload.namespace, "history")
         click.echo(serialized(document, output))
         return
-    for line in story_lines(await sluice.workloads.history(workload.name, namespace=workload.namespace)):
+    for line in workload_history_lines(await sluice.workloads.history(workload.name, namespace=workload.namespace)):
         print_line(line)
 
 
-def story_lines(story: Story) -> list[str]:
-    """What happened, and what was held."""
+def workload_history_lines(history: Story) -> list[str]:
+    """Return the state transitions of a workload as lines, followed by a table of the quota that it held."""
     lines = []
-    for moment in story.transitions:
-        why = f"{moment.reason}: {moment.message}" if moment.message else moment.reason
-        lines.append(f"{moment.at:%Y-%m-%d %H:%M:%S}  {moment.state:<9}  {why}".rstrip())
-    if story.admissions:
+    for transition in history.transitions:
+        why = f"{transition.reason}: {transition.message}" if transition.message else transition.reason
+        lines.append(f"{transition.at:%Y-%m-%d %H:%M:%S}  {transition.state:<9}  {why}".rstrip())
+    if history.admissions:
         rows = [("HELD", "FLAVOR", "FROM", "TO", "ENDED-BY")]
         rows += [
             (
-                f"{held.amount} {held.resource}",
-                held.flavor,
-                f"{held.start:%Y-%m-%d %H:%M:%S}",
-                f"{held.end:%Y-%m-%d %H:%M:%S}" if held.end else "now",
-                held.end_reason or "<none>",
+                f"{admission.amount} {admission.resource}",
+                admission.flavor,
+                f"{admission.start:%Y-%m-%d %H:%M:%S}",
+                f"{admission.end:%Y-%m-%d %H:%M:%S}" if admission.end else "now",
+                admission.end_reason or "<none>",
             )
-            for held in story.admissions
+            for admission in history.admissions
         ]
         lines += ["", *aligned(rows)]
     return lines
@@ -241,4 +264,4 @@ def _value(value: Any) -> str:
     if value is None:
         return "<none>"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return textwrap.shorten(text, _LONGEST, placeholder=" ...")
+    return textwrap.shorten(text, _MAX_VALUE, placeholder=" ...")

@@ -1,4 +1,4 @@
-"""`sluice import`: a file of `sluice export`, or what another queue manager has."""
+"""`sluice import`: restore an exported database, or import the queues of another system."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from io import BufferedReader
 
 _FILE: Final = "file"
-# By name: the module that has a function of that name. They are imported when they are called.
+"""Name of the hidden subcommand that restores a file."""
 _QUOTAS: Final = "admission.cli.commands.import_quotas.command"
 _SOURCES: Final = {
     "kueue": "admission.cli.commands.import_kueue.command",
@@ -36,10 +36,11 @@ _SOURCES: Final = {
     "kai": _QUOTAS,
     "mcad": _QUOTAS,
 }
+"""Subcommand -> module with a function of that name, which is imported when it is called."""
 
 
 class _Sources(click.Group):
-    """What is not the name of a source is a file."""
+    """Click group in which an argument that is not the name of a source is a file to restore."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*_SOURCES, *self.commands, *ctx.help_option_names):
@@ -60,9 +61,10 @@ class _Sources(click.Group):
 
 @click.group(name="import", cls=_Sources, subcommand_metavar="FILE | SOURCE [ARGS]...")
 def import_() -> None:
-    """Read a file that `sluice export` has written into an empty database.
+    """Import an exported database, or the queues of another system.
 
-    With the name of a SOURCE, read the queues of another system (see below) instead.
+    FILE was written by sluice export, and is restored into an empty database. SOURCE is
+    one of the commands below: the system whose queues are imported.
 
     \b
     Examples:
@@ -76,9 +78,13 @@ def import_() -> None:
 @click.argument("file", type=LocalFile())
 @database_options
 def file(*, file: Path, database: DatabaseFlags) -> None:
-    """Read FILE (-: standard input) into an empty, migrated database.
+    """Restore FILE (-: standard input) into an empty database with the current schema.
 
-    All of it is read or nothing. A SQLite database that is not there is made.
+    The import is atomic. A SQLite database that does not exist is created.
+
+    \b
+    Example:
+      sluice import backup.jsonl.gz --database-url sqlite:///new.db
     """
     url = database.url()
     with _lines(file) as lines:
@@ -94,6 +100,7 @@ async def _restore(url: str, lines: Iterable[bytes]) -> None:
 
 @contextmanager
 def _lines(file: Path) -> Iterator[Iterable[bytes]]:
+    """Context manager: the lines of a file, decompressed. Raises CommandError if it cannot be opened."""
     if str(file) == "-":
         yield _decompressed(cast("BufferedReader", sys.stdin.buffer))
         return
@@ -101,11 +108,12 @@ def _lines(file: Path) -> Iterator[Iterable[bytes]]:
         opened = file.open("rb")
     except OSError as error:
         raise CommandError(
-            f"{file} cannot be read ({error.strerror or error}); give a file of `sluice export`"
+            f"{file} cannot be read ({error.strerror or error}); specify a file written by `sluice export`"
         ) from error
     with opened:
         yield _decompressed(opened)
 
 
 def _decompressed(file: BufferedReader) -> Iterable[bytes]:
+    """Return the lines of a file, which may be compressed by gzip: then it starts with 1f 8b."""
     return gzip.GzipFile(fileobj=file) if file.peek(2).startswith(b"\x1f\x8b") else file

@@ -1,4 +1,4 @@
-"""`sluice kinds`: which kinds of objects are queued, what Sluice sees in one, and the rights that they need."""
+"""`sluice kinds`: validation of custom kinds, preview of how Sluice reads an object, and RBAC rules of kinds."""
 
 from __future__ import annotations
 
@@ -26,13 +26,18 @@ if TYPE_CHECKING:
     from admission.kinds import Form, Kind, Kinds, Object
     from admission.model.workload import PodSet
 
-_SERVED: Final = {"uid": "", "resourceVersion": "0", "generation": 1, "creationTimestamp": "1970-01-01T00:00:00Z"}
-"""What an API server adds to an object, and what matters to nothing that is shown."""
+_SERVER_METADATA: Final = {
+    "uid": "",
+    "resourceVersion": "0",
+    "generation": 1,
+    "creationTimestamp": "1970-01-01T00:00:00Z",
+}
+"""Metadata that an API server sets and adapters expect; the values do not influence the preview."""
 
 
 @click.group(cls=Group)
 def kinds() -> None:
-    """Check descriptions of kinds, and print the rights that the kinds need.
+    """Validate custom kinds, and print the RBAC rules that kinds require.
 
     \b
     Examples:
@@ -43,18 +48,18 @@ def kinds() -> None:
 
 @kinds.command()
 @click.argument("file", type=LocalFile())
-@click.option("--object", "example", type=LocalFile(), help="A manifest of that kind to look at.")
+@click.option("--object", "example", type=LocalFile(), help="Manifest of an object to preview.")
 @click.option(
     "--crd",
     type=LocalFile(),
-    help="The CustomResourceDefinition: `kubectl get crd NAME -o yaml`.",
+    help="CustomResourceDefinition to compare with, from `kubectl get crd NAME -o yaml`.",
 )
 def check(file: Path, example: Path | None, crd: Path | None) -> None:
-    """Say what is wrong in the description of a kind, and what Sluice sees in an object.
+    """Validate the description of a custom kind, and show how Sluice reads an object of it.
 
-    FILE holds one description, as it stands in integrations.kinds of the configuration.
-    With --crd its names, versions and paths are looked for in the definition. The exit code
-    is 1 if something is wrong with it or with the object.
+    FILE contains one description, as in integrations.kinds of the configuration. With
+    --crd its names, versions and paths are compared with the definition. The exit code is
+    1 if the description or the object is invalid.
 
     \b
     Examples:
@@ -79,37 +84,37 @@ def check(file: Path, example: Path | None, crd: Path | None) -> None:
         check_metadata(obj)
     except Misconfigured as error:
         raise CommandError(f"{example}: {error}") from error
-    metadata = {"namespace": "default", "name": "example", **_SERVED, **(obj.get("metadata") or {})}
-    for line in _seen(kind, {"spec": {}, **obj, "metadata": metadata}):
+    metadata = {"namespace": "default", "name": "example", **_SERVER_METADATA, **(obj.get("metadata") or {})}
+    for line in _preview(kind, {"spec": {}, **obj, "metadata": metadata}):
         print_line(f"  {line}")
 
 
 def _compare(form: Form, file: Path, crd: Path) -> None:
-    """Raises CommandError if the definition has something otherwise."""
+    """Compare the description with a CustomResourceDefinition. Raises CommandError if they differ."""
     definition = _document(crd)
     if definition.get("kind") != "CustomResourceDefinition":
         raise CommandError(f"{crd}: is a {definition.get('kind')}, not a CustomResourceDefinition")
     try:
         found = list(differences(form, definition))
     except (AttributeError, KeyError, TypeError) as error:
-        raise CommandError(f"{crd}: is no complete CustomResourceDefinition: {error!r}") from error
+        raise CommandError(f"{crd}: is not a complete CustomResourceDefinition: {error!r}") from error
     if found:
         raise CommandError(f"{file}: {InvalidObject(found)}")
 
 
 @kinds.command()
-@click.option("--config", type=LocalFile(), help="The configuration of `sluice serve`.")
+@click.option("--config", type=LocalFile(), help="Configuration file of `sluice serve`.")
 @click.option(
     "--service-account",
     default="sluice-system/sluice",
     show_default=True,
     metavar="NAMESPACE/NAME",
-    help="Who `sluice serve` is.",
+    help="ServiceAccount of `sluice serve`.",
 )
 def rbac(config: Path | None, service_account: str) -> None:
-    """Print the ClusterRole with the rights that the kinds of a configuration need, and its binding.
+    """Print a ClusterRole with the rules that the enabled kinds require, and its binding.
 
-    Rights to Jobs are part of the roles that Sluice is installed with, and are left out.
+    The rules for Jobs are left out: they are part of the roles installed with Sluice.
 
     \b
     Example:
@@ -120,7 +125,7 @@ def rbac(config: Path | None, service_account: str) -> None:
         raise click.BadParameter("must be NAMESPACE/NAME", param_hint="--service-account")
     rules = _rules(load_settings({}, config=config).integrations.registry())
     if not rules:
-        raise CommandError(f"no kind beside {BATCH_JOB} is on: give the configuration by --config")
+        raise CommandError(f"no kind other than {BATCH_JOB} is enabled; specify the configuration with --config")
     group = "rbac.authorization.k8s.io"
     meta = {"name": "sluice-kinds", "labels": {"app.kubernetes.io/name": "sluice"}}
     role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules}
@@ -135,7 +140,7 @@ def rbac(config: Path | None, service_account: str) -> None:
 
 
 def _rules(registry: Kinds) -> list[dict[str, Any]]:
-    """One for each API group."""
+    """Return the RBAC rules of the kinds: one for each API group and set of verbs, without those for Jobs."""
     plurals: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for kind in registry:
         if (kind.group, kind.kind) != ("batch", "Job"):
@@ -148,6 +153,7 @@ def _rules(registry: Kinds) -> list[dict[str, Any]]:
 
 
 def _document(file: Path) -> Object:
+    """Return the only document of a file. Raises CommandError if it cannot be read, or has another number of them."""
     try:
         documents = parse_documents(file.read_text(), source=str(file))
     except OSError as error:
@@ -157,19 +163,20 @@ def _document(file: Path) -> Object:
     except InvalidObject as error:
         raise CommandError(str(error)) from error
     if len(documents) != 1:
-        raise CommandError(f"{file}: must hold one document, and has {len(documents)}")
+        raise CommandError(f"{file}: must contain one document, but has {len(documents)}")
     return dict(documents[0].body)
 
 
-def _number(pod_set: PodSet) -> str:
+def _pod_count(pod_set: PodSet) -> str:
+    """Return the number of pods: `4`, or `2 to 4` if it may start with fewer."""
     return f"{pod_set.count}" if pod_set.min_count is None else f"{pod_set.min_count} to {pod_set.count}"
 
 
-def _seen(kind: Kind, obj: Object) -> Iterator[str]:
-    """What Sluice sees in an object, a line for each thing. Raises CommandError for what it could not queue."""
+def _preview(kind: Kind, obj: Object) -> Iterator[str]:
+    """Yield lines about queue, gate, pod sets and status of an object. Raises CommandError if it cannot be queued."""
     assert isinstance(kind, DeclaredKind), kind
-    seen = kind.observe(obj)
-    yield f"queue: {seen.queue or 'none'}"
+    observed = kind.observe(obj)
+    yield f"queue: {observed.queue or 'none'}"
     gate = kind.gate(obj)
     yield f"suspended: {'no; the webhook suspends it' if gate else 'yes'}"
     try:
@@ -178,12 +185,13 @@ def _seen(kind: Kind, obj: Object) -> Iterator[str]:
         raise CommandError(str(error)) from error
     for pod_set, place in zip(pod_sets, kind.places(obj), strict=True):
         amounts = (f"{resource} {format_amount(resource, amount)}" for resource, amount in pod_set.requests.items())
-        yield f"pod set {pod_set.name}: {_number(pod_set)} pods of {', '.join(amounts) or 'no requests'} ({place.path})"
+        requests = ", ".join(amounts) or "no requests"
+        yield f"pod set {pod_set.name}: {_pod_count(pod_set)} pods of {requests} ({place.path})"
     gated = json_patch(obj, gate)
     if not kind.gated_by.is_closed(gated):
         raise CommandError(f"{'.'.join(kind.form.suspend)}: cannot be set in this object")
-    seen = kind.observe(gated)
-    ended = seen.finished
-    words = [word for word, holds in (("active", seen.active), ("ready", seen.ready)) if holds]
-    words += [] if ended is None else ["succeeded" if ended.succeeded else "failed"]
+    observed = kind.observe(gated)
+    finished = observed.finished
+    words = [word for word, holds in (("active", observed.active), ("ready", observed.ready)) if holds]
+    words += [] if finished is None else ["succeeded" if finished.succeeded else "failed"]
     yield f"status: {', '.join(words) or 'waiting'}"

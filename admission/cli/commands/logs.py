@@ -1,4 +1,4 @@
-"""`sluice logs`: what the pods of a Job print."""
+"""`sluice logs`: the logs of a Job's pods. The functions that find and follow a Job are shared with `sluice submit`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from admission.cli.arguments.connection import Connection, connect, connection_o
 from admission.cli.arguments.kubernetes import kind_named, kind_of_workload, kubernetes, namespace_of, object_path
 from admission.cli.arguments.objects import namespace_option, parse_workload_name, workload_argument
 from admission.cli.arguments.workload_names import find_workload
-from admission.cli.commands.why import standing
+from admission.cli.commands.why import position_message
 from admission.cli.errors import CommandError
 from admission.cli.output.pod_logs import LogOptions, PodLogs
 from admission.cli.serve.signals import until_signal
@@ -27,23 +27,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobFound:
-    """An object whose pods have logs."""
+    """A Job, or object of another kind, whose pods have logs."""
 
     kind: Kind
     namespace: str
     name: str
     uid: str
     pods: int
+    """Number of pods that it wants, or still has."""
 
     @property
     def path(self) -> str:
-        """Of the object."""
+        """API path of the object."""
         return object_path(self.kind, self.namespace, self.name)
 
     @property
     def selector(self) -> dict[str, str]:
-        """Which its pods are, as parameters of a list."""
-        if not self.kind.pods_label:  # it is one itself
+        """Parameters of a list request for its pods."""
+        if not self.kind.pods_label:  # it is a pod itself
             return {"fieldSelector": f"metadata.name={self.name}"}
         return {"labelSelector": f"{self.kind.pods_label}={self.uid}"}
 
@@ -51,10 +52,15 @@ class JobFound:
 @click.command()
 @workload_argument
 @namespace_option
-@click.option("-f", "--follow", is_flag=True, help="Go on until the Job has ended, over all its pods.")
-@click.option("-c", "--container", default="", help="The container of each pod; by default the first.")
-@click.option("--tail", type=click.IntRange(min=0), help="Only so many of the last lines of each pod.")
-@click.option("--timestamps", is_flag=True, help="Put the time before each line.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the logs of all pods until the Job has finished.")
+@click.option("-c", "--container", default="", metavar="NAME", help="Container of each pod.  [default: the first one]")
+@click.option(
+    "--tail",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Lines to print from the end of each pod's log.  [default: all]",
+)
+@click.option("--timestamps", is_flag=True, help="Print the time of each line.")
 @connection_options
 def logs(
     *,
@@ -66,10 +72,10 @@ def logs(
     timestamps: bool,
     connection: Connection,
 ) -> None:
-    """Print the logs of all pods of a Job, by your own rights in Kubernetes.
+    """Print the logs of all pods of a Job.
 
-    With several pods each line says whose it is. What a Job printed before it was
-    preempted is gone with its pods.
+    This uses your own permissions in Kubernetes. With several pods each line is prefixed
+    with the name of its pod. Logs of deleted pods, as after a preemption, are lost.
 
     \b
     Examples:
@@ -84,37 +90,39 @@ def logs(
             if follow:
                 await follow_job(client, found, options)
             elif not await PodLogs(client, found.namespace, found.selector, options).show():
-                raise CommandError(f"{found.name} has no pods with logs{await _because(connection, found)}")
+                raise CommandError(f"{found.name} has no pods with logs{await _why_no_pods(connection, found)}")
 
     asyncio.run(until_signal(run()) if follow else run())
 
 
 async def find_job(client: Client, connection: Connection, text: str, namespace: str) -> JobFound:
-    """The Job that `train`, `job/train` or `wl/job-train-a1b2c` means. Raises CommandError."""
+    """Return the Job named by `train`, `job/train` or `wl/job-train-a1b2c`. Raises CommandError if there is none."""
     kind, name = parse_workload_name(text)
     if kind.lower() in ("", "job", "jobs"):
         adapter = kind_named("Job")
         try:
             return _found(adapter, await client.get(object_path(adapter, namespace, name)))
         except NotFound:
-            pass  # it may be the name of a workload, or of another kind
+            pass  # the name may be that of a workload, or of an object of another kind
     async with connect(connection) as sluice:
         workload = await find_workload(sluice, name, namespace, kind)
     adapter = kind_of_workload(workload)
     try:
         return _found(adapter, await client.get(object_path(adapter, workload.namespace, workload.object_name)))
     except NotFound as error:
-        raise CommandError(f"{workload.object_kind} {workload.object_name} is deleted, and its logs with it") from error
+        raise CommandError(
+            f"{workload.object_kind} {workload.object_name} is deleted; its logs are no longer available"
+        ) from error
 
 
 async def follow_job(client: Client, found: JobFound, options: LogOptions) -> None:
-    """Print what its pods print until it has ended or is deleted."""
+    """Print the logs of its pods until it has finished or is deleted."""
     logs_of_pods = PodLogs(client, found.namespace, found.selector, options)
-    await logs_of_pods.follow(partial(has_ended, client, found), expected=found.pods)
+    await logs_of_pods.follow(partial(has_finished, client, found), expected=found.pods)
 
 
-async def has_ended(client: Client, found: JobFound) -> bool:
-    """Whether it has succeeded or failed, or is deleted."""
+async def has_finished(client: Client, found: JobFound) -> bool:
+    """Return whether it has succeeded or failed, or is deleted."""
     try:
         job = await client.get(found.path)
     except NotFound:
@@ -123,16 +131,16 @@ async def has_ended(client: Client, found: JobFound) -> bool:
 
 
 def _found(kind: Kind, obj: Object) -> JobFound:
-    seen = kind.observe(obj)
-    pods = sum(max(count.wanted, count.left or 0) for count in seen.counts)
-    return JobFound(kind, seen.namespace, seen.name, seen.uid, pods)
+    observed = kind.observe(obj)
+    pods = sum(max(count.wanted, count.left or 0) for count in observed.counts)
+    return JobFound(kind, observed.namespace, observed.name, observed.uid, pods)
 
 
-async def _because(connection: Connection, found: JobFound) -> str:
-    """Why it has no pods, as far as Sluice knows; empty if it does not."""
+async def _why_no_pods(connection: Connection, found: JobFound) -> str:
+    """Return the end of a message with the state of its workload; empty if Sluice does not answer."""
     try:
         async with connect(connection) as sluice:
             workload = await sluice.workloads.get(found.name, namespace=found.namespace, kind=found.kind.kind)
-            return f": {await standing(sluice, workload)}"
+            return f": {await position_message(sluice, workload)}"
     except SluiceError:
         return ""

@@ -1,4 +1,4 @@
-"""`sluice migrate`: the tables of the database, brought to what this version of Sluice works with."""
+"""`sluice migrate`: migration of the database schema to the one that this version of Sluice uses."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from admission.store.database import migrations
     "--to",
     "revision",
     default="head",
+    metavar="REVISION",
     show_default=True,
-    help="The schema to arrive at: head, a number such as 0001, or base. Going back drops tables and what is in them.",
+    help="Schema to migrate to: head, a number such as 0001, or base. A downgrade drops tables with their data.",
 )
-@click.option("--plan", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--plan", is_flag=True, help="Print the migrations without running them.")
 def migrate(*, database: DatabaseFlags, revision: str, plan: bool) -> None:
-    """Bring the database's tables up to date.
+    """Migrate the database schema to the one of this version.
 
-    Run it once before the first `sluice serve` on PostgreSQL, and again after each
-    upgrade of Sluice. It may be repeated; what is there already is left alone.
+    Run it before the first sluice serve on PostgreSQL, and after each upgrade of Sluice.
+    If the schema is up to date, nothing is changed.
 
     \b
     Examples:
@@ -34,7 +35,7 @@ def migrate(*, database: DatabaseFlags, revision: str, plan: bool) -> None:
     """
     url = database.url()
     if plan:
-        _tell(*asyncio.run(migrations.plan(url, revision)), revision)
+        _print_plan(*asyncio.run(migrations.plan(url, revision)), revision)
         return
     before, after = asyncio.run(migrations.migrate(url, revision))
     if before == after:
@@ -43,15 +44,17 @@ def migrate(*, database: DatabaseFlags, revision: str, plan: bool) -> None:
         click.echo(f"schema {before or 'base'} -> {after or 'base'}")
 
 
-def _tell(before: str | None, steps: tuple[migrations.Step, ...], revision: str) -> None:
+def _print_plan(before: str | None, steps: tuple[migrations.Step, ...], revision: str) -> None:
+    """Print the migrations from schema `before` (None: no tables) to `revision`, and what they mean for data."""
     if not steps:
         click.echo(f"schema {before or 'base'}: nothing to do")
         return
-    back = revision != "head" and (revision == "base" or revision < (before or ""))
-    click.echo(f"schema {before or 'base'}; {'to be taken back' if back else 'to be done'}, in one transaction:")
+    is_downgrade = revision != "head" and (revision == "base" or revision < (before or ""))
+    verb = "revert" if is_downgrade else "run"
+    click.echo(f"schema {before or 'base'}; migrations to {verb}, in one transaction:")
     for step in steps:
         click.echo(f"  {step.revision}  {step.title}")
-    if back:
-        click.echo("Tables, columns and kinds of objects of these go, with what is in them: make an export first.")
+    if is_downgrade:
+        click.echo("Their tables, columns and kinds of objects are dropped with all data: make an export first.")
     elif before is not None:
-        click.echo("A Sluice that runs on the present schema goes on meanwhile, and may be brought back afterwards.")
+        click.echo("Servers of the present version keep running meanwhile, and can be rolled back to afterwards.")

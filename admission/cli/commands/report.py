@@ -1,4 +1,4 @@
-"""`sluice report`: who used how much, as a table or csv for people, or exact for programs."""
+"""`sluice report`: quota usage over time from the ledger, as a table or CSV in hours, or as exact JSON and YAML."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 
 _GROUPINGS: Final = ("queue", "clusterqueue", "user", "namespace", "flavor", "priority", "kind", "workload", "resource")
 _AMOUNTS: Final = ("amountSeconds", "nominalSeconds", "borrowedSeconds")
+"""Fields of an item, in amounts times seconds: used, nominal and borrowed."""
 _WIDTH: Final = 80
-_LEAST: Final = 8
-"""Characters that are left of a name at least, however many there are."""
+"""Characters of a line of `-o table` at most."""
+_MIN_NAME_WIDTH: Final = 8
+"""Characters to which a column of names is truncated at most, even if lines then exceed `_WIDTH`."""
 
 
 @click.group(cls=Group)
 def report() -> None:
-    """Show who used how much.
+    """Report quota usage over time.
 
     \b
     Example:
@@ -45,23 +47,46 @@ def report() -> None:
     "groupings",
     default="queue",
     show_default=True,
-    help=f"What to divide usage by, several separated by commas: {', '.join(_GROUPINGS)}.",
+    metavar="NAME,...",
+    help=f"Group usage by one or several of: {', '.join(_GROUPINGS)}.",
 )
 @click.option(
-    "--top", type=click.IntRange(1, 999_999), help="Only so many, by their use of each resource; others are added up."
+    "--top",
+    type=click.IntRange(1, 999_999),
+    metavar="N",
+    help="Show the N groups that used most of each resource, and the sum of the others.",
 )
-@click.option("--period", type=click.Choice(["day", "month"]), help="Divide it by time, too; they begin at 0:00 UTC.")
-@click.option("--from", "start", default="30d", show_default=True, help="Since when: a time, a date, or how long ago.")
-@click.option("--to", "end", default="", help="Until when; by default until now.")
-@click.option("-n", "--namespace", default="", help="Only of this namespace; a right to read it is enough.")
-@click.option("--mine", is_flag=True, help="Only what you have submitted, in whatever namespace.")
-@click.option("--queue", multiple=True, help="Only of LocalQueues of this name; repeatable, as all that follow.")
-@click.option("--clusterqueue", multiple=True, help="Only of this ClusterQueue.")
-@click.option("--user", multiple=True, help="Only what this user has submitted.")
-@click.option("--flavor", multiple=True, help="Only of this ResourceFlavor.")
-@click.option("--kind", multiple=True, help="Only of workloads of this kind, such as Job.")
-@click.option("--resource", multiple=True, help="Only of this resource.")
-@click.option("-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "csv"]), default="table")
+@click.option("--period", type=click.Choice(["day", "month"]), help="Group by time as well; periods start at 0:00 UTC.")
+@click.option(
+    "--from",
+    "start",
+    default="30d",
+    metavar="TIME",
+    show_default=True,
+    help="Start: a time, a date, or a duration before now.",
+)
+@click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
+@click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace; access to it is sufficient.")
+@click.option("--mine", is_flag=True, help="Only workloads that you submitted, in all namespaces.")
+@click.option(
+    "--queue",
+    multiple=True,
+    metavar="NAME",
+    help="Only LocalQueues of this name; repeatable, like the filters below.",
+)
+@click.option("--clusterqueue", multiple=True, metavar="NAME", help="Only this ClusterQueue.")
+@click.option("--user", multiple=True, metavar="NAME", help="Only workloads that this user submitted.")
+@click.option("--flavor", multiple=True, metavar="NAME", help="Only this ResourceFlavor.")
+@click.option("--kind", multiple=True, metavar="KIND", help="Only workloads of this kind, for example Job.")
+@click.option("--resource", multiple=True, metavar="NAME", help="Only this resource, for example cpu.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml", "csv"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
 @connection_options
 def usage(
     *,
@@ -76,14 +101,14 @@ def usage(
     connection: Connection,
     **only: tuple[str, ...],
 ) -> None:
-    """Show what was held for how long.
+    """Report how much quota was held, and for how long.
 
-    What was held within the nominal quota of its ClusterQueue at that time is
-    nominal, the rest is borrowed; who came first held nominal quota. Table and csv
-    are in hours of one core, of one GiB, or of one of whatever else there is; json
-    and yaml are exact, in seconds of one core, one byte, one of anything. -o wide
-    cuts no names. Kinds and workloads are known for as long as finished workloads
-    are kept (setting retention): the report begins there.
+    Usage within the nominal quota that the ClusterQueue had at that time counts as
+    nominal, starting with the earliest admissions; the rest is borrowed. Tables and CSV
+    are in core-hours, GiB-hours, or hours of one unit of other resources; JSON and YAML
+    are exact, in core-seconds, byte-seconds, or seconds of one unit. -o wide does not
+    truncate names. Kinds and workloads are known only while finished workloads are kept
+    (setting retention), which limits the start of such a report.
 
     \b
     Examples:
@@ -107,6 +132,7 @@ def usage(
 
 
 async def _ask(connection: Connection, namespace: str, params: Sequence[tuple[str, str]], *, mine: bool) -> Document:
+    """Request the report. Raises CommandError with a narrower report to try, if that of all namespaces is forbidden."""
     from admission.client import Forbidden
     from admission.client.sluice import usage_path
 
@@ -116,12 +142,12 @@ async def _ask(connection: Connection, namespace: str, params: Sequence[tuple[st
         except Forbidden as error:
             if namespace or mine:
                 raise
-            hint = "that of one namespace (-n NAMESPACE), or what you have submitted (--mine), may be yours to see"
+            hint = "you may have access to a single namespace (-n NAMESPACE), and to your own usage (--mine)"
             raise CommandError(f"{error}; {hint}") from error
 
 
 def _write_csv(document: Document) -> None:
-    """In the units that the column `unit` names: core-hours, GiB-hours, hours."""
+    """Print the report as CSV, in the units that the column `unit` names: core-hours, GiB-hours, hours."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     keys = _keys(document)
     writer.writerow([*keys, "unit", "used", "nominal", "borrowed"])
@@ -132,7 +158,7 @@ def _write_csv(document: Document) -> None:
 
 
 def _keys(document: Document) -> list[str]:
-    """What the items are divided by, in the order in which that was asked for."""
+    """Return the fields by which the items are grouped, in the order of the columns."""
     names = {
         "queue": ("namespace", "queue"),
         "clusterqueue": ("clusterQueue",),
@@ -143,17 +169,17 @@ def _keys(document: Document) -> list[str]:
 
 
 def _names(keys: Sequence[str], item: Document) -> list[str]:
-    """Whose usage an item is, by `keys`; of those that are added up how many they are, in the first that they lack."""
+    """Return the values of an item's group, by `keys`; the sum of others (`--top`) shows how many they are."""
     missing = [key for key in keys if key not in item]
     return [f"{item['others']} others" if key in missing[:1] else str(item.get(key, "")) for key in keys]
 
 
 def _table(document: Document, *, width: int | None) -> Iterator[str]:
-    """The report for people; long names are cut to fit into `width` columns, if that is given."""
+    """Yield the report as a table. Names are truncated so that lines fit into `width` characters; None: no limit."""
     yield f"Usage from {_second(document['from'])} to {_second(document['to'])}, in hours"
     keys, items = _keys(document), document["items"]
     if not items:
-        yield "nothing was used"
+        yield "no usage"
         return
     rows = [
         [
@@ -174,17 +200,18 @@ def _table(document: Document, *, width: int | None) -> Iterator[str]:
     lines = [header, *rows, *(totals if len(totals) < len(rows) else [])]
     widths = _widths(lines, len(keys), width)
     for line in lines:
-        names = [_cut(cell, width).ljust(width) for cell, width in zip(line[: len(keys)], widths, strict=False)]
+        names = [_truncated(cell, width).ljust(width) for cell, width in zip(line[: len(keys)], widths, strict=False)]
         numbers = [cell.rjust(width) for cell, width in zip(line[len(keys) :], widths[len(keys) :], strict=True)]
         yield "  ".join([*names, *numbers])
 
 
 def _second(instant: str) -> str:
-    """An instant without what is shorter than a second."""
+    """Return a time without fractions of a second."""
     return re.sub(r"\.\d+", "", instant)
 
 
 def _totals(items: Sequence[Document]) -> dict[str, dict[str, float]]:
+    """Return the sums of all items by resource."""
     totals: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_AMOUNTS, 0.0))
     for item in items:
         for name in _AMOUNTS:
@@ -199,16 +226,24 @@ def _cell(key: str, value: object) -> str:
 
 
 def _hours(resource: str, amounts: Document) -> list[str]:
+    """Return the cells USED, NOMINAL and BORROWED in hours of the resource's unit."""
     return [f"{amounts[name] / usage_unit(resource).seconds:,.2f}" for name in _AMOUNTS]
 
 
-def _widths(lines: Sequence[Sequence[str]], names: int, most: int | None) -> list[int]:
-    """Of all columns; the widest of the first ones, which are names, give way until there are at most `most`."""
+def _widths(lines: Sequence[Sequence[str]], names: int, limit: int | None) -> list[int]:
+    """Return the widths of all columns.
+
+    The first `names` columns are narrowed, the widest one first, until a line has at most `limit` characters.
+    """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    while most is not None and sum(widths) + 2 * (len(widths) - 1) > most and (widest := max(widths[:names])) > _LEAST:
+    while (
+        limit is not None
+        and sum(widths) + 2 * (len(widths) - 1) > limit
+        and (widest := max(widths[:names])) > _MIN_NAME_WIDTH
+    ):
         widths[widths.index(widest)] -= 1
     return widths
 
 
-def _cut(text: str, width: int) -> str:
+def _truncated(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"

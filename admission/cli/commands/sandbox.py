@@ -1,4 +1,4 @@
-"""`sluice sandbox`: a pretend cluster in one process, for kubectl and for `sluice serve`."""
+"""`sluice sandbox`: a simulated Kubernetes cluster in one process, for kubectl and `sluice serve`."""
 
 from __future__ import annotations
 
@@ -17,40 +17,48 @@ if TYPE_CHECKING:
     from admission.sandbox.sandbox import Sandbox
 
 _KUBECONFIGS = {"admin": "kubeconfig", **{user: f"{user}.kubeconfig" for user in ("alice", "bob", "sluice")}}
-"""By user: alice and bob may what RBAC lets them, sluice is for `sluice serve`."""
+"""User -> file name. alice and bob have the permissions that RBAC grants them, sluice is the user of `sluice serve`."""
 
 
 @click.command()
 @click.option(
-    "--port", default=0, type=click.IntRange(0, 65535), help="Port on 127.0.0.1; without it, one that is free."
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Port on 127.0.0.1.  [default: a free one]",
 )
 @click.option(
     "--speed",
     default=1.0,
     type=click.FloatRange(0, min_open=True),
     show_default=True,
-    help="How many times faster than time it runs.",
+    metavar="FACTOR",
+    help="Speed of its clock, as a multiple of real time.",
 )
-@click.option("--nodes", default=3, type=click.IntRange(0), show_default=True, help="Pretend nodes.")
+@click.option(
+    "--nodes", default=3, type=click.IntRange(0), show_default=True, metavar="N", help="Number of simulated nodes."
+)
 @click.option(
     "--kind",
     "kinds",
     multiple=True,
-    help="A custom resource that is served, with a pretend operator, such as ray.io/raycluster; may be repeated.",
+    metavar="GROUP/KIND",
+    help="Custom resource to serve, with a simulated operator, for example ray.io/raycluster; repeatable.",
 )
-@click.option("--no-controllers", is_flag=True, help="Only the API server: no Job controller, scheduler or kubelets.")
+@click.option("--no-controllers", is_flag=True, help="Run the API server only: no controllers, scheduler or kubelets.")
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the kubeconfigs are written; without it, a directory that is removed at the end.",
+    help="Directory for the kubeconfig files.  [default: a temporary one]",
 )
 def sandbox(
     *, port: int, speed: float, nodes: int, kinds: tuple[str, ...], no_controllers: bool, directory: Path | None
 ) -> None:
-    """Run a pretend Kubernetes cluster on this machine, until it is ended (^C).
+    """Run a simulated Kubernetes cluster on this machine, until interrupted (^C).
 
-    It has an API server that ordinary kubectl talks to, pretend nodes, and the
-    controllers that make Jobs and pods go through their lives. It keeps nothing.
+    It has an API server for kubectl and other clients, simulated nodes, and controllers
+    that take Jobs and pods through their lifecycle. Nothing is persisted.
 
     \b
     Examples:
@@ -61,14 +69,14 @@ def sandbox(
     try:
         from admission.sandbox import main
     except ModuleNotFoundError as error:
-        raise CommandError(f"the sandbox needs the package {error.name}: pip install 'sluice[sandbox]'") from error
+        raise CommandError(f"the sandbox requires the package {error.name}: pip install 'sluice[sandbox]'") from error
 
     with contextlib.ExitStack() as stack:
         folder = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-sandbox-")))
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CommandError(f"the directory {folder} cannot be made: {error.strerror}") from error
+            raise CommandError(f"the directory {folder} cannot be created: {error.strerror}") from error
 
         def ready(started: Sandbox) -> None:
             for user, file in _KUBECONFIGS.items():

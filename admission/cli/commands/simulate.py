@@ -1,4 +1,4 @@
-"""`sluice simulate`: what would be decided about the workloads in a file, without a cluster."""
+"""`sluice simulate`: simulated scheduling of the workloads in files, without a cluster."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ from admission.model.manifests import parse_documents
 from admission.simulate import simulate as play
 from admission.simulate.manifests import from_manifests
 
-_UNREADABLE = 2  # the exit code
+_UNREADABLE = 2
+"""Exit code for a file that cannot be read, or has invalid content."""
 
 
 @click.command()
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True)
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
-    "--cycles", type=click.IntRange(min=1), help="How many scheduler cycles to play; without, until all is quiet."
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
+)
+@click.option(
+    "--cycles",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of scheduling cycles.  [default: until nothing changes any more]",
 )
 def simulate(*, paths: tuple[str, ...], output: str, cycles: int | None) -> None:
-    """Decide about the workloads in a file, without a cluster.
+    """Simulate scheduling of the workloads in files, without a cluster.
 
     A FILE (- for standard input) is a scenario (JSON with clusterQueues, localQueues,
     workloads, their arrivals and completions) or a list of manifests: queue objects,
-    with Workloads or Jobs. One answer is printed for each file.
+    with Workloads or Jobs. One result is printed for each file.
 
     \b
     Examples:
@@ -44,8 +50,8 @@ def simulate(*, paths: tuple[str, ...], output: str, cycles: int | None) -> None
         except (UnicodeDecodeError, SluiceError) as error:
             _give_up(path, str(error))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            # A scenario is free-form JSON: what is missing or of the wrong type shows where it is used.
-            _give_up(path, f"is no scenario that can be played: {type(error).__name__}: {error}")
+            # A scenario is free-form JSON: a missing field, or one of a wrong type, shows where it is used.
+            _give_up(path, f"is not a valid scenario: {type(error).__name__}: {error}")
         if output == "json":
             click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
         else:
@@ -53,11 +59,13 @@ def simulate(*, paths: tuple[str, ...], output: str, cycles: int | None) -> None
 
 
 def _give_up(path: str, fault: str) -> NoReturn:
+    """Print an error about a file, and exit."""
     click.echo(f"error: {fault}" if fault.startswith(path) else f"error: {path}: {fault}", err=True)
     raise SystemExit(_UNREADABLE)
 
 
 def _read(path: str) -> dict[str, Any]:
+    """Return the scenario in a file, or that of its manifests. Raises InvalidObject if it is neither."""
     if fault := url_fault(path, "-"):
         _give_up(path, fault)
     text = sys.stdin.read() if path == "-" else Path(path).read_text()
@@ -71,6 +79,7 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def _print(path: str, answer: dict[str, Any]) -> None:
+    """Print the result of a scenario as text: the decisions of each cycle, and the final usage."""
     click.echo(f"{path}:")
     for cycle in answer["cycles"]:
         number = cycle["cycle"]
@@ -90,6 +99,7 @@ def _print(path: str, answer: dict[str, Any]) -> None:
 
 
 def _flavors(admission: dict[str, Any]) -> str:
+    """Return pod sets and flavors of an admission: ` (main x4; spot)`."""
     pod_sets = [f"{entry['name']} x{entry['count']}" for entry in admission["podSetAssignments"]]
     flavors = sorted({flavor for entry in admission["podSetAssignments"] for flavor in entry["flavors"].values()})
     return f" ({', '.join(pod_sets)}; {', '.join(flavors)})"

@@ -1,4 +1,4 @@
-"""`sluice stop` and `sluice resume`: queues that admit nothing for a while."""
+"""`sluice stop` and `sluice resume`: the stopPolicy of ClusterQueues and LocalQueues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STOPPABLE = ("ClusterQueue", "LocalQueue")
 @click.command()
 @what_argument
 @names_argument
-@click.option("--drain", is_flag=True, help="Evict what runs, too; it is queued again.")
+@click.option("--drain", is_flag=True, help="Evict admitted workloads as well; they are queued again.")
 @namespace_option
 @writing_options
 @connection_options
@@ -36,9 +36,9 @@ def stop(
     writing: WritingFlags,
     connection: Connection,
 ) -> None:
-    """Let a ClusterQueue or LocalQueue admit nothing more.
+    """Stop admission in a ClusterQueue or LocalQueue.
 
-    What runs runs on, unless --drain is given.
+    Admitted workloads keep running, unless --drain is used.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def stop(
 def resume(
     *, what: str, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection
 ) -> None:
-    """Let a stopped ClusterQueue or LocalQueue admit again.
+    """Resume admission in a stopped ClusterQueue or LocalQueue.
 
     \b
     Example:
@@ -68,14 +68,15 @@ def resume(
 
 
 def _queues(what: str, names: tuple[str, ...]) -> list[Target]:
+    """Return the queues that are named. Raises UsageError for other types, and if there are none."""
     targets = resolve(what, names)
     if not isinstance(targets, list):
-        raise click.UsageError(f"which of the {targets.plural}? write {what}/NAME")
+        raise click.UsageError(f"no {targets.plural} are named; use {what}/NAME")
     for target in targets:
         if target.resource.kind == "Workload":
-            raise click.UsageError(f"a workload is held and released: sluice hold {target.name}")
+            raise click.UsageError(f"a workload cannot be stopped; use `sluice hold {target.name}`")
         if target.resource.kind not in _STOPPABLE:
-            raise click.UsageError(f"a {target.resource.kind} cannot be stopped; name a ClusterQueue or LocalQueue")
+            raise click.UsageError(f"a {target.resource.kind} cannot be stopped; use a ClusterQueue or LocalQueue")
     return targets
 
 

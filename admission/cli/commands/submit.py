@@ -1,4 +1,4 @@
-"""`sluice submit`: a Job into a queue, from flags or a manifest, and what comes of it."""
+"""`sluice submit`: create a Job in a queue from flags or manifests, and show its state, logs or result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from admission.cli.arguments.kubernetes import (
 )
 from admission.cli.arguments.objects import namespace_option
 from admission.cli.commands.logs import JobFound, find_job, follow_job
-from admission.cli.commands.why import standing
+from admission.cli.commands.why import position_message
 from admission.cli.errors import BadFlag, CommandError
 from admission.cli.output.pod_logs import LogOptions
 from admission.cli.output.printing import print_documents, print_line, serialized
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from admission.client import Sluice, Workload
     from admission.cluster.client import Client, Object
 
-_PATIENCE: Final = 10.0
-"""Seconds that Sluice has to see a new Job, before the command ends without its place in the queue."""
+_DECISION_TIMEOUT: Final = 10.0
+"""Seconds to wait for Sluice's first decision about a new Job; after that its position is not printed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What the command was asked to do, beside the Job itself."""
+class _Options:
+    """Flags that do not describe the Job."""
 
     output: str | None
     dry_run: bool
@@ -52,9 +52,10 @@ class _Wanted:
 
 
 class _CommandAfterDashes(click.Command):
-    """Takes words after `--` alone as the container's command, so that a name or a file is not taken for one."""
+    """Click command whose arguments must follow `--`: a Job's name or a file before it is no container command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises UsageError for one before `--`, with the flag that it may belong to."""
         after = len(args) - args.index("--") - 1 if "--" in args else 0
         rest = super().parse_args(ctx, args)
         words: tuple[str, ...] = ctx.params.get("command", ())
@@ -62,7 +63,7 @@ class _CommandAfterDashes(click.Command):
             first = words[0]
             flag = "-f" if first.endswith((".yaml", ".yml", ".json")) else "--name"
             raise click.UsageError(
-                f'what is "{first}"? Did you mean {flag} {first}? What the container runs stands after --', ctx
+                f'unexpected argument "{first}"; did you mean {flag} {first}? The container command must follow --', ctx
             )
         return rest
 
@@ -70,24 +71,47 @@ class _CommandAfterDashes(click.Command):
 @click.command(cls=_CommandAfterDashes, context_settings={"ignore_unknown_options": False})
 @click.argument("command", metavar="[-- COMMAND [ARG]...]", nargs=-1, type=click.UNPROCESSED)
 @filename_option(required=False)
-@click.option("-q", "--queue", default="", help="The LocalQueue; in manifests it replaces the one that they name.")
-@click.option("--name", default="", help="The Job's name.  [default: after the command, and unique]")
-@click.option("--image", default="", help="The container image.")
-@click.option("--cpu", default="", help="Cores for each pod, such as 2 or 500m.")
-@click.option("--memory", default="", help="Memory for each pod, such as 4Gi.")
-@click.option("--gpu", default="", help=f"GPUs for each pod: {GPU}.")
-@click.option("--request", "others", multiple=True, metavar="RESOURCE=AMOUNT", help="Whatever else each pod needs.")
-@click.option("--pods", type=click.IntRange(min=1), default=1, show_default=True, help="Pods, all at the same time.")
-@click.option("--retries", type=click.IntRange(min=0), default=0, show_default=True, help="Pods that may fail.")
-@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="An environment variable; repeatable.")
-@click.option("--priority-class", default="", help="The WorkloadPriorityClass.")
-@click.option("--time-limit", default="", metavar="TIME", help="How long it may run: 90m, 1h30m, 2d, or seconds.")
-@click.option("--hold", is_flag=True, help="Keep it out of the queue until `sluice release`.")
+@click.option(
+    "-q", "--queue", default="", metavar="NAME", help="LocalQueue of the Job; replaces the queue label of manifests."
+)
+@click.option(
+    "--name", default="", metavar="NAME", help="Name of the Job.  [default: generated, from the container command]"
+)
+@click.option("--image", default="", metavar="IMAGE", help="Container image.")
+@click.option("--cpu", default="", metavar="QUANTITY", help="Cores for each pod, for example 2 or 500m.")
+@click.option("--memory", default="", metavar="QUANTITY", help="Memory for each pod, for example 4Gi.")
+@click.option("--gpu", default="", metavar="N", help=f"GPUs for each pod ({GPU}).")
+@click.option(
+    "--request",
+    "others",
+    multiple=True,
+    metavar="RESOURCE=QUANTITY",
+    help="Another resource for each pod; repeatable.",
+)
+@click.option(
+    "--pods", type=click.IntRange(min=1), default=1, metavar="N", show_default=True, help="Number of parallel pods."
+)
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    show_default=True,
+    help="Number of pods that may fail before the Job fails.",
+)
+@click.option("--env", "environment", multiple=True, metavar="NAME=VALUE", help="Environment variable; repeatable.")
+@click.option("--priority-class", default="", metavar="NAME", help="WorkloadPriorityClass of the Job.")
+@click.option(
+    "--time-limit", default="", metavar="DURATION", help="Maximum execution time: 90m, 1h30m, 2d, or seconds."
+)
+@click.option("--hold", is_flag=True, help="Put the Job on hold, until `sluice release`.")
 @namespace_option
-@click.option("--wait", is_flag=True, help="Wait until the Job has ended; exit with 1 if it failed.")
-@click.option("--follow", is_flag=True, help="Print its logs until it has ended; exit with 1 if it failed.")
-@click.option("--dry-run", is_flag=True, help="Print the manifest and create nothing.")
-@click.option("-o", "--output", type=click.Choice(["name", "json", "yaml"]), help="Print what was created.")
+@click.option("--wait", is_flag=True, help="Wait until the Job has finished; exit with 1 if it failed.")
+@click.option("--follow", is_flag=True, help="Print logs until the Job has finished; exit with 1 if it failed.")
+@click.option("--dry-run", is_flag=True, help="Print the manifest without creating the Job.")
+@click.option(
+    "-o", "--output", type=click.Choice(["name", "json", "yaml"]), help="Output format.  [default: a message]"
+)
 @connection_options
 def submit(
     *,
@@ -102,10 +126,11 @@ def submit(
     connection: Connection,
     **flags: Any,
 ) -> None:
-    """Create a Job and queue it: from flags, or from manifests of any kind that can be queued.
+    """Create a Job in a queue, from flags or from manifests.
 
-    COMMAND is what the container runs, always after `--`; the Job's name is given by --name.
-    It is created in Kubernetes by your own rights. Memory and devices are limits, too.
+    COMMAND is the command of the container, and always follows `--`. Manifests may be of
+    any kind that can be queued. This uses your own permissions in Kubernetes. Requests of
+    memory and devices are set as limits as well.
 
     \b
     Examples:
@@ -113,30 +138,32 @@ def submit(
       sluice submit -q batch --image trainer --gpu 1 --time-limit 8h --follow -- ./go.sh
       sluice submit -f job.yaml --queue batch -n team-a --wait
     """
-    wanted = _Wanted(output, dry_run, wait, follow)
+    options = _Options(output, dry_run, wait, follow)
 
     async def run() -> None:
         where = _namespace(connection, namespace, dry_run=dry_run)
         if paths:
             if command or any(value not in ("", (), 0, 1, False) for value in flags.values()):
-                raise click.UsageError("flags about the Job do not go with -f; write them into the manifest")
+                raise click.UsageError(
+                    "flags that describe the Job cannot be used with -f; change the manifest instead"
+                )
             manifests = [*_from_files(paths, queue, where, is_given=namespace is not None)]
         else:
             manifests = [job_manifest(_flags(command, **flags), queue=_required(queue), namespace=where)]
         if (wait or follow) and len(manifests) > 1:
-            raise click.UsageError("--wait and --follow are for one Job")
+            raise click.UsageError("--wait and --follow support one Job only")
         if dry_run:
             click.echo("\n---\n".join(serialized(manifest, output or "yaml") for manifest in manifests))
             return
         async with kubernetes(connection) as client, connect(connection) as sluice:
             for manifest in manifests:
-                await _submit(client, sluice, connection, manifest, wanted)
+                await _submit(client, sluice, connection, manifest, options)
 
     asyncio.run(until_signal(run()) if wait or follow else run())
 
 
 def _namespace(connection: Connection, given: str | None, *, dry_run: bool) -> str:
-    """Where the Job is to be; empty if nothing says so and nothing is sent. Raises CommandError."""
+    """Return the namespace of the Job; empty if a dry run finds no kubeconfig to take it from. Raises CommandError."""
     try:
         return namespace_of(connection, given)
     except CommandError:
@@ -157,8 +184,9 @@ def _flags(
     time_limit: str,
     **plain: Any,
 ) -> JobFlags:
+    """Parse the values of the flags that describe the Job. Raises UsageError and BadFlag."""
     if not image:
-        raise click.UsageError("which image? write --image NAME, or name a manifest by -f")
+        raise click.UsageError("no image is specified; use --image IMAGE, or a manifest with -f")
     named = (("cpu", cpu), ("memory", memory), (GPU, gpu))
     return JobFlags(
         image=image,
@@ -175,17 +203,20 @@ def _flags(
 
 def _required(queue: str) -> str:
     if not queue:
-        raise click.UsageError("which LocalQueue? write --queue NAME; `sluice get localqueues` shows those there are")
+        raise click.UsageError("no LocalQueue is specified; use --queue NAME (`sluice get localqueues` lists them)")
     return queue
 
 
 def _from_files(paths: Sequence[str], queue: str, namespace: str, *, is_given: bool) -> Iterator[dict[str, Any]]:
-    """The manifests, with queue and namespace. Raises BadFlag and Unreadable."""
+    """Yield the manifests with queue label and namespace. Raises BadFlag and Unreadable.
+
+    With `is_given` the namespace comes from `-n`, and a manifest for another one is an error.
+    """
     for document in read_documents(paths):
         manifest = {**document.body}
         if kind_of(manifest) is None:
             what = f"{manifest.get('apiVersion') or '(no apiVersion)'} {manifest.get('kind') or '(no kind)'}"
-            raise BadFlag(f"{document.source}: {what} cannot be queued; there are {queued_kinds()}")
+            raise BadFlag(f"{document.source}: {what} cannot be queued; supported kinds: {queued_kinds()}")
         try:
             check_metadata(manifest)
         except Misconfigured as error:
@@ -196,7 +227,7 @@ def _from_files(paths: Sequence[str], queue: str, namespace: str, *, is_given: b
             labels.pop(f"{KUEUE}queue-name", None)
             labels[QUEUE_NAME] = queue
         elif not _queue(labels):
-            raise BadFlag(f"{document.source}: no label {QUEUE_NAME}; add it, or write --queue NAME")
+            raise BadFlag(f"{document.source}: has no label {QUEUE_NAME}; add it, or use --queue NAME")
         if metadata.get("namespace", namespace) != namespace and is_given:
             raise BadFlag(f'{document.source}: is for namespace "{metadata["namespace"]}", not "{namespace}"')
         metadata["labels"] = labels
@@ -206,53 +237,52 @@ def _from_files(paths: Sequence[str], queue: str, namespace: str, *, is_given: b
 
 
 def _queue(labels: dict[str, Any]) -> str:
+    """Return the LocalQueue that the labels of Sluice or Kueue name; empty: none."""
     return str(labels.get(QUEUE_NAME) or labels.get(f"{KUEUE}queue-name") or "")
 
 
 async def _submit(
-    client: Client, sluice: Sluice, connection: Connection, manifest: dict[str, Any], wanted: _Wanted
+    client: Client, sluice: Sluice, connection: Connection, manifest: dict[str, Any], options: _Options
 ) -> None:
-    """Create one Job and say what comes of it. Raises CommandError if it fails, where that is waited for."""
+    """Create one Job, and print its state, logs or result. With `wait` or `follow` raises CommandError if it fails."""
     kind = kind_of(manifest)
     assert kind is not None
     metadata = manifest["metadata"]
     namespace, queue = metadata["namespace"], _queue(metadata["labels"])
-    await sluice.documents("localqueues").get(queue, namespace)  # or the error names the nearest one
+    await sluice.documents("localqueues").get(queue, namespace)  # NotFound suggests a name before the Job is created
     version = str(manifest["apiVersion"]).rpartition("/")[2]
     created = await client.create(object_path(kind, namespace, version=version), manifest)
     name = created["metadata"]["name"]
-    if wanted.output in ("json", "yaml"):
-        print_documents([created], wanted.output, singular="", as_list=False)
+    if options.output in ("json", "yaml"):
+        print_documents([created], options.output, singular="", as_list=False)
     else:
-        print_line(qualified_name(kind, name) + ("" if wanted.output else " created"))
-    if not wanted.output:
-        await _say_what_follows(sluice, created, queue)
-    if wanted.follow:
+        print_line(qualified_name(kind, name) + ("" if options.output else " created"))
+    if not options.output:
+        await _print_decision(sluice, created, queue)
+    if options.follow:
         await follow_job(client, await find_job(client, connection, f"{kind.kind}/{name}", namespace), LogOptions())
-    if wanted.wait or wanted.follow:
+    if options.wait or options.follow:
         await _wait(client, sluice, await find_job(client, connection, f"{kind.kind}/{name}", namespace))
 
 
-async def _say_what_follows(sluice: Sluice, created: Object, queue: str) -> None:
-    """On standard error: whether it starts now, or where it stands and how to learn more."""
+async def _print_decision(sluice: Sluice, created: Object, queue: str) -> None:
+    """Print to standard error whether the Job is admitted, or its position in the queue."""
     from admission.client import NotReady
 
     metadata = created["metadata"]
     name, namespace = metadata["name"], metadata["namespace"]
     try:
         workload = await sluice.workloads.wait(
-            name, _is_decided, uid=metadata["uid"], namespace=namespace, timeout=_PATIENCE
+            name, _is_decided, uid=metadata["uid"], namespace=namespace, timeout=_DECISION_TIMEOUT
         )
     except NotReady:
-        print_line(
-            f"Sluice has not taken it in yet; sluice why {name} -n {namespace} says what becomes of it", err=True
-        )
+        print_line(f"Sluice has not processed it yet; sluice why {name} -n {namespace} shows its state", err=True)
         return
     if workload.admitted or workload.finished:
         print_line(f"{name} is admitted by ClusterQueue {workload.cluster_queue}: its pods start now", err=True)
         return
-    print_line(await standing(sluice, workload), err=True)
-    print_line(f"sluice why {name} -n {namespace} says what keeps it from running", err=True)
+    print_line(await position_message(sluice, workload), err=True)
+    print_line(f"sluice why {name} -n {namespace} explains why it is not running", err=True)
 
 
 def _is_decided(workload: Workload) -> bool:
@@ -260,15 +290,15 @@ def _is_decided(workload: Workload) -> bool:
 
 
 async def _wait(client: Client, sluice: Sluice, job: JobFound) -> None:
-    """Return when the Job has succeeded; CommandError if it has failed, or is deleted."""
+    """Wait until the Job has succeeded. Raises CommandError if it fails or is deleted."""
     workload = await sluice.workloads.wait(job.name, lambda found: found.finished, uid=job.uid, namespace=job.namespace)
     try:
-        ended = job.kind.observe(await client.get(job.path)).finished
+        result = job.kind.observe(await client.get(job.path)).finished
     except NoSuchObject:
-        ended = None
-    if ended is None:
+        result = None
+    if result is None:
         finished = workload.conditions["Finished"]
-        raise CommandError(f"{job.name} was ended: {finished.reason}: {finished.message}")
-    if not ended.succeeded:
-        raise CommandError(f"{job.name} failed: {ended.reason}: {ended.message}")
-    print_line(f"{job.name} has succeeded", err=True)
+        raise CommandError(f"{job.name} was terminated: {finished.reason}: {finished.message}")
+    if not result.succeeded:
+        raise CommandError(f"{job.name} failed: {result.reason}: {result.message}")
+    print_line(f"{job.name} succeeded", err=True)

@@ -1,4 +1,4 @@
-"""`sluice top`: how full the queues are, and who holds how much."""
+"""`sluice top`: current quota usage by ClusterQueue and flavor, or by user."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=Group)
 def top() -> None:
-    """Show how full queues are, or who holds how much.
+    """Show quota usage by queue or by user.
 
     \b
     Examples:
@@ -34,7 +34,7 @@ def top() -> None:
 @top.command()
 @connection_options
 def queues(*, connection: Connection) -> None:
-    """Show quota and its use by ClusterQueue and flavor, the fullest first.
+    """Show quota and usage by ClusterQueue and flavor, highest usage first.
 
     \b
     Example:
@@ -44,16 +44,16 @@ def queues(*, connection: Connection) -> None:
     async def run() -> None:
         async with connect(connection) as sluice:
             rows = queue_rows([item async for item in sluice.documents("clusterqueues").list()])
-        _print(("NAME", "FLAVOR", "RESOURCE", "USED", "NOMINAL", "BORROWED", "USE"), rows, "there are no ClusterQueues")
+        _print(("NAME", "FLAVOR", "RESOURCE", "USED", "NOMINAL", "BORROWED", "USE"), rows, "no ClusterQueues found")
 
     asyncio.run(run())
 
 
 @top.command()
-@click.option("-n", "--namespace", help="Only workloads of this namespace.")
+@click.option("-n", "--namespace", metavar="NAME", help="Only workloads in this namespace.  [default: all]")
 @connection_options
 def users(*, namespace: str | None, connection: Connection) -> None:
-    """Show what is held by whom, and how many of their workloads wait.
+    """Show the quota that users hold, and the number of their workloads.
 
     \b
     Example:
@@ -67,12 +67,18 @@ def users(*, namespace: str | None, connection: Connection) -> None:
             )
             found = [item async for item in unfinished]
         resources, rows = user_rows(found)
-        _print(("NAME", "ADMITTED", "PENDING", *(name.upper() for name in resources)), rows, "nobody has workloads")
+        _print(
+            ("NAME", "ADMITTED", "PENDING", *(name.upper() for name in resources)),
+            rows,
+            "no unfinished workloads found",
+        )
 
     asyncio.run(run())
 
 
-class _Use(NamedTuple):
+class _Usage(NamedTuple):
+    """Usage of one resource in one flavor of a ClusterQueue, in amounts of `admission.model.quantity`."""
+
     queue: str
     flavor: str
     resource: str
@@ -81,27 +87,31 @@ class _Use(NamedTuple):
 
     @property
     def share(self) -> float:
+        """Usage divided by nominal quota; without nominal quota 1 if anything is used."""
         return self.used / self.nominal if self.nominal else float(self.used > 0)
 
 
 def queue_rows(cluster_queues: Iterable[Document]) -> list[tuple[str, ...]]:
-    """A row for each flavor and resource of each ClusterQueue."""
-    uses = sorted((use for queue in cluster_queues for use in _uses(queue)), key=lambda use: (-use.share, *use[:3]))
+    """Return a row for each flavor and resource of each ClusterQueue, highest usage first."""
+    usages = sorted(
+        (usage for queue in cluster_queues for usage in _usages(queue)), key=lambda usage: (-usage.share, *usage[:3])
+    )
     return [
         (
-            use.queue,
-            use.flavor,
-            use.resource,
-            format_amount(use.resource, use.used),
-            format_amount(use.resource, use.nominal),
-            format_amount(use.resource, max(0, use.used - use.nominal)),
-            f"{use.share:.0%}",
+            usage.queue,
+            usage.flavor,
+            usage.resource,
+            format_amount(usage.resource, usage.used),
+            format_amount(usage.resource, usage.nominal),
+            format_amount(usage.resource, max(0, usage.used - usage.nominal)),
+            f"{usage.share:.0%}",
         )
-        for use in uses
+        for usage in usages
     ]
 
 
-def _uses(queue: Document) -> Iterator[_Use]:
+def _usages(queue: Document) -> Iterator[_Usage]:
+    """Yield the usage of each quota of a ClusterQueue."""
     used = {
         (flavor["name"], resource["name"]): amount(resource["name"], resource["total"])
         for flavor in queue.get("status", {}).get("flavorsUsage", ())
@@ -113,11 +123,11 @@ def _uses(queue: Document) -> Iterator[_Use]:
                 resource = quota["name"]
                 now = used.get((flavor["name"], resource), 0)
                 nominal = amount(resource, quota["nominalQuota"])
-                yield _Use(queue["metadata"]["name"], flavor["name"], resource, now, nominal)
+                yield _Usage(queue["metadata"]["name"], flavor["name"], resource, now, nominal)
 
 
 def user_rows(workloads: Iterable[Document]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """The resources that are held, and a row for each user, who holds most first."""
+    """Return the resources that are held, and a row for each user, in the order of what they hold, highest first."""
     held: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     admitted: dict[str, int] = defaultdict(int)
     pending: dict[str, int] = defaultdict(int)
@@ -129,7 +139,7 @@ def user_rows(workloads: Iterable[Document]) -> tuple[list[str], list[tuple[str,
             for resource, quantity in pod_set["resourceUsage"].items():
                 held[user][resource] += amount(resource, quantity)
     resources = sorted({resource for amounts in held.values() for resource in amounts})
-    everybody = sorted(
+    users_by_usage = sorted(
         admitted.keys() | pending.keys(),
         key=lambda user: (*(-held[user][resource] for resource in reversed(resources)), user),
     )
@@ -140,11 +150,12 @@ def user_rows(workloads: Iterable[Document]) -> tuple[list[str], list[tuple[str,
             str(pending[user]),
             *(format_amount(resource, held[user][resource]) for resource in resources),
         )
-        for user in everybody
+        for user in users_by_usage
     ]
 
 
 def _print(headers: tuple[str, ...], rows: list[tuple[str, ...]], nothing: str) -> None:
+    """Print a table; without rows print the message `nothing` to standard error."""
     if not rows:
         click.echo(nothing, err=True)
         return

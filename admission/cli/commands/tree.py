@@ -1,4 +1,4 @@
-"""`sluice tree`: Cohorts and ClusterQueues as the tree that they are, with quota and its use."""
+"""`sluice tree`: the cohort tree with quota, usage and pending workloads."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("NAME", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "PENDING")
 _WIDTH = 100
-_SHORTEST = (32, 16)  # so much of a name, and of a flavor, is always shown
+"""Characters of a line; longer names and flavors are truncated."""
+_MIN_WIDTHS = (32, 16)
+"""Characters to which the columns NAME and FLAVOR are truncated at most, even if lines then exceed `_WIDTH`."""
 _GAPS = 2 * (len(_COLUMNS) - 1)
-_SHORT = {Cohort.kind: "co", ClusterQueue.kind: "cq"}
+"""Characters between all columns."""
+_SHORT_NAMES = {Cohort.kind: "co", ClusterQueue.kind: "cq"}
 
 
 @dataclass(slots=True)
 class _Quota:
-    """Amounts of a resource in a flavor; of a Cohort, with those of all below it."""
+    """Amounts of a resource in a flavor; for a Cohort the sum of its own and of everything below it."""
 
     nominal: int = 0
     used: int = 0
@@ -42,25 +45,28 @@ class _Quota:
 
 @dataclass(slots=True)
 class Node:
-    """A Cohort or ClusterQueue, and what belongs to it."""
+    """A Cohort or ClusterQueue in the tree."""
 
     kind: str
     name: str
     parent: str
+    """Name of the Cohort above; empty: it is a root."""
     quotas: dict[tuple[str, str], _Quota] = field(default_factory=lambda: defaultdict(_Quota))
+    """By (flavor, resource)."""
     pending: int = 0
+    """Number of pending workloads, including those of everything below it."""
     children: list[Node] = field(default_factory=list)
 
     def borrowed(self, quota: _Quota) -> int | None:
-        """What a ClusterQueue uses beyond its own quota; of Cohorts it depends on what their members lend."""
+        """Return what a ClusterQueue uses beyond its nominal quota; None for a Cohort, where lending limits matter."""
         return max(0, quota.used - quota.nominal) if self.kind == ClusterQueue.kind else None
 
     def document(self) -> Document:
-        """For `-o json` and `-o yaml`."""
+        """Return the subtree for `-o json` and `-o yaml`."""
         quotas: list[Document] = []
         for (flavor, resource), quota in self.quotas.items():
-            over = self.borrowed(quota)
-            borrowed = {} if over is None else {"borrowed": format_amount(resource, over)}
+            amount_borrowed = self.borrowed(quota)
+            borrowed = {} if amount_borrowed is None else {"borrowed": format_amount(resource, amount_borrowed)}
             nominal, used = format_amount(resource, quota.nominal), format_amount(resource, quota.used)
             quotas.append({"flavor": flavor, "resource": resource, "nominal": nominal, "used": used, **borrowed})
         children = [child.document() for child in self.children]
@@ -74,11 +80,12 @@ class Node:
 
 
 def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a Cohort or ClusterQueue."""
     from click.shell_completion import CompletionItem
 
     from admission.cli.arguments.name_completion import names_of
 
-    known = [name for kind in _SHORT.values() for name in names_of(resource_named(kind), ctx.params)]
+    known = [name for kind in _SHORT_NAMES.values() for name in names_of(resource_named(kind), ctx.params)]
     return [CompletionItem(name) for name in dict.fromkeys(known) if name.startswith(incomplete)]
 
 
@@ -87,11 +94,11 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 @output_option("json", "yaml")
 @connection_options
 def tree(*, name: str | None, output: str | None, connection: Connection) -> None:
-    """Show Cohorts and ClusterQueues as a tree, with quota, its use, and how many workloads wait.
+    """Show Cohorts and ClusterQueues as a tree, with quota, usage and pending workloads.
 
-    NAME is a Cohort or ClusterQueue, to see it and what is below it. The line of a
-    Cohort sums up all below it, and its own quota. Names that are too long for 100
-    columns are cut; -o json and -o yaml have them whole.
+    NAME is a Cohort or ClusterQueue whose subtree is shown. The values of a Cohort are
+    the sums of its own and of everything below it. Names that do not fit into 100
+    columns are truncated; -o json and -o yaml have the full names.
 
     \b
     Examples:
@@ -113,13 +120,13 @@ def tree(*, name: str | None, output: str | None, connection: Connection) -> Non
             for line in _lines(shown):
                 print_line(line)
         else:
-            click.echo("there are no Cohorts and no ClusterQueues", err=True)
+            click.echo("no Cohorts or ClusterQueues found", err=True)
 
     asyncio.run(run())
 
 
 def forest(cohorts: Iterable[Document], queues: Iterable[Document]) -> list[Node]:
-    """The roots, Cohorts first, each with all below it. A Cohort that is only named by members counts, too."""
+    """Return the roots, Cohorts first, each with its subtree. Cohorts that only exist as a parent are included."""
     found = {item["metadata"]["name"]: _node(Cohort.kind, item, "parentName") for item in cohorts}
     leaves = [_node(ClusterQueue.kind, item, "cohortName") for item in queues]
     for node in [*found.values(), *leaves]:
@@ -134,6 +141,7 @@ def forest(cohorts: Iterable[Document], queues: Iterable[Document]) -> list[Node
 
 
 def _node(kind: str, item: Document, parent: str) -> Node:
+    """Return the node of an object without children; `parent` is the field of its spec that names the Cohort above."""
     spec: dict[str, Any] = item.get("spec") or {}
     node = Node(kind, item["metadata"]["name"], spec.get(parent) or "")
     for group in spec.get("resourceGroups", ()):
@@ -150,6 +158,7 @@ def _node(kind: str, item: Document, parent: str) -> Node:
 
 
 def _sum_up(node: Node) -> None:
+    """Add quota, usage and pending workloads of all nodes below to each Cohort, bottom-up."""
     for child in node.children:
         _sum_up(child)
         node.pending += child.pending
@@ -159,23 +168,27 @@ def _sum_up(node: Node) -> None:
 
 
 def _named(text: str, roots: Iterable[Node]) -> Node:
-    """Raises UsageError and CommandError."""
-    kind, slash, name = text.rpartition("/")
-    wanted = resource_named(kind).kind if slash else None
-    if wanted is not None and wanted not in _SHORT:
-        raise click.UsageError(f"{text} is not in the tree; name a Cohort (co/NAME) or a ClusterQueue (cq/NAME)")
-    found = [node for node in _walk(roots) if node.name == name and wanted in (None, node.kind)]
+    """Return the node of NAME, co/NAME or cq/NAME.
+
+    Raises UsageError for another type and an ambiguous name, CommandError for a name that does not exist.
+    """
+    type_name, slash, name = text.rpartition("/")
+    kind = resource_named(type_name).kind if slash else None
+    if kind is not None and kind not in _SHORT_NAMES:
+        raise click.UsageError(f"{text} is not in the tree; use a Cohort (co/NAME) or a ClusterQueue (cq/NAME)")
+    found = [node for node in _walk(roots) if node.name == name and kind in (None, node.kind)]
     if not found:
-        names = [node.name for node in _walk(roots) if wanted in (None, node.kind)]
+        names = [node.name for node in _walk(roots) if kind in (None, node.kind)]
         near = difflib.get_close_matches(name, names, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
-        raise CommandError(f'{wanted or "a Cohort or ClusterQueue"} "{name}" does not exist{hint}')
+        raise CommandError(f'{kind or "a Cohort or ClusterQueue"} "{name}" does not exist{hint}')
     if len(found) > 1:
-        raise click.UsageError(f'"{name}" is a Cohort and a ClusterQueue; write co/{name} or cq/{name}')
+        raise click.UsageError(f'"{name}" is a Cohort and a ClusterQueue; use co/{name} or cq/{name}')
     return found[0]
 
 
 def _walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield the nodes and everything below them, parents first."""
     for node in nodes:
         yield node
         yield from _walk(node.children)
@@ -184,23 +197,22 @@ def _walk(nodes: Iterable[Node]) -> Iterator[Node]:
 def _lines(roots: Sequence[Node]) -> list[str]:
     rows = [_COLUMNS, *(row for root in roots for row in _rows(root, "", ""))]
     widths = column_widths(rows)
-    for column, shortest in enumerate(_SHORTEST):
-        over = max(0, sum(widths) + _GAPS - _WIDTH)
-        widths[column] = max(min(widths[column], shortest), widths[column] - over)
-    return aligned([tuple(map(_cut, row, widths)) for row in rows], widths)
+    for column, minimum in enumerate(_MIN_WIDTHS):
+        excess = max(0, sum(widths) + _GAPS - _WIDTH)
+        widths[column] = max(min(widths[column], minimum), widths[column] - excess)
+    return aligned([tuple(map(_truncated, row, widths)) for row in rows], widths)
 
 
-def _cut(text: str, width: int) -> str:
+def _truncated(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _rows(node: Node, head: str, rest: str) -> Iterator[tuple[str, ...]]:
-    """`head` is drawn before its name, `rest` before all below it."""
+    """Yield the rows of a subtree. `head` are the tree lines before the node's name, `rest` those of the rows below."""
     below = rest + ("│  " if node.children else "")
-    first, pending = f"{head}{_SHORT[node.kind]}/{node.name}", str(node.pending)
+    first, pending = f"{head}{_SHORT_NAMES[node.kind]}/{node.name}", str(node.pending)
     for (flavor, resource), quota in node.quotas.items():
-        over = node.borrowed(quota)
-        amounts = (quota.nominal, quota.used, over)
+        amounts = (quota.nominal, quota.used, node.borrowed(quota))
         shown = ["" if value is None else format_amount(resource, value) for value in amounts]
         yield first, flavor, resource, *shown, pending
         first, pending = below, ""

@@ -1,4 +1,4 @@
-"""`sluice uninstall`: the cluster as it was before Sluice; first the plan, then, with --yes, what it says."""
+"""`sluice uninstall`: print a plan, or with `--yes` remove Sluice's objects, annotations and labels from a cluster."""
 
 from __future__ import annotations
 
@@ -47,43 +47,46 @@ _GATES: Final = (
     "validatingadmissionpolicybindings",
     "validatingadmissionpolicies",
 )
+"""Types of webhooks and policies, in the order of their deletion: a binding before its policy."""
 _ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER, ASKS_FOR, DISPATCH, ROLE, STARTED_WITH, GIVEN_LABELS)
+"""Annotations that Sluice sets on objects of users."""
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
-_OUR_POLICY: Final = ".sluice.dev' denied request"
-"""What an API server says of an admission policy, after its name."""
+"""Path of the Lease by which a leader claims the cluster."""
+_POLICY_DENIAL: Final = ".sluice.dev' denied request"
+"""Text in the error of an API server after the name of a policy of Sluice that denies a request."""
 
-_STILL_DENIED: Final = 10.0
-"""Seconds for which an API server may go by a policy that was deleted; it looks at its list of them once a second."""
+_DENIAL_TIMEOUT: Final = 10.0
+"""Seconds to retry a denied request: API servers enforce a deleted policy until their next check, once a second."""
 
 
 @dataclass
 class Plan:
-    """What an uninstall takes away, and which Jobs it gives back."""
+    """Objects that an uninstall deletes, and objects of users that it restores."""
 
     objects: list[tuple[str, str]] = field(default_factory=list)
-    """Paths, in the order in which they go, and uids."""
-    marked: list[Marked] = field(default_factory=list)
-    """Objects with an annotation of Sluice's."""
+    """(path, uid) of the objects to delete, in this order."""
+    marked: list[MarkedObject] = field(default_factory=list)
+    """Objects of users with an annotation of Sluice."""
 
     @property
     def waiting(self) -> int:
-        """How many of them are suspended and not finished."""
+        """Number of those that are suspended and not finished."""
         return sum(bool(each.resume) for each in self.marked)
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
-    """An object that Sluice has written something into."""
+class MarkedObject:
+    """An object of a user that Sluice has annotated."""
 
     path: str
     object: Object
     resume: list[Object]
-    """The JSON patch that unsuspends it, or gives it what it asks for; empty: it does not wait, or cannot be read."""
+    """JSON patch that unsuspends it or scales it to the requested pods; empty: it is not waiting or cannot be read."""
 
     def patch(self, *, restore: bool) -> list[Object]:
-        """The JSON patch that takes off what Sluice has written and, to `restore` it, unsuspends it.
+        """Return the JSON patch that removes Sluice's annotations and labels, and with `restore` unsuspends the object.
 
-        That is its annotations, and the labels that it gave. It fails if the object has changed since.
+        Labels are those that Sluice set itself. The patch tests their values: it fails if the object was changed since.
         """
         resumed = self.resume if restore else []
         metadata, given = self.object["metadata"], given_labels(self.object)
@@ -101,25 +104,35 @@ class Marked:
 
 @click.command()
 @cluster_options
-@click.option("-n", "--namespace", default="sluice-system", show_default=True, help="Where Sluice was installed.")
-@click.option("--restore", is_flag=True, help="Unsuspend what waits, as if it had never been queued.")
-@click.option("--kind", "kind_name", default="", metavar="NAME", help="Give back the objects of one kind that is off.")
-@click.option("--yes", is_flag=True, help="Do what the plan says.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="sluice-system",
+    metavar="NAME",
+    show_default=True,
+    help="Namespace in which Sluice is installed.",
+)
+@click.option("--restore", is_flag=True, help="Unsuspend waiting objects, as if they had never been queued.")
+@click.option(
+    "--kind", "kind_name", default="", metavar="KIND", help="Only clean up objects of a kind that is no longer enabled."
+)
+@click.option("--yes", is_flag=True, help="Carry out the plan.")
 def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name: str, yes: bool) -> None:
-    """Take away what Sluice has registered and written in a cluster, once it is stopped.
+    """Remove the objects and annotations of Sluice from a cluster, after Sluice is stopped.
 
-    Without --yes you see the plan, and nothing is changed. The gate goes first, then the
-    APIService, certificates and Leases; objects lose the annotations that Sluice gave them,
-    and the queue label if that is from Sluice and not from their user.
-    What runs, runs on; what waits stays suspended, or gated, unless you say --restore.
-    What pod templates of StatefulSets, LeaderWorkerSets and Volcano Jobs say of the queue
-    stays there: without Sluice it means nothing, and to take it out would restart pods.
-    The database and what Helm or kustomize has made are left alone: the chart runs this by
-    itself when its release is uninstalled. Kinds of your own are those that the
-    configuration in the variable SLUICE_CONFIG describes.
+    Without --yes the plan is printed, and nothing is changed. The gate is deleted first,
+    then the APIService, certificates and Leases; objects lose the annotations of Sluice,
+    and the queue label if Sluice and not their user has set it. Running objects keep
+    running; waiting ones stay suspended or gated, unless --restore is used.
 
-    With --kind Sluice goes on, and only the objects of a kind that was taken out of its
-    integrations are given back.
+    Queue names in the pod templates of StatefulSets, LeaderWorkerSets and Volcano Jobs
+    are kept: without Sluice they have no effect, and their removal would restart pods.
+    The database is kept, and so are the objects that Helm or kustomize created; the chart
+    runs this command itself when its release is uninstalled. Custom kinds are read from
+    the configuration file in SLUICE_CONFIG.
+
+    With --kind Sluice keeps running, and only objects of a kind that was removed from its
+    integrations are cleaned up.
 
     \b
     Examples:
@@ -135,14 +148,14 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name
     async def run() -> None:
         async with cluster.client() as client:
             if kind_name:
-                await _refuse_while_it_is_gated(client, kinds.gated[0], kind_name)
+                await _refuse_if_enabled(client, kinds.gated[0], kind_name)
             else:
-                await _refuse_while_it_decides(client)
+                await _refuse_if_running(client)
             plan = Plan([] if kind_name else await _own_objects(client, namespace), await _marked(client, kinds))
             for line in _lines(plan, restore=restore):
                 print_line(line)
             if not yes:
-                print_line("nothing was changed; add --yes")
+                print_line("nothing was changed; use --yes to carry out the plan")
                 return
             await _carry_out(client, plan, restore=restore)
             print_line("done")
@@ -150,8 +163,8 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name
     asyncio.run(run())
 
 
-async def _refuse_while_it_decides(client: Client) -> None:
-    """It would register everything again, and stop what was started."""
+async def _refuse_if_running(client: Client) -> None:
+    """Raise CommandError if a leader is active: it would register everything again, and stop what was unsuspended."""
     try:
         spec = (await client.get(_CLAIM))["spec"]
     except NotFound:
@@ -159,12 +172,13 @@ async def _refuse_while_it_decides(client: Client) -> None:
     renewed = datetime.fromisoformat(spec["renewTime"]) if spec.get("renewTime") else None
     if spec.get("holderIdentity") and renewed and (datetime.now(UTC) - renewed).total_seconds() < DURATION:
         raise CommandError(
-            f"Sluice decides still, as {spec['holderIdentity']}: stop it, and wait {DURATION:g} s if it was killed"
+            f"Sluice is still running, as {spec['holderIdentity']}: stop it first; "
+            f"if it was killed, wait {DURATION:g} s"
         )
 
 
-async def _refuse_while_it_is_gated(client: Client, kind: Kind, name: str) -> None:
-    """Sluice would stop what was started."""
+async def _refuse_if_enabled(client: Client, kind: Kind, name: str) -> None:
+    """Raise CommandError if webhooks or policies still gate the kind: Sluice would stop what was unsuspended."""
     rules: list[Object] = []
     with suppress(NotFound):
         found = await client.get(f"{_ADMISSION}/mutatingwebhookconfigurations/sluice")
@@ -173,15 +187,15 @@ async def _refuse_while_it_is_gated(client: Client, kind: Kind, name: str) -> No
         policy = await client.get(f"{_ADMISSION}/mutatingadmissionpolicies/kinds.gate.sluice.dev")
         rules += policy["spec"]["matchConstraints"]["resourceRules"]
     if any(kind.group in rule["apiGroups"] and kind.plural in rule["resources"] for rule in rules):
-        raise CommandError(f"{name} is still queued: take it out of integrations.frameworks, and restart Sluice first")
+        raise CommandError(f"{name} is still enabled: remove it from integrations.frameworks and restart Sluice first")
 
 
 async def _own_objects(client: Client, namespace: str) -> list[tuple[str, str]]:
-    """Path and uid of what Sluice has registered, in the order in which it goes."""
+    """Return (path, uid) of the objects that Sluice has registered, in the order of their deletion."""
     objects = []
-    offered = {resource["name"] for resource in (await client.get(_ADMISSION))["resources"]}
+    served = {resource["name"] for resource in (await client.get(_ADMISSION))["resources"]}
     for plural in _GATES:
-        if plural in offered:
+        if plural in served:
             found = await client.get(f"{_ADMISSION}/{plural}", params={"labelSelector": OURS})
             metadata = [obj["metadata"] for obj in found["items"]]
             objects += [(f"{_ADMISSION}/{plural}/{each['name']}", each["uid"]) for each in metadata]
@@ -199,8 +213,8 @@ async def _own_objects(client: Client, namespace: str) -> list[tuple[str, str]]:
     return objects
 
 
-async def _marked(client: Client, kinds: Iterable[Kind]) -> list[Marked]:
-    """The objects of these kinds that the cluster has and Sluice has marked."""
+async def _marked(client: Client, kinds: Iterable[Kind]) -> list[MarkedObject]:
+    """Return the objects of these kinds in the cluster that Sluice has annotated."""
     found = []
     for kind in kinds:
         for version in kind.versions:
@@ -212,35 +226,37 @@ async def _marked(client: Client, kinds: Iterable[Kind]) -> list[Marked]:
                         metadata = obj["metadata"]
                         if any(key in (metadata.get("annotations") or {}) for key in _ANNOTATIONS):
                             where = f"{base}/namespaces/{metadata['namespace']}/{kind.plural}/{metadata['name']}"
-                            found.append(Marked(where, obj, _resume_patch(kind, obj, where)))
+                            found.append(MarkedObject(where, obj, _resume_patch(kind, obj, where)))
             except NotFound:
                 continue
             except Forbidden:
                 if kind.group == "batch":
                     raise
-                continue  # so it is also where a kind is not installed, to who has no rights to it
+                continue  # also the answer for a kind that is not installed, if RBAC has no rule for it
             break
     return found
 
 
 def _resume_patch(kind: Kind, obj: Object, path: str) -> list[Object]:
+    """Return the JSON patch that unsuspends an object, or scales a running one to the pods that its user requested."""
     try:
-        seen = kind.observe(obj)
-        # Of what runs the webhook has noted what it is to have more; what waits has it in its spec.
-        more = kind.scale_patch(obj, dict.fromkeys(scaling.asked_for(obj), UNLIMITED))
-        # What MCAD's AppWrappers hold only Sluice, or MCAD, makes.
-        waits = seen.suspended and seen.finished is None and not (holds_items(kind) and is_legacy(obj))
-        return [*more, *(kind.resume_patch(obj) if waits else ())]
-    except Exception as error:  # noqa: BLE001  one object that cannot be read must not keep others from being given back
+        observed = kind.observe(obj)
+        # The webhook notes in an annotation how many more pods a running object is to get; a waiting one has them in
+        # its spec.
+        scale_up = kind.scale_patch(obj, dict.fromkeys(scaling.asked_for(obj), UNLIMITED))
+        # The items of an MCAD AppWrapper are created by Sluice or MCAD only: unsuspended it would not run.
+        waits = observed.suspended and observed.finished is None and not (holds_items(kind) and is_legacy(obj))
+        return [*scale_up, *(kind.resume_patch(obj) if waits else ())]
+    except Exception as error:  # noqa: BLE001  one object that cannot be read must not keep others from being restored
         print_line(f"cannot be read, and is not unsuspended: {path}: {cause(error)}", err=True)
         return []
 
 
 def _lines(plan: Plan, *, restore: bool) -> list[str]:
+    """Return the plan for users."""
     lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path, _ in plan.objects]
-    lines.append(f"take what Sluice has noted from {_objects(len(plan.marked))}")
-    left = "start" if restore else "leave as it is"
-    lines.append(f"{left} what waits: {_objects(plan.waiting)}")
+    lines.append(f"remove the annotations of Sluice from {_objects(len(plan.marked))}")
+    lines.append(f"{'unsuspend' if restore else 'keep suspended'} what is waiting: {_objects(plan.waiting)}")
     return lines
 
 
@@ -249,6 +265,7 @@ def _objects(number: int) -> str:
 
 
 async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
+    """Delete and patch the objects of the plan; those that are gone are skipped, changed ones are reported."""
     for path, uid in plan.objects:
         try:
             await client.delete(path, {"preconditions": {"uid": uid}})
@@ -260,17 +277,17 @@ async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
         except NotFound:
             continue
         except (Conflict, Invalid):
-            print_line(f"left as it is, because it has just changed: {each.path}; run the command again", err=True)
+            print_line(f"skipped, because it has just been changed: {each.path}; run the command again", err=True)
 
 
-async def _patch(client: Client, marked: Marked, *, restore: bool) -> None:
-    """Give it back. API servers go by a policy of ours for a second or so after its deletion: that is waited out."""
-    deadline = time.monotonic() + _STILL_DENIED
+async def _patch(client: Client, marked: MarkedObject, *, restore: bool) -> None:
+    """Patch an object, with retries while API servers still enforce a policy of Sluice that was just deleted."""
+    deadline = time.monotonic() + _DENIAL_TIMEOUT
     while True:
         try:
             await client.patch(marked.path, marked.patch(restore=restore), patch_type=PatchType.JSON)
         except Forbidden as error:
-            if _OUR_POLICY not in str(error) or time.monotonic() > deadline:
+            if _POLICY_DENIAL not in str(error) or time.monotonic() > deadline:
                 raise
         else:
             return

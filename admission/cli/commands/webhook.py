@@ -1,4 +1,7 @@
-"""`sluice webhook`: the gate without `serve`, as a Deployment of its own. It starts fast and needs no rights."""
+"""`sluice webhook`: the admission webhook server without `serve`, for a separate Deployment.
+
+It starts fast, and needs no permissions in the cluster.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,16 @@ from webhooks.gate import Order, run
     "--username",
     required=True,
     envvar="SLUICE_USERNAME",
-    help="The user that `sluice serve` is to the API server, who alone may start queued Jobs.  [env: SLUICE_USERNAME]",
+    metavar="NAME",
+    help="Kubernetes user of `sluice serve`; only this user may start queued Jobs.  [env: SLUICE_USERNAME]",
 )
 @click.option(
     "--webhook-address",
     default=":9443",
     show_default=True,
     envvar="SLUICE_WEBHOOK_ADDRESS",
-    help="HOST:PORT to listen on.  [env: SLUICE_WEBHOOK_ADDRESS]",
+    metavar="HOST:PORT",
+    help="Address to listen on.  [env: SLUICE_WEBHOOK_ADDRESS]",
 )
 @click.option(
     "--certificate-directory",
@@ -37,21 +42,22 @@ from webhooks.gate import Order, run
     show_default=True,
     type=click.Path(path_type=Path),
     envvar="SLUICE_CERTIFICATE_DIRECTORY",
-    help="Holds tls.crt and tls.key, which may change.  [env: SLUICE_CERTIFICATE_DIRECTORY]",
+    metavar="DIRECTORY",
+    help="Directory of tls.crt and tls.key; changes are picked up.  [env: SLUICE_CERTIFICATE_DIRECTORY]",
 )
 @click.option(
     "--accept-kueue-labels/--no-accept-kueue-labels",
     default=True,
     show_default=True,
     envvar="SLUICE_ACCEPT_KUEUE_LABELS",
-    help="Queue Jobs by their kueue.x-k8s.io/queue-name label, too.  [env: SLUICE_ACCEPT_KUEUE_LABELS]",
+    help="Queue Jobs by the label kueue.x-k8s.io/queue-name as well.  [env: SLUICE_ACCEPT_KUEUE_LABELS]",
 )
 @click.option(
     "--opentelemetry/--no-opentelemetry",
     default=False,
     show_default=True,
     envvar="SLUICE_OPENTELEMETRY",
-    help="Send traces, where OTEL_EXPORTER_OTLP_ENDPOINT says.  [env: SLUICE_OPENTELEMETRY]",
+    help="Send traces to OTEL_EXPORTER_OTLP_ENDPOINT.  [env: SLUICE_OPENTELEMETRY]",
 )
 @click.option(
     "--log-level",
@@ -59,7 +65,7 @@ from webhooks.gate import Order, run
     show_default=True,
     type=click.Choice(get_args(LogLevel), case_sensitive=False),
     envvar="SLUICE_LOG_LEVEL",
-    help="The least of what is logged; all: debug, and what libraries say.  [env: SLUICE_LOG_LEVEL]",
+    help="Minimum level of log messages; all: debug, also for libraries.  [env: SLUICE_LOG_LEVEL]",
 )
 @click.option(
     "--log-format",
@@ -67,13 +73,13 @@ from webhooks.gate import Order, run
     show_default=True,
     type=click.Choice(get_args(LogFormat), case_sensitive=False),
     envvar="SLUICE_LOG_FORMAT",
-    help="How it is logged: text, or json, an object on each line.  [env: SLUICE_LOG_FORMAT]",
+    help="Format of log messages: text, or json with an object on each line.  [env: SLUICE_LOG_FORMAT]",
 )
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="SLUICE_CONFIG",
-    help="The file of `sluice serve --config`; its integrations say which kinds are queued.  [env: SLUICE_CONFIG]",
+    help="Configuration file of `sluice serve`; its integrations define which kinds are queued.  [env: SLUICE_CONFIG]",
 )
 def webhook(
     *,
@@ -86,12 +92,12 @@ def webhook(
     log_level: LogLevel,
     log_format: LogFormat,
 ) -> None:
-    """Answer the webhooks alone, for a Deployment of their own.
+    """Run the admission webhook server alone, for a separate Deployment.
 
-    `sluice serve` does that by a process of its own, which is enough for most. Of several
-    replicas of this command any can answer while `serve` is being exchanged. It asks nobody
-    for anything: `serve --no-webhook-process` registers the webhooks and keeps their
-    certificate in a Secret, whose files are expected in --certificate-directory.
+    By default sluice serve runs it in a process of its own, which is sufficient for most
+    clusters. Several replicas of this command keep the webhooks available while serve is
+    replaced. It needs no permissions: serve --no-webhook-process registers the webhooks,
+    and keeps their certificate in a Secret to be mounted at --certificate-directory.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`sluice why` and `sluice position`: what keeps a Job from running, and how far it has come."""
+"""`sluice why` and `sluice position`: why a Job is not running, and its position in the queue."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from admission.client import Sluice, Workload
 
 _WIDTH = 80
+"""Characters of a line of the explanation at most; on a narrower terminal its width."""
 
 
 @click.command()
 @workload_argument
 @namespace_option
-@output_option("json", "yaml")
+@output_option("json", "yaml", default="text")
 @connection_options
 def why(*, name: str, namespace: str | None, output: str | None, connection: Connection) -> None:
-    """Say why a Job does not run, and what would help.
+    """Explain why a Job is not running, and what would help.
 
-    It may be named as a Job (train, job/train, rayjob/train) or as a workload.
+    WORKLOAD is the name of a Job (train, job/train, rayjob/train) or of its workload.
 
     \b
     Examples:
@@ -60,7 +61,7 @@ def why(*, name: str, namespace: str | None, output: str | None, connection: Con
 @namespace_option
 @connection_options
 def position(*, name: str, namespace: str | None, connection: Connection) -> None:
-    """Say where in the line a Job stands.
+    """Show the position of a Job in its queue.
 
     \b
     Example:
@@ -70,7 +71,7 @@ def position(*, name: str, namespace: str | None, connection: Connection) -> Non
     async def run() -> None:
         async with connect(connection) as sluice:
             workload = await _workload(sluice, name, namespace)
-            print_line(await standing(sluice, workload))
+            print_line(await position_message(sluice, workload))
 
     asyncio.run(run())
 
@@ -80,6 +81,6 @@ async def _workload(sluice: Sluice, name: str, namespace: str | None) -> Workloa
     return await find_workload(sluice, plain, namespace, kind)
 
 
-async def standing(sluice: Sluice, workload: Workload) -> str:
-    """Where in the line the workload stands, or why in none, in one sentence."""
+async def position_message(sluice: Sluice, workload: Workload) -> str:
+    """Return a sentence about the position of a workload in its queue, or why it has none."""
     return (await sluice.workloads.explain(workload.name, namespace=workload.namespace)).standing

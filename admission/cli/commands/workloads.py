@@ -1,4 +1,4 @@
-"""`sluice hold`, `release`, `activate`, `deactivate`, `move` and `prioritize`: an admin's hand on workloads."""
+"""`sluice hold`, `release`, `activate`, `deactivate`, `move` and `prioritize`: changes of a workload's spec."""
 
 from __future__ import annotations
 
@@ -21,37 +21,39 @@ if TYPE_CHECKING:
 
     from admission.client import Forbidden, Sluice, Workload
 
-_several = click.argument("names", metavar="WORKLOAD...", nargs=-1, required=True, shell_complete=complete_workload)
+_workloads_argument = click.argument(
+    "names", metavar="WORKLOAD...", nargs=-1, required=True, shell_complete=complete_workload
+)
 
 
 @click.command()
-@_several
+@_workloads_argument
 @namespace_option
 @writing_options
 @connection_options
 def hold(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
-    """Keep workloads out of the queue, or stop them, until they are released.
+    """Put workloads on hold until they are released; running ones are stopped.
 
-    Who may not order workloads holds his own Jobs by their label sluice.dev/hold,
-    which takes the right to change them in Kubernetes, and a kubeconfig.
+    If you have no permission to update workloads, the label sluice.dev/hold is set on the
+    Job instead. This requires permission to update the Job, and a kubeconfig.
 
     \b
     Example:
       sluice hold train -n team-a --reason "wrong data set"
     """
-    asyncio.run(_change(names, {"hold": True}, "held", namespace, writing, connection))
+    asyncio.run(_change(names, {"hold": True}, "put on hold", namespace, writing, connection))
 
 
 @click.command()
-@_several
+@_workloads_argument
 @namespace_option
 @writing_options
 @connection_options
 def release(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
-    """Let workloads that are held queue again.
+    """Release workloads that are on hold: queue them again.
 
-    Who may not order workloads takes the label sluice.dev/hold from his own Jobs; what
-    an admin holds stays held.
+    If you have no permission to update workloads, the label sluice.dev/hold is removed
+    from the Job instead. Workloads that an admin put on hold stay on hold.
 
     \b
     Example:
@@ -61,15 +63,16 @@ def release(*, names: tuple[str, ...], namespace: str | None, writing: WritingFl
 
 
 @click.command()
-@_several
+@_workloads_argument
 @namespace_option
 @writing_options
 @connection_options
 def activate(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
-    """Let workloads queue again that were deactivated.
+    """Activate deactivated workloads: queue them again.
 
-    Sluice itself deactivates those that were evicted too often because their pods did not
-    get ready, that ran too long, or that an admission check rejected.
+    Sluice itself deactivates workloads that were evicted too often because their pods
+    were not ready, that exceeded their maximum execution time, or that an admission check
+    rejected.
 
     \b
     Example:
@@ -79,12 +82,12 @@ def activate(*, names: tuple[str, ...], namespace: str | None, writing: WritingF
 
 
 @click.command()
-@_several
+@_workloads_argument
 @namespace_option
 @writing_options
 @connection_options
 def deactivate(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
-    """Take workloads out of the queue for good; those that run are stopped.
+    """Deactivate workloads until they are activated; running ones are stopped.
 
     \b
     Example:
@@ -94,15 +97,15 @@ def deactivate(*, names: tuple[str, ...], namespace: str | None, writing: Writin
 
 
 @click.command()
-@_several
-@click.option("--to", "queue", required=True, help="The LocalQueue, of the same namespace.")
+@_workloads_argument
+@click.option("--to", "queue", required=True, metavar="NAME", help="LocalQueue in the same namespace.")
 @namespace_option
 @writing_options
 @connection_options
 def move(
     *, names: tuple[str, ...], queue: str, namespace: str | None, writing: WritingFlags, connection: Connection
 ) -> None:
-    """Queue workloads in another LocalQueue; one that runs is evicted first.
+    """Move workloads to another LocalQueue; running ones are evicted first.
 
     \b
     Example:
@@ -113,10 +116,10 @@ def move(
 
 @click.command()
 @workload_argument
-@click.option("--priority", type=int, help="Its priority from now on.")
-@click.option("--top", is_flag=True, help="Put it first in its ClusterQueue.")
-@click.option("--before", default="", metavar="OTHER", help="Put it directly before another workload.")
-@click.option("--reset", is_flag=True, help="Take back what was ordered: its own priority and place again.")
+@click.option("--priority", type=int, metavar="N", help="Set its priority.")
+@click.option("--top", is_flag=True, help="Move it to the first position in its ClusterQueue.")
+@click.option("--before", default="", metavar="OTHER", help="Move it directly before another workload.")
+@click.option("--reset", is_flag=True, help="Restore its original priority and position.")
 @namespace_option
 @writing_options
 @connection_options
@@ -131,7 +134,7 @@ def prioritize(
     writing: WritingFlags,
     connection: Connection,
 ) -> None:
-    """Change the priority of a workload, or its place in the line.
+    """Change the priority of a workload, or its position in the queue.
 
     \b
     Examples:
@@ -140,21 +143,21 @@ def prioritize(
       sluice prioritize train --priority 1000 -n team-a --reason "paper deadline"
     """
     if (priority is not None) + top + bool(before) + reset != 1:
-        raise click.UsageError("say how: one of --priority N, --top, --before OTHER, --reset")
+        raise click.UsageError("specify one of --priority N, --top, --before OTHER and --reset")
     spec: dict[str, Any]
     if priority is not None:
         spec, outcome = {"priority": priority}, f"has priority {priority}"
     elif top:
         spec, outcome = {"order": {"top": True}}, "is first in its ClusterQueue"
     elif before:
-        spec, outcome = {"order": {"before": before}}, f"stands before {before}"
+        spec, outcome = {"order": {"before": before}}, f"is directly before {before}"
     else:
-        spec, outcome = {"order": None, "priority": None}, "has its own priority and place again"
+        spec, outcome = {"order": None, "priority": None}, "has its original priority and position again"
     asyncio.run(_change([name], spec, outcome, namespace, writing, connection))
 
 
 def _named(names: Sequence[str]) -> list[tuple[str, str]]:
-    """`train`, `job/train`, or `workload train` as for other types."""
+    """Return (kind, name) of each argument; `workload train` is accepted as well, as for other types."""
     if len(names) > 1 and names[0] in WORKLOADS.names:
         names = names[1:]
     return [parse_workload_name(name) for name in names]
@@ -168,15 +171,16 @@ async def _change(
     writing: WritingFlags,
     connection: Connection,
 ) -> None:
+    """Patch the spec of each workload, and print the outcome."""
     async with connect(connection) as sluice:
         for kind, name in _named(names):
             label = f"{HOLD}=true" if spec.get("hold") else f"{HOLD}-"
             with kubectl_hint("label", kind, name, namespace, label) if "hold" in spec else nullcontext():
                 workload = await find_workload(sluice, name, namespace, kind)
-                await _order(sluice, workload, spec, outcome, writing, connection)
+                await _change_one(sluice, workload, spec, outcome, writing, connection)
 
 
-async def _order(
+async def _change_one(
     sluice: Sluice,
     workload: Workload,
     spec: Mapping[str, object],
@@ -184,14 +188,18 @@ async def _order(
     writing: WritingFlags,
     connection: Connection,
 ) -> None:
+    """Patch the spec of a workload; a hold or release that is forbidden is done by the label of its Job instead.
+
+    Raises CommandError for a workload that is finished, and for the release of one that is deactivated.
+    """
     from admission.client import Forbidden
 
     if workload.finished:
-        raise CommandError(f"{workload.object_name} has ended; nothing can be ordered about it any more")
+        raise CommandError(f"{workload.object_name} has finished and cannot be changed any more")
     is_released = spec.get("hold") is False
     if is_released and workload.document["spec"].get("active") is False:
         raise CommandError(
-            f"{workload.object_name} is deactivated, not held: an admin or team lead lets it queue again with "
+            f"{workload.object_name} is deactivated, not on hold: an admin or team lead can queue it again with "
             "`sluice activate`; or delete it and submit it again"
         )
     document = None
@@ -205,12 +213,13 @@ async def _order(
                 raise
             await _label(connection, workload, error, hold=spec["hold"] is True, writing=writing)
         else:
-            if is_released and _is_held_by_label(workload):
+            if is_released and _is_on_hold_by_label(workload):
                 await _label(connection, workload, None, hold=False, writing=writing)
     print_outcome(f"workload.sluice.dev/{workload.name}", outcome, writing, document)
 
 
-def _is_held_by_label(workload: Workload) -> bool:
+def _is_on_hold_by_label(workload: Workload) -> bool:
+    """Return whether the label of its Job puts it on hold, rather than its spec."""
     reserved = workload.conditions.get("QuotaReserved")
     return reserved is not None and reserved.reason == "OnHold" and not workload.document["spec"].get("hold")
 
@@ -218,11 +227,16 @@ def _is_held_by_label(workload: Workload) -> bool:
 async def _label(
     connection: Connection, workload: Workload, refused: Forbidden | None, *, hold: bool, writing: WritingFlags
 ) -> None:
-    """Hold or release by the label of the Job, as who has submitted it may. Raises CommandError."""
+    """Hold or release by the label of the Job, with the caller's permissions in Kubernetes.
+
+    `refused` is the error of the patch of the workload. Raises CommandError if an admin put the workload on hold.
+    """
     from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, object_path
 
     if not hold and workload.document["spec"].get("hold"):
-        raise CommandError(f"{workload.object_name} is held by an admin, who alone can release it") from refused
+        raise CommandError(
+            f"{workload.object_name} was put on hold by an admin, and only an admin can release it"
+        ) from refused
     path = object_path(kind_of_workload(workload), workload.namespace, workload.object_name)
     metadata = {"labels": {HOLD: "true"}} if hold else {"labels": {HOLD: None}, "annotations": {HOLD: None}}
     params = {"dryRun": "All"} if writing.dry_run == "server" else {}

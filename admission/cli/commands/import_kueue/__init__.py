@@ -1,1 +1,1 @@
-"""`sluice import kueue`: the queues of a cluster that runs Kueue, and the Jobs that it lets run."""
+"""`sluice import kueue`: import of Kueue's queues, and takeover of the Jobs that Kueue has admitted."""

@@ -1,4 +1,4 @@
-"""`sluice import kueue`: first the plan, then, with --yes, what it says."""
+"""The command `sluice import kueue`: print the plan of an import, and with `--yes` carry it out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from admission.cli.arguments.connection import Connection
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.arguments.files import read_documents
 from admission.cli.commands.import_kueue import plan as plans
-from admission.cli.commands.import_kueue.destination import opened
+from admission.cli.commands.import_kueue.destination import open_destination
 from admission.cli.commands.import_kueue.plan import Action
 from admission.cli.commands.import_kueue.source import in_cluster, in_manifests
-from admission.cli.commands.import_kueue.takeover import running
+from admission.cli.commands.import_kueue.takeover import plan_takeovers
 from admission.cli.output.printing import print_line
 from admission.cluster.client import Client
 from admission.kinds import all_kinds
@@ -27,24 +27,41 @@ from admission.model.queues import ClusterQueue
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from admission.cli.commands.import_kueue.destination import Door
-    from admission.cli.commands.import_kueue.plan import Line
+    from admission.cli.commands.import_kueue.destination import Destination
+    from admission.cli.commands.import_kueue.plan import Entry
     from admission.cli.commands.import_kueue.source import Found
     from admission.kinds import Kinds
 
-_NOT_TAKEN_OVER = "a Sluice that runs takes over nothing: stop it, and give --database-url"
+_NOT_TAKEN_OVER = "a running Sluice cannot take over Jobs: stop it, and use --database-url"
 
 
 @click.command()
-@click.option("-f", "--filename", "paths", multiple=True, help="Manifests, instead of a cluster; repeatable.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="For LocalQueues that name none.")
-@click.option("--kubeconfig", help="The kubeconfig of the cluster that runs Kueue.  [env: KUBECONFIG]")
-@click.option("--context", help="The context of the cluster that runs Kueue.")
+@click.option(
+    "-f", "--filename", "paths", multiple=True, metavar="FILE", help="Manifests, instead of a cluster; repeatable."
+)
+@click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    metavar="NAME",
+    show_default=True,
+    help="Namespace of LocalQueues that name none.",
+)
+@click.option("--kubeconfig", metavar="FILE", help="Kubeconfig file of the cluster that runs Kueue.  [env: KUBECONFIG]")
+@click.option(
+    "--context",
+    metavar="NAME",
+    help="Kubeconfig context of the cluster that runs Kueue.  [default: the current context]",
+)
 @database_options
-@click.option("--server", help="URL of a Sluice that runs.  [env: SLUICE_SERVER]")
-@click.option("--token-file", type=click.Path(path_type=Path), help="File with the token for --server.")
-@click.option("--ca", type=click.Path(path_type=Path), help="PEM file with the authority of --server's certificate.")
-@click.option("--yes", is_flag=True, help="Do what the plan says.")
+@click.option("--server", metavar="URL", help="URL of the API of a running Sluice.  [env: SLUICE_SERVER]")
+@click.option(
+    "--token-file", metavar="FILE", type=click.Path(path_type=Path), help="File with the bearer token for --server."
+)
+@click.option(
+    "--ca", metavar="FILE", type=click.Path(path_type=Path), help="PEM file with the CA certificate of --server."
+)
+@click.option("--yes", is_flag=True, help="Carry out the plan.")
 def kueue(
     *,
     paths: tuple[str, ...],
@@ -57,13 +74,14 @@ def kueue(
     ca: Path | None,
     yes: bool,
 ) -> None:
-    """Import Kueue's queues, and take over the Jobs that it lets run.
+    """Import Kueue's queues, and take over the Jobs that Kueue has admitted.
 
-    Without --yes you see the plan, and nothing is written. ResourceFlavors,
-    ClusterQueues, Cohorts, LocalQueues, WorkloadPriorityClasses and AdmissionChecks come
-    from manifests (-f), or from the cluster that runs Kueue. Out of a cluster, and into
-    the database of a Sluice that is stopped, running Jobs are taken over as well: they
-    run on, and hold the quota that Kueue gave them. It may be repeated.
+    Without --yes the plan is printed, and nothing is written. ResourceFlavors,
+    ClusterQueues, Cohorts, LocalQueues, WorkloadPriorityClasses and AdmissionChecks are
+    read from manifests (-f), or from the cluster that runs Kueue. An import from a
+    cluster into the database of a stopped Sluice takes over running Jobs as well: they
+    keep running, and hold the quota that Kueue assigned to them. The command can be
+    repeated.
 
     \b
     Examples:
@@ -72,12 +90,12 @@ def kueue(
       sluice import kueue --context prod --database-url sqlite:///sluice.db --yes
     """
     if paths and (kubeconfig or context) and (server or database.is_set):
-        raise click.UsageError("-f is instead of the cluster of --kubeconfig or --context")
+        raise click.UsageError("-f cannot be used together with the cluster of --kubeconfig or --context")
     if database.is_set and (server or token_file):
-        raise click.UsageError("--database-url is instead of --server and --token-file")
+        raise click.UsageError("--database-url cannot be used together with --server and --token-file")
     if server or token_file or os.environ.get("SLUICE_SERVER"):
         connection = Connection(server, token_file, ca)
-    else:  # Sluice's own API is one of that cluster
+    else:  # Sluice's API is registered in the cluster that runs Kueue
         connection = Connection(kubeconfig=kubeconfig, context=context)
 
     async def run() -> None:
@@ -89,45 +107,46 @@ def kueue(
                 found = await in_cluster(
                     await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context)), kinds
                 )
-            door = await stack.enter_async_context(
-                opened(connection, database.url() if database.is_set else None, reason="imported from Kueue")
+            destination = await stack.enter_async_context(
+                open_destination(connection, database.url() if database.is_set else None, reason="imported from Kueue")
             )
-            plan = await _plan(found, kinds, door, namespace=namespace)
+            plan = await _plan(found, kinds, destination, namespace=namespace)
             for line in plans.lines(plan):
                 print_line(line)
             if yes:
-                await _carry_out(plan, door)
+                await _carry_out(plan, destination)
             click.echo(plans.summary(plan, done=yes))
 
     asyncio.run(run())
 
 
-async def _plan(found: Found, kinds: Kinds, door: Door, *, namespace: str) -> list[Line]:
-    present = {item.key: item for item in await door.present()}
-    plan = plans.objects(found.documents, present, namespace=namespace)
-    items = present | {line.item.key: line.item for line in plan if line.item is not None}
+async def _plan(found: Found, kinds: Kinds, destination: Destination, *, namespace: str) -> list[Entry]:
+    """Return the plan: queue objects, then workloads."""
+    present = {item.key: item for item in await destination.present()}
+    plan = plans.plan_objects(found.documents, present, namespace=namespace)
+    items = present | {entry.item.key: entry.item for entry in plan if entry.item is not None}
     for item in items.values():
         found.context.see_queue_object(item)
-    lines = running(
+    workloads = plan_takeovers(
         found,
         kinds,
         queues={item.name for item in items.values() if isinstance(item, ClusterQueue)},
-        held=await door.held() if found.workloads else (),
+        known=await destination.known_uids() if found.workloads else (),
         now=time.time(),
     )
-    if not door.takes_over:
-        lines = [
-            plans.Line(Action.SKIP, line.what, (_NOT_TAKEN_OVER,)) if line.takeover is not None else line
-            for line in lines
+    if not destination.takes_over:
+        workloads = [
+            plans.Entry(Action.SKIP, entry.what, (_NOT_TAKEN_OVER,)) if entry.takeover is not None else entry
+            for entry in workloads
         ]
-    return plan + lines
+    return plan + workloads
 
 
-async def _carry_out(plan: Sequence[Line], door: Door) -> None:
-    """The Jobs first: if a Sluice turns out to run, nothing has been written."""
-    takeovers = [line.takeover for line in plan if line.takeover is not None]
+async def _carry_out(plan: Sequence[Entry], destination: Destination) -> None:
+    """Write the plan. Jobs come first: that fails if a Sluice is running, before anything else is written."""
+    takeovers = [entry.takeover for entry in plan if entry.takeover is not None]
     if takeovers:
-        await door.take_over(takeovers)
-    for line in plan:
-        if line.item is not None and line.writes:
-            await door.write(line.item)
+        await destination.take_over(takeovers)
+    for entry in plan:
+        if entry.item is not None and entry.writes:
+            await destination.write(entry.item)

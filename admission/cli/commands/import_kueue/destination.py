@@ -1,4 +1,4 @@
-"""Where an import goes: into the database of a Sluice that is stopped, or through the API of one that runs."""
+"""Destinations of an import: the database of a stopped Sluice, or the API of a running one."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ if TYPE_CHECKING:
     from admission.model.queues import QueueObject
 
 _HOLDER = "sluice import"
+"""Name under which an import is the leader in the database, and the author of revisions."""
 
 
-class Door(Protocol):
-    """What both can do."""
+class Destination(Protocol):
+    """Where an import writes queue objects, and possibly takes over Jobs."""
 
     takes_over: bool
-    """Whether Jobs can be taken over through it."""
+    """Whether Jobs can be taken over."""
 
     async def present(self) -> list[QueueObject]:
-        """All queue objects that there are."""
+        """Return all queue objects that exist."""
 
-    async def held(self) -> Collection[str]:
-        """The uids of what holds quota, or is out of the queue for good: there is nothing to take over."""
+    async def known_uids(self) -> Collection[str]:
+        """Return the uids of objects that are admitted or deactivated here already: they are not taken over again."""
 
     async def write(self, item: QueueObject) -> None:
-        """Create the object, or put it in place of that of its name."""
+        """Create or replace the object."""
 
     async def take_over(self, takeovers: Sequence[Takeover]) -> None:
-        """All of them in one transaction."""
+        """Write the admissions of all Jobs in one transaction."""
 
 
-class Api:
-    """A Sluice that runs. It would stop Jobs that run without quota before they could be taken over."""
+class ApiDestination:
+    """The API of a running Sluice. It takes over no Jobs: it would stop running ones without quota before that."""
 
     takes_over = False
 
@@ -54,32 +55,32 @@ class Api:
         self._reason = reason
 
     async def present(self) -> list[QueueObject]:
-        """See Door."""
+        """See `Destination`."""
         return [item for model in QUEUE_OBJECTS async for item in self._sluice.collection(model).list()]
 
-    async def held(self) -> Collection[str]:
-        """See Door."""
+    async def known_uids(self) -> Collection[str]:
+        """See `Destination`."""
         found = self._sluice.documents("workloads").list()
         return {
-            # That of its Job, by which Kueue's Workload names it.
+            # The uid of the workload's Job, which is the owner of Kueue's Workload, too.
             item["metadata"]["ownerReferences"][0]["uid"]
             async for item in found
             if (item.get("status") or {}).get("admission") or not item["spec"].get("active", True)
         }
 
     async def write(self, item: QueueObject) -> None:
-        """See Door."""
+        """See `Destination`."""
         from admission.client.documents import Options
 
         await self._sluice.documents(item.plural).put(to_manifest(item), options=Options(self._reason))
 
     async def take_over(self, takeovers: Sequence[Takeover]) -> None:
-        """Not through this door."""
+        """Do nothing: there must be none."""
         assert not takeovers
 
 
-class Database:
-    """A Sluice that is stopped: as long as the lead is held here, no other one can start to decide."""
+class DatabaseDestination:
+    """The database of a stopped Sluice. The import takes the leadership, so that no replica writes at the same time."""
 
     takes_over = True
 
@@ -88,20 +89,20 @@ class Database:
         self._reason = reason
 
     async def present(self) -> list[QueueObject]:
-        """See Door."""
+        """See `Destination`."""
         return [item for model in QUEUE_OBJECTS for item in await self._store.queues.list(model.kind)]
 
-    async def held(self) -> Collection[str]:
-        """See Door."""
+    async def known_uids(self) -> Collection[str]:
+        """See `Destination`."""
         records = (await self._store.load()).workloads
         return {record.workload.uid for record in records if record.state is not State.PENDING or not record.active}
 
     async def write(self, item: QueueObject) -> None:
-        """See Door."""
+        """See `Destination`."""
         await self._store.queues.write(item.key, lambda _: item, author=Author(_HOLDER, reason=self._reason))
 
     async def take_over(self, takeovers: Sequence[Takeover]) -> None:
-        """See Door. Raises AlreadyRunning if a Sluice decides on this database."""
+        """See `Destination`. Raises AlreadyRunning if a replica of Sluice leads on this database."""
         changes = Changes(
             workloads=tuple(each.record for each in takeovers),
             opened=tuple(each.opened for each in takeovers if each.opened is not None),
@@ -112,12 +113,17 @@ class Database:
 
 
 @asynccontextmanager
-async def opened(connection: Connection, database_url: str | None, *, reason: str) -> AsyncIterator[Door]:
-    """The door that the flags mean, for the time of the block; `reason` is kept in the history of what is written."""
+async def open_destination(
+    connection: Connection, database_url: str | None, *, reason: str
+) -> AsyncIterator[Destination]:
+    """Context manager: the database of that URL, or without one the API of `connection`.
+
+    `reason` is kept in the history of the objects that are written.
+    """
     if database_url is None:
         async with connect(connection) as sluice:
-            yield Api(sluice, reason)
+            yield ApiDestination(sluice, reason)
     else:
         await ensure_ready(database_url)
         async with Store.open(database_url, clock=time.time) as store:
-            yield Database(store, reason)
+            yield DatabaseDestination(store, reason)

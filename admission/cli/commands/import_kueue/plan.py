@@ -1,4 +1,4 @@
-"""What an import would do, object by object: a pure function of what Kueue has and what Sluice has."""
+"""Plan of an import, with an entry for each object: pure functions of what Kueue and Sluice have."""
 
 from __future__ import annotations
 
@@ -24,50 +24,60 @@ if TYPE_CHECKING:
     from admission.model.queues import QueueObject
 
 _KINDS = {model.kind for model in QUEUE_OBJECTS}
-_KEPT = ("name", "namespace", "labels", "annotations")
-_NOBODY = "workloads wait until another controller answers"
+_USER_METADATA = ("name", "namespace", "labels", "annotations")
 _UNSUPPORTED = {
     "Topology": "pods are placed by the Kubernetes scheduler alone, without topology-aware scheduling",
     "MultiKueueCluster": "Jobs run in this cluster only",
     "MultiKueueConfig": "Jobs run in this cluster only",
     "ProvisioningRequestConfig": "nodes are not provisioned before a Job is admitted",
 }
+"""Kind of Kueue that Sluice does not have -> what this means for users."""
 
 
 class Action(StrEnum):
-    """What is done about an object."""
+    """Action of an import for one object."""
 
     CREATE = "create"
     UPDATE = "update"
     SAME = "same"
+    """It is here already, and as it should be."""
     TAKE_OVER = "take over"
+    """A Job that keeps running, with the quota that Kueue assigned."""
     DEACTIVATE = "deactivate"
-    """It waits, but not in the queue."""
+    """A Job that Kueue has deactivated: it stays so."""
     QUEUE = "queue"
+    """A pending Job: nothing is written, Sluice queues it when it starts."""
     SKIP = "skip"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One object, what is done about it, and what will be different from Kueue."""
+class Entry:
+    """Entry of the plan: one object, the action for it, and notes on differences from Kueue."""
 
     action: Action
     what: str
+    """Title of the object: `localqueue/team-a/main`."""
     notes: tuple[str, ...] = ()
     item: QueueObject | None = None
+    """The queue object; None for a Job, and for an unsupported kind."""
     takeover: Takeover | None = None
+    """The records to write for a Job; None: nothing is written for it."""
 
     @property
     def writes(self) -> bool:
-        """Whether anything is to be written."""
+        """Whether the action writes anything."""
         return self.action in (Action.CREATE, Action.UPDATE, Action.TAKE_OVER, Action.DEACTIVATE)
 
 
-def objects(
+def plan_objects(
     documents: Iterable[Document], present: Mapping[tuple[str, str, str], QueueObject], *, namespace: str
-) -> list[Line]:
-    """The plan for the queue objects, each behind those that it names; raises InvalidObject for a faulty one."""
-    skipped: list[Line] = []
+) -> list[Entry]:
+    """Return the plan for the queue objects, each behind those that it refers to, and unsupported ones at the end.
+
+    `present` are Sluice's queue objects by key, `namespace` is that of LocalQueues that name none. Raises
+    InvalidObject for an invalid object, and for one that is defined twice.
+    """
+    skipped: list[Entry] = []
     items: dict[tuple[str, str, str], QueueObject] = {}
     notes: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for document in documents:
@@ -76,55 +86,63 @@ def objects(
             skipped.append(_unsupported(body))
             continue
         left_out: list[str] = []
-        item = parse_manifest(_users_part(body), source=document.source, namespace=namespace, unknown=left_out)
+        item = parse_manifest(
+            _without_server_metadata(body), source=document.source, namespace=namespace, unknown=left_out
+        )
         if item.key in items:
-            raise InvalidObject([("metadata.name", "was given before; keep one of the two")], subject=title(item))
+            raise InvalidObject([("metadata.name", "duplicate; keep one of the two")], subject=title(item))
         items[item.key] = item
         notes[item.key] = tuple(f"{text}; left out, as if it were not set" for text in left_out)
         if isinstance(item, AdmissionCheck) and item.spec.controller_name.startswith(f"{GROUP}/"):
-            notes[item.key] += (f"spec.controllerName: {item.spec.controller_name} answers to Kueue alone: {_NOBODY}",)
+            controller = item.spec.controller_name
+            notes[item.key] += (
+                (
+                    f"spec.controllerName: {controller} works with Kueue only: workloads wait until another controller "
+                    "answers"
+                ),
+            )
         if isinstance(item, ResourceFlavor) and item.spec.topology_name is not None:
-            notes[item.key] += (f"spec.topologyName: kept, and not acted on: {_UNSUPPORTED['Topology']}",)
-    lines = [
-        Line(action(item, present.get(item.key)), title(item), notes[item.key], item)
+            notes[item.key] += (f"spec.topologyName: kept, but has no effect: {_UNSUPPORTED['Topology']}",)
+    entries = [
+        Entry(action_for(item, present.get(item.key)), title(item), notes[item.key], item)
         for item in in_dependency_order(items.values())
     ]
-    return lines + skipped
+    return entries + skipped
 
 
-def lines(plan: Sequence[Line]) -> list[str]:
-    """The plan as a table, with the notes below each row."""
+def lines(plan: Sequence[Entry]) -> list[str]:
+    """Return the plan as a table, with the notes of each entry below its row."""
     shown: list[str] = []
-    rows = aligned([("ACTION", "OBJECT"), *((line.action.value, line.what) for line in plan)])
+    rows = aligned([("ACTION", "OBJECT"), *((entry.action.value, entry.what) for entry in plan)])
     shown.append(rows[0])
-    for row, line in zip(rows[1:], plan, strict=True):
+    for row, entry in zip(rows[1:], plan, strict=True):
         shown.append(row)
-        shown += [f"             {note}" for note in line.notes]
+        shown += [f"             {note}" for note in entry.notes]
     return shown
 
 
-def summary(plan: Sequence[Line], *, done: bool) -> str:
-    """How many objects are created, updated and so on, and whether that was done."""
-    counts = Counter(line.action for line in plan)
+def summary(plan: Sequence[Entry], *, done: bool) -> str:
+    """Return the number of objects for each action, and whether the plan was carried out."""
+    counts = Counter(entry.action for entry in plan)
     parts = [f"{counts[each]} {each.value}" for each in Action if counts[each]]
-    if not any(line.writes for line in plan):
+    if not any(entry.writes for entry in plan):
         return f"{', '.join(parts) or 'nothing found'}: there is nothing to do"
-    return f"{', '.join(parts)}: {'done' if done else 'nothing was written; add --yes'}"
+    return f"{', '.join(parts)}: {'done' if done else 'nothing was written; use --yes to write'}"
 
 
-def _users_part(body: Mapping[str, object]) -> dict[str, object]:
-    """Without what Kueue's API server has added."""
+def _without_server_metadata(body: Mapping[str, object]) -> dict[str, object]:
+    """Return a manifest without the metadata that Kueue's API server has added."""
     metadata = body.get("metadata")
     if not isinstance(metadata, dict):
         return dict(body)
-    kept = {key: metadata[key] for key in _KEPT if key in metadata}
+    kept = {key: metadata[key] for key in _USER_METADATA if key in metadata}
     if isinstance(annotations := kept.get("annotations"), dict):
         kept["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
     return {**body, "metadata": kept}
 
 
-def action(item: QueueObject, present: QueueObject | None) -> Action:
-    """What is to be done so that `present`, the object of that name, becomes `item`."""
+def action_for(item: QueueObject, present: QueueObject | None) -> Action:
+    """Return the action by which `present`, the existing object of that name, becomes `item`."""
     if present is None:
         return Action.CREATE
     same = comparable(to_manifest(item)) == comparable(to_manifest(present))
@@ -132,12 +150,13 @@ def action(item: QueueObject, present: QueueObject | None) -> Action:
 
 
 def title(item: QueueObject) -> str:
-    """`localqueue/team-a/main`."""
+    """Return the title of an object in messages: `localqueue/team-a/main`."""
     return "/".join(filter(None, (item.kind.lower(), item.metadata.namespace, item.name)))
 
 
-def _unsupported(body: Mapping[str, object]) -> Line:
+def _unsupported(body: Mapping[str, object]) -> Entry:
+    """Return the entry for an object of a kind that Sluice does not have."""
     kind, metadata = str(body.get("kind")), body.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else ""
-    instead = _UNSUPPORTED.get(kind, "it is left where it is")
-    return Line(Action.SKIP, f"{kind.lower()}/{name}", (f"Sluice has no {kind}: {instead}",))
+    consequence = _UNSUPPORTED.get(kind, "it is not imported")
+    return Entry(Action.SKIP, f"{kind.lower()}/{name}", (f"Sluice has no {kind}: {consequence}",))

@@ -1,4 +1,4 @@
-"""What Kueue has: from manifests, or straight out of the cluster that it runs in."""
+"""Sources of an import: manifests, or the cluster in which Kueue runs."""
 
 from __future__ import annotations
 
@@ -28,28 +28,30 @@ _OPTIONAL: Final = {
     "Topology": "topologies",
     "Workload": "workloads",
 }
-"""Older versions of Kueue, or some of their installations, are without these."""
+"""Resources that older versions of Kueue, or some installations, do not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that there is to import. The objects of manifests come without Jobs."""
+    """Everything that can be imported. Manifests have queue objects only."""
 
     documents: list[Document]
-    """Queue objects, and what else Kueue has configured."""
+    """Queue objects, and the other configuration objects of Kueue."""
     workloads: list[dict[str, Any]] = field(default_factory=list)
+    """Kueue's Workloads."""
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The Jobs that Kueue may have let run, by uid."""
+    """Jobs with a queue label, by uid: those that Kueue may have admitted."""
     context: Context = field(default_factory=Context)
+    """Cluster objects that the requests of a Job depend on, such as LimitRanges and PriorityClasses."""
 
 
 def in_manifests(documents: list[Document]) -> Found:
-    """What a plan is made of when it is only about manifests; Workloads in them belong to a cluster."""
+    """Return the objects in manifests. Workloads in them are ignored: they belong to Jobs of a cluster."""
     return Found([document for document in documents if document.body.get("kind") not in ("Namespace", "Workload")])
 
 
 async def in_cluster(client: Client, kinds: Kinds) -> Found:
-    """All of it. Raises CommandError if the cluster has no Kueue, else branches of ClusterError."""
+    """Read everything from the cluster. Raises CommandError if it has no Kueue, ClusterError for failed requests."""
     version = await _version(client)
     documents: list[Document] = []
     workloads: list[dict[str, Any]] = []
@@ -77,17 +79,19 @@ async def in_cluster(client: Client, kinds: Kinds) -> Found:
 
 
 async def _version(client: Client) -> str:
-    """The newest version of Kueue's API that is served and known here."""
+    """Return the newest version of Kueue's API that the cluster serves and Sluice reads. Raises CommandError."""
     try:
         group = await client.get(f"/apis/{GROUP}")
     except NotFound as error:
-        raise CommandError(f"{client.server} has no Kueue (no API group {GROUP}); check --context") from error
+        raise CommandError(
+            f"Kueue is not installed in {client.server} (no API group {GROUP}); check --context"
+        ) from error
     served = {version["version"] for version in group["versions"]}
     for version in _VERSIONS:
         if version in served:
             return version
     raise CommandError(
-        f"{client.server} has {GROUP} in {', '.join(sorted(served))}, and Sluice reads {', '.join(_VERSIONS)} only"
+        f"{client.server} serves {GROUP} in {', '.join(sorted(served))}, but Sluice reads {', '.join(_VERSIONS)} only"
     )
 
 

@@ -1,6 +1,7 @@
-"""Jobs that Kueue lets run, as admissions in Sluice's ledger, so that they run on: a pure function of what Kueue wrote.
+"""Takeover of Jobs that Kueue has admitted: their admissions become records of Sluice, so that they keep running.
 
-What Kueue has put into a Job's template is known from its Workload, which keeps the template as it was.
+Pure functions of Kueue's Workloads and the Jobs. What Kueue has injected into the template of a Job follows from the
+Workload, which has the original template.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from admission.cli.commands.import_kueue.plan import Action, Line
+from admission.cli.commands.import_kueue.plan import Action, Entry
 from admission.controller.state.context import read
 from admission.controller.state.workload_change import ADMITTED, DEACTIVATED, QUOTA_RESERVED
 from admission.kinds.base import KUEUE
@@ -26,43 +27,47 @@ if TYPE_CHECKING:
     from admission.cli.commands.import_kueue.source import Found
     from admission.kinds import Kinds, Object, Observed
 
-_OF_THE_JOB_CONTROLLER = (
+_JOB_CONTROLLER_LABELS = (
     "controller-uid",
     "job-name",
     "batch.kubernetes.io/controller-uid",
     "batch.kubernetes.io/job-name",
 )
-"""Labels of a template that neither the user nor Kueue has set."""
+"""Labels of a template that the Job controller sets: neither the user nor Kueue."""
 _TAKEN_OVER = "taken over from Kueue"
-_NOT_CARRIED = {
-    "requeueState": "status.requeueState: its wait after evictions is not carried over: it may be admitted at once",
+_NOT_IMPORTED = {
+    "requeueState": "status.requeueState: the backoff is not imported: it may be admitted immediately",
     "accumulatedPastExecutionTimeSeconds": (
-        "status.accumulatedPastExecutionTimeSeconds: its time so far is not carried over: its limit begins anew"
+        "status.accumulatedPastExecutionTimeSeconds: not imported: its maximum execution time starts again"
     ),
 }
-"""What Kueue knows of one that waits, and Sluice finds out by itself later."""
+"""Status field of a pending Workload -> note: Sluice has no record yet into which to import it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What is written for one Job."""
+    """Records to write for one Job."""
 
     record: WorkloadRecord
     transition: Transition
     opened: Opened | None = None
+    """Its admission in the ledger; None: it holds no quota."""
     checks: tuple[CheckRecord, ...] = ()
 
 
 class _Refused(Exception):
-    """It cannot be taken over; the text says why."""
+    """A Workload cannot be taken over; the message, for users, says why."""
 
 
-def running(found: Found, kinds: Kinds, *, queues: Collection[str], held: Collection[str], now: float) -> list[Line]:
-    """The plan for all Workloads of Kueue that have not finished.
+def plan_takeovers(
+    found: Found, kinds: Kinds, *, queues: Collection[str], known: Collection[str], now: float
+) -> list[Entry]:
+    """Return the plan for all Workloads of Kueue that have not finished.
 
-    `queues` are the ClusterQueues that there will be, `held` the uids of what Sluice has admitted or given up already.
+    `queues` are the names of the ClusterQueues after the import, `known` the uids of Jobs that Sluice has admitted or
+    deactivated already, `now` is the Unix time of the transitions.
     """
-    lines = []
+    entries = []
     for document in found.workloads:
         metadata = document["metadata"]
         conditions = _conditions(document)
@@ -77,61 +82,62 @@ def running(found: Found, kinds: Kinds, *, queues: Collection[str], held: Collec
             )
             if owner is None or kind is None:
                 queued = ", ".join(f"{each.kind}s" for each in kinds)
-                raise _Refused(f"Sluice queues {queued} only: it is left alone, and holds no quota here")
+                raise _Refused(f"Sluice queues {queued} only: it is not imported, and holds no quota in Sluice")
             if job is None:
-                raise _Refused("it does not exist any more, names no queue by a label, or has another controller")
-            line = _line(
-                name, document, job, kinds, kind.observe(job), found, conditions, queues=queues, held=held, now=now
+                raise _Refused("it no longer exists, has no queue label, or has another controller")
+            entry = _entry(
+                name, document, job, kinds, kind.observe(job), found, conditions, queues=queues, known=known, now=now
             )
         except _Refused as refusal:
-            line = Line(Action.SKIP, name, (str(refusal),))
-        lines.append(line)
-    return lines
+            entry = Entry(Action.SKIP, name, (str(refusal),))
+        entries.append(entry)
+    return entries
 
 
-def _line(
+def _entry(
     name: str,
     document: Object,
     job: Object,
     kinds: Kinds,
-    seen: Observed,
+    observed: Observed,
     found: Found,
     conditions: Mapping[str, Object],
     *,
     queues: Collection[str],
-    held: Collection[str],
+    known: Collection[str],
     now: float,
-) -> Line:
+) -> Entry:
+    """Return the entry for an unfinished Workload. Raises _Refused if its Job cannot be taken over."""
     uid: str = job["metadata"]["uid"]
-    if uid in held:
-        return Line(Action.SAME, name)
+    if uid in known:
+        return Entry(Action.SAME, name)
     status = document.get("status") or {}
-    admission, suspended = status.get("admission"), seen.suspended
+    admission, suspended = status.get("admission"), observed.suspended
     if "Admitted" not in conditions and not suspended:
-        raise _Refused("Kueue has not admitted it, yet it runs: Sluice will stop it, and let it queue")
+        raise _Refused("it is running without an admission of Kueue: Sluice will stop and queue it")
     if not admission or "QuotaReserved" not in conditions:
         if document["spec"].get("active", True):
-            not_carried = [text for field, text in _NOT_CARRIED.items() if status.get(field)]
-            return Line(Action.QUEUE, name, (*not_carried, *_gates(job)))
-        return Line(Action.DEACTIVATE, name, takeover=_deactivated(document, job, kinds, seen, found, now=now))
+            not_imported = [text for field, text in _NOT_IMPORTED.items() if status.get(field)]
+            return Entry(Action.QUEUE, name, (*not_imported, *_gate_notes(job)))
+        return Entry(Action.DEACTIVATE, name, takeover=_deactivated(document, job, kinds, observed, found, now=now))
     if admission["clusterQueue"] not in queues:
         raise _Refused(
-            f"status.admission.clusterQueue: there is no {admission['clusterQueue']}; Sluice will stop it: "
+            f"status.admission.clusterQueue: {admission['clusterQueue']} does not exist; Sluice will stop it: "
             "import that ClusterQueue as well"
         )
     try:
-        takeover, notes = _takeover(document, job, kinds, seen, found, conditions, now=now)
+        takeover, notes = _takeover(document, job, kinds, observed, found, conditions, now=now)
     except (InvalidQuantity, InvalidObject) as error:
-        raise _Refused(f"{error}; Sluice will stop it, and let it queue") from error
-    return Line(Action.TAKE_OVER, name, (*notes, *_gates(job)), takeover=takeover)
+        raise _Refused(f"{error}; Sluice will stop and queue it") from error
+    return Entry(Action.TAKE_OVER, name, (*notes, *_gate_notes(job)), takeover=takeover)
 
 
-def _gates(job: Object) -> list[str]:
-    """A sentence for each gate that Kueue has put into the pod template: of an elastic Job."""
+def _gate_notes(job: Object) -> list[str]:
+    """Return a note for each scheduling gate that Kueue has added to the pod template, as it does for elastic Jobs."""
     gates = (job["spec"].get("template") or {}).get("spec", {}).get("schedulingGates") or ()
     return [
-        f"spec.template.spec.schedulingGates: {gate['name']} is taken from new pods by Kueue alone, and they wait for "
-        f"ever: create the Job anew, without the annotation {KUEUE}elastic-job"
+        f"spec.template.spec.schedulingGates: only Kueue removes {gate['name']} from new pods, which would never "
+        f"start: recreate the Job without the annotation {KUEUE}elastic-job"
         for gate in gates
         if gate["name"].startswith(KUEUE)
     ]
@@ -141,22 +147,23 @@ def _takeover(
     document: Object,
     job: Object,
     kinds: Kinds,
-    seen: Observed,
+    observed: Observed,
     found: Found,
     conditions: Mapping[str, Object],
     *,
     now: float,
 ) -> tuple[Takeover, list[str]]:
+    """Return the records for a Job with quota, and notes on it. Raises _Refused, InvalidObject and InvalidQuantity."""
     status, pod_sets = document["status"], document["spec"]["podSets"]
     assignments = status["admission"].get("podSetAssignments") or []
     if len(pod_sets) != 1 or len(assignments) != 1:
-        raise _Refused("spec.podSets: a Job has one; Sluice will stop it, and let it queue")
-    pod_set, given = pod_sets[0], assignments[0]
-    original = _original(job, pod_set, given)
-    reading = read(kinds, seen, seen.kind.restored(job, original), found.context)
+        raise _Refused("spec.podSets: a Job must have exactly one; Sluice will stop and queue it")
+    pod_set, assignment = pod_sets[0], assignments[0]
+    original = _original(job, pod_set, assignment)
+    reading = read(kinds, observed, observed.kind.restored(job, original), found.context)
     if reading.fault:
         raise _Refused(f"{reading.fault}; Sluice will stop it")
-    admission = Admission(status["admission"]["clusterQueue"], (_assignment(given, pod_set),))
+    admission = Admission(status["admission"]["clusterQueue"], (_assignment(assignment, pod_set),))
     reserved, admitted = conditions["QuotaReserved"], conditions.get("Admitted")
     since = _time(reserved["lastTransitionTime"])
     record = WorkloadRecord(
@@ -179,21 +186,23 @@ def _takeover(
             record, state=State.EVICTING, evict_reason=why.get("reason", "Evicted"), message=why.get("message", "")
         )
     workload = record.workload
-    story = Transition(workload.uid, now, record.state, record.reason, _TAKEN_OVER)
+    transition = Transition(workload.uid, now, record.state, record.reason, _TAKEN_OVER)
     checks = _checks(status, workload.uid)
     notes = [
-        f'status.admissionChecks: "{check.name}" says {check.state}; its controller has to answer to Sluice from now on'
+        f'status.admissionChecks: "{check.name}" is {check.state}; its controller must answer to Sluice from now on'
         for check in checks
         if check.state != "Ready"
     ]
-    if given.get("topologyAssignment"):
-        notes.append("status.admission.podSetAssignments[0].topologyAssignment: pods that exist keep their nodes")
-    return Takeover(record, story, Opened(workload, admission, since), checks), notes
+    if assignment.get("topologyAssignment"):
+        notes.append("status.admission.podSetAssignments[0].topologyAssignment: existing pods keep their nodes")
+    return Takeover(record, transition, Opened(workload, admission, since), checks), notes
 
 
-def _deactivated(document: Object, job: Object, kinds: Kinds, seen: Observed, found: Found, *, now: float) -> Takeover:
-    """One that Kueue, or an admin, has taken out of the queue for good; else it would start under Sluice."""
-    workload = read(kinds, seen, job, found.context).workload
+def _deactivated(
+    document: Object, job: Object, kinds: Kinds, observed: Observed, found: Found, *, now: float
+) -> Takeover:
+    """Return the records for a Job that is deactivated in Kueue, without which Sluice would queue and start it."""
+    workload = read(kinds, observed, job, found.context).workload
     record = WorkloadRecord(
         workload=workload,
         state=State.PENDING,
@@ -205,58 +214,60 @@ def _deactivated(document: Object, job: Object, kinds: Kinds, seen: Observed, fo
     return Takeover(record, Transition(workload.uid, now, record.state, record.reason, record.message))
 
 
-def _original(job: Object, pod_set: Object, given: Object) -> Object:
-    """What Kueue has replaced, and by what, as `Kind.start_patch` would have noted it."""
+def _original(job: Object, pod_set: Object, assignment: Object) -> Object:
+    """Return the fields that Kueue has changed: original and injected values, in the form of `Kind.start_patch`."""
     spec, before = job["spec"], pod_set["template"]
     original: Object = {}
-    put_in: Object = {}
+    injected: Object = {}
     for part, field in (("spec", "nodeSelector"), ("metadata", "labels"), ("metadata", "annotations")):
         has, had = ((each.get(part) or {}).get(field) or {} for each in (spec["template"], before))
         if field == "labels":
-            had = had | {key: has[key] for key in _OF_THE_JOB_CONTROLLER if key in has}
+            had = had | {key: has[key] for key in _JOB_CONTROLLER_LABELS if key in has}
         if has != had:
             original[field] = had or None
             added = {key: value for key, value in has.items() if key not in had}
-            put_in.setdefault("template", {}).setdefault(part, {})[field] = added
+            injected.setdefault("template", {}).setdefault(part, {})[field] = added
     has, had = ((each.get("spec") or {}).get("tolerations") or [] for each in (spec["template"], before))
     if has != had:
         original["tolerations"] = had or None
-        put_in.setdefault("template", {}).setdefault("spec", {})["tolerations"] = has
-    if given.get("count", pod_set["count"]) < pod_set["count"]:
+        injected.setdefault("template", {}).setdefault("spec", {})["tolerations"] = has
+    if assignment.get("count", pod_set["count"]) < pod_set["count"]:  # partial admission
         annotations = job["metadata"].get("annotations") or {}
         follow = annotations.get("kueue.x-k8s.io/job-completions-equal-parallelism") == "true"
         for field in ("parallelism", "completions") if follow else ("parallelism",):
             original[field] = pod_set["count"]
-            put_in[field] = spec.get(field)
-    return {**original, "given": put_in} if put_in else original
+            injected[field] = spec.get(field)
+    return {**original, "given": injected} if injected else original
 
 
-def _assignment(given: Object, pod_set: Object) -> PodSetAssignment:
-    flavors: dict[str, str] = given.get("flavors") or {}
+def _assignment(assignment: Object, pod_set: Object) -> PodSetAssignment:
+    """Return Kueue's podSetAssignment as one of Sluice. Raises InvalidQuantity."""
+    flavors: dict[str, str] = assignment.get("flavors") or {}
     where = "status.admission.podSetAssignments[0].resourceUsage"
     usage = {
         resource: amount(resource, value, field=f"{where}.{resource}")
-        for resource, value in (given.get("resourceUsage") or {}).items()
+        for resource, value in (assignment.get("resourceUsage") or {}).items()
         if resource in flavors
     }
-    count: int = given.get("count") or pod_set["count"]
-    return PodSetAssignment(given["name"], flavors, usage, count)
+    count: int = assignment.get("count") or pod_set["count"]
+    return PodSetAssignment(assignment["name"], flavors, usage, count)
 
 
 def _checks(status: Object, uid: str) -> tuple[CheckRecord, ...]:
+    """Return the states of the admission checks. Raises InvalidObject."""
     found = []
-    for said in status.get("admissionChecks") or ():
-        fields = {key: value for key, value in said.items() if key not in ("lastTransitionTime", "retryCount")}
+    for check in status.get("admissionChecks") or ():
+        fields = {key: value for key, value in check.items() if key not in ("lastTransitionTime", "retryCount")}
         report = _report(fields)
         found.append(
             CheckRecord(
                 uid,
                 report.name,
                 report.state,
-                _time(said["lastTransitionTime"]),
+                _time(check["lastTransitionTime"]),
                 message=report.message,
                 requeue_after_seconds=report.requeue_after_seconds,
-                retries=said.get("retryCount") or 0,
+                retries=check.get("retryCount") or 0,
                 pod_set_updates=report.pod_set_updates,
             )
         )
@@ -273,10 +284,11 @@ def _report(fields: Object) -> CheckReport:
 
 
 def _conditions(document: Object) -> dict[str, Object]:
-    """Those that are True, by type."""
+    """Return the conditions that are True, by type."""
     conditions = (document.get("status") or {}).get("conditions") or ()
     return {each["type"]: each for each in conditions if each["status"] == "True"}
 
 
 def _time(text: str) -> float:
+    """Return the Unix time of an RFC 3339 time."""
     return datetime.fromisoformat(text).timestamp()

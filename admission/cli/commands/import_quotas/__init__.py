@@ -1,1 +1,1 @@
-"""`sluice import volcano` and its like: the quota of schedulers that are not of Kueue's family, as queue objects."""
+"""`sluice import volcano`, `yunikorn`, ...: translation of other schedulers' quota to queue objects."""

@@ -1,4 +1,4 @@
-"""The commands `sluice import volcano`, `kai`, ...: first the plan, then, with --yes, what it says."""
+"""The commands `sluice import volcano`, `kai`, ...: print the plan of an import, and with `--yes` carry it out."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from admission.cli.arguments.connection import Connection, connection_options
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.arguments.files import filename_option, read_documents
 from admission.cli.arguments.translation import TranslationFlags, translation_options
-from admission.cli.commands.import_kueue.destination import opened
-from admission.cli.commands.import_kueue.plan import Action, Line, action, lines, summary, title
+from admission.cli.commands.import_kueue.destination import open_destination
+from admission.cli.commands.import_kueue.plan import Action, Entry, action_for, lines, summary, title
+from admission.cli.commands.import_quotas.notes import (
+    CAPACITY_REQUIRED,
+    capacity_notes,
+    missing_queue_notes,
+    print_notes,
+)
 from admission.cli.commands.import_quotas.quota_tree import translate
 from admission.cli.commands.import_quotas.systems import SYSTEMS
-from admission.cli.commands.import_quotas.telling import NOTHING_WRITTEN, left_out, tell, unbounded
 from admission.cli.errors import BadFlag, CommandError, Unreadable
 from admission.cli.output.printing import print_line, serialized
 from admission.model.manifests import to_manifest
@@ -31,24 +36,34 @@ if TYPE_CHECKING:
 
 
 def _command(name: str, system: System) -> click.Command:
-    help_text = f"""Make ClusterQueues, Cohorts and LocalQueues of {system.name}'s {system.what}.
+    """Return the command `sluice import NAME`; schedulers differ in texts and the function that reads documents."""
+    help_text = f"""Import {system.plural} of {system.name} as ClusterQueues, Cohorts and LocalQueues.
 
-    Without --yes you see the plan, with a sentence about each field that has no
-    equivalent, and nothing is written. No queue may use more afterwards than its limit
-    allowed. It may be repeated. Jobs are left as they are.
+    Without --yes the plan is printed, with a note on each field that has no equivalent,
+    and nothing is written. No queue can use more afterwards than its limit allowed. The
+    command can be repeated. Jobs are not changed.
 
     \b
     Examples:
       sluice import {name} -f queues.yaml -n team-a --capacity cpu=640,memory=2Ti,nvidia.com/gpu=64
       sluice import {name} -f queues.yaml -n team-a -o yaml > for-review.yaml
-      {system.how} | sluice import {name} -f - --yes
+      {system.export_command} | sluice import {name} -f - --yes
     """
 
     @filename_option()
-    @click.option("-n", "--namespace", "namespaces", multiple=True, help="Make LocalQueues in it; repeatable.")
+    @click.option(
+        "-n",
+        "--namespace",
+        "namespaces",
+        multiple=True,
+        metavar="NAME",
+        help="Namespace in which each queue gets a LocalQueue; repeatable.",
+    )
     @translation_options
-    @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="Print manifests; nothing is written.")
-    @click.option("--yes", is_flag=True, help="Do what the plan says.")
+    @click.option(
+        "-o", "--output", type=click.Choice(["yaml", "json"]), help="Print manifests in this format, and write nothing."
+    )
+    @click.option("--yes", is_flag=True, help="Carry out the plan.")
     @database_options
     @connection_options
     def command(
@@ -62,62 +77,68 @@ def _command(name: str, system: System) -> click.Command:
         connection: Connection,
     ) -> None:
         if database.is_set and connection != Connection():
-            raise click.UsageError("--database-url is instead of --server, --token-file, --kubeconfig and --context")
+            raise click.UsageError(
+                "--database-url cannot be used together with --server, --token-file, --kubeconfig and --context"
+            )
         if output and yes:
-            raise click.UsageError("-o only prints; leave out --yes, or -o")
+            raise click.UsageError("-o cannot be used together with --yes")
         for namespace in namespaces:
             if not is_dns_label(namespace):
-                raise BadFlag(f'--namespace: "{namespace}" is no name of a namespace')
+                raise BadFlag(f'--namespace: "{namespace}" is not a valid namespace name')
         found = system.read(read_documents(paths), namespaces)
         if not found.queues:
-            raise Unreadable(f"{', '.join(paths)}: there is no {system.reads}; get it by: {system.how}")
-        made = translate(found.queues, flavor=translation.flavor, capacity=translation.capacity)
+            raise Unreadable(f"{', '.join(paths)}: no {system.document} found; to get one: {system.export_command}")
+        result = translate(found.queues, flavor=translation.flavor, capacity=translation.capacity)
         if output:
-            _print(found, made, output)
+            _print(found, result, output)
         else:
-            asyncio.run(_import(system, found, made, connection, database, yes=yes))
+            asyncio.run(_import(system, found, result, connection, database, yes=yes))
 
-    return click.command(name, help=help_text)(command)
+    return click.command(name, help=help_text, short_help=f"Import {system.plural} of {system.name}.")(command)
 
 
-def _print(found: Found, made: Translation, output: str) -> None:
-    items = [to_manifest(each.item) for each in made.made]
+def _print(found: Found, translation: Translation, output: str) -> None:
+    """Print the manifests as a List, and all notes to standard error."""
+    items = [to_manifest(each.item) for each in translation.objects]
     click.echo(serialized({"apiVersion": "v1", "kind": "List", "items": items}, output))
-    tell(found, made)
+    print_notes(found, translation)
 
 
 async def _import(
     system: System,
     found: Found,
-    made: Translation,
+    translation: Translation,
     connection: Connection,
     database: DatabaseFlags,
     *,
     yes: bool,
 ) -> None:
+    """Print the plan, and with `yes` write it. Raises CommandError if that requires a capacity that is not given."""
     source = f"imported from {system.name}"
-    async with opened(connection, database.url() if database.is_set else None, reason=source) as door:
-        present = {item.key: item for item in await door.present()}
-        plan = [_line(each.item, each.notes, present) for each in made.made]
-        plan += [Line(Action.SKIP, what, (note,)) for what, note in found.skipped]
+    url = database.url() if database.is_set else None
+    async with open_destination(connection, url, reason=source) as destination:
+        present = {item.key: item for item in await destination.present()}
+        plan = [_entry(each.item, each.notes, present) for each in translation.objects]
+        plan += [Entry(Action.SKIP, what, (note,)) for what, note in found.skipped]
         for text in lines(plan):
             print_line(text)
-        missing = unbounded(made)
-        for note in (*missing, *left_out(made, present.values())):
+        missing = capacity_notes(translation)
+        for note in (*missing, *missing_queue_notes(translation, present.values())):
             print_line(f"note: {note}", err=True)
         if yes and missing:
-            raise CommandError(NOTHING_WRITTEN)
-        for line in plan if yes else ():
-            if line.item is not None and line.writes:
-                await door.write(line.item)
+            raise CommandError(CAPACITY_REQUIRED)
+        for entry in plan if yes else ():
+            if entry.item is not None and entry.writes:
+                await destination.write(entry.item)
         click.echo(summary(plan, done=yes))
 
 
-def _line(item: QueueObject, notes: Sequence[str], present: Mapping[tuple[str, str, str], QueueObject]) -> Line:
-    there = present.get(item.key)
-    if isinstance(item, ResourceFlavor) and there is not None:  # with node labels, which are the admin's
-        return Line(Action.SAME, title(there))
-    return Line(action(item, there), title(item), tuple(notes), item)
+def _entry(item: QueueObject, notes: Sequence[str], present: Mapping[tuple[str, str, str], QueueObject]) -> Entry:
+    """Return the entry of the plan for a queue object."""
+    existing = present.get(item.key)
+    if isinstance(item, ResourceFlavor) and existing is not None:  # it has the admin's node labels, the new one none
+        return Entry(Action.SAME, title(existing))
+    return Entry(action_for(item, existing), title(item), tuple(notes), item)
 
 
 kai = _command("kai", SYSTEMS["kai"])

@@ -1,4 +1,4 @@
-"""KAI's Queues (`scheduling.run.ai/v2`): cpu in thousandths, memory in megabytes, -1: no limit, not set: 0."""
+"""Import of KAI's Queues (`scheduling.run.ai/v2`): cpu in milli-CPU, memory in megabytes; -1: no limit; not set: 0."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ if TYPE_CHECKING:
 GROUP: Final = "scheduling.run.ai"
 _TOP: Final = "kai-queues"
 _NO_LIMIT: Final = -1
-_MOST_WEIGHT: Final = 10**9
+_MAX_WEIGHT: Final = 10**9
 _RESOURCES: Final = {
     "gpu": ("nvidia.com/gpu", Fraction(1)),
     "cpu": ("cpu", Fraction(1, 1000)),
     "memory": ("memory", Fraction(10**6)),
 }
-"""Field to resource, and how many units of it one of the field's is."""
-_LOST: Final = {
-    "priority": "queues have no priority among each other; the weight of fair sharing is the nearest",
-    "preemptMinRuntime": "what runs may be preempted from its first second",
-    "reclaimMinRuntime": "what is borrowed may be reclaimed from its first second",
+"""Field -> resource, and the unit of the field's numbers in units of the resource."""
+_NO_EQUIVALENT: Final = {
+    "priority": "queues have no priorities; the closest equivalent is the weight for fair sharing",
+    "preemptMinRuntime": "workloads may be preempted immediately after they start",
+    "reclaimMinRuntime": "borrowed quota may be reclaimed immediately",
 }
+"""Field of a Queue's spec -> note."""
 
 
 def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+    """Read the Queues; those without a parent get a common top queue, which bounds them by the capacity."""
     found = Found([])
     for fields in objects_of(documents, GROUP, "Queue", found.skipped):
         found.queues.append(_queue(fields, namespaces))
     if found.queues:
-        found.queues.insert(0, Queue(_TOP, "KAI's queues", inner=True))
+        found.queues.insert(0, Queue(_TOP, "KAI's queues", is_inner=True))
     return found
 
 
@@ -50,24 +52,24 @@ def _queue(fields: Fields, namespaces: Sequence[str]) -> Queue:
     weights: dict[str, str] = {}
     notes: list[str] = []
     for key, (resource, unit) in _RESOURCES.items():
-        given = resources.object(key)
-        quota, most = (_amount(given, field, resource, unit, notes) for field in ("quota", "limit"))
+        values = resources.object(key)
+        quota, maximum = (_amount(values, field, resource, unit, notes) for field in ("quota", "limit"))
         if quota == UNLIMITED:
-            notes.append(f"{given.at('quota')}: -1 guarantees nothing here: it may borrow whatever is idle")
+            notes.append(f"{values.at('quota')}: -1 becomes no nominal quota: it can borrow whatever is idle")
         else:
             guaranteed[resource] = quota
-        limit[resource] = most
-        if not given.given("limit"):
-            notes.append(f"{given.at('limit')}: not set, which is 0 in KAI: none of {resource} can be used")
-        weight = given.number("overQuotaWeight")
-        if not 0 <= weight <= _MOST_WEIGHT:
-            given.fail("overQuotaWeight", f"must be from 0 to {_MOST_WEIGHT}, but is {weight:g}")
+        limit[resource] = maximum
+        if not values.is_set("limit"):
+            notes.append(f"{values.at('limit')}: not set, which means 0 in KAI: no {resource} can be used")
+        weight = values.number("overQuotaWeight")
+        if not 0 <= weight <= _MAX_WEIGHT:
+            values.fail("overQuotaWeight", f"must be from 0 to {_MAX_WEIGHT}, but is {weight:g}")
         weights[key] = f"{weight:.9f}".rstrip("0").rstrip(".")
-        notes += given.losses({})
+        notes += values.unread({})
     if len(set(weights.values())) > 1:
         kept = f"{resources.at('gpu.overQuotaWeight')}: {weights['gpu']} is the weight for all resources"
         notes.append(f"{kept}; those of cpu and memory are left out")
-    spec.text("displayName")
+    spec.text("displayName")  # has no meaning for quota: read, so that there is no note on it
     return Queue(
         name,
         fields.subject,
@@ -77,12 +79,13 @@ def _queue(fields: Fields, namespaces: Sequence[str]) -> Queue:
         limit=limit,
         weight=weights["gpu"],
         preemption=PREEMPTS,
-        doors=tuple((namespace, name) for namespace in namespaces),
-        notes=(*notes, *resources.losses({}), *spec.losses(_LOST)),
+        local_queues=tuple((namespace, name) for namespace in namespaces),
+        notes=(*notes, *resources.unread({}), *spec.unread(_NO_EQUIVALENT)),
     )
 
 
 def _amount(fields: Fields, name: str, resource: str, unit: Fraction, notes: list[str]) -> int:
+    """Return the number of a field as an amount; -1 is UNLIMITED. A rounded number of GPUs is added to `notes`."""
     number = fields.number(name)
     if number == _NO_LIMIT:
         return UNLIMITED

@@ -1,4 +1,4 @@
-"""Koordinator's ElasticQuotas (`scheduling.sigs.k8s.io`): a tree by labels, shares and namespaces in annotations."""
+"""Import of Koordinator's ElasticQuotas (`scheduling.sigs.k8s.io`): a tree by labels, with weights in annotations."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ GROUP: Final = "scheduling.sigs.k8s.io"
 _PREFIX: Final = "quota.scheduling.koordinator.sh/"
 _ROOT: Final = "koordinator-root-quota"
 _NOT_QUEUES: Final = {
-    _ROOT: "is all of the cluster; say what that is by --capacity",
+    _ROOT: "is the whole cluster; specify its capacity with --capacity",
     "koordinator-system-quota": "is for system pods, which are not queued",
-    "koordinator-default-quota": "is for pods of no quota, which are not queued",
+    "koordinator-default-quota": "is for pods without a quota, which are not queued",
 }
-_LOST: Final = {
-    "tree-id": "trees for groups of nodes are ResourceFlavors here; give their node labels to one, and quota in it",
-    "total-resource": "what the nodes have is said by --capacity",
-    "admission": "what may use the quota is decided by namespaces and rights alone",
+"""Name of an ElasticQuota that Koordinator creates itself -> why it is skipped."""
+_NO_EQUIVALENT: Final = {
+    "tree-id": "a tree for a group of nodes is a ResourceFlavor in Sluice; create one with the labels of these nodes",
+    "total-resource": "the capacity of the nodes is specified with --capacity",
+    "admission": "which workloads may use the quota depends on namespaces and permissions only",
     "resource-keys": "all resources that are named have quota",
     "ignore-default-tree": "has no equivalent",
-    "max-strict-check-resource-keys": "all limits are kept",
+    "max-strict-check-resource-keys": "all limits are enforced",
 }
+"""Label or annotation, without its prefix -> note."""
 
 
 def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+    """Read the ElasticQuotas; those without a parent get Koordinator's root, which bounds them by the capacity."""
     found = Found([])
     for fields in objects_of(documents, GROUP, "ElasticQuota", found.skipped):
         name = fields.object("metadata").text("name")
@@ -44,7 +47,7 @@ def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
         else:
             found.queues.append(_queue(fields, name, namespaces))
     if found.queues:
-        found.queues.insert(0, Queue(_ROOT, f'ElasticQuota "{_ROOT}"', inner=True))
+        found.queues.insert(0, Queue(_ROOT, f'ElasticQuota "{_ROOT}"', is_inner=True))
     return found
 
 
@@ -52,18 +55,18 @@ def _queue(fields: Fields, name: str, namespaces: Sequence[str]) -> Queue:
     metadata, spec = fields.object("metadata"), fields.object("spec")
     labels, annotations = metadata.object("labels"), metadata.object("annotations")
     guaranteed, limit = spec.amounts("min"), spec.amounts("max", limits=True)
-    notes = spec.losses({})
-    share, told = _weight(annotations, limit)
-    notes += told
+    notes = spec.unread({})
+    weight, weight_notes = _weight(annotations, limit)
+    notes += weight_notes
     parent = labels.text(f"{_PREFIX}parent") or _ROOT
     lends = labels.text(f"{_PREFIX}allow-lent-resource") != "false"
-    inner = labels.text(f"{_PREFIX}is-parent") == "true"
-    listed = _namespaces(annotations)
+    is_inner = labels.text(f"{_PREFIX}is-parent") == "true"
+    own_namespaces = _namespaces(annotations)
     for part in (labels, annotations):
         for key in part:
             short = key.removeprefix(_PREFIX)
-            if short in _LOST and short != key:
-                notes.append(f"{part.at(f'[{key}]')}: {_LOST[short]}")
+            if short in _NO_EQUIVALENT and short != key:
+                notes.append(f"{part.at(f'[{key}]')}: {_NO_EQUIVALENT[short]}")
     return Queue(
         name,
         fields.subject,
@@ -71,17 +74,17 @@ def _queue(fields: Fields, name: str, namespaces: Sequence[str]) -> Queue:
         labels.at(f"[{_PREFIX}parent]"),
         guaranteed=guaranteed,
         limit=limit,
-        kept={} if lends else guaranteed,
-        weight=share,
+        not_lent={} if lends else guaranteed,
+        weight=weight,
         preemption=PREEMPTS,
-        inner=inner,
-        doors=tuple((namespace, name) for namespace in dict.fromkeys((*namespaces, *listed))),
+        is_inner=is_inner,
+        local_queues=tuple((namespace, name) for namespace in dict.fromkeys((*namespaces, *own_namespaces))),
         notes=tuple(notes),
     )
 
 
 def _weight(annotations: Fields, limit: dict[str, int]) -> tuple[str, list[str]]:
-    """The share of cpu, which is the limit of it if no other is given."""
+    """Return the weight, and notes on it: the shared weight of cpu, which defaults to the limit of cpu."""
     text = annotations.text(f"{_PREFIX}shared-weight")
     path = annotations.at(f"[{_PREFIX}shared-weight]")
     if not text:
@@ -91,13 +94,14 @@ def _weight(annotations: Fields, limit: dict[str, int]) -> tuple[str, list[str]]
         annotations.fail(f"[{_PREFIX}shared-weight]", "must be a JSON object of resources")
     amounts = Fields({"shares": shares}, subject=annotations.subject, path=path).amounts("shares")
     if "cpu" not in amounts:
-        return "", [f"{path}: has no cpu, whose share is the weight here: left out"]
+        return "", [f"{path}: has no cpu, whose share would be the weight: left out"]
     others = [resource for resource in amounts if resource != "cpu"]
-    told = [f"{path}: the share of cpu is the weight for all resources; that of others is left out"] if others else []
-    return format_amount("cpu", amounts["cpu"]), told
+    notes = [f"{path}: the share of cpu is the weight for all resources; that of others is left out"] if others else []
+    return format_amount("cpu", amounts["cpu"]), notes
 
 
 def _namespaces(annotations: Fields) -> list[str]:
+    """Return the namespaces that the annotation lists, each of which gets a LocalQueue. Raises InvalidObject."""
     text = annotations.text(f"{_PREFIX}namespaces")
     if not text:
         return []
@@ -106,15 +110,16 @@ def _namespaces(annotations: Fields) -> list[str]:
         annotations.fail(f"[{_PREFIX}namespaces]", "must be a JSON list of namespaces")
     for name in found:
         if not is_dns_label(name):
-            annotations.fail(f"[{_PREFIX}namespaces]", f'"{clean(name)}" is no name of a namespace')
+            annotations.fail(f"[{_PREFIX}namespaces]", f'"{clean(name)}" is not a valid namespace name')
     return found
 
 
 def _json(annotations: Fields, name: str, text: str) -> object:
+    """Parse the JSON of an annotation, named without its prefix. Raises InvalidObject."""
     try:
         found: object = json.loads(text)
     except (ValueError, RecursionError) as error:
-        annotations.fail(f"[{_PREFIX}{name}]", f"is no JSON ({error})")
+        annotations.fail(f"[{_PREFIX}{name}]", f"is not valid JSON ({error})")
     return found
 
 

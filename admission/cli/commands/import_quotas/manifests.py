@@ -1,4 +1,4 @@
-"""Manifests of which some are quota objects of another scheduler: those are translated as `sluice import` does it."""
+"""Manifests of `sluice apply` and `diff`: queue objects, and quota objects of another scheduler that are translated."""
 
 from __future__ import annotations
 
@@ -24,46 +24,47 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Manifests:
-    """What files hold: queue objects, and those that the queues of another scheduler become."""
+    """Reads files, and keeps origins and notes of the objects that were translated."""
 
     namespace: str | None
-    """Where each of those queues gets a LocalQueue; None: nowhere, but where the scheduler itself says so."""
+    """Namespace in which each translated queue gets a LocalQueue; None: only in those that the scheduler names."""
     flags: TranslationFlags
     writes: bool = False
-    """Whether they are to be written, for which nothing may be missing that a translation needs."""
-    told_below: bool = False
-    """Whether the notes on an object are told with it, and not here."""
+    """Whether the objects will be written: a translation that requires a capacity then fails without it."""
+    prints_notes: bool = True
+    """Whether the notes on translated objects are printed to standard error."""
     origins: dict[tuple[str, str, str], Origin] = field(default_factory=dict)
-    """By key of an object of a translation."""
+    """Origins of translated objects, by key (kind, namespace, name)."""
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    """Documents that nothing was made of, and why."""
+    """(title, reason) of documents that were not translated."""
     notes: list[str] = field(default_factory=list)
-    """What is to be said of the files as a whole; it is told on standard error, too."""
-    _made: Translation | None = None
+    """Notes on the files as a whole, which are printed to standard error, too."""
+    _translation: Translation | None = None
     _flavor: QueueObject | None = None
+    """The flavor of the translation."""
 
     def read(self, paths: Sequence[str], *, namespace: str) -> list[QueueObject]:
-        """All objects, each behind those that it names; `namespace` is that of LocalQueues that say none.
+        """Return all objects, each behind those that it refers to; `namespace` is that of LocalQueues that name none.
 
-        Raises Unreadable with every fault found; BadFlag, CommandError.
+        Raises Unreadable with every fault, BadFlag for a useless `--capacity`, and CommandError for a missing one.
         """
         objects = read_objects(paths, namespace=namespace, translate=self._translate, note=self._note)
         if self.flags.capacity and self._flavor is None:
-            raise BadFlag("--capacity is for quota objects of other schedulers, and there is none in the files")
+            raise BadFlag("--capacity is for quota objects of other schedulers, but the files contain none")
         return objects
 
-    async def tell_of_others(self, sluice: Sluice) -> None:
-        """Note what the server has in the Cohorts of a translation, and the files have not."""
-        if self._made is None:
+    async def note_missing_queues(self, sluice: Sluice) -> None:
+        """Add a note on each queue that the server has in a Cohort of the translation, but the files do not have."""
+        if self._translation is None:
             return
-        from admission.cli.commands.import_quotas.telling import left_out
+        from admission.cli.commands.import_quotas.notes import missing_queue_notes
 
         present = [item async for item in sluice.cohorts.list()], [item async for item in sluice.cluster_queues.list()]
-        for note in left_out(self._made, chain(*present)):
+        for note in missing_queue_notes(self._translation, chain(*present)):
             self._note(note)
 
-    async def kept(self, sluice: Sluice, item: QueueObject) -> Answer | None:
-        """The one that the server has, if it is the flavor of a translation: that stays as it is."""
+    async def existing_flavor(self, sluice: Sluice, item: QueueObject) -> Answer | None:
+        """Return the server's object if the item is the translation's flavor and exists: it is not replaced then."""
         from admission.cli.commands.diff import present
 
         return await present(sluice, item) if item is self._flavor else None
@@ -73,31 +74,34 @@ class Manifests:
         print_note(text)
 
     def _translate(self, foreign: Mapping[str, Sequence[Document]]) -> list[tuple[str, QueueObject]]:
-        """What becomes of documents, by the import that reads them, each with what opens a message about it.
+        """Translate documents, given by the name of their import, to (prefix of messages, queue object).
 
         Raises InvalidObject, Unreadable, CommandError.
         """
+        from admission.cli.commands.import_quotas.notes import CAPACITY_REQUIRED, capacity_notes, print_notes
         from admission.cli.commands.import_quotas.quota_tree import translate
         from admission.cli.commands.import_quotas.systems import SYSTEMS
-        from admission.cli.commands.import_quotas.telling import NOTHING_WRITTEN, tell, unbounded
 
         if len(foreign) > 1:
             names = " and ".join(SYSTEMS[source].name for source in foreign)
-            raise Unreadable(f"the files hold queues of {names}, which would share one --capacity; apply them by turns")
+            raise Unreadable(
+                f"the files contain queues of {names}, each of which would get all of --capacity; apply them separately"
+            )
         ((source, documents),) = foreign.items()
         system = SYSTEMS[source]
         found = system.read(documents, (self.namespace,) if self.namespace else ())
         if not found.queues:
-            raise Unreadable(f"{documents[0].source}: there is no {system.reads} to take over")
-        made = self._made = translate(found.queues, flavor=self.flags.flavor, capacity=self.flags.capacity)
-        tell(found, made, of_objects=not self.told_below)
-        missing = unbounded(made)
-        self.origins = {each.item.key: Origin(each.title, each.notes) for each in made.made}
+            raise Unreadable(f"{documents[0].source}: contains no {system.document} to import")
+        translation = translate(found.queues, flavor=self.flags.flavor, capacity=self.flags.capacity)
+        self._translation = translation
+        print_notes(found, translation, of_objects=self.prints_notes)
+        missing = capacity_notes(translation)
+        self.origins = {each.item.key: Origin(each.title, each.notes) for each in translation.objects}
         self.left_out += found.skipped
         self.notes += missing
         if self.writes and missing:
-            raise CommandError(NOTHING_WRITTEN)
-        if not any(isinstance(each.item, LocalQueue) for each in made.made):
-            self._note(f"no LocalQueue leads to the {system.what} of {system.name}: give -n")
-        self._flavor = next(each.item for each in made.made if isinstance(each.item, ResourceFlavor))
-        return [(each.title, each.item) for each in made.made]
+            raise CommandError(CAPACITY_REQUIRED)
+        if not any(isinstance(each.item, LocalQueue) for each in translation.objects):
+            self._note(f"no LocalQueue points to the {system.plural} of {system.name}: use -n NAMESPACE to create them")
+        self._flavor = next(each.item for each in translation.objects if isinstance(each.item, ResourceFlavor))
+        return [(each.title, each.item) for each in translation.objects]

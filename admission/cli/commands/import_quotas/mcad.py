@@ -1,4 +1,4 @@
-"""MCAD's QuotaSubtrees (`quota.codeflare.dev`): parts of trees, put together by the names of nodes and a label."""
+"""Import of MCAD's QuotaSubtrees (`quota.codeflare.dev`): parts of trees, joined by a label and the names of nodes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 GROUP: Final = "quota.codeflare.dev"
 _TREE: Final = "tree"
-_LOST: Final = {
+_NO_EQUIVALENT: Final = {
     "disabled": "has no equivalent; MCAD itself does not read it",
     "path": "is written by MCAD, and left out",
     "namespace": "quota is not bound to a namespace",
     "parentNamespace": "quota is not bound to a namespace",
 }
+"""Field -> note."""
 
 
 def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+    """Read the QuotaSubtrees of all trees. Raises InvalidObject."""
     found = Found([])
     nodes: dict[str, list[_Node]] = {}
     for fields in objects_of(documents, GROUP, "QuotaSubtree", found.skipped):
@@ -38,10 +40,11 @@ def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
         nodes.setdefault(tree, []).extend(_node(child, tree, parent, spec) for child in spec.objects("children"))
     names = Counter(node.name for members in nodes.values() for node in members)
     for members in nodes.values():
-        for node, queue in zip(members, _bounded(members, trees=len(nodes)), strict=True):
-            # AppWrappers name the node by a label that is called after the tree.
-            door = node.name if names[node.name] == 1 else queue.name
-            found.queues.append(replace(queue, doors=tuple((namespace, door) for namespace in namespaces)))
+        for node, queue in zip(members, _with_limits(members, trees=len(nodes)), strict=True):
+            # AppWrappers have a label with the name of their node, which can then be used as the queue label.
+            local_queue = node.name if names[node.name] == 1 else queue.name
+            local_queues = tuple((namespace, local_queue) for namespace in namespaces)
+            found.queues.append(replace(queue, local_queues=local_queues))
     return found
 
 
@@ -51,34 +54,38 @@ class _Node(NamedTuple):
     name: str
     queue: Queue
     hard: bool
-    """Whether its requests are its limit."""
+    """Whether its requests are its limit, too."""
 
 
 def _node(child: Fields, tree: str, parent: str, spec: Fields) -> _Node:
+    """Read a child of a subtree; its queue is named by the tree and the node, since trees may share node names."""
     name, quotas = child.text("name"), child.object("quotas")
     prefix = tree.lower().replace("_", "-")
-    called = f"{prefix}.{name}"
-    if not is_dns_subdomain(called):
-        child.fail("name", f'"{name}" is no name: use lower-case letters, digits, "-" and "."')
+    queue_name = f"{prefix}.{name}"
+    if not is_dns_subdomain(queue_name):
+        child.fail("name", f'"{name}" is not a valid name: use lower-case letters, digits, "-" and "."')
     hard = quotas.flag("hardLimit", default=False) or not parent
     queue = Queue(
-        called,
+        queue_name,
         f"{child.subject}: {child.at('name')}",
         f"{prefix}.{parent}" if parent else "",
         spec.at("parent"),
         guaranteed=quotas.amounts("requests"),
         preemption=RECLAIMS,
-        notes=(*quotas.losses(_LOST), *child.losses(_LOST), *spec.losses(_LOST)),
+        notes=(*quotas.unread(_NO_EQUIVALENT), *child.unread(_NO_EQUIVALENT), *spec.unread(_NO_EQUIVALENT)),
     )
     return _Node(name, queue, hard)
 
 
-def _bounded(tree: list[_Node], *, trees: int) -> Iterator[Queue]:
-    """The nodes with their limits: what a limit does not name, of what others do, is limited to nothing."""
+def _with_limits(tree: list[_Node], *, trees: int) -> Iterator[Queue]:
+    """Yield the queues with their limits. A hard limit is 0 for resources that only other nodes of the tree name.
+
+    `trees` is the number of all trees: with several, the roots get a note.
+    """
     several = f"a workload has one queue, and so holds quota in one of the {trees} trees only"
-    nothing = {resource: 0 for node in tree for resource in node.queue.guaranteed}
+    zero = {resource: 0 for node in tree for resource in node.queue.guaranteed}
     for _, queue, hard in tree:
-        limit = nothing | dict(queue.guaranteed) if hard else {}
+        limit = zero | dict(queue.guaranteed) if hard else {}
         notes = queue.notes if queue.parent or trees == 1 else (several, *queue.notes)
         yield replace(queue, limit=limit, notes=notes)
 

@@ -1,9 +1,10 @@
-"""A tree of queues with guarantees and limits, as other schedulers have it, into ClusterQueues and Cohorts.
+"""Translation of other schedulers' trees of queues with guarantees and limits to Cohorts and ClusterQueues.
 
-What is made never lets a queue, or all queues below one, use more than the limit that it had. A queue's guarantee
-becomes its nominal quota, and its limit less its guarantee the borrowing limit. What a Cohort may use is the nominal
-quota of all below it, its own, and its borrowing limit: so that of an inner queue is its limit less the first two.
-Whatever the top has that nobody is guaranteed becomes quota of the Cohort at the top, for all to borrow.
+No queue, and no subtree, can use more than its limit afterwards. The guarantee of a queue becomes its nominal quota,
+and its limit minus the guarantee becomes its borrowing limit. A Cohort can use the nominal quota of everything below
+it, its own nominal quota, and its borrowing limit: the borrowing limit of an inner queue is its limit minus the first
+two. Capacity (or limit) of the root that no queue is guaranteed becomes nominal quota of the Cohort at the root, which
+all queues can borrow.
 """
 
 from __future__ import annotations
@@ -25,82 +26,87 @@ if TYPE_CHECKING:
     from admission.model.queues import QueueObject
 
 RECLAIMS: Final = {"reclaimWithinCohort": "Any"}
-"""Preemption of schedulers that take back what was lent to other queues."""
+"""Preemption for schedulers that reclaim quota lent to other queues."""
 PREEMPTS: Final = {**RECLAIMS, "withinClusterQueue": "LowerPriority"}
-"""Of those that preempt less important work of the same queue, too."""
+"""Preemption for schedulers that also preempt lower priorities in the same queue."""
 
-_MOST_RESOURCES: Final = 64
-_MOST: Final = UNLIMITED - 1
-"""The largest amount that is not the one for "no limit"."""
+_MAX_RESOURCES: Final = 64
+"""Resources of a ClusterQueue at most, as its schema has it."""
+_MAX_AMOUNT: Final = UNLIMITED - 1
+"""The largest amount that does not mean "no limit"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One queue of another scheduler. Amounts are as in `admission.model.quantity`."""
+    """One queue of another scheduler. Amounts are as in `admission.model.quantity`: `{"cpu": 4000}`."""
 
     name: str
     title: str
-    """What opens messages about it."""
+    """Prefix of messages about it."""
     parent: str = ""
-    """The name of the queue above; empty: it is the top of a tree."""
+    """Name of the queue above; empty: it is a root."""
     parent_field: str = ""
-    """The path of the field that names it."""
+    """Path of the field that names the parent."""
     guaranteed: Mapping[str, int] = field(default_factory=dict)
-    """What it is sure to get; of others nothing."""
+    """Resource -> guaranteed amount; of other resources 0."""
     limit: Mapping[str, int] = field(default_factory=dict)
-    """What it may use at most, with all below it; of others any amount."""
-    kept: Mapping[str, int] = field(default_factory=dict)
-    """What of the guarantee is not lent to others while it is idle."""
+    """Resource -> amount that it can use at most, with all queues below it; other resources have no limit."""
+    not_lent: Mapping[str, int] = field(default_factory=dict)
+    """Resource -> part of the guarantee that is not lent to other queues while it is idle."""
     weight: str = ""
+    """Weight for fair sharing; empty: the default."""
     preemption: Mapping[str, str] = field(default_factory=dict)
+    """`RECLAIMS` or `PREEMPTS`."""
     strict: bool = False
-    """Whether what does not fit blocks what came later."""
-    held: bool = False
-    """Whether it takes nothing at present."""
-    inner: bool = False
-    """Whether it is for other queues, even if there are none yet."""
+    """Whether a workload that does not fit blocks later ones: StrictFIFO."""
+    is_stopped: bool = False
+    """Whether it admits nothing at present."""
+    is_inner: bool = False
+    """Whether it is meant for child queues, even if it has none: it becomes a Cohort."""
     only_namespace: str = ""
-    """The one namespace that may use it; empty: all."""
-    doors: tuple[tuple[str, str], ...] = ()
-    """(namespace, name) of its LocalQueues, if no queue is below it."""
+    """The only namespace that may use it; empty: all."""
+    local_queues: tuple[tuple[str, str], ...] = ()
+    """(namespace, name) of its LocalQueues; an inner queue gets none."""
     notes: tuple[str, ...] = ()
+    """Notes on its fields without an equivalent."""
 
 
-def with_own_root(queues: Iterable[Queue], system: str) -> list[Queue]:
-    """The queues, with a root called after their system: several call theirs `root`, and may share a cluster here."""
+def with_renamed_root(queues: Iterable[Queue], system: str) -> list[Queue]:
+    """Return the queues with `root` renamed to `SYSTEM-root`: several systems have a queue of this name."""
     own = {"root": f"{system}-root"}
     return [replace(each, name=own.get(each.name, each.name), parent=own.get(each.parent, each.parent))
             for each in queues]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A queue object, and what to tell about it."""
+class TranslatedObject:
+    """A queue object that results from a translation."""
 
     item: QueueObject
     notes: tuple[str, ...] = ()
     title: str = ""
-    """What opens messages about the queue that it was made of."""
+    """Title of the queue that it was translated from; empty for the flavor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What was made of queues."""
+    """Result of a translation."""
 
-    made: list[Made]
+    objects: list[TranslatedObject]
+    """The flavor, then Cohorts and ClusterQueues parents first, then LocalQueues."""
     unbounded: list[str]
-    """Resources that queues may use more of than they are guaranteed, where nobody says how much there is."""
+    """Resources of unknown capacity of which some queue may use more than its guarantee."""
 
 
 def translate(queues: Iterable[Queue], *, flavor: str, capacity: Mapping[str, int]) -> Translation:
-    """The queue objects for queues; `capacity` is what the nodes have, and bounds each tree.
+    """Translate queues, with quota in the ResourceFlavor `flavor`; `capacity` of the nodes limits each tree.
 
-    Raises InvalidObject for a queue that is given twice or is too deep, a parent that is not there, and a cycle.
+    Raises InvalidObject for a duplicate queue, one that is nested too deeply, a missing parent, and a cycle.
     """
     by_name: dict[str, Queue] = {}
     for queue in queues:
         if queue.name in by_name:
-            message = f'makes "{queue.name}", as {by_name[queue.name].title} does; rename or leave out one of the two'
+            message = f'becomes "{queue.name}", as does {by_name[queue.name].title}; rename or remove one of the two'
             raise InvalidObject([("", message)], subject=queue.title)
         by_name[queue.name] = queue
     trees: dict[str, _Tree] = {}
@@ -110,40 +116,43 @@ def translate(queues: Iterable[Queue], *, flavor: str, capacity: Mapping[str, in
         queue = by_name[name]
         above[name] = above[queue.parent] + 1 if queue.parent else 0
         if above[name] > MAX_DEPTH:
-            message = f"is below more than {MAX_DEPTH} queues: what is so deep admits nothing here"
+            message = f"is below more than {MAX_DEPTH} queues: Sluice admits nothing in queues at this depth"
             raise InvalidObject([(queue.parent_field, message)], subject=queue.title)
         top = top_of[name] = top_of.get(queue.parent, name)
         trees.setdefault(top, _Tree(flavor, capacity)).add(queue)
-    made: list[Made] = [Made(_manifest("ResourceFlavor", flavor, {}))] if by_name else []
+    objects = [TranslatedObject(_manifest("ResourceFlavor", flavor, {}))] if by_name else []
     unbounded: set[str] = set()
     for tree in trees.values():
-        made += tree.objects()
+        objects += tree.objects()
         unbounded.update(tree.unbounded())
-    made += [door for tree in trees.values() for door in tree.local_queues()]
-    return Translation(made, sorted(unbounded, key=_cpu_first))
+    objects += [local_queue for tree in trees.values() for local_queue in tree.local_queues()]
+    return Translation(objects, sorted(unbounded, key=_cpu_first))
 
 
 class _Tree:
-    """The queues of one tree, each behind its parent."""
+    """The queues of one tree; they must be added parents first."""
 
     def __init__(self, flavor: str, capacity: Mapping[str, int]) -> None:
         self._flavor = flavor
         self._capacity = capacity
         self._queues: list[Queue] = []
         self._children: defaultdict[str, list[Queue]] = defaultdict(list)
+        """Queue name -> its children."""
         self._total: dict[str, dict[str, int]] = {}
-        """By queue: nominal quota, with that of all below it."""
+        """Queue name -> resource -> nominal quota of its whole subtree."""
         self._own: dict[str, dict[str, int]] = {}
-        """By queue: nominal quota of its own."""
+        """Queue name -> resource -> nominal quota of its own."""
         self._notes: defaultdict[str, list[str]] = defaultdict(list)
+        """Queue name -> notes on guarantees that were lowered."""
 
     def add(self, queue: Queue) -> None:
+        """Add a queue whose parent was added before."""
         self._queues.append(queue)
         if queue.parent:
             self._children[queue.parent].append(queue)
 
-    def objects(self) -> Iterator[Made]:
-        """Cohorts and ClusterQueues, parents first."""
+    def objects(self) -> Iterator[TranslatedObject]:
+        """Yield the Cohorts and ClusterQueues, parents first."""
         resources = self._resources()
         for resource in resources:
             self._divide(resource)
@@ -153,80 +162,85 @@ class _Tree:
             spec: dict[str, Any] = {"resourceGroups": groups}
             if queue.weight:
                 spec["fairSharing"] = {"weight": queue.weight}
-            if self._inner(queue):
+            if self._is_inner(queue):
                 spec["parentName"] = queue.parent
-                yield Made(_manifest("Cohort", queue.name, spec), notes, queue.title)
+                yield TranslatedObject(_manifest("Cohort", queue.name, spec), notes, queue.title)
             else:
-                yield Made(_manifest("ClusterQueue", queue.name, spec | _of_leaf(queue)), notes, queue.title)
+                item = _manifest("ClusterQueue", queue.name, spec | _leaf_spec(queue))
+                yield TranslatedObject(item, notes, queue.title)
 
-    def local_queues(self) -> Iterator[Made]:
-        """Those of its ClusterQueues."""
+    def local_queues(self) -> Iterator[TranslatedObject]:
+        """Yield the LocalQueues of its ClusterQueues."""
         for queue in self._queues:
-            for namespace, name in () if self._inner(queue) else queue.doors:
-                door = _manifest("LocalQueue", name, {"clusterQueue": queue.name}, namespace=namespace)
-                yield Made(door, title=queue.title)
+            for namespace, name in () if self._is_inner(queue) else queue.local_queues:
+                item = _manifest("LocalQueue", name, {"clusterQueue": queue.name}, namespace=namespace)
+                yield TranslatedObject(item, title=queue.title)
 
     def unbounded(self) -> Iterator[str]:
-        """The resources of which the top has no limit, and some queue may use more than it is guaranteed."""
-        top = self._queues[0]
-        for resource in self._total[top.name]:
-            if self._limit(top, resource) is None and any(
+        """Yield the resources of which the root has no limit, but some queue may use more than its guarantee."""
+        root = self._queues[0]
+        for resource in self._total[root.name]:
+            if self._limit(root, resource) is None and any(
                 self._limit(queue, resource) != self._total[queue.name][resource]
                 for queue in self._queues
-                if not self._inner(queue)
+                if not self._is_inner(queue)
             ):
                 yield resource
 
     def _resources(self) -> list[str]:
+        """Return the resources that get quota in all objects of the tree. Raises InvalidObject for too many."""
         names = {name for queue in self._queues for name in (*queue.guaranteed, *queue.limit)}
-        names |= {"cpu", "memory"} | self._capacity.keys()  # a pod of a resource without quota would never start
-        if len(names) > _MOST_RESOURCES:
-            message = f"the tree names {len(names)} resources, and a ClusterQueue has {_MOST_RESOURCES} at most"
-            raise InvalidObject([("", f"{message}; take out those that no limit is needed for")], subject=self._title())
+        # Workloads that request a resource without quota are never admitted, and nearly all request these two.
+        names |= {"cpu", "memory"} | self._capacity.keys()
+        if len(names) > _MAX_RESOURCES:
+            message = f"the tree names {len(names)} resources, but a ClusterQueue has {_MAX_RESOURCES} at most"
+            raise InvalidObject([("", f"{message}; remove those that need no limit")], subject=self._title())
         return sorted(names, key=_cpu_first)
 
     def _title(self) -> str:
         return self._queues[0].title
 
-    def _inner(self, queue: Queue) -> bool:
-        return queue.inner or queue.name in self._children
+    def _is_inner(self, queue: Queue) -> bool:
+        """Return whether the queue becomes a Cohort."""
+        return queue.is_inner or queue.name in self._children
 
     def _limit(self, queue: Queue, resource: str) -> int | None:
+        """Return the limit of a queue, for the root at most the capacity; None: no limit."""
         limits = [queue.limit.get(resource, UNLIMITED)]
         if not queue.parent:
             limits.append(self._capacity.get(resource, UNLIMITED))
         return min(limits) if min(limits) < UNLIMITED else None
 
     def _divide(self, resource: str) -> None:
-        """Bottom-up what each queue wants of the resource, then top-down what it gets."""
-        wanted: dict[str, int] = {}
+        """Compute the nominal quota of one resource: bottom-up the demand of each queue, then top-down its share."""
+        demand: dict[str, int] = {}
         for queue in reversed(self._queues):
-            below = sum(wanted[child.name] for child in self._children.get(queue.name, ()))
+            below = sum(demand[child.name] for child in self._children.get(queue.name, ()))
             guaranteed = queue.guaranteed.get(resource, 0)
             limit = self._limit(queue, resource)
-            most = _MOST if limit is None else limit
-            wanted[queue.name] = min(max(guaranteed, below), most)
-            if guaranteed > most:
-                shown = f"{format_amount(resource, guaranteed)} of {resource} are guaranteed"
+            maximum = _MAX_AMOUNT if limit is None else limit
+            demand[queue.name] = min(max(guaranteed, below), maximum)
+            if guaranteed > maximum:
+                amounts = format_amount(resource, guaranteed), format_amount(resource, maximum)
                 self._notes[queue.name].append(
-                    f"{shown}, more than the limit: {format_amount(resource, most)} are kept"
+                    f"the guarantee of {resource}, {amounts[0]}, exceeds the limit and is lowered to {amounts[1]}"
                 )
-        top = self._queues[0]
-        limit = self._limit(top, resource)
-        gets = {top.name: wanted[top.name] if limit is None else limit}
+        root = self._queues[0]
+        limit = self._limit(root, resource)
+        share = {root.name: demand[root.name] if limit is None else limit}
         for queue in self._queues:
-            total = gets[queue.name]
+            total = share[queue.name]
             children = self._children.get(queue.name, ())
-            below = sum(wanted[child.name] for child in children)
+            below = sum(demand[child.name] for child in children)
             for child in children:
-                want = wanted[child.name]
-                gets[child.name] = want if below <= total else want * total // below
+                share[child.name] = demand[child.name] if below <= total else demand[child.name] * total // below
             if below > total:
-                self._notes[queue.name].append(_too_much(resource, below, total))
+                self._notes[queue.name].append(_lowered_below(resource, below, total))
             self._total.setdefault(queue.name, {})[resource] = total
-            self._own.setdefault(queue.name, {})[resource] = total - sum(gets[child.name] for child in children)
+            self._own.setdefault(queue.name, {})[resource] = total - sum(share[child.name] for child in children)
 
     def _groups(self, queue: Queue, resources: Sequence[str]) -> list[dict[str, Any]]:
+        """Return `spec.resourceGroups` of a queue; a root has no parent to borrow from, and gets no limits."""
         quotas = []
         for resource in resources:
             quota = {"name": resource, "nominalQuota": format_amount(resource, self._own[queue.name][resource])}
@@ -234,20 +248,22 @@ class _Tree:
                 total = self._total[queue.name][resource]
                 if (limit := self._limit(queue, resource)) is not None:
                     quota["borrowingLimit"] = format_amount(resource, limit - total)
-                if kept := queue.kept.get(resource):
-                    quota["lendingLimit"] = format_amount(resource, max(0, total - kept))
+                if not_lent := queue.not_lent.get(resource):
+                    quota["lendingLimit"] = format_amount(resource, max(0, total - not_lent))
             quotas.append(quota)
         return [{"coveredResources": list(resources), "flavors": [{"name": self._flavor, "resources": quotas}]}]
 
 
-def _too_much(resource: str, below: int, total: int) -> str:
+def _lowered_below(resource: str, below: int, total: int) -> str:
+    """Return the note on a queue whose children have guarantees `below` that exceed its `total`."""
     return (
-        f"{format_amount(resource, min(below, _MOST))} of {resource} are guaranteed below it, more than its "
-        f"{format_amount(resource, total)}: each guarantee is lowered in proportion"
+        f"the guarantees of {resource} below it, {format_amount(resource, min(below, _MAX_AMOUNT))}, exceed its "
+        f"{format_amount(resource, total)} and are lowered in proportion"
     )
 
 
-def _of_leaf(queue: Queue) -> dict[str, Any]:
+def _leaf_spec(queue: Queue) -> dict[str, Any]:
+    """Return the fields of a ClusterQueue's spec that a Cohort does not have."""
     labels = {"kubernetes.io/metadata.name": queue.only_namespace} if queue.only_namespace else {}
     spec: dict[str, Any] = {
         "cohortName": queue.parent,
@@ -256,7 +272,7 @@ def _of_leaf(queue: Queue) -> dict[str, Any]:
     }
     if queue.strict:
         spec["queueingStrategy"] = "StrictFIFO"
-    if queue.held:
+    if queue.is_stopped:
         spec["stopPolicy"] = "Hold"
     return spec
 
@@ -267,9 +283,10 @@ def _manifest(kind: str, name: str, spec: dict[str, Any], *, namespace: str = ""
 
 
 def _parents_first(queues: Mapping[str, Queue]) -> Iterator[str]:
+    """Yield the names of the queues, parents first. Raises InvalidObject for a missing parent and for a cycle."""
     for queue in queues.values():
         if queue.parent and queue.parent not in queues:
-            message = f'there is no queue "{queue.parent}" in the files; add it'
+            message = f'queue "{queue.parent}" is not in the files; add it'
             raise InvalidObject([(queue.parent_field, message)], subject=queue.title)
     above = {name: [queue.parent] if queue.parent else [] for name, queue in queues.items()}
     try:
@@ -277,9 +294,10 @@ def _parents_first(queues: Mapping[str, Queue]) -> Iterator[str]:
     except CycleError as error:
         cycle: list[str] = error.args[1][::-1]
         queue = queues[cycle[0]]
-        message = f"closes a cycle of queues ({listed(cycle)}); name a parent outside of it"
+        message = f"closes a cycle of queues ({listed(cycle)}); name a parent outside the cycle"
         raise InvalidObject([(queue.parent_field, message)], subject=queue.title) from error
 
 
 def _cpu_first(resource: str) -> tuple[int, str]:
+    """Return the sort key of a resource: cpu, memory, then others by name."""
     return {"cpu": 0, "memory": 1}.get(resource, 2), resource

@@ -1,4 +1,4 @@
-"""The ElasticQuotas of scheduler-plugins (`scheduling.x-k8s.io`): each is that of its namespace, and none is above."""
+"""Import of scheduler-plugins' ElasticQuotas (`scheduling.x-k8s.io`): a flat list, with one for each namespace."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 GROUP: Final = "scheduling.x-k8s.io"
 _TOP: Final = "elastic-quotas"
 _DEFAULT: Final = "default"
-"""The LocalQueue of Jobs without a queue label: there, pods name no quota."""
+"""Name of the LocalQueues: that of Jobs without a queue label, since pods of scheduler-plugins do not name a quota."""
 
 
 def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+    """Read the ElasticQuotas, under a common top queue that bounds them by the capacity. `namespaces` are ignored."""
     found = Found([])
     for fields in objects_of(documents, GROUP, "ElasticQuota", found.skipped):
         metadata, spec = fields.object("metadata"), fields.object("spec")
@@ -32,12 +33,12 @@ def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
                 limit=spec.amounts("max", limits=True),
                 preemption=PREEMPTS,
                 only_namespace=namespace,
-                doors=((namespace, _DEFAULT),),
-                notes=tuple(spec.losses({})),
+                local_queues=((namespace, _DEFAULT),),
+                notes=tuple(spec.unread({})),
             )
         )
     if found.queues:
-        found.queues.insert(0, Queue(_TOP, "the ElasticQuotas", inner=True))
+        found.queues.insert(0, Queue(_TOP, "the ElasticQuotas", is_inner=True))
     return found
 
 

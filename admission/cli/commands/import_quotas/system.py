@@ -1,4 +1,4 @@
-"""What each of the systems tells about itself, and what is found of it in documents."""
+"""Description of a scheduler whose quota can be imported, and of the queues found in its documents."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What documents have of a system. `skipped`: the title of what is not taken over, and why."""
+    """Queues found in documents."""
 
     queues: list[Queue]
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    """(title, reason) of documents that are not imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +31,21 @@ class System:
     """A scheduler whose quota can be imported."""
 
     name: str
-    """As users call it."""
-    what: str
-    """What it calls its queues."""
-    reads: str
-    """What there is none of, for messages."""
-    how: str
-    """A command that prints it."""
+    """Its name for users: `Volcano`."""
+    plural: str
+    """Its name for queues: `ElasticQuotas`."""
+    document: str
+    """The document that is read, for the message that none was found: `Queue of scheduling.volcano.sh`."""
+    export_command: str
+    """Command that prints the documents of a cluster."""
     read: Callable[[Iterable[Document], Sequence[str]], Found]
-    """The queues in documents, with LocalQueues in these namespaces; raises InvalidObject for a faulty document."""
+    """Reads queues from documents, with LocalQueues in these namespaces. Raises InvalidObject."""
 
 
 def objects_of(
     documents: Iterable[Document], group: str, kind: str, skipped: list[tuple[str, str]]
 ) -> Iterator[Fields]:
-    """The objects of one kind, of whatever version; others are noted in `skipped`."""
+    """Yield the objects of one kind, in any version; others are added to `skipped`. Raises InvalidObject."""
     for document in documents:
         body = document.body
         found = str(body.get("kind", ""))
@@ -52,10 +53,10 @@ def objects_of(
         name = metadata.get("name") if isinstance(metadata, dict) else None
         title = f'{kind} "{clean(str(name))}"'
         if str(body.get("apiVersion", "")).partition("/")[0] != group or found != kind:
-            skipped.append((clean(f"{found.lower() or 'document'}/{name or '-'}"), f"is no {kind} of {group}"))
+            skipped.append((clean(f"{found.lower() or 'document'}/{name or '-'}"), f"is not a {kind} of {group}"))
             continue
         if not isinstance(name, str) or not is_dns_subdomain(name):
-            told = "is missing, or no text" if not isinstance(name, str) else f'"{clean(name)}" is no name'
-            message = f'{told}: use lower-case letters, digits, "-" and "."'
+            fault = "is missing or not a string" if not isinstance(name, str) else f'"{clean(name)}" is not valid'
+            message = f'{fault}: use lower-case letters, digits, "-" and "."'
             raise InvalidObject([("metadata.name", message)], subject=f"{document.source}: {kind}")
         yield Fields(body, subject=f"{document.source}: {title}")

@@ -1,4 +1,4 @@
-"""The schedulers whose quota objects are read, by the name of their `sluice import`."""
+"""Registry of the schedulers whose quota can be imported, by the name of their `sluice import` command."""
 
 from __future__ import annotations
 

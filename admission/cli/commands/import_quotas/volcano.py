@@ -1,10 +1,10 @@
-"""Volcano's Queues (`scheduling.volcano.sh`, all versions), in a tree by `spec.parent` or by an annotation."""
+"""Import of Volcano's Queues (`scheduling.volcano.sh`, all versions): a tree by `spec.parent` or by an annotation."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue, with_own_root
+from admission.cli.commands.import_quotas.quota_tree import PREEMPTS, Queue, with_renamed_root
 from admission.cli.commands.import_quotas.system import Found, System, objects_of
 from admission.model.names import is_dns_subdomain
 
@@ -18,47 +18,50 @@ GROUP: Final = "scheduling.volcano.sh"
 _ROOT: Final = "root"
 _HIERARCHY: Final = "volcano.sh/hierarchy"
 _WEIGHTS: Final = "volcano.sh/hierarchy-weights"
-_MOST_WEIGHT: Final = 65535
-_LOST: Final = {
-    "affinity": "groups of nodes are ResourceFlavors here; give their node labels to one, and quota in it",
+_MAX_WEIGHT: Final = 65535
+_NO_EQUIVALENT: Final = {
+    "affinity": "a group of nodes is a ResourceFlavor in Sluice; create one with the labels of these nodes",
     "extendClusters": "Jobs run in this cluster only",
-    "priority": "queues have no priority among each other; the weight of fair sharing is the nearest",
+    "priority": "queues have no priorities; the closest equivalent is the weight for fair sharing",
     "type": "has no equivalent",
 }
+"""Field of a Queue's spec -> note."""
 
 
 def _read(documents: Iterable[Document], namespaces: Sequence[str]) -> Found:
+    """Read the Queues, with the root and the inner queues that hierarchy annotations imply. Raises InvalidObject."""
     found = Found([])
-    inner: dict[str, Queue] = {}
+    implied: dict[str, Queue] = {}
     for fields in objects_of(documents, GROUP, "Queue", found.skipped):
-        queue = _queue(fields, namespaces, inner)
+        queue = _queue(fields, namespaces, implied)
         found.queues.append(queue)
-    given = {queue.name for queue in found.queues}
-    if found.queues and _ROOT not in given:
-        found.queues.insert(0, Queue(_ROOT, 'Queue "root"', inner=True))
-    found.queues.extend(queue for name, queue in inner.items() if name not in given)
-    return Found(with_own_root(found.queues, "volcano"), found.skipped)
+    defined = {queue.name for queue in found.queues}
+    if found.queues and _ROOT not in defined:
+        found.queues.insert(0, Queue(_ROOT, 'Queue "root"', is_inner=True))
+    found.queues.extend(queue for name, queue in implied.items() if name not in defined)
+    return Found(with_renamed_root(found.queues, "volcano"), found.skipped)
 
 
-def _queue(fields: Fields, namespaces: Sequence[str], inner: dict[str, Queue]) -> Queue:
+def _queue(fields: Fields, namespaces: Sequence[str], implied: dict[str, Queue]) -> Queue:
+    """Read a Queue; inner queues that its hierarchy annotation implies are added to `implied`."""
     metadata, spec = fields.object("metadata"), fields.object("spec")
     name = metadata.text("name")
     parent, weight = spec.text("parent"), _weight(spec)
     if name == _ROOT:
         parent = ""
     elif not parent:
-        parent, weight = _by_annotation(metadata.object("annotations"), inner, weight)
+        parent, weight = _by_annotation(metadata.object("annotations"), implied, weight)
     guaranteed, deserved = spec.object("guarantee").amounts("resource"), spec.amounts("deserved")
     limit = spec.amounts("capability", limits=True)
     notes = []
     if not spec.flag("reclaimable", default=True):
         notes.append(
-            f"{spec.at('reclaimable')}: what it borrows can be reclaimed all the same; "
-            "set reclaimWithinCohort: Never in the other ClusterQueues, or no borrowing in this one"
+            f"{spec.at('reclaimable')}: quota that it borrows can be reclaimed nevertheless; to avoid that, "
+            "set reclaimWithinCohort: Never in the other ClusterQueues, or borrowingLimit: 0 in this one"
         )
     strict = spec.text("dequeueStrategy") == "fifo"
     closed = fields.object("status").text("state") in ("Closed", "Closing")
-    notes += spec.losses(_LOST)
+    notes += spec.unread(_NO_EQUIVALENT)
     return Queue(
         name,
         fields.subject,
@@ -66,26 +69,30 @@ def _queue(fields: Fields, namespaces: Sequence[str], inner: dict[str, Queue]) -
         spec.at("parent"),
         guaranteed={key: max(guaranteed.get(key, 0), deserved.get(key, 0)) for key in (*deserved, *guaranteed)},
         limit=limit,
-        kept=guaranteed,
+        not_lent=guaranteed,
         weight=weight,
         preemption=PREEMPTS,
         strict=strict,
-        held=closed,
-        inner=name == _ROOT,
-        doors=tuple((namespace, name) for namespace in namespaces),
+        is_stopped=closed,
+        is_inner=name == _ROOT,
+        local_queues=tuple((namespace, name) for namespace in namespaces),
         notes=tuple(notes),
     )
 
 
 def _weight(spec: Fields) -> str:
+    """Return the weight of a Queue; empty: not set. Raises InvalidObject."""
     weight = spec.number("weight")
-    if not 0 <= weight <= _MOST_WEIGHT or weight != int(weight):
-        spec.fail("weight", f"must be a whole number from 1 to {_MOST_WEIGHT}, but is {weight:g}")
+    if not 0 <= weight <= _MAX_WEIGHT or weight != int(weight):
+        spec.fail("weight", f"must be a whole number from 1 to {_MAX_WEIGHT}, but is {weight:g}")
     return str(int(weight)) if weight else ""
 
 
-def _by_annotation(annotations: Fields, inner: dict[str, Queue], weight: str) -> tuple[str, str]:
-    """The parent and weight that `root/eng/prod` with `1/2/8` mean; the queues on the way become inner ones."""
+def _by_annotation(annotations: Fields, implied: dict[str, Queue], weight: str) -> tuple[str, str]:
+    """Return parent and weight by the annotations, such as `root/eng/prod` with the weights `1/2/8`.
+
+    The queues between root and the last step are added to `implied`. Without the annotation the parent is the root.
+    """
     path = annotations.text(_HIERARCHY)
     if not path:
         return _ROOT, weight
@@ -97,8 +104,8 @@ def _by_annotation(annotations: Fields, inner: dict[str, Queue], weight: str) ->
     above = _ROOT
     for depth in range(1, len(steps) - 1):
         name = ".".join(steps[: depth + 1])
-        inner.setdefault(
-            name, Queue(name, f'Queue "{name}"', above, f"[{_HIERARCHY}]", weight=weights[depth], inner=True)
+        implied.setdefault(
+            name, Queue(name, f'Queue "{name}"', above, f"[{_HIERARCHY}]", weight=weights[depth], is_inner=True)
         )
         above = name
     return above, weights[-1]
