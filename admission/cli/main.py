@@ -109,6 +109,7 @@ class _Group(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        """Check the arguments' encoding, and prepare stdout. Raises UsageError for an argument that is not UTF-8."""
         for number, arg in enumerate(args, start=1):
             try:
                 arg.encode()
@@ -122,10 +123,12 @@ class _Group(click.Group):
         return super().make_context(info_name, args, parent, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
         del ctx
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command; None: unknown. Raises UsageError if this installation does not contain it."""
         del ctx
         if cmd_name not in _COMMANDS:
             return None
@@ -144,6 +147,7 @@ class _Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the called command. Raises UsageError for an unknown one, with its equivalent or a similar name."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(name.lower(), _COMMANDS, n=1)
@@ -154,11 +158,13 @@ class _Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands of `sluice --help`, without importing them."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a SluiceError, and an error of writing its output, end it with a message and exit code."""
         try:
             return super().invoke(ctx)
         except SluiceError as error:

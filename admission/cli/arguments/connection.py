@@ -182,6 +182,7 @@ def _has_kubeconfig() -> bool:
 
 
 def _token(file: Path | None) -> str:
+    """Return the token in the file, or without one from the environment; empty: none. Raises CommandError."""
     if file is None:
         return next((token for name in _TOKEN_VARIABLES if (token := os.environ.get(name, "").strip())), "")
     try:

@@ -142,6 +142,7 @@ def _documents(paths: Iterable[str]) -> Iterator[Document]:
 
 
 def _texts(path: str) -> Iterator[tuple[str, str]]:
+    """Yield (source, text) of a file, of all files in a directory, or of standard input. Raises Unreadable."""
     try:
         if path == "-":
             yield "standard input", sys.stdin.read()
@@ -155,6 +156,7 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _files(path: Path) -> list[Path]:
+    """Return the file, or the manifest files in the directory, by name. Raises Unreadable."""
     if not path.exists():
         raise Unreadable(f"the file or directory {path} does not exist; check -f")
     if not path.is_dir():

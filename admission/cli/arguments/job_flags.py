@@ -92,6 +92,7 @@ def seconds(text: str, *, flag: str) -> int:
 
 
 def _labels(flags: JobFlags, queue: str) -> dict[str, str]:
+    """Return the labels that Sluice reads from the Job. Raises BadFlag for a value that is invalid in a label."""
     labels = {QUEUE_NAME: queue}
     if flags.priority_class:
         labels[PRIORITY_CLASS] = flags.priority_class
@@ -106,6 +107,7 @@ def _labels(flags: JobFlags, queue: str) -> dict[str, str]:
 
 
 def _container(flags: JobFlags) -> dict[str, Any]:
+    """Return the container of the pod template. Raises BadFlag for an invalid quantity."""
     container: dict[str, Any] = {"name": "main", "image": flags.image}
     if flags.command:
         container["command"] = [*flags.command]

@@ -126,6 +126,7 @@ def _confirm(found: Sequence[Workload], caller: str) -> None:
 
 
 async def _cancel(client: Client, workload: Workload, *, dry_run: bool) -> None:
+    """Delete the object of a workload, unless it was recreated with another uid, and print the outcome."""
     kind = kind_of_workload(workload)
     name = qualified_name(kind, workload.object_name)
     options = {

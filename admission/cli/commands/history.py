@@ -151,6 +151,7 @@ def _queue_object(what: str, name: str | None) -> Target | None:
 
 
 def _is_type(kind: str) -> bool:
+    """Return whether this is the name of a resource type, such as `cq`, and not a kind, such as `job`."""
     try:
         resource_named(kind)
     except click.UsageError:

@@ -88,6 +88,7 @@ async def _set_policy(
     writing: WritingFlags,
     connection: Connection,
 ) -> None:
+    """Set `spec.stopPolicy` of each queue, and print the outcome with the effects of a dry run."""
     async with connect(connection) as sluice:
         for target in targets:
             document = None

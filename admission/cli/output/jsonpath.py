@@ -97,6 +97,7 @@ def parse(template: str) -> tuple[_Node, ...]:
 
 
 def _steps(path: str, template: str) -> tuple[Step, ...]:
+    """Parse a path; `template` is only quoted in the ValueError for an invalid one."""
     steps: list[Step] = []
     at = 0
     # kubectl accepts a path without the first dot: {metadata.name}
@@ -118,6 +119,7 @@ def _steps(path: str, template: str) -> tuple[Step, ...]:
 
 
 def _bracket(text: str, template: str) -> Step:
+    """Parse the inside of brackets: `*`, a quoted field, a slice `1:3`, a filter `?(...)` or indices `0,2`."""
     if text == "*":
         return _all
     if text[:1] in ("'", '"') and text[-1:] == text[:1]:
@@ -137,6 +139,7 @@ def _bracket(text: str, template: str) -> Step:
 
 
 def _filter(text: str, template: str) -> Step:
+    """Parse a filter: `?(@.name)` selects items that have the field, `?(@.count > 1)` compares its first value."""
     found = _FILTER.fullmatch(text)
     if found is None:
         raise _invalid(template, f'syntax error at "[{text}]"')
@@ -161,6 +164,8 @@ def _field(name: str) -> Step:
 
 
 def _anywhere(name: str) -> Step:
+    """Return the step of `..name`: the field at any depth, parents first."""
+
     def step(value: Any) -> Iterator[Any]:
         if isinstance(value, dict) and name in value:
             yield value[name]
@@ -171,12 +176,14 @@ def _anywhere(name: str) -> Step:
 
 
 def _all(value: Any) -> Iterable[Any]:
+    """Return all items of a list or values of an object; nothing for other values."""
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else ()
 
 
 def _walk(steps: Iterable[Step], value: Any) -> Iterable[Any]:
+    """Return the values that the steps select in a value, one after the other."""
     values: Iterable[Any] = [value]
     for step in steps:
         values = [found for one in values for found in step(one)]
