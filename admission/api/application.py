@@ -1,4 +1,4 @@
-"""The REST API as one aiohttp application, and the socket that it listens on."""
+"""The REST API: construction of the aiohttp application, its routes, and its listener."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from admission.api.auth.oidc.sign_in import BEGIN, FINISH, OidcSignIn
 from admission.api.auth.session_rights import SessionRights
 from admission.api.auth.sessions import Sessions
 from admission.api.errors import AddressUnusable
-from admission.api.http.bodies import READERS
+from admission.api.http.bodies import PARSER_SLOTS
+from admission.api.http.database_timeout import DatabaseTimeout, mark_started
 from admission.api.http.failures import RESOURCE, failures
-from admission.api.http.rate_limits import Limits
+from admission.api.http.rate_limits import RateLimiter
 from admission.api.http.responses import add_warning
-from admission.api.http.security_headers import secure
-from admission.api.http.silent_database import SilentDatabase, note_begun
+from admission.api.http.security_headers import add_security_headers
 from admission.api.kinds.descriptor import receivers_unknown
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes
@@ -75,14 +75,15 @@ _METHODS = {
 }
 _ON_COLLECTION = ("create", "deletecollection", "list")
 _SHUTDOWN_SECONDS = 5.0
-_BODIES_AT_ONCE = 2
-"""Longer bodies that are parsed at the same time, each in a thread."""
+"""Time that requests under way may still take when the server stops."""
+_PARSER_THREADS = 2
+"""Large request bodies that are parsed concurrently, each in a thread."""
 
-REQUESTS_PER_SECOND, REQUESTS_AT_ONCE = 200.0, 2000.0
-"""What one user may ask for in the long run, and in a burst."""
+REQUESTS_PER_SECOND, REQUESTS_BURST = 200.0, 2000.0
+"""Rate limit of each user: sustained rate and burst of requests."""
 
-_LOGINS_PER_SECOND, _LOGINS_AT_ONCE = 1.0, 20.0
-"""How often somebody may try to sign in from one address."""
+_LOGINS_PER_SECOND, _LOGINS_BURST = 1.0, 20.0
+"""Rate limit of attempts to sign in from each client address."""
 
 
 def create_app(
@@ -101,34 +102,42 @@ def create_app(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> web.Application:
-    """The API on `store`; `checks` decide about /readyz.
+    """Return the API on `store`.
 
-    `token` lets in an admin who may everything; `delegation` lets in who the cluster knows, for what its RBAC allows;
-    `front_proxy` is believed about its users; `oidc` says at which issuer people may sign in. `deciding` is the Sluice
-    in this process, if there is one; `leader` tells of the one that leads; `receiver_fault` knows who can be notified;
-    `cluster` has the pods and nodes that the dashboard shows. `clock` gives seconds that never go back, `now` those
-    since the epoch. Raises UnusableCertificate, and ValueError if there is neither a token nor a delegation.
+    checks: the readiness checks of /readyz.
+    token: bearer token of an admin with all rights.
+    delegation: authenticates and authorizes the cluster's users by TokenReview and SubjectAccessReview.
+    front_proxy: proxies that are trusted to name users in headers.
+    oidc: the issuer that users may sign in at.
+    deciding: the controller in this process, if there is one; it answers explanations and dry runs.
+    leader: the leading replica, as seen from this one.
+    estimate_of: start estimates of pending workloads.
+    receiver_fault: checks the receivers of subscriptions.
+    cluster: pods, logs and nodes for the dashboard.
+    clock: monotonic, seconds. now: Unix time, seconds.
+
+    Raises UnusableCertificate (`oidc`), and ValueError if there is neither a token nor a delegation.
     """
     issuer = "" if oidc is None else oidc.issuer
     sessions = Sessions(store.browser_sessions, clock=clock)
-    limits = Limits(per_second=REQUESTS_PER_SECOND, at_once=REQUESTS_AT_ONCE, clock=clock)
+    limiter = RateLimiter(per_second=REQUESTS_PER_SECOND, burst=REQUESTS_BURST, clock=clock)
     authentication = Authentication(
         token=token,
         delegation=delegation,
         front_proxy=front_proxy,
         sessions=sessions,
-        limits=limits,
+        limiter=limiter,
         issuer=issuer,
     )
     authorization = Authorization(delegation)
-    patience = SilentDatabase(store).middleware
+    patience = DatabaseTimeout(store).middleware
     app = web.Application(middlewares=[failures, patience, authentication.middleware, authorization.middleware])
     app[AUTHENTICATION] = authentication
     app[AUTHORIZATION] = authorization
-    app[READERS] = asyncio.Semaphore(_BODIES_AT_ONCE)
-    app.on_response_prepare.append(secure)
-    app.on_response_prepare.append(note_begun)
-    logins = Limits(per_second=_LOGINS_PER_SECOND, at_once=_LOGINS_AT_ONCE, clock=clock)
+    app[PARSER_SLOTS] = asyncio.Semaphore(_PARSER_THREADS)
+    app.on_response_prepare.append(add_security_headers)
+    app.on_response_prepare.append(mark_started)
+    logins = RateLimiter(per_second=_LOGINS_PER_SECOND, burst=_LOGINS_BURST, clock=clock)
     deciding, leader = deciding or NoController(), leader or NoLeader()
     login = Login(authentication, sessions, logins, issuer=issuer, standstill=leader.standstill)
     _add_sessions(app, store, login)
@@ -138,7 +147,7 @@ def create_app(
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     _add_reports(app, Reports(store), ClusterViews(store, cluster), AttentionReport(store, leader, now=now))
-    app.on_response_prepare.append(partial(_tell_standstill, leader))
+    app.on_response_prepare.append(partial(_warn_of_standstill, leader))
     audits = Audits(store, deciding, leader)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
     app.router.add_post(f"{PREFIX}/audits", audits.post)
@@ -154,7 +163,7 @@ def _add_probes(app: web.Application, probes: Probes) -> None:
 
 
 def _add_discovery(app: web.Application) -> None:
-    """What kubectl and other clients learn the API from."""
+    """Add discovery and OpenAPI, from which kubectl and other clients learn the resources."""
     app.router.add_get("/apis", discovery.groups)
     app.router.add_get(f"/apis/{GROUP}", discovery.group)
     app.router.add_get(PREFIX, discovery.resources)
@@ -162,15 +171,15 @@ def _add_discovery(app: web.Application) -> None:
     app.router.add_get(f"/openapi/v3/{document.PLACE}", document.document)
 
 
-async def _tell_standstill(leader: LeaderView, request: web.Request, response: web.StreamResponse) -> None:
-    """Warn whoever asks for objects, or gives some, while nothing follows from them."""
+async def _warn_of_standstill(leader: LeaderView, request: web.Request, response: web.StreamResponse) -> None:
+    """Add a warning to responses about objects while Sluice makes no decisions."""
     if request.path.startswith(f"{PREFIX}/") and (text := leader.standstill()):
         add_warning(response, text)
 
 
 def _add_sessions(app: web.Application, store: Store, login: Login) -> None:
-    """What the dashboard signs in by, and what it may show."""
-    app.router.add_get("/login", login.ways)
+    """Add the routes of the dashboard's sessions: sign in, sign out, and the rights of the user."""
+    app.router.add_get("/login", login.methods)
     app.router.add_post("/login", login.login)
     app.router.add_post("/logout", login.logout)
     app.router.add_get("/session", login.session)
@@ -180,7 +189,7 @@ def _add_sessions(app: web.Application, store: Store, login: Login) -> None:
     app.router.add_get("/session/workloads", rights.workloads)
 
 
-def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: Limits) -> None:
+def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: RateLimiter) -> None:
     app.cleanup_ctx.append(issuer.opened)
     sign_in = OidcSignIn(issuer, sessions, logins)
     app.router.add_post(BEGIN, sign_in.begin)
@@ -201,7 +210,7 @@ def _add_reports(app: web.Application, reports: Reports, views: ClusterViews, at
 def _add_resources(
     app: web.Application, store: Store, live: Live, estimate_of: EstimateOf, *, now: Callable[[], float]
 ) -> None:
-    """All that is in the table of resources, and in that of subresources."""
+    """Add the routes of all resources and subresources of `admission.api.registry`."""
     watches, previews = Watches(store, now=now), Previews(live)
     app.on_shutdown.append(lambda _: watches.close())
     workloads = Workloads(store, WORKLOADS, watches, previews, estimate_of, now=now)
@@ -222,7 +231,7 @@ def _add_resources(
             subresources[resource.plural, "history", "get"] = histories.get
             subresources[resource.plural, "rollback", "create"] = histories.rollback
         for verb in resource.verbs:
-            if verb != "watch":  # which is a list, as requests go
+            if verb != "watch":  # a watch is a list request with `?watch=true`
                 _route(app, resource, verb, getattr(verbs, verb))
     for row in SUBRESOURCES:
         for verb in row.verbs:
@@ -233,7 +242,7 @@ def _add_resources(
 async def listening(
     app: web.Application, host: str, port: int, *, ssl_context: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
-    """Serve `app` for the time of the block and give its URL; port 0 takes a free one. Raises AddressUnusable."""
+    """Serve `app` within the block, and yield its URL; port 0 takes a free port. Raises AddressUnusable."""
     try:
         sockets = await listener.open_sockets(host, port)
     except OSError as error:

@@ -1,22 +1,22 @@
-"""What the API refuses by itself; what the model and the store refuse is translated in `admission.api.http.failures`.
+"""Errors of the API. Those of the model and the store are translated in `admission.api.http.failures`.
 
-ApiError                    the request cannot be served; code and reason are those of its Kubernetes Status
-    BadRequest              400, it makes no sense as it was sent
-    Unauthorized            401, it carries no valid token
-    Forbidden               403, its user may not do that
+ApiError                    a request is refused; code and reason are those of its Kubernetes Status
+    BadRequest              400, the request is malformed
+    Unauthorized            401, it has no valid credentials
+    Forbidden               403, its user lacks the right
     UnknownObject           404, there is no such workload
-    ApplyConflict           409, it would change what other field managers have set
-    Expired                 410, what it continues or watches is too old
-    TooLarge                413, its body is larger than what is read
-    UnsupportedMediaType    415, its body is in a format that is not read
-    TooManyRequests         429, its user asks for too much
-    TooNew                  504, it asks for a state that has not been reached
-    NotLeading              503, it is for the leader, which is another replica
-    Unanswered              503, the cluster does not answer what it takes
-    ReviewUnavailable       503, the cluster does not say who its user is, or what the user may
-    Starting                503, Sluice is being started, and waits
-    IssuerUnavailable       503, the OIDC issuer does not do its part
-AddressUnusable             the API cannot listen where it was told to
+    ApplyConflict           409, a server-side apply conflicts with other field managers
+    Expired                 410, its continue token or resourceVersion is too old
+    TooLarge                413, its body exceeds the limit
+    UnsupportedMediaType    415, its body has an unsupported format
+    TooManyRequests         429, its user exceeds the rate limit
+    TooNew                  504, its resourceVersion has not been reached yet
+    NotLeading              503, only the leader can serve it, and another replica leads
+    Unanswered              503, the cluster does not answer a request that it needs
+    ReviewUnavailable       503, the cluster does not answer the TokenReview or SubjectAccessReview
+    Starting                503, Sluice is starting
+    IssuerUnavailable       503, the OIDC issuer cannot be used
+AddressUnusable             the API cannot listen on the configured address
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ if TYPE_CHECKING:
 
 
 class ApiError(SluiceError):
-    """A request that is refused."""
+    """A request is refused."""
 
     code: ClassVar[int]
     reason: ClassVar[str]
     retry_after: int | None = None
-    """After how many seconds it is worth another try."""
+    """Seconds after which a retry may succeed, for the header Retry-After; None: no header."""
 
     def __init__(self, message: str, *, causes: Sequence[Mapping[str, str]] = (), continuation: str = "") -> None:
         super().__init__(message)
         self.causes = causes
-        """For `details.causes` of the Status."""
+        """`details.causes` of the Status: `{"reason": ..., "message": ..., "field": ...}` each."""
         self.continuation = continuation
-        """For `metadata.continue` of the Status."""
+        """`metadata.continue` of the Status; empty: none."""
 
 
 class BadRequest(ApiError):
-    """The request makes no sense as it was sent."""
+    """The request is malformed."""
 
     code, reason = 400, "BadRequest"
 
 
 class Unauthorized(ApiError):
-    """The request carries no valid token."""
+    """The request has no valid credentials."""
 
     code, reason = 401, "Unauthorized"
 
 
 class Forbidden(ApiError):
-    """The user may not do that."""
+    """The user lacks the right to do that."""
 
     code, reason = 403, "Forbidden"
 
@@ -70,31 +70,31 @@ class UnknownObject(ApiError):
 
 
 class ApplyConflict(ApiError):
-    """A server-side apply would change what other field managers have set."""
+    """A server-side apply would change fields of other field managers."""
 
     code, reason = 409, "Conflict"
 
 
 class Expired(ApiError):
-    """A list cannot be continued, or a watch begun, from so long ago."""
+    """The continue token of a list, or the resourceVersion of a watch, is too old."""
 
     code, reason = 410, "Expired"
 
 
 class TooLarge(ApiError):
-    """The body has more bytes than are read on this path."""
+    """The body exceeds the size limit of this request."""
 
     code, reason = 413, "RequestEntityTooLarge"
 
 
 class UnsupportedMediaType(ApiError):
-    """The body is in a format that is not read."""
+    """The body has a media type or encoding that is not supported."""
 
     code, reason = 415, "UnsupportedMediaType"
 
 
 class TooManyRequests(ApiError):
-    """The user asks for too much; again after `retry_after` seconds."""
+    """The rate limit is exceeded; a retry is possible after `retry_after` seconds."""
 
     code, reason = 429, "TooManyRequests"
 
@@ -104,43 +104,43 @@ class TooManyRequests(ApiError):
 
 
 class TooNew(ApiError):
-    """A resourceVersion that there has not been yet."""
+    """The requested resourceVersion has not been reached yet."""
 
     code, reason = 504, "Timeout"
     retry_after = 1
 
 
 class NotLeading(ApiError):
-    """Only the replica that leads can do that; the message says which one does."""
+    """Only the leader can serve the request; the message names the leading replica."""
 
     code, reason = 503, "ServiceUnavailable"
 
 
 class Unanswered(ApiError):
-    """The cluster does not answer what is needed for it."""
+    """The cluster does not answer a request that is needed to serve this one."""
 
     code, reason = 503, "ServiceUnavailable"
 
 
 class ReviewUnavailable(ApiError):
-    """The cluster does not say who the user is, or what the user may; so nothing is allowed."""
+    """The cluster does not answer a TokenReview or SubjectAccessReview, so that nothing can be allowed."""
 
     code, reason = 503, "ServiceUnavailable"
     retry_after = 1
 
 
 class Starting(ApiError):
-    """Sluice has only just been started, and waits for its database or its cluster."""
+    """Sluice is starting, and waits for its database or its cluster."""
 
     code, reason = 503, "ServiceUnavailable"
     retry_after = 1
 
 
 class IssuerUnavailable(ApiError):
-    """The OIDC issuer does not do its part, so that nobody can sign in there."""
+    """The OIDC issuer does not answer, or not as configured, so that users cannot sign in there."""
 
     code, reason = 503, "ServiceUnavailable"
 
 
 class AddressUnusable(SluiceError):
-    """Another process listens there already, or the address is not one of this machine."""
+    """The API cannot listen on its address: another process does, or the address is not one of this machine."""

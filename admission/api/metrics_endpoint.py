@@ -1,4 +1,4 @@
-"""`/metrics` in the text format of Prometheus, or in that of OpenMetrics for those who ask for it."""
+"""The endpoint `/metrics`, in Prometheus' text format or, by content negotiation, in OpenMetrics."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is of no use to us, and would be half as many series again
+disable_created_metrics()  # type: ignore[no-untyped-call]  # `_created` series are not used here, and would be half as many series again
 
 PATH: Final = "/metrics"
 
 
 class _Gathered(Collector):
-    """What was gathered, as an encoder reads it."""
+    """Several collectors as one, the form that the encoders accept."""
 
     def __init__(self, collectors: Sequence[Collector]) -> None:
         self._collectors = collectors
@@ -32,25 +32,25 @@ class _Gathered(Collector):
 
 
 class Fixed(Collector):
-    """Metrics with the values that they had when they were made."""
+    """Collector of metrics whose values are fixed at construction."""
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics."""
+        """Return the metrics."""
         return self._metrics
 
 
 class Metrics:
-    """The endpoint; like every other but those of the probes it is for users who may `get` its path."""
+    """Handler of the endpoint. Users need the right to `get` the non-resource path `/metrics`."""
 
     def __init__(self, gather: Callable[[], Awaitable[Sequence[Collector]]]) -> None:
-        """`gather` reads what has to be read in the event loop; writing it out is done in a thread."""
+        """`gather` collects the values within the event loop; they are encoded in a thread."""
         self._gather = gather
 
     async def get(self, request: web.Request) -> web.Response:
-        """All numbers as they are now."""
+        """Return the current values of all metrics."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         body = await asyncio.to_thread(encode, _Gathered(await self._gather()))
         return web.Response(body=body, headers={"Content-Type": content_type, "Cache-Control": "no-store"})

@@ -1,4 +1,4 @@
-"""`/livez`, `/readyz` and `/healthz`, in the format of the API server's."""
+"""Health probes `/livez`, `/readyz` and `/healthz`, in the text format of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from aiohttp import web
 
-from admission.api.auth.authorization import may_everything
+from admission.api.auth.authorization import is_superuser
 from admission.api.errors import ApiError
 
 if TYPE_CHECKING:
@@ -16,24 +16,28 @@ if TYPE_CHECKING:
     from admission.api.auth.authentication import Authentication
 
 Checks: TypeAlias = "Mapping[str, Callable[[], Awaitable[str | None]]]"
-"""By name: None for good, or the sentence that says what is wrong."""
+"""Readiness checks by name; each returns None if it passes, else a message that says what is wrong."""
 
 _CHECK_SECONDS = 5.0
+"""Timeout of a check, which then counts as failed."""
 
 
 class Probes:
-    """Ready is who passes all checks; alive is who answers, since no restart would bring a lost database back."""
+    """Handlers of the probes: ready if all checks pass; alive if it answers, as a restart would not repair a database.
+
+    Details of failures are shown to superusers only; others see `reason withheld`, as in kube-apiserver.
+    """
 
     def __init__(self, checks: Checks, authentication: Authentication) -> None:
         self._checks = checks
         self._authentication = authentication
 
     async def alive(self, request: web.Request) -> web.Response:
-        """`/livez`."""
+        """Handle `/livez`."""
         return await self._answer(request, "livez", {})
 
     async def ready(self, request: web.Request) -> web.Response:
-        """`/readyz` and `/healthz`."""
+        """Handle `/readyz` and `/healthz`."""
         faults = await asyncio.gather(*(_run(check) for check in self._checks.values()))
         return await self._answer(request, request.path.strip("/"), dict(zip(self._checks, faults, strict=True)))
 
@@ -42,10 +46,10 @@ class Probes:
         headers = {"Cache-Control": "no-cache, private", "X-Content-Type-Options": "nosniff"}
         if not failed and "verbose" not in request.query:
             return web.Response(text="ok", headers=headers)
-        told = await self._is_admin(request)
+        show_details = await self._is_admin(request)
         lines = ["[+]ping ok"]
         for name, fault in faults.items():
-            shown = fault if told else "reason withheld"
+            shown = fault if show_details else "reason withheld"
             lines.append(f"[-]{name} failed: {shown}" if fault else f"[+]{name} ok")
         lines.append(f"{probe} check {'failed' if failed else 'passed'}")
         return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200, headers=headers)
@@ -53,9 +57,9 @@ class Probes:
     async def _is_admin(self, request: web.Request) -> bool:
         try:
             who = await self._authentication.identify(request)
-        except ApiError:  # what is wrong may be just that nobody can be identified
+        except ApiError:  # authentication may be the very thing that is broken
             return False
-        return who is not None and may_everything(who)
+        return who is not None and is_superuser(who)
 
 
 async def _run(check: Callable[[], Awaitable[str | None]]) -> str | None:

@@ -1,4 +1,4 @@
-"""The resources that the API serves: one row each, from which routes, discovery and the command line follow."""
+"""Registry of the API's resources and subresources, from which routes, discovery and the command line are derived."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WRITE: Final = ("create", "delete", "deletecollection", "get", "list", "patch",
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object, and what can be done with it. `model` is None for what users do not write."""
+    """A resource of the API group: its names and verbs."""
 
     plural: str
     kind: str
@@ -28,6 +28,7 @@ class Resource:
     verbs: tuple[str, ...]
     short_names: tuple[str, ...] = ()
     model: type[QueueObject] | None = None
+    """Model of the queue objects; None for resources that users do not create."""
 
     @property
     def singular(self) -> str:
@@ -36,11 +37,11 @@ class Resource:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that users call it."""
+        """All names by which users may refer to the resource: plural, singular and short names."""
         return (self.plural, self.singular, *self.short_names)
 
     def collection(self, namespace: str = "") -> str:
-        """The path of its list; of a namespaced resource without `namespace`, that of all namespaces."""
+        """Return the path of the list; without `namespace` that of all namespaces."""
         return f"{PREFIX}/namespaces/{namespace}/{self.plural}" if namespace else f"{PREFIX}/{self.plural}"
 
 
@@ -50,18 +51,18 @@ def _writable(model: type[QueueObject]) -> Resource:
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """What can be asked of, or done with, one object beside the verbs of its resource."""
+    """A subresource of one object, such as `workloads/{name}/explain`."""
 
     of: str
-    """The plural of the resource."""
+    """Plural of the resource."""
     name: str
     kind: str
-    """Of the answer."""
+    """Kind of the response."""
     verbs: tuple[str, ...]
 
     @property
     def resource(self) -> Resource:
-        """Of whose objects it is."""
+        """The resource to whose objects it belongs."""
         return next(resource for resource in RESOURCES if resource.plural == self.of)
 
 
@@ -69,7 +70,7 @@ WORKLOADS: Final = Resource(
     "workloads", "Workload", namespaced=True, verbs=("get", "list", "patch", "watch"), short_names=("wl",)
 )
 _TREE: Final[tuple[type[QueueObject], ...]] = (ClusterQueue, Cohort, LocalQueue)
-"""Listed first: what users look at most."""
+"""Listed first: users look at these most."""
 RESOURCES: Final = (
     *map(_writable, _TREE),
     *(_writable(model) for model in QUEUE_OBJECTS if model not in _TREE),
@@ -79,12 +80,14 @@ RESOURCES: Final = (
 AUDIT_RECORDS: Final = Resource("auditrecords", "AuditRecord", namespaced=False, verbs=("list",))
 REPORTS: Final = Resource("reports", "UsageReport", namespaced=False, verbs=("get",))
 PENDING_REPORT: Final = "PendingReport"
+"""Kind of the response of `reports/pending`."""
 NODE_REPORT: Final = "NodeReport"
+"""Kind of the response of `reports/nodes`."""
 ATTENTION_REPORT: Final = "AttentionReport"
-"""The kinds of the other reports."""
+"""Kind of the response of `reports/attention`."""
 AUDITS: Final = Resource("audits", "Audit", namespaced=False, verbs=("create", "get"))
 UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS)
-"""What is computed or only read: no objects that anybody would name on a command line."""
+"""Resources whose objects have no names to give on a command line: they are computed, or only listed."""
 
 SUBRESOURCES: Final = (
     Subresource("clusterqueues", "pendingworkloads", "PendingWorkloadsSummary", ("get",)),
@@ -95,10 +98,10 @@ SUBRESOURCES: Final = (
     *(Subresource(resource.plural, "history", "HistoryList", ("get",)) for resource in RESOURCES if resource.model),
     *(Subresource(resource.plural, "rollback", "Rollback", ("create",)) for resource in RESOURCES if resource.model),
 )
-"""One row each; `admission.api.application` knows who answers."""
+"""All subresources; their handlers are in `admission.api.application`."""
 
 
 def by_name(name: str, resources: Iterable[Resource] = RESOURCES) -> Resource | None:
-    """The resource that a user means by a plural, singular or short name in any case."""
+    """Return the resource with that plural, singular or short name, in any case; None if there is none."""
     wanted = name.lower()
     return next((resource for resource in resources if wanted in resource.names), None)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from pathlib import Path
 
-    from admission.api.auth.front_proxy import OwnProxy
+    from admission.api.auth.front_proxy import AuthenticatingProxy
     from admission.api.auth.oidc.client import OidcClient
     from admission.api.resources.explaining_engine import LocalController
     from admission.sandbox.apiserver.requests import User
@@ -153,7 +153,7 @@ async def world(
     users: Mapping[str, User] = DEFAULT_USERS,
     deciding: LocalController | None = None,
     oidc: OidcClient | None = None,
-    own_proxy: OwnProxy | None = None,
+    own_proxy: AuthenticatingProxy | None = None,
     **checks: Any,
 ) -> AsyncIterator[World]:
     """Everything, for the time of the block."""

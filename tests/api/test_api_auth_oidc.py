@@ -12,7 +12,7 @@ from doors_world import world
 from oidc_browser import DASHBOARD, OURS, SESSION, Browser, client_of, refused
 from yarl import URL
 
-from admission.api.auth.authentication import Door, Identity, kept
+from admission.api.auth.authentication import AuthMethod, Identity, session_content
 from tests.oidc_issuer import CLIENT_ID, Issuer, rsa_key
 
 LIST_COHORTS = [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["list"]}]
@@ -105,7 +105,7 @@ async def test_without_an_issuer_there_is_no_such_way(store, tmp_path, clock):
 
 
 async def test_nobody_gets_in_by_the_content_of_a_session_as_a_token(oidc_doors, accounts):
-    forged = kept(Identity("root", Door.OIDC, groups=("system:masters",)), accounts.url)
+    forged = session_content(Identity("root", AuthMethod.OIDC, groups=("system:masters",)), accounts.url)
     for token, status in ((forged, 400), (forged[1:], 401)):
         assert (await oidc_doors.send("POST", "/login", {"token": token}, headers=OURS)).status == status
 
@@ -170,14 +170,12 @@ async def test_a_code_that_somebody_else_got_is_of_no_use(browser, oidc_doors, a
 async def test_an_answer_of_another_issuer_is_refused(browser, accounts, clock):
     given = await browser.begin()
     answer = await browser.post("/login/oidc/finish", {**given, "iss": "https://evil.example"})
-    assert refused(answer, f"not that of {accounts.url}")
+    assert refused(answer, f"not from {accounts.url}")
     assert accounts.forms == []
     accounts.metadata["authorization_response_iss_parameter_supported"] = True
     clock.advance(601)
     given = await browser.begin()
-    assert refused(
-        await browser.post("/login/oidc/finish", {k: v for k, v in given.items() if k != "iss"}), "not that of"
-    )
+    assert refused(await browser.post("/login/oidc/finish", {k: v for k, v in given.items() if k != "iss"}), "not from")
     assert (await browser.post("/login/oidc/finish", given)).status == 200
 
 
@@ -209,8 +207,8 @@ NOT_MADE_FOR_THIS = (
     ({"iss": "https://evil.example"}, "issuer"),
     ({"iss": None}, "iss"),
     ({"sub": None}, "sub"),
-    ({"groups": {"a": 1}}, "no list of strings"),
-    ({"groups": [1]}, "no list of strings"),
+    ({"groups": {"a": 1}}, "not a list of strings"),
+    ({"groups": [1]}, "not a list of strings"),
 )
 
 
@@ -242,14 +240,14 @@ def _by_public_key(accounts: Issuer, claims: dict[str, Any]) -> str:
 
 
 NOT_SIGNED_BY_IT = (
-    (lambda _, claims: jwt.encode(claims, None, "none"), "it is signed by 'none'"),
-    (lambda accounts, claims: jwt.encode(claims, None, "none", {"kid": accounts.key_id}), "it is signed by 'none'"),
-    (_by_public_key, "it is signed by 'HS256'"),
+    (lambda _, claims: jwt.encode(claims, None, "none"), "algorithm 'none'"),
+    (lambda accounts, claims: jwt.encode(claims, None, "none", {"kid": accounts.key_id}), "algorithm 'none'"),
+    (_by_public_key, "algorithm 'HS256'"),
     (lambda accounts, claims: jwt.encode(claims, rsa_key(1), "RS256", {"kid": accounts.key_id}), "Signature"),
     (lambda _, claims: jwt.encode(claims, rsa_key(1), "RS256"), "Signature"),
     (lambda _, claims: jwt.encode(claims, rsa_key(1), "RS256", {"kid": "x"}), "does not publish"),
     (lambda accounts, claims: accounts.sign(claims)[:-6] + "AAAAAA", "Signature"),
-    (lambda accounts, claims: jwt.encode(claims, accounts.key, "RS512", {"kid": accounts.key_id}), "by 'RS512'"),
+    (lambda accounts, claims: jwt.encode(claims, accounts.key, "RS512", {"kid": accounts.key_id}), "'RS512'"),
     (lambda *_: "", "Not enough segments"),
     (lambda *_: "a.b.c", "is not accepted"),
     (lambda *_: "é", "is not accepted"),

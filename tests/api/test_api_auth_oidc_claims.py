@@ -46,11 +46,11 @@ def test_users_and_groups_are_named_as_the_api_server_names_them(claims, setting
     [
         ({"sub": "system:admin"}, {}, "begin with system:"),
         ({"sub": "admin"}, {"username_prefix": "system:"}, "begin with system:"),
-        ({"sub": ""}, {}, "no user name"),
+        ({"sub": ""}, {}, "not a user name"),
         ({"sub": "a\0b"}, {}, "printable characters"),
         ({"sub": "a" * 513}, {}, "printable characters"),
-        ({"sub": 3}, {}, "no user name"),
-        ({"sub": "a"}, {"username_claim": "email"}, "claim email is no user name"),
+        ({"sub": 3}, {}, "not a user name"),
+        ({"sub": "a"}, {"username_claim": "email"}, "claim email is not a user name"),
         ({"email": "a@b", "email_verified": False}, {"username_claim": "email"}, "not verified your e-mail"),
         ({"email": "a@b", "email_verified": "false"}, {"username_claim": "email"}, "not verified your e-mail"),
     ],
@@ -78,7 +78,7 @@ TROUBLES = (
     ("status", 302, "answers 302"),
     ("metadata", {"issuer": "https://evil.example"}, "it calls itself https://evil.example"),
     *(
-        ("metadata", {"authorization_endpoint": endpoint}, "authorization_endpoint is no https URL")
+        ("metadata", {"authorization_endpoint": endpoint}, "authorization_endpoint is not an https URL")
         for endpoint in ("http://localhost/authorize", "javascript:alert(1)", ["https://a"], "https://[")
     ),
 )

@@ -7,7 +7,7 @@ import pytest
 from doors_world import publish, world
 from pki import Authority, Pair
 
-from admission.api.auth.front_proxy import FrontProxy, OwnProxy
+from admission.api.auth.front_proxy import AuthenticatingProxy, FrontProxy
 from admission.apimachinery.errors import UnusableCertificate
 
 GRACE = [("X-Remote-User", "grace"), ("X-Remote-Group", "vision"), ("X-Remote-Group", "")]
@@ -26,8 +26,8 @@ def authority(tmp_path) -> Authority:
     return Authority(tmp_path, "own-proxy-ca")
 
 
-def proxy_of(authority: Authority) -> OwnProxy:
-    return OwnProxy(authority.file, ("sign-in-proxy",), ("X-Remote-User",), ("X-Remote-Group",))
+def proxy_of(authority: Authority) -> AuthenticatingProxy:
+    return AuthenticatingProxy(authority.file, ("sign-in-proxy",), ("X-Remote-User",), ("X-Remote-Group",))
 
 
 @pytest.fixture
@@ -146,6 +146,6 @@ async def test_a_file_without_certificates_is_told(tmp_path, content):
     file = tmp_path / "proxy-ca.crt"
     if content is not None:
         file.write_bytes(content)
-    front_proxy = FrontProxy(OwnProxy(file, ("a",), ("X-Remote-User",), ()))
+    front_proxy = FrontProxy(AuthenticatingProxy(file, ("a",), ("X-Remote-User",), ()))
     with pytest.raises(UnusableCertificate, match=r"requestHeader.clientCaFile .*proxy-ca.crt"):
         await front_proxy.refresh(None)  # type: ignore[arg-type]  the file comes first

@@ -10,7 +10,7 @@ import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from admission.api.auth.authentication import Door, Identity
+from admission.api.auth.authentication import AuthMethod, Identity
 from admission.api.auth.delegation import Attributes, Delegation
 from admission.api.errors import ReviewUnavailable
 from admission.cluster.client import Client
@@ -62,7 +62,7 @@ async def test_a_token_review_tells_the_user(cluster, clock):
     async with cluster.client() as client:
         found = await Delegation(client, clock=clock).user("secret", source="192.0.2.7")
     extra = (("a", ("1",)), ("b", ("2",)))
-    assert found == Identity("alice", Door.TOKEN, uid="4", groups=("team-a",), extra=extra, source="192.0.2.7")
+    assert found == Identity("alice", AuthMethod.TOKEN, uid="4", groups=("team-a",), extra=extra, source="192.0.2.7")
     assert [review["spec"] for review in cluster.asked] == [{"token": "secret"}]
 
 
@@ -118,7 +118,7 @@ async def test_an_access_is_allowed_by_a_plain_yes(cluster, clock, status, allow
     cluster.status = status
     wanted = Attributes("get", "workloads", "explain", "team-a", "x")
     async with cluster.client() as client:
-        assert await Delegation(client, clock=clock).allows(Identity("alice", Door.TOKEN), wanted) is allowed
+        assert await Delegation(client, clock=clock).allows(Identity("alice", AuthMethod.TOKEN), wanted) is allowed
     assert cluster.asked[0]["spec"]["resourceAttributes"] == {
         "verb": "get",
         "group": "sluice.dev",
@@ -139,7 +139,7 @@ async def test_a_cluster_that_refuses_to_answer_has_not_said_no(cluster, clock, 
             with pytest.raises(ReviewUnavailable, match="did not answer a TokenReview"):
                 await delegation.user("secret", source="")
             with pytest.raises(ReviewUnavailable, match="did not answer a SubjectAccessReview"):
-                await delegation.allows(Identity("alice", Door.TOKEN), Attributes("get", path="/metrics"))
+                await delegation.allows(Identity("alice", AuthMethod.TOKEN), Attributes("get", path="/metrics"))
         cluster.code = 200
         assert await delegation.user("secret", source="") is not None
 
@@ -147,11 +147,11 @@ async def test_a_cluster_that_refuses_to_answer_has_not_said_no(cluster, clock, 
 async def test_two_users_never_share_an_answer(cluster, clock):
     wanted = Attributes("list", "cohorts")
     users = [
-        Identity("alice", Door.TOKEN),
-        Identity("bob", Door.TOKEN),
-        Identity("alice", Door.TOKEN, groups=("a",)),
-        Identity("alice", Door.TOKEN, uid="5"),
-        Identity("alice", Door.TOKEN, extra=(("scopes", ("read",)),)),
+        Identity("alice", AuthMethod.TOKEN),
+        Identity("bob", AuthMethod.TOKEN),
+        Identity("alice", AuthMethod.TOKEN, groups=("a",)),
+        Identity("alice", AuthMethod.TOKEN, uid="5"),
+        Identity("alice", AuthMethod.TOKEN, extra=(("scopes", ("read",)),)),
     ]
     async with cluster.client() as client:
         delegation = Delegation(client, clock=clock)

@@ -1,4 +1,4 @@
-"""What the doors remember cannot grow, and nobody waits for an answer that another asked for and went away."""
+"""Cache and rate limiter of authentication: bounded in size, one load for concurrent callers, tokens are refilled."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 
 import pytest
 
-from admission.api.auth.ttl_cache import Remembered
-from admission.api.http.rate_limits import Limits
+from admission.api.auth.ttl_cache import TtlCache
+from admission.api.http.rate_limits import RateLimiter
 
 
 async def test_the_least_used_answer_goes_first(clock):
     asked: list[str] = []
-    remembered: Remembered[str] = Remembered(size=2, clock=clock)
+    cache: TtlCache[str] = TtlCache(size=2, clock=clock)
 
     async def get(key: str) -> str:
         async def ask() -> tuple[str, float]:
             asked.append(key)
             return key.upper(), 60
 
-        return await remembered.get(key, ask)
+        return await cache.get(key, ask)
 
     for key in ("a", "b", "a", "c", "a", "b"):
         assert await get(key) == key.upper()
@@ -27,7 +27,7 @@ async def test_the_least_used_answer_goes_first(clock):
 
 
 async def test_a_failure_is_told_to_all_who_wait_and_is_not_remembered(clock):
-    remembered: Remembered[str] = Remembered(size=2, clock=clock)
+    cache: TtlCache[str] = TtlCache(size=2, clock=clock)
     fail, times = asyncio.Event(), 0
 
     async def ask() -> tuple[str, float]:
@@ -36,24 +36,24 @@ async def test_a_failure_is_told_to_all_who_wait_and_is_not_remembered(clock):
         await fail.wait()
         raise OSError("no answer")
 
-    waiting = [asyncio.create_task(remembered.get("a", ask)) for _ in range(3)]
+    waiting = [asyncio.create_task(cache.get("a", ask)) for _ in range(3)]
     await asyncio.sleep(0)
     fail.set()
     for task in waiting:
         with pytest.raises(OSError, match="no answer"):
             await task
-    assert (times, remembered.known("a")) == (1, False)
+    assert (times, cache.has_answer("a")) == (1, False)
 
 
 async def test_whoever_asked_first_may_go_away(clock):
-    remembered: Remembered[str] = Remembered(size=2, clock=clock)
+    cache: TtlCache[str] = TtlCache(size=2, clock=clock)
     answer = asyncio.Event()
 
     async def ask() -> tuple[str, float]:
         await answer.wait()
         return "yes", 1
 
-    first, second = (asyncio.create_task(remembered.get("a", ask)) for _ in range(2))
+    first, second = (asyncio.create_task(cache.get("a", ask)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.sleep(0)
@@ -63,21 +63,21 @@ async def test_whoever_asked_first_may_go_away(clock):
 
 
 def test_a_bucket_fills_up_again_but_not_over_its_brim(clock):
-    limits = Limits(per_second=0.5, at_once=2, clock=clock)
-    assert [limits.wait("a") for _ in range(3)] == [0, 0, 2]
-    assert limits.wait("b") == 0
+    limiter = RateLimiter(per_second=0.5, burst=2, clock=clock)
+    assert [limiter.retry_after("a") for _ in range(3)] == [0, 0, 2]
+    assert limiter.retry_after("b") == 0
     clock.advance(1)
-    assert limits.wait("a") == 1
+    assert limiter.retry_after("a") == 1
     clock.advance(1000)
-    assert [limits.wait("a") for _ in range(3)] == [0, 0, 2]
+    assert [limiter.retry_after("a") for _ in range(3)] == [0, 0, 2]
 
 
 def test_of_too_many_clients_the_quietest_begin_anew(clock):
-    limits = Limits(per_second=1, at_once=1, clock=clock)
-    limits.wait("first")
+    limiter = RateLimiter(per_second=1, burst=1, clock=clock)
+    limiter.retry_after("first")
     for number in range(9_999):
-        limits.wait(number)
-    assert limits.wait("first") == 1
-    limits.wait("one more")
-    assert limits.wait(0) == 0
-    assert limits.wait("first") == 1
+        limiter.retry_after(number)
+    assert limiter.retry_after("first") == 1
+    limiter.retry_after("one more")
+    assert limiter.retry_after(0) == 0
+    assert limiter.retry_after("first") == 1

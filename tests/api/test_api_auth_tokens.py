@@ -158,7 +158,7 @@ async def test_probes_tell_strangers_nothing(store, tmp_path, clock):
 
 
 async def test_one_user_cannot_ask_for_everything(store, tmp_path, clock, monkeypatch):
-    monkeypatch.setattr("admission.api.application.REQUESTS_AT_ONCE", 5)
+    monkeypatch.setattr("admission.api.application.REQUESTS_BURST", 5)
     monkeypatch.setattr("admission.api.application.REQUESTS_PER_SECOND", 0.5)
     async with world(store, tmp_path, clock=clock) as doors:
         answers = [await doors.as_user("alice", "GET", "/session") for _ in range(6)]

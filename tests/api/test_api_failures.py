@@ -65,7 +65,7 @@ async def test_a_database_that_is_away_is_worth_another_try(error):
 async def test_a_full_disk_is_told_without_its_path_and_may_be_over_soon(caplog):
     status, body, headers = await answer_to(DatabaseRefusesWrites("the disk of the database /secret.db is full"))
     assert (status, body["reason"]) == (503, "ServiceUnavailable")
-    assert "takes no writes for now" in body["message"]
+    assert "accepts no writes for now" in body["message"]
     assert "secret" not in str(body)
     assert headers["Retry-After"] == "10"
     assert "/secret.db is full" in caplog.text

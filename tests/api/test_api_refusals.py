@@ -41,7 +41,7 @@ async def test_nothing_is_shown_without_the_token(api, path, authorization):
 
 
 async def test_an_empty_token_is_no_configuration(store):
-    with pytest.raises(ValueError, match="everybody"):
+    with pytest.raises(ValueError, match="everyone"):
         create_app(store, token="", checks={})
 
 

@@ -77,7 +77,7 @@ async def test_what_somebody_else_has_begun_is_told_and_one_can_begin_anew(
     page = await context.new_page()
     await page.goto(f"{running.url}/ui/sign-in?code=theirs&state=theirs&error_description=<b>Call+us</b>")
     await expect(page.get_by_role("alert")).to_have_text(
-        "this sign-in was not begun in this browser, or it took too long; begin anew"
+        "this sign-in was not begun in this browser, or it took too long; start again"
     )
     assert page.url == f"{running.url}/ui/"
     await page.get_by_role("button", name="Sign in at").click()

@@ -1,4 +1,4 @@
-"""Who asks: by the admin's token, a token that the cluster knows, a session, or the word of the front proxy."""
+"""Authentication of API requests: admin token, TokenReview, session cookie, or the headers of a trusted proxy."""
 
 from __future__ import annotations
 
@@ -22,70 +22,79 @@ if TYPE_CHECKING:
     from admission.api.auth.delegation import Delegation
     from admission.api.auth.front_proxy import FrontProxy
     from admission.api.auth.sessions import Sessions
-    from admission.api.http.rate_limits import Limits
+    from admission.api.http.rate_limits import RateLimiter
 
 PUBLIC = ("/livez", "/readyz", "/healthz", "/login", "/login/oidc", "/login/oidc/finish", *PUBLIC_ROUTES)
-"""The routes that ask nobody who they are."""
+"""Routes that need no authentication."""
 
 ADMIN = "sluice:admin"
-"""The user whom the admin token stands for."""
+"""User name of requests that carry the admin token."""
 
 
-class Door(StrEnum):
-    """By what a request was let in; a session that began with a token is as good as that token."""
+class AuthMethod(StrEnum):
+    """How a request was authenticated. A session that was opened with a token counts as that token."""
 
-    ADMIN_TOKEN = "admin-token"  # noqa: S105  the name of a way, no token
+    ADMIN_TOKEN = "admin-token"  # noqa: S105  the name of a method, not a token
     TOKEN = "token"  # noqa: S105
     FRONT_PROXY = "front-proxy"
-    OWN_PROXY = "own-proxy"
+    """The API server's front proxy (aggregation layer)."""
+    AUTHENTICATING_PROXY = "authenticating-proxy"
+    """A proxy that the admin has configured (setting `requestHeader`)."""
     OIDC = "oidc"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user as Kubernetes knows users, and where the request came from."""
+    """An authenticated user with the fields of Kubernetes' UserInfo, and the client's address."""
 
     name: str
-    door: Door
+    auth_method: AuthMethod
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
     source: str = ""
-    """The address of the client, as far as the request can be believed about it."""
+    """Address of the client: of the TCP peer, or as reported by a trusted proxy."""
 
 
 IDENTITY = web.RequestKey("identity", Identity)
-"""Set on every request that is not public, before its handler."""
+"""Request key of the user; set before the handler on every route that is not in PUBLIC."""
 
 _VERBS: Mapping[str, str] = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 def identity(request: web.Request) -> Identity:
-    """Who sent the request."""
+    """Return the authenticated user of a request."""
     return request[IDENTITY]
 
 
 def author(request: web.Request, *, verb: str = "") -> Author:
-    """Who writes, for versions and audit; the reason is what `?reason=` or `X-Change-Reason` says."""
+    """Return the author of a write, for revisions and the audit log.
+
+    The reason is taken from the parameter `?reason=` or the header `X-Change-Reason`; `verb` overrides the verb that
+    follows from the HTTP method.
+    """
     who = request[IDENTITY]
     reason = request.query.get("reason", "") or request.headers.get("X-Change-Reason", "")
     return Author(who.name, who.groups, who.source, verb or _VERBS.get(request.method, ""), reason)
 
 
 _SIGNED_IN = "\0"
-"""Begins what a session keeps of a user whom the issuer has named. No token that lets anybody in holds it."""
+"""First character of the content of a session that was opened by OIDC; other sessions contain a bearer token.
+
+No accepted token begins with it: NUL is not printable, and TokenReviews are sent for printable tokens only.
+"""
 
 
-def kept(who: Identity, issuer: str) -> str:
-    """What a session keeps of somebody who has signed in at `issuer`."""
+def session_content(who: Identity, issuer: str) -> str:
+    """Return the session content for a user who has signed in at the OIDC issuer `issuer`."""
     return _SIGNED_IN + json.dumps({"issuer": issuer, "user": who.name, "groups": who.groups})
 
 
 class Authentication:
-    """Says of each request whose it is, and refuses it if it is nobody's or if its user asks for too much.
+    """Authenticates requests, and applies the rate limit of each user.
 
-    `token` is that of the admin, if there is one; all other tokens are for `delegation` to know. `issuer` is the one
-    that users may sign in at; a session that began at another one is over.
+    `token` is the admin token, if there is one; all other tokens are sent to `delegation` (TokenReview). `issuer` is
+    the configured OIDC issuer; sessions that were opened at another issuer are no longer valid.
     """
 
     def __init__(
@@ -95,35 +104,41 @@ class Authentication:
         delegation: Delegation | None,
         front_proxy: FrontProxy | None,
         sessions: Sessions,
-        limits: Limits,
+        limiter: RateLimiter,
         issuer: str = "",
     ) -> None:
         if not token and delegation is None:
-            raise ValueError("an empty token would let everybody in; give one, or a cluster that knows its users")
+            raise ValueError(
+                "an empty token would admit everyone; set a token, or delegate authentication to a cluster"
+            )
         self._token = token.encode() if token else b""
         self._delegation = delegation
         self._front_proxy = front_proxy
         self._sessions = sessions
-        self._limits = limits
+        self._limiter = limiter
         self._issuer = issuer
 
     async def identify(self, request: web.Request) -> Identity | None:
-        """Whose request it is, None: nobody's. Raises ReviewUnavailable, TooManyRequests and Forbidden."""
+        """Return the user of a request, or None if it has no valid credentials.
+
+        Raises ReviewUnavailable, TooManyRequests and Forbidden.
+        """
         if self._front_proxy is not None and (named := self._front_proxy.identity(request)) is not None:
-            if (
-                named.door is Door.OWN_PROXY
-            ):  # it may have known the user by a cookie, which any page makes a browser send
+            if named.auth_method is AuthMethod.AUTHENTICATING_PROXY:
+                # The proxy may have recognised the user by a cookie, which browsers send with requests of any site.
                 check_same_origin(request)
             return named
         if "Authorization" in request.headers:
             scheme, _, token = request.headers["Authorization"].partition(" ")
-            return await self.owner(token.strip(), request) if scheme.lower() == "bearer" else None
+            return await self.token_user(token.strip(), request) if scheme.lower() == "bearer" else None
         session = session_cookie(request)
         content = await self._sessions.content(session) if session else None
         if session is None or content is None:
             return None
         check_same_origin(request)
-        who = self._signed_in(content, request) if content[:1] == _SIGNED_IN else await self.owner(content, request)
+        who = (
+            self._signed_in(content, request) if content[:1] == _SIGNED_IN else await self.token_user(content, request)
+        )
         if who is None:
             await self._sessions.close(session)
             return None
@@ -133,25 +148,30 @@ class Authentication:
         found = json.loads(text[1:])
         if not self._issuer or found["issuer"] != self._issuer:
             return None
-        return Identity(found["user"], Door.OIDC, groups=tuple(found["groups"]), source=request.remote or "")
+        return Identity(found["user"], AuthMethod.OIDC, groups=tuple(found["groups"]), source=request.remote or "")
 
-    async def owner(self, token: str, request: web.Request) -> Identity | None:
-        """Whose token it is, in a time that tells nothing about that of the admin."""
+    async def token_user(self, token: str, request: web.Request) -> Identity | None:
+        """Return the user of a bearer token, or None. The admin token is compared in constant time.
+
+        Raises ReviewUnavailable and TooManyRequests.
+        """
         source = request.remote or ""
-        # A header may hold bytes that are no UTF-8; they only must not match.
+        # A header may contain bytes that are not UTF-8: they must not raise an error, only not match.
         if hmac.compare_digest(token.encode(errors="surrogateescape"), self._token) and self._token:
-            return Identity(ADMIN, Door.ADMIN_TOKEN, source=source)
+            return Identity(ADMIN, AuthMethod.ADMIN_TOKEN, source=source)
         return await self._delegation.user(token, source=source) if self._delegation is not None else None
 
     @web.middleware
     async def middleware(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse everything but what is public, before it is said what is there and what is not."""
-        if pattern(request) in PUBLIC:
+        """Authenticate every request outside of PUBLIC, before routing errors (404, 405) reveal which routes exist."""
+        if route_pattern(request) in PUBLIC:
             return await handler(request)
         if any(header.lower().startswith("impersonate-") for header in request.headers):
-            raise Forbidden("Sluice acts for nobody in another's name; impersonate through the cluster's API server")
+            raise Forbidden(
+                "Sluice does not accept impersonation headers; impersonate through the cluster's API server"
+            )
         who = await self.identify(request)
         if who is None:
             raise Unauthorized(
@@ -159,24 +179,24 @@ class Authentication:
                 if "Authorization" in request.headers
                 else "the bearer token is missing"
             )
-        if wait := self._limits.wait((who.name, who.door is Door.ADMIN_TOKEN)):
+        if wait := self._limiter.retry_after((who.name, who.auth_method is AuthMethod.ADMIN_TOKEN)):
             raise TooManyRequests(f"{who.name} sends too many requests; wait {wait} s", retry_after=wait)
         trust(request)
         request[IDENTITY] = who
         return await handler(request)
 
     async def renew(self, request: web.Request) -> None:
-        """Say again whose request it is, long after it began. Raises Unauthorized and what `identify` raises."""
+        """Authenticate a long-running request (a watch) again. Raises Unauthorized and what `identify` raises."""
         who = await self.identify(request)
         if who is None or who.name != request[IDENTITY].name:
-            raise Unauthorized("the credentials that the request began with are good no more")
+            raise Unauthorized("the credentials that the request began with are no longer valid")
         request[IDENTITY] = who
 
 
 AUTHENTICATION = web.AppKey("authentication", Authentication)
 
 
-def pattern(request: web.Request) -> str:
-    """The route that the request takes, as it was written down (`.../clusterqueues/{name}`); empty if there is none."""
+def route_pattern(request: web.Request) -> str:
+    """Return the pattern of the matched route (`.../clusterqueues/{name}`); empty if none matches."""
     resource = request.match_info.route.resource
     return "" if resource is None else resource.canonical

@@ -1,4 +1,4 @@
-"""Who may do what: every request on a resource is put to the cluster's RBAC, in Kubernetes' own terms."""
+"""Authorization of API requests by the cluster's RBAC (SubjectAccessReview), in Kubernetes' terms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from admission.api.auth.authentication import AUTHENTICATION, IDENTITY, PUBLIC, Door, pattern
+from admission.api.auth.authentication import AUTHENTICATION, IDENTITY, PUBLIC, AuthMethod, route_pattern
 from admission.api.auth.delegation import Attributes
 from admission.api.errors import Forbidden, ReviewUnavailable, TooManyRequests
 from admission.api.http.failures import RESOURCE
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     from admission.api.auth.delegation import Delegation
 
 MASTERS = "system:masters"
-"""The group that may everything, in every cluster."""
+"""The group that every Kubernetes API server authorizes for everything."""
 
 PODS_ROUTE = "/session/namespaces/{namespace}/workloads/{name}/pods"
 POD_LOG_ROUTE = "/session/namespaces/{namespace}/workloads/{name}/log"
-"""These two ask for the rights to the workload, and to its pods or their logs, by themselves."""
+"""The handlers of these two routes check the rights to the workload, and to its pods or their logs, themselves."""
 
 _FOR_ALL_USERS = (
     "/apis", f"/apis/{GROUP}", PREFIX, "/version", "/logout",
     "/session", "/session/access", "/session/namespaces", "/session/workloads", PODS_ROUTE, POD_LOG_ROUTE,
 )  # fmt: skip
-"""What tells nothing about what is queued; the API server lets all users read as much, by the role system:discovery.
+"""Routes that every authenticated user may request.
 
-Also what asks for more than one right by itself.
+Discovery reveals nothing about queued workloads; API servers allow all users as much by the role system:discovery.
+The routes under `/session` check their rights themselves, because they need more than one.
 """
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -41,7 +42,10 @@ _OF_COLLECTIONS = {"get": "list", "delete": "deletecollection"}
 
 
 class Authorization:
-    """Asks `delegation` about each request, unless its user may everything; without one, nobody else may anything."""
+    """Authorizes each request by a SubjectAccessReview of `delegation`; superusers are not reviewed.
+
+    Without a delegation (no cluster) only superusers are authorized.
+    """
 
     def __init__(self, delegation: Delegation | None) -> None:
         self._delegation = delegation
@@ -50,14 +54,14 @@ class Authorization:
     async def middleware(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Refuse what the user may not do. Raises Forbidden and ReviewUnavailable."""
-        route = pattern(request)
+        """Authorize requests whose route needs a right. Raises Forbidden and ReviewUnavailable."""
+        route = route_pattern(request)
         if route and route not in PUBLIC and not _is_for_all_users(route):
             await self.require(request, attributes(request))
         return await handler(request)
 
     async def require(self, request: web.Request, wanted: Attributes) -> None:
-        """Raises Forbidden unless the request's user may do what is wanted, and ReviewUnavailable."""
+        """Check that the request's user has the right `wanted`. Raises Forbidden and ReviewUnavailable."""
         if not await self.allows(request, wanted):
             who = request[IDENTITY]
             if (resource := by_name(wanted.resource)) is not None:
@@ -65,53 +69,59 @@ class Authorization:
             raise Forbidden(_refusal(who, wanted))
 
     async def allows(self, request: web.Request, wanted: Attributes) -> bool:
-        """Whether the request's user may do that as well. Raises ReviewUnavailable."""
+        """Return whether the request's user has the right `wanted`. Raises ReviewUnavailable."""
         who = request[IDENTITY]
-        return may_everything(who) or (self._delegation is not None and await self._delegation.allows(who, wanted))
+        return is_superuser(who) or (self._delegation is not None and await self._delegation.allows(who, wanted))
 
 
 AUTHORIZATION = web.AppKey("authorization", Authorization)
 
 
 async def require(request: web.Request, verb: str) -> None:
-    """For a request that turns out to be another one, too (a PATCH that creates): its user needs the right to `verb`.
+    """Check the right to another verb on the same object, such as `create` for a PATCH that creates it.
 
     Raises Forbidden and ReviewUnavailable.
     """
-    asked = attributes(request)
-    wanted = Attributes(verb, asked.resource, asked.subresource, asked.namespace, asked.name)
+    own = attributes(request)
+    wanted = Attributes(verb, own.resource, own.subresource, own.namespace, own.name)
     await request.app[AUTHORIZATION].require(request, wanted)
 
 
 async def may_read(request: web.Request, namespace: str) -> bool:
-    """Whether the request's user may read the workloads of a namespace. Raises ReviewUnavailable."""
+    """Return whether the request's user may list workloads of a namespace (empty: of all). Raises ReviewUnavailable."""
     wanted = Attributes("list", WORKLOADS.plural, namespace=namespace)
     return await request.app[AUTHORIZATION].allows(request, wanted)
 
 
-async def may_order_everywhere(request: web.Request) -> bool:
-    """Whether the request's user may order workloads of all namespaces. Raises ReviewUnavailable."""
+async def may_patch_all_workloads(request: web.Request) -> bool:
+    """Return whether the request's user may patch workloads of all namespaces. Raises ReviewUnavailable.
+
+    Without that right `spec.order` of a workload is limited to positions within its namespace.
+    """
     return await request.app[AUTHORIZATION].allows(request, Attributes("patch", WORKLOADS.plural))
 
 
 async def recheck(request: web.Request) -> None:
-    """For a request that lasts: its user is still known, and still may do it. Raises Unauthorized and Forbidden.
+    """Authenticate and authorize a long-running request (a watch) again. Raises Unauthorized and Forbidden.
 
-    While the cluster does not answer what was allowed stays allowed.
+    If the cluster does not answer, or the rate limit is exceeded, the earlier permission remains in force.
     """
     with suppress(ReviewUnavailable, TooManyRequests):
         await request.app[AUTHENTICATION].renew(request)
         await request.app[AUTHORIZATION].require(request, attributes(request))
 
 
-def may_everything(who: Identity) -> bool:
-    """Whether the cluster need not be asked about this user."""
-    return who.door is Door.ADMIN_TOKEN or MASTERS in who.groups
+def is_superuser(who: Identity) -> bool:
+    """Return whether a user is authorized for everything, without a SubjectAccessReview."""
+    return who.auth_method is AuthMethod.ADMIN_TOKEN or MASTERS in who.groups
 
 
 def attributes(request: web.Request) -> Attributes:
-    """What the request wants to do, from the route that it takes, so that nobody can see another name in its path."""
-    route, found = pattern(request), request.match_info
+    """Return the attributes of a request for authorization.
+
+    They are taken from the matched route, not parsed from the path a second time: both readings of a path always agree.
+    """
+    route, found = route_pattern(request), request.match_info
     if not route.startswith(f"{PREFIX}/"):
         return Attributes(request.method.lower(), path=request.path)
     parts = [found[part[1:-1]] if part.startswith("{") else part for part in route[len(PREFIX) + 1 :].split("/")]
@@ -128,7 +138,10 @@ def attributes(request: web.Request) -> Attributes:
 
 
 def _selected_name(selector: str) -> str:
-    """The one name that a field selector lets through, if so: a right to that name is enough then."""
+    """Return the name that a field selector restricts a list to; empty if it does not.
+
+    As in Kubernetes, a right that is limited to that name (`resourceNames`) then suffices for list and watch.
+    """
     if "\\" in selector:
         return ""
     for term in selector.split(","):

@@ -1,6 +1,7 @@
-"""Whose token it is and who may do what, asked of the cluster: TokenReview and SubjectAccessReview, remembered briefly.
+"""Delegated authentication and authorization: the cluster's TokenReview and SubjectAccessReview, cached for seconds.
 
-It fails closed: while the cluster does not answer, nobody gets in whose answer is not remembered, and no refusal is.
+It fails closed: while the cluster does not answer, only requests with a cached review are served. Failed reviews are
+not cached.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from admission.api.auth.authentication import Door, Identity
-from admission.api.auth.ttl_cache import Remembered
+from admission.api.auth.authentication import AuthMethod, Identity
+from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import ReviewUnavailable, TooManyRequests
-from admission.api.http.rate_limits import Limits
+from admission.api.http.rate_limits import RateLimiter
 from admission.api.registry import GROUP, VERSION
 from admission.model.errors import ClusterError
 
@@ -25,28 +26,30 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client, Object
 
-KNOWN_SECONDS, UNKNOWN_SECONDS = 10.0, 1.0
-"""How long a token that is somebody's, and one that is nobody's, is not asked about again."""
+VALID_TOKEN_SECONDS, INVALID_TOKEN_SECONDS = 10.0, 1.0
+"""Seconds for which the TokenReview of a valid token and of an invalid one is cached."""
 
 ALLOWED_SECONDS, DENIED_SECONDS = 5.0, 1.0
-"""How long a permission, and a refusal, is not asked about again."""
+"""Seconds for which a SubjectAccessReview that allows, and one that denies, is cached."""
 
 _REVIEW_SECONDS = 5.0
-"""A request waits so long for the cluster's answer."""
+"""Timeout of a review, including the wait for one of the concurrent slots."""
 
-_AT_ONCE = 10
-"""Reviews under way; the connections to the API server are needed for other things, too."""
+_CONCURRENT_REVIEWS = 10
+"""Most reviews in flight: the controller needs connections to the API server, too."""
 
 _TOKENS, _ACCESSES = 4096, 16_384
+"""Sizes of the two caches, in reviews."""
 _LONGEST_TOKEN = 16_384
-_NEW_TOKENS_PER_SECOND, _NEW_TOKENS_AT_ONCE = 50.0, 200.0
+_NEW_TOKENS_PER_SECOND, _NEW_TOKENS_BURST = 50.0, 200.0
+"""Rate limit, for each client address, of tokens that need a TokenReview: it slows down guessing."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What somebody wants to do: with a resource of the group, or with a `path` if `resource` is empty."""
+    """What a SubjectAccessReview is about: a verb on a resource, or on a non-resource `path` if `resource` is empty."""
 
     verb: str
     resource: str = ""
@@ -58,25 +61,25 @@ class Attributes:
     """The API group of the resource; empty for the core group."""
 
     def review(self) -> Object:
-        """As a SubjectAccessReview has it."""
+        """Return the part of a SubjectAccessReview's spec for these attributes."""
         if not self.resource:
             return {"nonResourceAttributes": {"verb": self.verb, "path": self.path}}
-        given = {"namespace": self.namespace, "name": self.name, "subresource": self.subresource}
+        optional = {"namespace": self.namespace, "name": self.name, "subresource": self.subresource}
         return {
             "resourceAttributes": {
                 "verb": self.verb,
                 "group": self.group,
                 "version": VERSION if self.group == GROUP else "v1",
                 "resource": self.resource,
-                **{key: value for key, value in given.items() if value},
+                **{key: value for key, value in optional.items() if value},
             }
         }
 
 
 class Delegation:
-    """The reviews of one cluster. `audiences`: a token must be meant for one of them; none: for the API server.
+    """Cached TokenReviews and SubjectAccessReviews of one cluster.
 
-    `clock` gives seconds that never go back.
+    `audiences`: a token must have been issued for one of them; empty: for the API server. `clock`: monotonic, seconds.
     """
 
     def __init__(
@@ -85,25 +88,28 @@ class Delegation:
         self._client = client
         self._audiences = audiences
         self._salt = secrets.token_bytes(16)
-        self._users: Remembered[Object | None] = Remembered(size=_TOKENS, clock=clock)
-        self._accesses: Remembered[bool] = Remembered(size=_ACCESSES, clock=clock)
-        self._silent = False
-        self._free = asyncio.Semaphore(_AT_ONCE)
-        self._newcomers = Limits(per_second=_NEW_TOKENS_PER_SECOND, at_once=_NEW_TOKENS_AT_ONCE, clock=clock)
+        self._users: TtlCache[Object | None] = TtlCache(size=_TOKENS, clock=clock)
+        self._accesses: TtlCache[bool] = TtlCache(size=_ACCESSES, clock=clock)
+        self._unavailable = False
+        self._review_slots = asyncio.Semaphore(_CONCURRENT_REVIEWS)
+        self._new_token_limiter = RateLimiter(per_second=_NEW_TOKENS_PER_SECOND, burst=_NEW_TOKENS_BURST, clock=clock)
 
     async def user(self, token: str, *, source: str) -> Identity | None:
-        """Whose token it is; None: nobody's. Raises ReviewUnavailable, and TooManyRequests for guessing."""
+        """Return the user of a bearer token, or None if it is not valid. `source` is the client's address.
+
+        Raises ReviewUnavailable, and TooManyRequests if too many tokens without a cached review come from `source`.
+        """
         if not token or len(token) > _LONGEST_TOKEN or not (token.isascii() and token.isprintable()):
             return None
-        # The table must be of no use to whoever gets to see it.
+        # Salted digests, not tokens, are the keys: a memory dump of the cache reveals no token.
         key = hashlib.blake2b(token.encode(), key=self._salt).digest()
-        if not self._users.known(key) and (wait := self._newcomers.wait(source)):
+        if not self._users.has_answer(key) and (wait := self._new_token_limiter.retry_after(source)):
             raise TooManyRequests(f"too many new tokens come from {source}", retry_after=wait)
         user = await self._users.get(key, lambda: self._review_token(token))
         return None if user is None else _identity(user, source)
 
     async def allows(self, who: Identity, attributes: Attributes) -> bool:
-        """Whether the cluster's RBAC lets `who` do that. Raises ReviewUnavailable."""
+        """Return whether the cluster's RBAC authorizes `who` for `attributes`. Raises ReviewUnavailable."""
         key = (who.name, who.uid, who.groups, who.extra, attributes)
         return await self._accesses.get(key, lambda: self._review_access(who, attributes))
 
@@ -113,8 +119,8 @@ class Delegation:
         is_ours = not self._audiences or bool({*self._audiences} & {*(status.get("audiences") or ())})
         user = status.get("user")
         if status.get("authenticated") is True and is_ours and isinstance(user, dict) and user.get("username"):
-            return user, KNOWN_SECONDS
-        return None, UNKNOWN_SECONDS
+            return user, VALID_TOKEN_SECONDS
+        return None, INVALID_TOKEN_SECONDS
 
     async def _review_access(self, who: Identity, attributes: Attributes) -> tuple[bool, float]:
         spec: Object = {
@@ -131,18 +137,20 @@ class Delegation:
     async def _review(self, group: str, kind: str, spec: Object) -> dict[str, Any]:
         body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
         try:
-            async with asyncio.timeout(_REVIEW_SECONDS), self._free:
+            async with asyncio.timeout(_REVIEW_SECONDS), self._review_slots:
                 answer = await self._client.create(f"/apis/{group}/v1/{kind.lower()}s", body)
         except (ClusterError, TimeoutError) as error:
-            if not self._silent:
-                _log.error("nobody can be let in, the cluster does not answer: %s", str(error) or f"{kind}: too late")
-            self._silent = True
+            if not self._unavailable:
+                _log.error(
+                    "requests cannot be authorized, no answer of the cluster: %s", str(error) or f"{kind}: timeout"
+                )
+            self._unavailable = True
             raise ReviewUnavailable(
-                f"the cluster did not answer a {kind}, so nobody can be let in; try again later"
+                f"the cluster did not answer a {kind}, so the request cannot be authorized; try again later"
             ) from error
-        if self._silent:
-            _log.info("the cluster answers again who its users are")
-        self._silent = False
+        if self._unavailable:
+            _log.info("the cluster answers TokenReviews and SubjectAccessReviews again")
+        self._unavailable = False
         status = answer.get("status")
         return status if isinstance(status, dict) else {}
 
@@ -151,7 +159,7 @@ def _identity(user: Object, source: str) -> Identity:
     extra = user.get("extra") or {}
     return Identity(
         user["username"],
-        Door.TOKEN,
+        AuthMethod.TOKEN,
         uid=user.get("uid", ""),
         groups=tuple(user.get("groups") or ()),
         extra=tuple(sorted((key, tuple(values)) for key, values in extra.items())),

@@ -1,9 +1,9 @@
-"""Proxies in front: whom they name in headers is believed, if they show the certificate that they must have.
+"""Request header authentication: users named in headers by a proxy that presents a trusted client certificate.
 
-What that of the API server must show, and which headers it uses, is in the ConfigMap
-kube-system/extension-apiserver-authentication
-(https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/); what one of the admin's must is
-configured. From anybody else these headers mean nothing.
+There may be two such proxies. That of the API server (aggregation layer) has its client CA, certificate names and
+headers in the ConfigMap kube-system/extension-apiserver-authentication
+(https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/). Those of an authenticating proxy of
+the admin are settings (`requestHeader`). The headers are ignored on connections without such a certificate.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from urllib.parse import unquote
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from admission.api.auth.authentication import Door, Identity
-from admission.api.auth.outside_names import outside_user
+from admission.api.auth.authentication import AuthMethod, Identity
+from admission.api.auth.external_users import external_user
 from admission.apimachinery.errors import UnusableCertificate
 from admission.model.errors import ClusterError
 from admission.serving.tls import client_ca_of
@@ -40,21 +40,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RequestHeaders:
-    """Whom to believe about which headers."""
+    """Which client certificates identify a proxy, and in which headers it names users."""
 
     client_ca: str
-    """PEM certificates, one of which has signed the front proxy's."""
+    """PEM bundle of the authorities, one of which must have signed the proxy's certificate."""
     allowed_names: tuple[str, ...]
-    """Common names that its certificate may have; none: any."""
+    """Common names that the proxy's certificate may have; empty: any."""
     username: tuple[str, ...]
+    """Headers with the user name, in order of precedence; likewise for the uid and the groups."""
     uid: tuple[str, ...]
     group: tuple[str, ...]
     extra_prefixes: tuple[str, ...]
-    door: Door = Door.FRONT_PROXY
+    auth_method: AuthMethod = AuthMethod.FRONT_PROXY
 
     @classmethod
     def of(cls, data: Mapping[str, str]) -> RequestHeaders | None:
-        """From the ConfigMap's data; None if the API server has no front proxy. Raises ValueError."""
+        """Parse the ConfigMap's data; None if the API server has no front proxy. Raises ValueError."""
         client_ca = data.get("requestheader-client-ca-file", "")
         username = _names(data, "requestheader-username-headers")
         if not client_ca or not username:
@@ -69,19 +70,22 @@ class RequestHeaders:
         )
 
     def allows(self, common_name: str) -> bool:
-        """Whether a certificate with that name may be the proxy's."""
+        """Return whether a certificate with that common name may be the proxy's."""
         return not self.allowed_names or common_name in self.allowed_names
 
     def identity(self, headers: CIMultiDictProxy[str], source: str) -> Identity | None:
-        """The user that the headers name; None if they name none. Raises Forbidden."""
+        """Return the user that the headers name; None if they name none. Raises Forbidden.
+
+        `source` is the address of the TCP peer, for requests without X-Forwarded-For.
+        """
         name = _first(headers, self.username)
         if not name:
             return None
         groups = [value for header in self.group for value in headers.getall(header, [])]
-        # Each proxy adds the address that it was asked from to the end of the list.
+        # Each proxy appends its peer's address: only the last one was added by the trusted proxy.
         source = headers.get("X-Forwarded-For", source).rpartition(",")[2].strip()
-        if self.door is Door.OWN_PROXY:
-            return outside_user(name, groups, self.door, source=source)
+        if self.auth_method is AuthMethod.AUTHENTICATING_PROXY:
+            return external_user(name, groups, self.auth_method, source=source)
         extra: dict[str, tuple[str, ...]] = {}
         for header, value in headers.items():
             for prefix in self.extra_prefixes:
@@ -91,7 +95,7 @@ class RequestHeaders:
                     break
         return Identity(
             name,
-            self.door,
+            self.auth_method,
             uid=_first(headers, self.uid),
             groups=tuple(groups),
             extra=tuple(sorted(extra.items())),
@@ -100,46 +104,47 @@ class RequestHeaders:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnProxy:
-    """A proxy that the admin has put in front, which knows users by means of its own."""
+class AuthenticatingProxy:
+    """An authenticating proxy in front of the API, as configured by the admin (setting `requestHeader`)."""
 
     client_ca_file: Path
-    """Of the authority that has signed its certificate by itself, without one in between."""
+    """PEM file of the authority that has signed the proxy's certificate directly, without an intermediate."""
     allowed_names: tuple[str, ...]
     username_headers: tuple[str, ...]
     group_headers: tuple[str, ...]
 
     def read(self) -> RequestHeaders:
-        """Whom to believe, by the file as it is now. Raises UnusableCertificate."""
+        """Return the trusted headers with the current content of the CA file. Raises UnusableCertificate."""
         try:
             client_ca = self.client_ca_file.read_text()
             x509.load_pem_x509_certificates(client_ca.encode())
         except (OSError, ValueError) as error:
             raise UnusableCertificate(f"requestHeader.clientCaFile {self.client_ca_file}: {error}") from error
         headers = self.username_headers, (), self.group_headers, ()
-        return RequestHeaders(client_ca, self.allowed_names, *headers, door=Door.OWN_PROXY)
+        return RequestHeaders(client_ca, self.allowed_names, *headers, auth_method=AuthMethod.AUTHENTICATING_PROXY)
 
 
 class FrontProxy:
-    """The front proxy of one cluster, as it was last known, and the admin's `own`."""
+    """Trusted proxies: the API server's front proxy, as last read from the cluster, and the `configured` one."""
 
-    def __init__(self, own: OwnProxy | None = None) -> None:
+    def __init__(self, configured: AuthenticatingProxy | None = None) -> None:
         self._of_cluster: RequestHeaders | None = None
-        self._own_proxy = own
-        self._own: RequestHeaders | None = None
+        self._configured = configured
+        self._of_configured: RequestHeaders | None = None
 
     @property
     def client_ca(self) -> str:
-        """What TLS connections have to ask certificates for; empty as long as there is no front proxy."""
+        """PEM bundle of the CAs for which TLS listeners request client certificates; empty without a trusted proxy."""
         return "\n".join(each.client_ca for each in self._trusted())
 
     async def refresh(self, client: Client) -> None:
-        """Look at ConfigMap and file again. Raises UnusableCertificate for the file, and what was known stays in force.
+        """Read the ConfigMap and the CA file again.
 
-        A failure of the cluster is logged, and what was known before stays in force.
+        What was read before stays in force after an error. Raises UnusableCertificate for the file; errors of the
+        cluster are only logged.
         """
-        if self._own_proxy is not None:
-            self._own = self._own_proxy.read()
+        if self._configured is not None:
+            self._of_configured = self._configured.read()
         try:
             found = RequestHeaders.of((await client.get(_CONFIG_MAP)).get("data") or {})
         except (ClusterError, ValueError) as error:
@@ -150,20 +155,21 @@ class FrontProxy:
         self._of_cluster = found
 
     def identity(self, request: web.Request) -> Identity | None:
-        """The user whom a front proxy names; None if it is no front proxy who asks, or if it names nobody.
+        """Return the user that a trusted proxy names; None if the client is no trusted proxy or names no user.
 
         Raises Forbidden.
         """
         trusted = self._trusted()
         if not trusted or request.transport is None:
             return None
-        # TLS has verified that one of the client CAs of that time signed it, or there is none.
+        # TLS has verified the certificate, if there is one, at the handshake, against the client CAs of that time.
         certificate = request.transport.get_extra_info("peercert")
         named = [each for each in trusted if certificate and each.allows(_common_name(certificate))]
         if not named:
             return None
         if not _certificates(client_ca_of(request.transport)) <= _certificates(self.client_ca):
-            # One of those CAs is trusted no more. Over a new connection it will be seen by which one it comes.
+            # One of those CAs is no longer trusted, and TLS does not report which one has signed the certificate.
+            # The proxy reconnects, and the new handshake verifies its certificate against the current CAs.
             request.protocol.close()
             return None
         if len(trusted) > 1:
@@ -173,12 +179,12 @@ class FrontProxy:
         return next((who for who in found if who is not None), None)
 
     def _trusted(self) -> list[RequestHeaders]:
-        return [each for each in (self._of_cluster, self._own) if each is not None]
+        return [each for each in (self._of_cluster, self._of_configured) if each is not None]
 
 
 @lru_cache(maxsize=64)
 def _has_signed(client_ca: str, encoded: bytes) -> bool:
-    """Whether one of the certificates (PEM) has signed a client's (DER), whose validity TLS has looked at."""
+    """Return whether a CA of a PEM bundle has signed a client certificate (DER). TLS has checked its validity."""
     certificate = x509.load_der_x509_certificate(encoded)
     for authority in x509.load_pem_x509_certificates(client_ca.encode()):
         try:
@@ -191,7 +197,7 @@ def _has_signed(client_ca: str, encoded: bytes) -> bool:
 
 @lru_cache(maxsize=16)
 def _certificates(pem: str) -> frozenset[str]:
-    """Each of the certificates in a bundle."""
+    """Split a PEM bundle into its certificates, without white space, so that bundles can be compared as sets."""
     return frozenset("".join(part.split()) for part in pem.split("-----BEGIN CERTIFICATE-----")[1:])
 
 

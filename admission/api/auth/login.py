@@ -1,4 +1,4 @@
-"""`/login`, `/logout` and `/session`: how a browser gets a session, ends it, and learns whose it is."""
+"""Handlers of `/login`, `/logout` and `/session`: open a session, end it, and show its user."""
 
 from __future__ import annotations
 
@@ -17,53 +17,54 @@ if TYPE_CHECKING:
 
     from admission.api.auth.authentication import Authentication, Identity
     from admission.api.auth.sessions import Sessions
-    from admission.api.http.rate_limits import Limits
+    from admission.api.http.rate_limits import RateLimiter
     from admission.api.http.responses import Document
 
 
 class Login:
-    """All of them. `limits` are those of one address; `issuer` is where people may sign in instead, if anywhere.
+    """Handlers for signing in with a token, and for sessions.
 
-    `standstill` tells what keeps Sluice from deciding, as a sentence; empty: nothing does.
+    `limiter` limits logins for each client address. `issuer` is the URL of the OIDC issuer that users may sign in at;
+    empty: none. `standstill` returns a message that says why Sluice makes no decisions now; empty: it does.
     """
 
     def __init__(
         self,
         authentication: Authentication,
         sessions: Sessions,
-        limits: Limits,
+        limiter: RateLimiter,
         *,
         issuer: str,
         standstill: Callable[[], str],
     ) -> None:
         self._authentication = authentication
         self._sessions = sessions
-        self._limits = limits
+        self._limiter = limiter
         self._issuer = issuer
         self._standstill = standstill
 
-    async def ways(self, request: web.Request) -> web.Response:
-        """How one can sign in beside a token: `{"oidc": {"issuer": "https://..."}}`, or `{}`."""
+    async def methods(self, request: web.Request) -> web.Response:
+        """Return the methods to sign in beside a token: `{"oidc": {"issuer": "https://..."}}`, or `{}`."""
         del request
         return reply({"oidc": {"issuer": self._issuer}} if self._issuer else {})
 
     async def login(self, request: web.Request) -> web.Response:
-        """A session for the owner of the token in `{"token": "..."}`."""
+        """Open a session for the user of the token in `{"token": "..."}`."""
         check_sender(request)
-        if wait := self._limits.wait(request.remote):
+        if wait := self._limiter.retry_after(request.remote):
             raise TooManyRequests(f"too many logins; wait {wait} s", retry_after=wait)
         token = (await read_anonymous(request)).get("token")
         if not isinstance(token, str) or not token:
             raise BadRequest('token: send {"token": "..."} with a bearer token of the cluster')
-        who = await self._authentication.owner(token.strip(), request)
+        who = await self._authentication.token_user(token.strip(), request)
         if who is None:
-            raise Unauthorized("the token is not the right one")
-        response = reply(_shown(who))
+            raise Unauthorized("the token is not valid")
+        response = reply(_user_document(who))
         set_session_cookie(request, response, await self._sessions.open(token.strip()))
         return response
 
     async def logout(self, request: web.Request) -> web.Response:
-        """The session is over, and the browser forgets it."""
+        """End the session and delete its cookie."""
         if secret := session_cookie(request):
             await self._sessions.close(secret)
         response = reply({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
@@ -71,9 +72,9 @@ class Login:
         return response
 
     async def session(self, request: web.Request) -> web.Response:
-        """Who the caller is, and what keeps Sluice from deciding now, for a page that shows it; empty: nothing."""
-        return reply({**_shown(identity(request)), "standstill": self._standstill()})
+        """Return the user's name and groups, and `standstill`: why Sluice makes no decisions now (empty: it does)."""
+        return reply({**_user_document(identity(request)), "standstill": self._standstill()})
 
 
-def _shown(who: Identity) -> Document:
+def _user_document(who: Identity) -> Document:
     return {"user": who.name, "groups": list(who.groups)}

@@ -1,6 +1,7 @@
-"""Names of workloads of other namespaces: for who may read those, and for nobody else.
+"""Redaction of workload names of other namespaces: only users who may list workloads there see them.
 
-What the engine and the controller say about a workload is read by the people of its namespace, and so has uids there.
+Messages of the engine and the controller about a workload are shown to all users of its namespace; they therefore
+name workloads of other namespaces by uid only.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ _MENTION = re.compile(rf"{FOREIGN} \(UID: ([^)\s]+)\)")
 
 
 async def named_keys(request: web.Request, own: str, keys: Iterable[str]) -> list[str]:
-    """Each key (NAMESPACE/NAME) in a namespace that the request's user may read, and a phrase for every other one.
+    """Return the keys (`NAMESPACE/NAME`), with the phrase FOREIGN in place of those that the user may not read.
 
-    Who may ask about a workload of the namespace `own` may also see the others there. Raises ReviewUnavailable.
+    The namespace `own` is not checked: it is that of the workload that the user was authorized to read. Raises
+    ReviewUnavailable.
     """
     found = [(key.partition("/")[0], key) for key in keys]
     readable = {each for each in {namespace for namespace, _ in found} if each == own or await may_read(request, each)}
@@ -33,7 +35,7 @@ async def named_keys(request: web.Request, own: str, keys: Iterable[str]) -> lis
 
 
 async def named_messages(request: web.Request, store: Store, messages: Iterable[str]) -> list[str]:
-    """The messages; for who may read all namespaces, with the names of those that they mention by uid.
+    """Return the messages; for users who may read all namespaces, with the names of workloads mentioned by uid.
 
     Raises ReviewUnavailable and StoreError.
     """

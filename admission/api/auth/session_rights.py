@@ -1,6 +1,7 @@
-"""What the caller may do, and search in what the caller may see, so that pages offer nothing else.
+"""Rights of the session's user: access reviews, readable namespaces, and search among readable workloads.
 
-All ask the same RBAC that decides about every request; they allow nothing by themselves.
+The dashboard shows only actions that its user may take. The answers come from the same RBAC that authorizes every
+request, and grant nothing themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.api.auth.authentication import identity
 from admission.api.auth.authorization import AUTHORIZATION, may_read
 from admission.api.auth.delegation import Attributes
-from admission.api.auth.ttl_cache import Remembered
+from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import BadRequest
 from admission.api.http.bodies import read_document
 from admission.api.http.responses import reply
@@ -26,43 +27,47 @@ if TYPE_CHECKING:
 _MOST_REVIEWS: Final = 100
 _MOST_FOUND: Final = 12
 _LONGEST_TEXT: Final = 100
-_MOST_CALLERS: Final = 1000
+_MOST_USERS: Final = 1000
+"""Size of the cache of readable namespaces."""
 _READABLE_SECONDS: Final = 10.0
-"""As long as a token is believed: one review for each namespace must not be sent with each key that is pressed."""
+"""Seconds for which a user's readable namespaces are cached, as long as a TokenReview.
+
+A search sends a request with each key that is pressed; it must not send a review for each namespace every time.
+"""
 _FIELDS: Final = ("verb", "resource", "subresource", "namespace", "name")
 
 
 class SessionRights:
-    """What the caller may do."""
+    """Handlers of `/session/access`, `/session/namespaces` and `/session/workloads`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: Remembered[tuple[list[str], bool]] = Remembered(size=_MOST_CALLERS, clock=time.monotonic)
+        self._readable_cache: TtlCache[tuple[list[str], bool]] = TtlCache(size=_MOST_USERS, clock=time.monotonic)
 
     async def access(self, request: web.Request) -> web.Response:
-        """Of each of `{"reviews": [{"verb": "patch", "resource": "clusterqueues"}]}` whether the caller may do it.
+        """Review several rights at once: `{"reviews": [{"verb": "patch", "resource": "clusterqueues"}]}`.
 
-        The fields are those of a SelfSubjectAccessReview in the group `sluice.dev`. Raises BadRequest and
-        ReviewUnavailable.
+        The fields are those of a SelfSubjectAccessReview in the group `sluice.dev`. Returns `{"allowed": [true]}`, in
+        the order of the reviews. Raises BadRequest and ReviewUnavailable.
         """
-        asked = (await read_document(request) or {}).get("reviews")
-        if not isinstance(asked, list) or len(asked) > _MOST_REVIEWS:
+        reviews = (await read_document(request) or {}).get("reviews")
+        if not isinstance(reviews, list) or len(reviews) > _MOST_REVIEWS:
             raise BadRequest(f"reviews: must be a list of at most {_MOST_REVIEWS} objects with {', '.join(_FIELDS)}")
-        wanted = [_attributes(number, review) for number, review in enumerate(asked)]
+        wanted = [_attributes(number, review) for number, review in enumerate(reviews)]
         authorization = request.app[AUTHORIZATION]
         allowed = await asyncio.gather(*(authorization.allows(request, each) for each in wanted))
         return reply({"allowed": allowed})
 
     async def namespaces(self, request: web.Request) -> web.Response:
-        """The namespaces with LocalQueues in which the caller may list workloads, and whether it may list all.
+        """Return the namespaces with LocalQueues in which the user may list workloads.
 
-        Raises ReviewUnavailable and StoreError.
+        `all` is true if the user may list the workloads of all namespaces. Raises ReviewUnavailable and StoreError.
         """
         names, everywhere = await self._readable(request)
         return reply({"all": everywhere, "namespaces": names})
 
     async def workloads(self, request: web.Request) -> web.Response:
-        """Some workloads that the caller may list whose name, user or uid contains `find`, unfinished ones first.
+        """Return up to 12 readable workloads whose name, user or uid contains `?find=`, unfinished ones first.
 
         Raises BadRequest, ReviewUnavailable and StoreError.
         """
@@ -75,9 +80,9 @@ class SessionRights:
         return reply({"items": [each._asdict() for each in found]})
 
     async def _readable(self, request: web.Request) -> tuple[list[str], bool]:
-        """The namespaces, and whether the caller may read all. Many are asked about, so the answer is kept a while."""
+        """Return the readable namespaces, and whether all are readable. Cached: each namespace needs a review."""
 
-        async def ask() -> tuple[tuple[list[str], bool], float]:
+        async def load() -> tuple[tuple[list[str], bool], float]:
             queues = await self._store.queues.list(LocalQueue.kind)
             names = sorted({queue.metadata.namespace for queue in queues})
             if await may_read(request, ""):
@@ -86,12 +91,12 @@ class SessionRights:
             return ([name for name, may in zip(names, readable, strict=True) if may], False), _READABLE_SECONDS
 
         who = identity(request)
-        return await self._kept.get((who.name, who.uid, who.groups, who.extra, who.door), ask)
+        return await self._readable_cache.get((who.name, who.uid, who.groups, who.extra, who.auth_method), load)
 
 
 def _attributes(number: int, review: Any) -> Attributes:
-    given = review if isinstance(review, dict) else {}
-    fields = {name: given.get(name, "") for name in _FIELDS}
+    document = review if isinstance(review, dict) else {}
+    fields = {name: document.get(name, "") for name in _FIELDS}
     if not all(isinstance(value, str) for value in fields.values()) or not fields["verb"] or not fields["resource"]:
         raise BadRequest(f"reviews[{number}]: must be an object of strings with at least verb and resource")
     return Attributes(**fields)

@@ -1,11 +1,11 @@
-"""Sessions for the dashboard: a browser signs in once, and shows from then on a cookie that no script can read.
+"""Sessions of the dashboard: server-side state behind an HttpOnly cookie, and protection against CSRF.
 
-A session holds a token, or the user whom an issuer has named. It is as good as its token: that is checked again and
-again, so that it ends with it. It lives in the database,
-so that every replica knows it, and a restart ends none. The cookie holds a random secret. The database has a digest of
-it, and the content encrypted by a key that is derived from it: who reads the database can neither use a session nor
-learn a token. No other site can use a session: the cookie is SameSite=Strict, and what writes must come from our own
-pages.
+A session contains a bearer token, or the user that an OIDC issuer has authenticated. The token is reviewed again with
+each request (cached for seconds), so that the session ends with its token. Sessions are stored in the database, where
+all replicas find them, also after a restart. The cookie contains a random secret; the database has a digest of it, and
+the content, encrypted with a key derived from the secret: read access to the database is enough neither to use a
+session nor to learn a token. Against CSRF the cookie is SameSite=Strict, and requests that write must come from the
+dashboard's own origin.
 """
 
 from __future__ import annotations
@@ -29,36 +29,37 @@ if TYPE_CHECKING:
     from admission.store.browser_sessions import BrowserSessions
 
 SESSION_SECONDS = 8 * 3600.0
-"""How long a session lasts at most."""
+"""Longest life of a session."""
 
 RECHECK_SECONDS = 2.0
-"""So long a session is not looked up again: one that another replica has ended is still good for that time."""
+"""Seconds for which a session is cached. One that was ended on another replica remains valid here for that time."""
 
-_REMEMBERED = 1000
-_SAFE = ("GET", "HEAD")
+_CACHE_SIZE = 1000
+_SAFE_METHODS = ("GET", "HEAD")
 _NONCE_BYTES = 12
 
 
-class _Known(NamedTuple):
+class _CachedSession(NamedTuple):
     content: str
     until: float
-    """When it is to be looked up again."""
+    """Time of the next look-up in the database, by the sessions' clock."""
 
 
 class Sessions:
-    """The tokens or users of those who have signed in, by a secret that only the browser knows.
+    """Contents of the sessions (a token or a user), each found by a secret that only the browser has.
 
-    `stored` are the sessions in the database, `clock` gives seconds that never go back.
+    `stored`: the table of sessions. `clock`: monotonic, seconds.
     """
 
     def __init__(self, stored: BrowserSessions, *, clock: Callable[[], float]) -> None:
         self._stored = stored
         self._clock = clock
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._closed = 0  # how many have been closed
+        self._cache: OrderedDict[str, _CachedSession] = OrderedDict()
+        """By digest of the secret, the oldest entry first."""
+        self._closed = 0  # sessions closed by this process, to notice a `close` during a look-up
 
     async def open(self, content: str, *, seconds: float = SESSION_SECONDS) -> str:
-        """The secret of a new session, which lasts `seconds`. Raises StoreError."""
+        """Store a new session that lasts `seconds`, and return its secret. Raises StoreError."""
         secret = secrets.token_urlsafe(32)
         nonce = secrets.token_bytes(_NONCE_BYTES)
         digest = _digest(secret)
@@ -67,12 +68,12 @@ class Sessions:
         return secret
 
     async def content(self, secret: str) -> str | None:
-        """What a session holds; None if it is over. Raises StoreError."""
+        """Return the content of a session; None if there is none, or it has expired. Raises StoreError."""
         digest = _digest(secret)
-        known = self._known.get(digest)
-        if known is not None and self._clock() < known.until:
-            return known.content
-        self._known.pop(digest, None)
+        cached = self._cache.get(digest)
+        if cached is not None and self._clock() < cached.until:
+            return cached.content
+        self._cache.pop(digest, None)
         closed = self._closed
         found = await self._stored.find(digest)
         if found is None:
@@ -80,12 +81,12 @@ class Sessions:
         nonce, sealed = found.sealed_token[:_NONCE_BYTES], found.sealed_token[_NONCE_BYTES:]
         try:
             content = AESGCM(_key(secret)).decrypt(nonce, sealed, digest.encode()).decode(errors="surrogateescape")
-        except InvalidTag:  # somebody has written into the table
+        except InvalidTag:  # the row was not written by `open`
             return None
-        if self._closed == closed:  # else it may have been found just before it was removed
-            self._known[digest] = _Known(content, self._clock() + min(RECHECK_SECONDS, found.seconds_left))
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+        if self._closed == closed:  # else this session may have been closed between the look-up and now
+            self._cache[digest] = _CachedSession(content, self._clock() + min(RECHECK_SECONDS, found.seconds_left))
+        if len(self._cache) > _CACHE_SIZE:
+            self._cache.popitem(last=False)
         return content
 
     async def close(self, secret: str) -> None:
@@ -93,18 +94,18 @@ class Sessions:
         digest = _digest(secret)
         await self._stored.remove(digest)
         self._closed += 1
-        self._known.pop(digest, None)
+        self._cache.pop(digest, None)
 
 
 def session_cookie(request: web.Request) -> str | None:
-    """The secret that the request carries, if any."""
+    """Return the secret in the request's session cookie, if there is one."""
     return request.cookies.get(_cookie_name(request))
 
 
 def set_session_cookie(
     request: web.Request, response: web.StreamResponse, secret: str, *, seconds: float = SESSION_SECONDS
 ) -> None:
-    """Let the browser keep `secret`, for us alone; an empty one makes it forget."""
+    """Set the session cookie: HttpOnly, SameSite=Strict, Secure over TLS. An empty `secret` deletes it."""
     response.set_cookie(
         _cookie_name(request),
         secret,
@@ -117,8 +118,11 @@ def set_session_cookie(
 
 
 def check_same_origin(request: web.Request) -> None:
-    """Raises Forbidden for a request of a browser that writes, and was not sent by one of our own pages."""
-    if request.method in _SAFE:
+    """Refuse requests that write unless the dashboard's own pages sent them (CSRF). Raises Forbidden.
+
+    Pages of other sites cannot set X-Requested-With without a CORS preflight, which is never allowed here.
+    """
+    if request.method in _SAFE_METHODS:
         return
     if "X-Requested-With" not in request.headers:
         raise Forbidden("a request that writes in a session needs the header X-Requested-With")
@@ -126,7 +130,10 @@ def check_same_origin(request: web.Request) -> None:
 
 
 def check_sender(request: web.Request) -> None:
-    """Raises Forbidden if a browser says that another site's page has sent the request."""
+    """Refuse requests that a page of another site sent, by Sec-Fetch-Site and Origin. Raises Forbidden.
+
+    Clients that are no browsers send neither header, and are not refused.
+    """
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     if site is not None and site != "same-origin":
         raise Forbidden("the request was sent by the page of another site")
@@ -137,12 +144,12 @@ def check_sender(request: web.Request) -> None:
 def _host(origin: str) -> str | None:
     try:
         return urlsplit(origin).netloc
-    except ValueError:  # half of an IPv6 address, for example
+    except ValueError:  # such as an IPv6 address without its closing bracket
         return None
 
 
 def _cookie_name(request: web.Request) -> str:
-    # Browsers take a cookie of the first kind only over TLS, for this host, and from no other.
+    # Browsers accept a cookie with the prefix __Host- only over TLS, and only from this very host.
     return "__Host-sluice-session" if request.secure else "sluice-session"
 
 
@@ -151,5 +158,5 @@ def _digest(secret: str) -> str:
 
 
 def _key(secret: str) -> bytes:
-    # A key from 256 random bits needs no slow derivation, only one that the digest does not tell.
+    # 256 random bits need no slow key derivation (as a password does), only a hash that differs from the digest.
     return hashlib.sha256(b"token " + secret.encode(errors="surrogateescape")).digest()

@@ -1,4 +1,4 @@
-"""Answers of others, remembered for a short while: bounded, and asked for once by however many wait for the same."""
+"""Bounded cache with a time to live for each entry; concurrent callers of a missing key share one load."""
 
 from __future__ import annotations
 
@@ -12,46 +12,48 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-class Remembered(Generic[V]):
-    """At most `size` answers by key, those that were not used for longest forgotten first.
+class TtlCache(Generic[V]):
+    """Least-recently-used cache of at most `size` values with an expiry each.
 
-    `clock` gives seconds. An exception is never remembered.
+    `clock`: monotonic, seconds. An exception of `load` is raised to all waiting callers, and not cached.
     """
 
     def __init__(self, *, size: int, clock: Callable[[], float]) -> None:
         self._size = size
         self._clock = clock
-        self._kept: OrderedDict[Hashable, tuple[V, float]] = OrderedDict()
-        self._asking: dict[Hashable, asyncio.Task[V]] = {}
+        self._entries: OrderedDict[Hashable, tuple[V, float]] = OrderedDict()
+        """Value and time of expiry by key, the least recently used first."""
+        self._loading: dict[Hashable, asyncio.Task[V]] = {}
 
-    def known(self, key: Hashable) -> bool:
-        """Whether `get` has an answer without asking, or is asking already."""
-        return key in self._asking or (key in self._kept and self._clock() < self._kept[key][1])
+    def has_answer(self, key: Hashable) -> bool:
+        """Return whether `get` would not start a load: the key is cached, or being loaded."""
+        return key in self._loading or (key in self._entries and self._clock() < self._entries[key][1])
 
-    async def get(self, key: Hashable, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:
-        """The answer to `key`; if none is known, that of `ask`, which is good for the seconds that come with it."""
-        if (found := self._kept.get(key)) is not None and self._clock() < found[1]:
-            self._kept.move_to_end(key)
+    async def get(self, key: Hashable, load: Callable[[], Awaitable[tuple[V, float]]]) -> V:
+        """Return the cached value of `key`, or that of `load`, which returns a value and its seconds to live."""
+        if (found := self._entries.get(key)) is not None and self._clock() < found[1]:
+            self._entries.move_to_end(key)
             return found[0]
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = self._asking[key] = asyncio.create_task(self._ask(key, ask))
-            asking.add_done_callback(_looked_at)
-        # Whoever asked first may go away; the others still want the answer.
-        return await asyncio.shield(asking)
+        loading = self._loading.get(key)
+        if loading is None:
+            loading = self._loading[key] = asyncio.create_task(self._load(key, load))
+            loading.add_done_callback(_retrieve_exception)
+        # Shielded: if the caller that started the load is cancelled, the other callers still need its result.
+        return await asyncio.shield(loading)
 
-    async def _ask(self, key: Hashable, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:
+    async def _load(self, key: Hashable, load: Callable[[], Awaitable[tuple[V, float]]]) -> V:
         try:
-            answer, seconds = await ask()
+            value, seconds = await load()
         finally:
-            del self._asking[key]
-        self._kept[key] = answer, self._clock() + seconds
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._size:
-            self._kept.popitem(last=False)
-        return answer
+            del self._loading[key]
+        self._entries[key] = value, self._clock() + seconds
+        self._entries.move_to_end(key)
+        while len(self._entries) > self._size:
+            self._entries.popitem(last=False)
+        return value
 
 
-def _looked_at(task: asyncio.Task[V]) -> None:
+def _retrieve_exception(task: asyncio.Task[V]) -> None:
+    """Mark the exception as retrieved: asyncio logs it otherwise when all callers were cancelled."""
     if not task.cancelled():
         task.exception()

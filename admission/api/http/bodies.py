@@ -1,4 +1,4 @@
-"""Bodies of requests: JSON or YAML into documents, none of which is too large or too deep."""
+"""Request bodies: JSON and YAML parsed into documents, with limits on size and depth."""
 
 from __future__ import annotations
 
@@ -22,56 +22,61 @@ JSON_PATCH, MERGE_PATCH, APPLY_PATCH = (
     "application/merge-patch+json",
     "application/apply-patch+yaml",
 )
-_JSON = ("application/json", "application/octet-stream")  # the latter is what no Content-Type at all means
+_JSON = ("application/json", "application/octet-stream")  # aiohttp reports the latter if there is no Content-Type
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 
 
 _MAX_ANONYMOUS_BYTES = 32 * 1024
+"""Largest body of requests without authentication."""
 _MAX_YAML_BYTES = 256 * 1024
-"""YAML takes a hundred times as long to read as JSON."""
+"""Largest body in YAML, which takes a hundred times as long to parse as JSON."""
 _MAX_VALUES = 20_000
-"""Values in one object, with what aliases stand for: to validate each of them takes time, too."""
+"""Most values in one object, with YAML aliases expanded: validation takes time for each of them, too."""
 _MAX_PATCH_VALUES = 50_000
-"""Values in one patch: 10,000 operations."""
-_AT_ONCE = 16 * 1024
-"""Bytes; a longer body is parsed in a thread, while the event loop goes on."""
-READERS = web.AppKey("readers", asyncio.Semaphore)
-"""How many longer bodies are parsed at the same time; the others wait."""
+"""Most values in one JSON patch: 10,000 operations."""
+_MAX_BYTES_IN_LOOP = 16 * 1024
+"""Largest body that is parsed in the event loop; a larger one is parsed in a thread."""
+PARSER_SLOTS = web.AppKey("parser_slots", asyncio.Semaphore)
+"""Limits the bodies that are parsed in threads concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What was sent, and the paths of the fields that were given twice in it."""
+    """A parsed request body."""
 
     value: Any
-    doubled: tuple[str, ...] = ()
+    duplicates: tuple[str, ...] = ()
+    """Paths of fields that occur more than once in an object, such as `spec.cohortName`."""
 
 
 async def read_object(request: web.Request) -> Body | None:
-    """The object in a POST, PUT or DELETE; None for no body. Raises UnsupportedMediaType and BadRequest."""
+    """Read the body of a POST, PUT or DELETE; None if it is empty.
+
+    Raises UnsupportedMediaType, TooLarge and BadRequest.
+    """
     media = request.content_type
     if media not in (*_JSON, *_YAML):
-        raise UnsupportedMediaType(f"{media} is not read here; send application/json or application/yaml")
+        raise UnsupportedMediaType(f"{media} is not supported here; send application/json or application/yaml")
     return await _read(request, is_json=media in _JSON)
 
 
 async def read_anonymous(request: web.Request) -> Document:
-    """The object in a body of somebody whom nobody knows yet: JSON, and little of it.
+    """Read the JSON object in the body of a request without authentication, at most 32 KiB.
 
     Raises UnsupportedMediaType, TooLarge and BadRequest.
     """
     if request.content_type not in _JSON:
-        raise UnsupportedMediaType(f"{request.content_type} is not read here; send application/json")
+        raise UnsupportedMediaType(f"{request.content_type} is not supported here; send application/json")
     raw = await _bytes(request, _MAX_ANONYMOUS_BYTES)
     return as_object(_parsed(raw, is_json=True).value) if raw.strip() else {}
 
 
 async def read_patch(request: web.Request) -> Body:
-    """What was sent by PATCH. Raises UnsupportedMediaType and BadRequest."""
+    """Read the body of a PATCH. Raises UnsupportedMediaType, TooLarge and BadRequest."""
     media = request.content_type
     if media not in (JSON_PATCH, MERGE_PATCH, APPLY_PATCH):
         listed = f"{JSON_PATCH}, {MERGE_PATCH}, {APPLY_PATCH}"
-        raise UnsupportedMediaType(f"{media} is not a patch that is supported; these are: {listed}")
+        raise UnsupportedMediaType(f"{media} is not a supported type of patch; supported are {listed}")
     body = await _read(request, is_json=media != APPLY_PATCH)
     if body is None:
         raise BadRequest("the body is empty; send a patch")
@@ -79,18 +84,21 @@ async def read_patch(request: web.Request) -> Body:
 
 
 async def read_document(request: web.Request) -> Document | None:
-    """The object in a body of which doubled fields do not matter. Raises UnsupportedMediaType and BadRequest."""
+    """Read the object in a body, without its duplicate fields; None if it is empty.
+
+    Raises UnsupportedMediaType, TooLarge and BadRequest.
+    """
     body = await read_object(request)
     return None if body is None else as_object(body.value)
 
 
 def check_patched(document: Any, what: str) -> None:
-    """Raises InvalidObject for what a patch has made larger or deeper than what may be sent."""
+    """Check the result of a patch against the limits of request bodies. Raises InvalidObject."""
     check_size(document, what, max_values=_MAX_VALUES)
 
 
 def as_object(value: Any) -> Document:
-    """The value, which must be an object. Raises BadRequest."""
+    """Return a parsed body if it is a JSON object. Raises BadRequest."""
     if not isinstance(value, dict):
         raise BadRequest("the body must be exactly one object")
     return value
@@ -100,16 +108,16 @@ async def _read(request: web.Request, *, is_json: bool) -> Body | None:
     raw = await _bytes(request, MAX_BYTES)
     if not raw.strip():
         return None
-    if len(raw) <= _AT_ONCE:
+    if len(raw) <= _MAX_BYTES_IN_LOOP:
         return _parsed(raw, is_json=is_json)
-    async with request.app[READERS]:
+    async with request.app[PARSER_SLOTS]:
         return await asyncio.to_thread(_parsed, raw, is_json=is_json)
 
 
 async def _bytes(request: web.Request, most: int) -> bytes:
-    """The body. Raises UnsupportedMediaType for a compressed one, and TooLarge."""
+    """Read the body. Raises UnsupportedMediaType for a compressed one, and TooLarge."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType("a compressed body is not read here; send it without Content-Encoding")
+        raise UnsupportedMediaType("compressed bodies are not supported; send it without Content-Encoding")
     if (request.content_length or 0) > most:
         raise _too_large(most)
     found = bytearray()
@@ -121,7 +129,7 @@ async def _bytes(request: web.Request, most: int) -> bytes:
 
 
 def _too_large(most: int) -> TooLarge:
-    return TooLarge(f"the body is larger than the {most // 1024} KiB that are read here")
+    return TooLarge(f"the body is larger than {most // 1024} KiB, the limit of this request")
 
 
 def _parsed(raw: bytes, *, is_json: bool) -> Body:
@@ -133,14 +141,14 @@ def _parsed(raw: bytes, *, is_json: bool) -> Body:
             raise BadRequest(f"the body is not JSON: {error}") from error
     except InvalidObject as error:
         raise BadRequest(str(error)) from error
-    except RecursionError as error:  # in a field that is given again, and so not in the value
+    except RecursionError as error:  # in a duplicate field, which the checked value does not contain
         raise BadRequest("the body is nested too deep") from error
     return Body(_yaml(raw))
 
 
 def _json(raw: bytes) -> Body:
     value = orjson.loads(raw)
-    # A list is one of operations.
+    # A list is a JSON patch.
     check_size(value, "the body", max_values=_MAX_VALUES if isinstance(value, dict) else _MAX_PATCH_VALUES)
     return Body(value, tuple(duplicate_fields(raw, value)))
 

@@ -1,4 +1,4 @@
-"""Every exception as a Kubernetes `Status`, in one place, so that no client ever sees anything else."""
+"""Middleware that translates every exception into a Kubernetes `Status` response."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
 
 RESOURCE = web.RequestKey("resource", Resource)
-"""What a request is about, for the details of its Status; set by the route."""
+"""Request key of the resource, for the details of a Status; set by the route."""
 
 NAME = web.RequestKey("name", str)
-"""That of the object in the body, if there is none in the path."""
+"""Request key of the object's name in the body, for requests without a name in the path."""
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1
+"""Retry-After while the database is unavailable."""
 _REFUSED_SECONDS = 10
-"""Somebody has to make room, or another server takes over; the client may ask again after this."""
+"""Retry-After while the database accepts no writes: an admin has to free space, or a primary to take over."""
 _HTTP_REASONS = {
     404: ("NotFound", "the server could not find the requested resource"),
     405: ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
@@ -42,14 +43,14 @@ _HTTP_REASONS = {
 async def failures(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Answer with a Status whatever goes wrong further in."""
+    """Answer with a Status if a handler or a middleware further in raises an exception."""
     try:
         _check_text(request)
         return await handler(request)
     except web.HTTPException as error:
         reason, message = _HTTP_REASONS.get(error.status, (_camel(error.reason), error.reason))
-        kept = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
-        return _failure(request, error.status, reason, message, headers=kept)
+        headers = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+        return _failure(request, error.status, reason, message, headers=headers)
     except ApiError as error:
         headers = {"WWW-Authenticate": "Bearer"} if error.code == http.HTTPStatus.UNAUTHORIZED else {}
         details: Document = {"causes": list(error.causes)} if error.causes else {}
@@ -63,7 +64,7 @@ async def failures(
     except NotAcceptable as error:
         return _failure(request, 406, "NotAcceptable", str(error))
     except PatchFailed as error:
-        # kubectl shows the causes of what is invalid, and not the message.
+        # For the reason Invalid kubectl shows the causes, not the message.
         causes = [{"reason": "FieldValueInvalid", "message": str(error), "field": "patch"}]
         return _failure(request, 422, "Invalid", str(error), causes=causes)
     except InvalidObject as error:
@@ -73,20 +74,20 @@ async def failures(
         )
     except StoreError as error:
         return _store_failure(request, error)
-    except ConnectionError:  # whoever asked has gone, and wants no answer
+    except ConnectionError:  # the client has disconnected: there is no one to answer
         raise
-    except Exception:  # noqa: BLE001  the client is owed an answer, and the log the traceback
+    except Exception:  # noqa: BLE001  the client gets a Status, and the log the traceback
         _log.exception("%s %s failed", request.method, request.path)
         return _failure(request, 500, "InternalError", "an internal error occurred; Sluice's log has the details")
 
 
 def _check_text(request: web.Request) -> None:
-    """Raises BadRequest for what no database stores and no JSON holds: U+0000, and bytes that are no UTF-8."""
+    """Refuse text that databases or JSON cannot contain: U+0000, and bytes that are not UTF-8. Raises BadRequest."""
     for part in (request.path, request.query_string):
         if "\0" in part:
-            raise BadRequest("the address holds the character U+0000 (%00), which no name may: remove it")
+            raise BadRequest("the URL contains the character U+0000 (%00), which no name may contain; remove it")
         if not _is_utf8(part):
-            raise BadRequest("the address is not UTF-8")
+            raise BadRequest("the URL is not UTF-8")
     for name, value in request.headers.items():
         if not (value.isascii() or _is_utf8(value)):
             raise BadRequest(f"the header {name} is not UTF-8")
@@ -116,11 +117,11 @@ def _store_failure(request: web.Request, error: StoreError) -> web.Response:
         case DatabaseRefusesWrites():
             _log.error("%s %s failed: %s", request.method, request.path, error)
             headers = {"Retry-After": str(_REFUSED_SECONDS)}
-            message = "the database takes no writes for now: its disk is full, or it is read-only; try again later"
+            message = "the database accepts no writes for now: its disk is full, or it is read-only; try again later"
             return _failure(
                 request, 503, "ServiceUnavailable", message, headers=headers, retryAfterSeconds=_REFUSED_SECONDS
             )
-        case _:  # its sentence names files and hosts, which are nothing for those who use the API
+        case _:  # its message names files and hosts, which users of the API must not learn
             _log.error("%s %s failed: %s", request.method, request.path, error)
             return _failure(request, 500, "InternalError", "the database cannot be used; Sluice's log has the reason")
 

@@ -1,4 +1,4 @@
-"""How much one client may ask for: a bucket of tokens for each, in a table that cannot grow."""
+"""Rate limiter: a token bucket for each client, in a table of bounded size."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 _CLIENTS = 10_000
+"""Most clients with a bucket; the least recently seen is dropped first, and starts with a full bucket again."""
 
 
-class Limits:
-    """`at_once` requests in a burst, `per_second` in the long run, for each key. `clock` gives seconds.
+class RateLimiter:
+    """Token buckets by key: `burst` requests at most, refilled by `per_second`. `clock`: monotonic, seconds."""
 
-    Of more than 10,000 clients those that were not heard of for longest begin anew.
-    """
-
-    def __init__(self, *, per_second: float, at_once: float, clock: Callable[[], float]) -> None:
+    def __init__(self, *, per_second: float, burst: float, clock: Callable[[], float]) -> None:
         self._rate = per_second
-        self._size = at_once
+        self._burst = burst
         self._clock = clock
         self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+        """Tokens left, and the time of that count, by key; the least recently seen first."""
 
-    def wait(self, key: Hashable) -> int:
-        """0 if the request may pass, and is counted; else the whole seconds after which the next one may."""
+    def retry_after(self, key: Hashable) -> int:
+        """Take a token and return 0; if there is none, return the seconds, rounded up, until there is one."""
         now = self._clock()
-        left, at = self._buckets.get(key, (self._size, now))
-        left = min(self._size, left + (now - at) * self._rate)
+        left, at = self._buckets.get(key, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._rate)
         passes = left >= 1
         self._buckets[key] = left - passes, now
         self._buckets.move_to_end(key)

@@ -1,4 +1,4 @@
-"""What a request says in its query, and about deletions in its body: the options of each verb."""
+"""Options of requests, parsed from the query (for deletions also from the body): paging, writes, deletion."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 Key: TypeAlias = tuple[str, str, str]
-"""Namespace, name and uid: the order of every list. Queue objects have no two of one name, and leave the uid empty."""
+"""Sort key of lists: namespace, name and uid. The uid is empty for queue objects, whose names are unique."""
 Validation: TypeAlias = Literal["Ignore", "Warn", "Strict"]
-"""What becomes of fields that there are not, or that are given twice."""
+"""The parameter `fieldValidation`: how unknown and duplicate fields are treated."""
 
 CONTINUE_SECONDS = 900.0
-"""A list can be continued for so long."""
+"""Life of a continue token; after it the list answers 410 Expired."""
 LARGEST_PAGE = 10_000
-"""A longer list is given in pages, whether they were asked for or not."""
+"""Most objects in one response; longer lists are paged also without `limit`."""
 _LONGEST_MANAGER = 128
 _MAX_REVISION = 2**63
 _FALSE = ("", "0", "f", "false")
@@ -33,24 +33,26 @@ _VALIDATIONS: tuple[Validation, ...] = ("Ignore", "Warn", "Strict")
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Where the next page of a list begins. The pages together show the list as of `revision` or later."""
+    """Position in a paged list. The pages together show the list as of `revision` or later."""
 
     after: Key
+    """Key of the last object of the previous page."""
     revision: int
+    """Revision of the store at the first page."""
     since: float
-    """When the first page was given, in seconds since the epoch."""
+    """Unix time (s) of the first page."""
 
     def token(self) -> str:
-        """The opaque text for clients."""
+        """Return the opaque token for clients (`metadata.continue`)."""
         return base64.urlsafe_b64encode(orjson.dumps([self.revision, int(self.since), *self.after])).decode()
 
     @classmethod
     def parse(cls, token: str) -> Continuation:
-        """From the text. Raises BadRequest."""
+        """Parse a token. Raises BadRequest."""
         try:
             parts = orjson.loads(base64.urlsafe_b64decode(token.encode()))
         except (binascii.Error, UnicodeEncodeError, orjson.JSONDecodeError) as error:
-            raise BadRequest("continue: not a token that a list has given out; start without it") from error
+            raise BadRequest("continue: not a token of an earlier list; start a new list without it") from error
         match parts:
             case [int(revision), int(since), str(namespace), str(name), str(uid)] if (
                 0 <= revision < _MAX_REVISION and 0 <= since < _MAX_REVISION and "\0" not in namespace + name + uid
@@ -58,26 +60,30 @@ class Continuation:
                 return cls((namespace, name, uid), revision, since)
             case _:
                 pass
-        raise BadRequest("continue: not a token that a list has given out; start without it")
+        raise BadRequest("continue: not a token of an earlier list; start a new list without it")
 
 
 @dataclass(frozen=True, slots=True)
 class Paging:
-    """Which part of a list is wanted: at most `limit` objects from the continuation (None: the beginning) on."""
+    """The requested page of a list: at most `limit` objects after `start` (None: from the beginning)."""
 
     limit: int
     start: Continuation | None
     resource_version: int | None
-    """The list must not be older than that; None: as it is."""
+    """The list must be at least as new as this revision; None: any."""
     exact: bool = False
-    """... nor newer."""
+    """The list must be exactly of `resource_version`."""
 
     @classmethod
     def of(cls, request: web.Request, *, now: float) -> Paging:
-        """Raises BadRequest, and Expired for a continuation that is too old, with one that goes on."""
+        """Parse the paging parameters of a list. `now`: Unix time (s).
+
+        Raises BadRequest, and Expired for a token that is too old; its `continuation` continues inconsistently, as in
+        Kubernetes.
+        """
         if request.query.get("sendInitialEvents"):
             raise BadRequest("sendInitialEvents is for watches only")
-        asked = number(request, "limit") or LARGEST_PAGE
+        limit = number(request, "limit") or LARGEST_PAGE
         token = request.query.get("continue", "")
         version = resource_version(request)
         match = request.query.get("resourceVersionMatch", "")
@@ -91,29 +97,32 @@ class Paging:
             raise BadRequest("specifying resourceVersion is not allowed when using continue")
         start = Continuation.parse(token) if token else None
         if start is not None and now - start.since > CONTINUE_SECONDS:
-            anew = Continuation(start.after, 0, now).token()
+            inconsistent = Continuation(start.after, 0, now).token()
             raise Expired(
                 "the provided continue parameter is too old to give a consistent list; start a new list without it, or "
                 "go on inconsistently with the token in metadata.continue",
-                continuation=anew,
+                continuation=inconsistent,
             )
-        return cls(min(asked, LARGEST_PAGE), start, version or None, exact=match == "Exact")
+        return cls(min(limit, LARGEST_PAGE), start, version or None, exact=match == "Exact")
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a create, update or patch is meant."""
+    """Options of a create, update or patch."""
 
     dry_run: bool
     validation: Validation
     manager: str
-    """The field manager; empty: not named."""
+    """The field manager; empty if the request names none."""
     force: bool
     """Whether a server-side apply takes fields from other managers."""
 
     @classmethod
     def of(cls, request: web.Request, *, apply: bool = False) -> WriteOptions:
-        """`apply`: for a server-side apply. Raises BadRequest, and InvalidObject for what apply demands."""
+        """Parse the options; `apply`: of a server-side apply.
+
+        Raises BadRequest, and InvalidObject for an apply without fieldManager or `force` without apply.
+        """
         validation = request.query.get("fieldValidation") or "Warn"
         if validation not in _VALIDATIONS:
             raise BadRequest(f'fieldValidation: "{validation}" is not one of {", ".join(_VALIDATIONS)}')
@@ -130,9 +139,9 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What a DELETE asks for beside the name: DeleteOptions in its body, and its query.
+    """Options of a DELETE, from its query and the DeleteOptions in its body.
 
-    Nothing depends on queue objects by ownerReferences, so that propagation and grace have no meaning here.
+    `propagationPolicy` and `gracePeriodSeconds` are ignored: queue objects have no dependents by ownerReferences.
     """
 
     dry_run: bool
@@ -141,7 +150,7 @@ class Deletion:
 
     @classmethod
     async def of(cls, request: web.Request) -> Deletion:
-        """Raises BadRequest for what would be deleted otherwise than it was meant."""
+        """Parse the options. Raises BadRequest, so that nothing is deleted with misunderstood preconditions."""
         options = await read_document(request) or {}
         required = options.get("preconditions") or {}
         if not isinstance(required, dict) or not all(isinstance(value, str) for value in required.values()):
@@ -151,36 +160,36 @@ class Deletion:
 
 
 def dry_run(request: web.Request) -> bool:
-    """Whether nothing is to be written. Raises BadRequest for an unknown directive."""
+    """Return whether the request is a dry run (`?dryRun=All`). Raises BadRequest for another value."""
     return _is_dry_run([value for value in request.query.getall("dryRun", []) if value])
 
 
 def flag(request: web.Request, name: str) -> bool:
-    """Whether a boolean parameter is there and not false."""
+    """Return whether a boolean parameter is present and not false."""
     return request.query.get(name, "").lower() not in _FALSE
 
 
 def number(request: web.Request, name: str) -> int | None:
-    """A parameter that is a count; None if it is missing. Raises BadRequest."""
+    """Return a parameter that is a non-negative integer; None if it is missing. Raises BadRequest."""
     text = request.query.get(name, "")
     if not text:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > 9:
-        raise BadRequest(f'{name}: "{text}" is not a number that can be')
+        raise BadRequest(f'{name}: "{text}" is not a number of at most 9 digits')
     return int(text)
 
 
 def resource_version(request: web.Request) -> int | None:
-    """The parameter of that name; 0: any, None: it is missing. Raises BadRequest."""
+    """Return the parameter `resourceVersion`; 0 means any version, None that it is missing. Raises BadRequest."""
     text = request.query.get("resourceVersion", "")
     if not text:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise BadRequest(f'resourceVersion: "{text}" is none that a list or watch has given out')
+        raise BadRequest(f'resourceVersion: "{text}" is not one of a list or watch')
     return int(text)
 
 
 def _is_dry_run(directives: object) -> bool:
     if directives not in ([], ["All"]):
-        raise BadRequest("dryRun: the only value that is supported is All")
+        raise BadRequest("dryRun: the only supported value is All")
     return bool(directives)

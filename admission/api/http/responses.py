@@ -1,4 +1,4 @@
-"""JSON answers: objects, lists, and what every answer of the API has in its headers."""
+"""JSON responses, and the headers and warnings that they carry."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Document: TypeAlias = "dict[str, Any]"
-"""A JSON document, as it goes over the wire."""
+"""A JSON object, as it is sent and received."""
 
 
 _MOST_WARNINGS, _LONGEST_WARNING = 20, 256
-"""Headers are read into memory by clients, and refused by many from some 8 KiB on."""
+"""Most warnings of a response, and characters of each: many clients refuse headers of more than some 8 KiB."""
 
 
 def reply(
@@ -26,8 +26,8 @@ def reply(
     warnings: Iterable[str] = (),
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
-    """A JSON response. `warnings` are shown by kubectl and by `sluice` to the user (RFC 7234, code 299)."""
-    response = reply_written(written(document), code=code)
+    """Return a JSON response. kubectl and `sluice` show the `warnings` to the user (RFC 7234, code 299)."""
+    response = reply_encoded(encode(document), code=code)
     response.headers.update(headers or {})
     for warning in islice(warnings, _MOST_WARNINGS):
         add_warning(response, warning)
@@ -35,19 +35,19 @@ def reply(
 
 
 def add_warning(response: web.StreamResponse, text: str) -> None:
-    """Have kubectl and `sluice` show a text to the user, at most its first 256 characters."""
+    """Add a Warning header, which kubectl and `sluice` show to the user; cut after 256 characters."""
     printable = "".join(each if each.isprintable() else " " for each in text[:_LONGEST_WARNING])
     quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
     response.headers.add("Warning", f'299 - "{quoted}"')
 
 
-def written(document: Mapping[str, Any]) -> bytes:
-    """The JSON document as the body of an answer."""
+def encode(document: Mapping[str, Any]) -> bytes:
+    """Serialise a document as the body of a response."""
     return orjson.dumps(document) + b"\n"
 
 
-def reply_written(body: bytes, *, code: int = 200) -> web.Response:
-    """A JSON response with a body that is `written` already."""
+def reply_encoded(body: bytes, *, code: int = 200) -> web.Response:
+    """Return a JSON response with a body from `encode`."""
     response = web.Response(body=body, status=code, content_type="application/json")
     response.headers["Cache-Control"] = "no-cache, private"
     response.headers["X-Content-Type-Options"] = "nosniff"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from admission.api.http.response_cache import RevisionCache
 from admission.api.http.responses import reply
-from admission.api.http.shared_answers import NewestAnswer
 from admission.api.registry import API_VERSION, ATTENTION_REPORT
 from admission.model import sentences
 
@@ -30,7 +30,7 @@ class AttentionReport:
         self._leader = leader
         self._now = now
         # Both only grow, so their sum tells whether one has.
-        self._preemptions = NewestAnswer(self._in_vain, revision=lambda: store.revisions.newest + self._half_minutes())
+        self._preemptions = RevisionCache(self._in_vain, revision=lambda: store.revisions.newest + self._half_minutes())
 
     async def get(self, request: web.Request) -> web.Response:
         """What there is. Raises StoreError."""

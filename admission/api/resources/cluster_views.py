@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from admission.api.auth.authorization import AUTHORIZATION
 from admission.api.auth.delegation import Attributes
-from admission.api.auth.ttl_cache import Remembered
+from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import BadRequest, Forbidden, ReviewUnavailable, UnknownObject
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, NODE_REPORT, WORKLOADS
@@ -64,7 +64,7 @@ class ClusterViews:
     def __init__(self, store: Store, cluster: Cluster | None) -> None:
         self._store = store
         self._cluster = cluster
-        self._nodes: Remembered[tuple[Object, ...]] = Remembered(size=1, clock=time.monotonic)
+        self._nodes: TtlCache[tuple[Object, ...]] = TtlCache(size=1, clock=time.monotonic)
 
     async def pods(self, request: web.Request) -> web.Response:
         """The pods of a workload, with the states of their containers. Raises Forbidden, UnknownObject ..."""

@@ -16,8 +16,8 @@ from admission.api.errors import BadRequest
 from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, as_object, read_object, read_patch
 from admission.api.http.failures import NAME
 from admission.api.http.request_options import Deletion, Paging, WriteOptions, flag
+from admission.api.http.response_cache import ResponseCache
 from admission.api.http.responses import reply
-from admission.api.http.shared_answers import SharedAnswers
 from admission.api.kinds.all_kinds import KINDS
 from admission.api.kinds.overuse import overuse_warnings
 from admission.api.registry import GROUP, Resource
@@ -66,7 +66,7 @@ class QueueObjects:
         self._watches = watches
         self._previews = previews
         self._now = now
-        self._shown: SharedAnswers[Sequence[Document]] = SharedAnswers(_SHOWN_SECONDS)
+        self._shown: ResponseCache[Sequence[Document]] = ResponseCache(_SHOWN_SECONDS)
 
     async def list(self, request: web.Request) -> web.StreamResponse:
         """All of them, or a page, of all namespaces or one; or what becomes of them, if it is a watch."""

@@ -55,7 +55,7 @@ class Change:
 
     def created(self, body: Body) -> QueueObject:
         """The object in the body of a POST. Raises BadRequest and InvalidObject."""
-        self._check_doubled(body)
+        self._check_duplicates(body)
         document = as_object(body.value)
         if isinstance(metadata := document.get("metadata"), dict) and metadata.get("resourceVersion"):
             raise BadRequest("metadata.resourceVersion must not be set on an object that is to be created")
@@ -63,7 +63,7 @@ class Change:
 
     def replaced(self, body: Body) -> QueueObject:
         """The object in the body of a PUT, not yet compared with the one that is there. Raises as `created`."""
-        self._check_doubled(body)
+        self._check_duplicates(body)
         return self._parsed(as_object(body.value))
 
     def taken_over(self, old: QueueObject, new: QueueObject) -> QueueObject:
@@ -79,19 +79,19 @@ class Change:
 
     def merged(self, old: QueueObject, body: Body) -> QueueObject:
         """The object after a merge patch. Raises BadRequest and InvalidObject."""
-        self._check_doubled(body)
+        self._check_duplicates(body)
         return self._patched(old, merge_patch(_whole(old), as_object(body.value)))
 
     def json_patched(self, old: QueueObject, body: Body) -> QueueObject:
         """The object after a JSON patch. Raises PatchFailed, BadRequest and InvalidObject."""
-        self._check_doubled(body)
+        self._check_duplicates(body)
         result = json_patch(_whole(old), body.value)
         check_patched(result, "the patched object")
         return self._patched(old, result)
 
     def applied(self, old: QueueObject | None, body: Body, *, force: bool) -> QueueObject:
         """The object after a server-side apply. Raises ApplyConflict, BadRequest and InvalidObject."""
-        self._check_doubled(body)
+        self._check_duplicates(body)
         config = _without_nulls(as_object(body.value))
         if config.get("metadata", {}) and config["metadata"].get("managedFields"):
             raise BadRequest("metadata.managedFields must be nil")
@@ -127,8 +127,8 @@ class Change:
     def _writer(self) -> Writer:
         return Writer(self.manager or _MANAGER, API_VERSION, self.now)
 
-    def _check_doubled(self, body: Body) -> None:
-        texts = [f'duplicate field "{path}"' for path in body.doubled]
+    def _check_duplicates(self, body: Body) -> None:
+        texts = [f'duplicate field "{path}"' for path in body.duplicates]
         if texts and self.validation == "Strict":
             raise BadRequest(f"strict decoding error: {', '.join(texts)}")
         if self.validation == "Warn":

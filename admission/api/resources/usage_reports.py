@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
-from admission.api.http.responses import reply, reply_written, written
-from admission.api.http.shared_answers import NewestAnswer, SharedAnswers
+from admission.api.http.response_cache import ResponseCache, RevisionCache
+from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import API_VERSION, PENDING_REPORT
 from admission.api.resources.largest_usage import largest
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, PERIODS
@@ -39,9 +39,11 @@ class Reports:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._series: SharedAnswers[bytes] = SharedAnswers(_SERIES_SECONDS)
+        self._series: ResponseCache[bytes] = ResponseCache(_SERIES_SECONDS)
         bodies = {"": self._pending_body, "user": self._pending_users_body}
-        self._pending = {by: NewestAnswer(body, revision=lambda: store.revisions.newest) for by, body in bodies.items()}
+        self._pending = {
+            by: RevisionCache(body, revision=lambda: store.revisions.newest) for by, body in bodies.items()
+        }
         """By what it is divided by."""
 
     async def usage(self, request: web.Request) -> web.Response:
@@ -77,11 +79,11 @@ class Reports:
 
             async def made() -> bytes:
                 series = await self._store.usage_series(by, start=start, end=end, step=step, where=filters)
-                return written(_series_document(by, series, top))
+                return encode(_series_document(by, series, top))
 
             asked = request.query.get("from"), request.query.get("to"), step, top, *by
             key = *asked, *((name, *sorted(values)) for name, values in sorted(filters.items()))
-            return reply_written(await self._series.get(key, made))
+            return reply_encoded(await self._series.get(key, made))
         report = await self._store.reports.usage(by, start=start, end=end, period=period, where=filters)
         return reply(_document(by, period, report, top))
 
@@ -93,7 +95,7 @@ class Reports:
         by = request.query.get("by", "")
         if by not in self._pending:
             raise BadRequest(f'by: "{by}" is nothing that this report can be divided by; give user, or leave it out')
-        return reply_written(await self._pending[by].get())
+        return reply_encoded(await self._pending[by].get())
 
     async def _pending_body(self) -> bytes:
         rows = await self._store.workloads.waiting()
@@ -116,7 +118,7 @@ class Reports:
 
 
 def _pending_report(items: list[Document]) -> bytes:
-    return written({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
+    return encode({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
 
 
 def _step(request: web.Request, seconds: float) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from admission.api.auth.authentication import author
-from admission.api.auth.authorization import may_order_everywhere
+from admission.api.auth.authorization import may_patch_all_workloads
 from admission.api.documents.presentation import warnings, workload_documents
 from admission.api.documents.representation import Form
 from admission.api.documents.selection import WorkloadSelection
@@ -165,7 +165,7 @@ class Workloads:
         who = author(request)
         if not who.reason:
             who = replace(who, reason=change_reason(before, after))
-        within_namespace = not await may_order_everywhere(request)
+        within_namespace = not await may_patch_all_workloads(request)
         if within_namespace:
             await self._check_lead(record, wanted)
         if wanted.place_before is not None:

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from admission.api.auth.authentication import Door, identity
+from admission.api.auth.authentication import AuthMethod, identity
 from admission.api.errors import TooManyRequests
 from admission.api.watch.changes import QueueObjectSource, StatusPace, WorkloadSource
 from admission.api.watch.shared_watch import Group
@@ -65,7 +65,7 @@ class Watches:
             raise TooManyRequests("too many watches are open", retry_after=_RETRY_SECONDS)
         who = identity(request)
         # Who has the admin's token can stop the process as well.
-        user = "" if who.door is Door.ADMIN_TOKEN else who.name
+        user = "" if who.auth_method is AuthMethod.ADMIN_TOKEN else who.name
         most = min(MOST_OF_ONE_USER, self._quarter)
         if user and self._of_users[user] >= most:
             raise TooManyRequests(

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from admission.api.application import create_app
 from admission.api.auth.delegation import Delegation
-from admission.api.auth.front_proxy import FrontProxy, OwnProxy
+from admission.api.auth.front_proxy import AuthenticatingProxy, FrontProxy
 from admission.api.kinds.descriptor import receivers_unknown
 from admission.api.registry import GROUP, VERSION
 from admission.cli.configuration.addresses import split_address
@@ -191,11 +191,11 @@ def api_app(
     )
 
 
-def _own_proxy(settings: Settings) -> OwnProxy | None:
+def _own_proxy(settings: Settings) -> AuthenticatingProxy | None:
     given = settings.request_header
     if given is None:
         return None
-    return OwnProxy(given.client_ca_file, given.allowed_names, given.username_headers, given.group_headers)
+    return AuthenticatingProxy(given.client_ca_file, given.allowed_names, given.username_headers, given.group_headers)
 
 
 async def tls_endpoint(settings: Settings, client: Client, certificates: OwnCertificates) -> TlsEndpoint | None:

@@ -1,4 +1,4 @@
-"""What Sluice is to an OpenID Connect issuer, and how it understands the issuer's claims."""
+"""Configuration of Sluice as a client of an OpenID Connect issuer, with the mapping of claims to users."""
 
 from __future__ import annotations
 
@@ -9,25 +9,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"]
-"""Signatures by a key pair. Never `none`, and none by a shared secret: whoever knows our key could sign, too."""
+"""Signature algorithms with a key pair.
+
+Never `none`, nor HMAC (HS256 ...): its key is the client secret, and a holder of that could sign ID tokens, too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OidcClient:
-    """What Sluice is to one issuer."""
+    """Registration of Sluice at one issuer, and the claims that become user and groups."""
 
     issuer: str
+    """URL of the issuer, exactly as in its metadata and in the claim `iss`."""
     client_id: str
     url: str
-    """Where browsers have the dashboard, without a slash at the end."""
+    """URL under which browsers open the dashboard, without a trailing slash."""
     session_seconds: float
+    """Longest life of a session that is opened by this issuer."""
     scopes: tuple[str, ...] = ("openid",)
     client_secret_file: Path | None = None
     ca_file: Path | None = None
-    """Who has signed the issuer's certificate; None: one of the system's authorities."""
+    """PEM file of the CA of the issuer's certificate; None: the system's CAs."""
     username_claim: str = "sub"
     username_prefix: str = ""
     groups_claim: str = ""
     groups_prefix: str = ""
     required_claims: tuple[tuple[str, str], ...] = ()
+    """Claims that an ID token must have, with their values: `(("hd", "example.com"),)`."""
     algorithms: tuple[Algorithm, ...] = ("RS256",)

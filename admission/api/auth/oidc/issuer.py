@@ -1,4 +1,4 @@
-"""The issuer over HTTPS: what it says about itself, its keys, and the token endpoint; bounded in time and size.
+"""Client of an OpenID Connect issuer: its metadata, keys and token endpoint over HTTPS, bounded in time and size.
 
 Rules: OpenID Connect Discovery 1.0, RFC 6749 (4.1), RFC 7636 (PKCE).
 """
@@ -17,7 +17,7 @@ import orjson
 from yarl import URL
 
 from admission.api.auth.oidc.id_tokens import UnknownKey, verified
-from admission.api.auth.ttl_cache import Remembered
+from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import Forbidden, IssuerUnavailable
 from admission.apimachinery.errors import UnusableCertificate
 from admission.cluster.proxies import proxy_of_environment
@@ -33,59 +33,59 @@ if TYPE_CHECKING:
 
     Document: TypeAlias = dict[str, Any]
 
-SECONDS: Final = 10.0
-"""The issuer has so long for each answer."""
-KNOWN_SECONDS: Final = 600.0
-"""What it says about itself, and its keys, are not asked for again so long."""
-LONGEST_ANSWER: Final = 256 * 1024
+TIMEOUT_SECONDS: Final = 10.0
+"""Timeout of each request to the issuer."""
+METADATA_CACHE_SECONDS: Final = 600.0
+"""Seconds for which the issuer's metadata and keys are cached."""
+MAX_RESPONSE_BYTES: Final = 256 * 1024
 _CONNECTIONS: Final = 10
 
 _log = logging.getLogger(__name__)
 
 
 class Issuer:
-    """One issuer, asked only when somebody signs in. `clock` gives seconds that never go back."""
+    """One issuer, contacted only when a user signs in. `clock`: monotonic, seconds."""
 
     def __init__(self, client: OidcClient, *, clock: Callable[[], float]) -> None:
-        """Raises UnusableCertificate."""
+        """Load the CA of the issuer's certificate. Raises UnusableCertificate."""
         self.client = client
         try:
             self._context = ssl.create_default_context(cafile=client.ca_file)
         except OSError as error:  # ssl.SSLError is one
             raise UnusableCertificate(f"oidc.caFile {client.ca_file} cannot be used: {error}") from error
         self._clock = clock
-        self._known: Remembered[Document] = Remembered(size=4, clock=clock)
-        self._keys_read = 0
+        self._documents: TtlCache[Document] = TtlCache(size=4, clock=clock)
+        self._key_generation = 0  # part of the cache keys: incremented to read metadata and keys again
         self._http: aiohttp.ClientSession | None = None
 
     async def opened(self, app: web.Application) -> AsyncIterator[None]:
-        """The connections to it, for as long as the application runs; an aiohttp cleanup context."""
+        """Open the HTTP session for as long as the application runs (an aiohttp cleanup context)."""
         del app
         async with aiohttp.ClientSession(
             connector=client_connector(self._context, limit=_CONNECTIONS),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=SECONDS),
+            timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
             trust_env=False,
             headers={"User-Agent": f"sluice/{version('sluice')}", "Accept-Encoding": "identity"},
         ) as self._http:
             yield
 
     async def authorization_url(self, **parameters: str) -> str:
-        """Where the browser asks for a code. Raises IssuerUnavailable."""
+        """Return the URL at which the browser requests an authorization code. Raises IssuerUnavailable."""
         endpoint = URL(self._endpoint(await self._metadata(), "authorization_endpoint"))
         return str(endpoint.update_query(parameters))
 
-    async def says_who_answers(self) -> bool:
-        """Whether each of its answers to the browser has the parameter `iss` (RFC 9207). Raises IssuerUnavailable."""
+    async def sends_iss_parameter(self) -> bool:
+        """Return whether its authorization responses have the parameter `iss` (RFC 9207). Raises IssuerUnavailable."""
         return (await self._metadata()).get("authorization_response_iss_parameter_supported") is True
 
     async def claims(self, code: str, *, verifier: str, redirect_uri: str, nonce: str) -> Document:
-        """What the issuer says about who has got the code. Raises IssuerUnavailable and Forbidden."""
+        """Exchange a code for an ID token, and return its validated claims. Raises IssuerUnavailable and Forbidden."""
         token = await self._id_token(code, verifier=verifier, redirect_uri=redirect_uri)
         try:
             return verified(token, await self._keys(), self.client, nonce=nonce)
         except UnknownKey:
-            self._keys_read += 1  # it may have a new one since
+            self._key_generation += 1  # the issuer may have rotated its keys since they were cached
             return verified(token, await self._keys(), self.client, nonce=nonce)
 
     async def _id_token(self, code: str, *, verifier: str, redirect_uri: str) -> str:
@@ -111,7 +111,7 @@ class Issuer:
             return token
         why = clean(str(answer.get("error") or f"it answers {status} without an id_token"), longest=100)
         if 400 <= status < 500 and why in ("invalid_client", "unauthorized_client"):
-            # It is the admin's mistake, and not the user's.
+            # A mistake in the configuration, not of the user.
             raise self._unavailable(f"it does not accept oidc.clientId with its secret ({why})")
         if status >= 500 or not (status == 200 or "error" in answer):
             raise self._unavailable(why)
@@ -130,9 +130,9 @@ class Issuer:
         url = f"{self.client.issuer.rstrip('/')}/.well-known/openid-configuration"
         found = await self._document(url)
         if found.get("issuer") != self.client.issuer:
-            given = clean(str(found.get("issuer")), longest=200)
+            name = clean(str(found.get("issuer")), longest=200)
             raise self._unavailable(
-                f"it calls itself {given}; set oidc.issuerUrl to exactly that if it is the right one"
+                f"it calls itself {name}; set oidc.issuerUrl to exactly that if it is the right one"
             )
         return found
 
@@ -140,20 +140,20 @@ class Issuer:
         found = await self._document(self._endpoint(await self._metadata(), "jwks_uri"))
         keys = found.get("keys")
         if not isinstance(keys, list):
-            raise self._unavailable("its key set has no keys")
+            raise self._unavailable("its key set has no list of keys")
         return [key for key in keys if isinstance(key, dict)]
 
     async def _document(self, url: str) -> Document:
-        async def ask() -> tuple[Document, float]:
+        async def load() -> tuple[Document, float]:
             status, answer = await self._ask("GET", url)
             if status != 200:
                 raise self._unavailable(f"{url} answers {status}")
-            return answer, KNOWN_SECONDS
+            return answer, METADATA_CACHE_SECONDS
 
-        return await self._known.get((url, self._keys_read), ask)
+        return await self._documents.get((url, self._key_generation), load)
 
     async def _ask(self, method: str, url: str, **options: Any) -> tuple[int, Document]:
-        """Status and JSON of the answer. Raises IssuerUnavailable."""
+        """Send a request, and return status and JSON object of the response. Raises IssuerUnavailable."""
         assert self._http is not None, "requests are answered while the application runs"
         try:
             async with self._http.request(
@@ -162,17 +162,17 @@ class Issuer:
                 found = bytearray()
                 async for chunk in response.content.iter_any():
                     found += chunk
-                    if len(found) > LONGEST_ANSWER:
-                        raise self._unavailable(f"{url} answers more than {LONGEST_ANSWER // 1024} KiB")
+                    if len(found) > MAX_RESPONSE_BYTES:
+                        raise self._unavailable(f"{url} answers more than {MAX_RESPONSE_BYTES // 1024} KiB")
                 document = orjson.loads(found)
         except TimeoutError as error:
-            raise self._unavailable(f"it did not answer within {SECONDS:g} s") from error
+            raise self._unavailable(f"it did not answer within {TIMEOUT_SECONDS:g} s") from error
         except orjson.JSONDecodeError as error:
-            raise self._unavailable(f"{url} answers something else than JSON") from error
+            raise self._unavailable(f"{url} does not answer with JSON") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise self._unavailable(clean(str(error) or type(error).__name__, longest=300)) from error
         if not isinstance(document, dict):
-            raise self._unavailable(f"{url} answers no JSON object")
+            raise self._unavailable(f"{url} does not answer with a JSON object")
         return response.status, document
 
     def _endpoint(self, metadata: Document, name: str) -> str:
@@ -182,12 +182,12 @@ class Issuer:
         except ValueError:
             parts = urlsplit("")
         if parts.scheme != "https" or not parts.hostname:
-            raise self._unavailable(f"its {name} is no https URL")
+            raise self._unavailable(f"its {name} is not an https URL")
         return str(url)
 
     def _unavailable(self, why: str) -> IssuerUnavailable:
-        """For the log why; the user is told that it is nothing that she did."""
-        _log.warning("nobody can sign in at %s: %s", self.client.issuer, why)
+        """Log the reason, and return an error without it: only an admin can act on it, and it may be confidential."""
+        _log.warning("users cannot sign in at %s: %s", self.client.issuer, why)
         return IssuerUnavailable(
             f"the issuer {self.client.issuer} cannot be used for now; sign in with a token, or try again later "
             "(Sluice's log has the reason)"

@@ -1,8 +1,9 @@
-"""`POST /login/oidc` and `POST /login/oidc/finish`: a browser goes to the issuer, and comes back with a code.
+"""OpenID Connect code flow: `POST /login/oidc` begins a sign-in, `POST /login/oidc/finish` exchanges the code.
 
-Both are sent by our own page. Between them the browser keeps one secret, in a cookie that no script can read: state,
-nonce and PKCE verifier are derived from it, so that a code that was got by, or for, anybody else is of no use here,
-and nothing has to be stored for those who never come back. Where the page goes on afterwards it remembers by itself.
+Both requests are sent by the dashboard's sign-in page. Between them the browser keeps one secret in an HttpOnly cookie,
+from which state, nonce and PKCE verifier are derived: a code that was issued to another browser is refused, and the
+server stores nothing for sign-ins that are never finished. The page to return to afterwards is remembered in the
+browser (`dashboard/static/lib/oidc.js`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import secrets
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from admission.api.auth.authentication import kept
+from admission.api.auth.authentication import session_content
 from admission.api.auth.oidc.id_tokens import user
 from admission.api.auth.sessions import check_sender, set_session_cookie
 from admission.api.errors import BadRequest, Forbidden, TooManyRequests
@@ -27,33 +28,33 @@ if TYPE_CHECKING:
 
     from admission.api.auth.oidc.issuer import Issuer
     from admission.api.auth.sessions import Sessions
-    from admission.api.http.rate_limits import Limits
+    from admission.api.http.rate_limits import RateLimiter
 
 BEGIN: Final = "/login/oidc"
 FINISH: Final = "/login/oidc/finish"
 PAGE: Final = "/ui/sign-in"
 """The page of the dashboard that the issuer sends browsers back to; its address is registered with the issuer."""
 SIGN_IN_SECONDS: Final = 600
-"""So long somebody may take at the issuer."""
+"""Life of the cookie between the two requests: how long a user may take at the issuer."""
 
 
 class OidcSignIn:
-    """The two of them. `limits` are those of other ways to sign in."""
+    """Handlers of the two requests. `limiter` is shared with the other methods to sign in."""
 
-    def __init__(self, issuer: Issuer, sessions: Sessions, limits: Limits) -> None:
+    def __init__(self, issuer: Issuer, sessions: Sessions, limiter: RateLimiter) -> None:
         self._issuer = issuer
         self._sessions = sessions
-        self._limits = limits
+        self._limiter = limiter
         self._redirect_uri = issuer.client.url + PAGE
 
     async def begin(self, request: web.Request) -> web.Response:
-        """Where the browser has to go: `{"location": "https://..."}`."""
+        """Begin a sign-in: set the cookie, and return the issuer's URL `{"location": "https://..."}`."""
         self._check(request)
         client = self._issuer.client
         origin = request.headers.get("Origin")
         if origin is not None and origin != _origin(client.url):
-            # The cookie would be kept for this address, and the issuer sends the browser back to the other.
-            raise BadRequest(f"here nobody can sign in at the issuer; open {client.url}/ui/ and sign in there")
+            # The cookie would be set for this origin, but the issuer redirects the browser to that of oidc.url.
+            raise BadRequest(f"users cannot sign in at the issuer from here; open {client.url}/ui/ and sign in there")
         secret = secrets.token_urlsafe(32)
         location = await self._issuer.authorization_url(
             response_type="code",
@@ -70,27 +71,27 @@ class OidcSignIn:
         return response
 
     async def finish(self, request: web.Request) -> web.Response:
-        """A session for who has got the code in `{"code": ..., "state": ...}`, what the issuer has sent the browser."""
+        """Open a session for the user of a code; the body has the issuer's answer: `{"code": ..., "state": ...}`."""
         self._check(request)
         secret = request.cookies.get(_cookie_name(request), "")
-        given = {key: value for key, value in (await read_anonymous(request)).items() if isinstance(value, str)}
-        if not secret or not hmac.compare_digest(given.get("state", "").encode(), _derived("state", secret).encode()):
-            raise Forbidden("this sign-in was not begun in this browser, or it took too long; begin anew")
+        body = {key: value for key, value in (await read_anonymous(request)).items() if isinstance(value, str)}
+        if not secret or not hmac.compare_digest(body.get("state", "").encode(), _derived("state", secret).encode()):
+            raise Forbidden("this sign-in was not begun in this browser, or it took too long; start again")
         client = self._issuer.client
-        if given.get("iss", None if await self._issuer.says_who_answers() else client.issuer) != client.issuer:
-            raise Forbidden(f"the answer is not that of {client.issuer}; begin anew")
-        if "error" in given:
-            raise Forbidden(f"{client.issuer} does not sign you in: {clean(given['error'], longest=100)}")
-        if not given.get("code"):
+        if body.get("iss", None if await self._issuer.sends_iss_parameter() else client.issuer) != client.issuer:
+            raise Forbidden(f"the answer is not from {client.issuer}; start again")
+        if "error" in body:
+            raise Forbidden(f"{client.issuer} does not sign you in: {clean(body['error'], longest=100)}")
+        if not body.get("code"):
             raise BadRequest('code: send {"code": "...", "state": "..."} as the issuer has sent them')
         claims = await self._issuer.claims(
-            given["code"],
+            body["code"],
             verifier=_derived("verifier", secret),
             redirect_uri=self._redirect_uri,
             nonce=_derived("nonce", secret),
         )
         who = user(claims, client, source=request.remote or "")
-        session = await self._sessions.open(kept(who, client.issuer), seconds=client.session_seconds)
+        session = await self._sessions.open(session_content(who, client.issuer), seconds=client.session_seconds)
         response = reply({"user": who.name, "groups": list(who.groups)})
         set_session_cookie(request, response, session, seconds=client.session_seconds)
         _set_cookie(request, response, "")
@@ -98,12 +99,12 @@ class OidcSignIn:
 
     def _check(self, request: web.Request) -> None:
         check_sender(request)
-        if wait := self._limits.wait(request.remote):
+        if wait := self._limiter.retry_after(request.remote):
             raise TooManyRequests(f"too many logins; wait {wait} s", retry_after=wait)
 
 
 def _set_cookie(request: web.Request, response: web.StreamResponse, secret: str) -> None:
-    """Let the browser keep `secret` for the sign-in; an empty one makes it forget."""
+    """Set the cookie of a sign-in, with the attributes of the session cookie. An empty `secret` deletes it."""
     response.set_cookie(
         _cookie_name(request),
         secret,
@@ -120,7 +121,7 @@ def _cookie_name(request: web.Request) -> str:
 
 
 def _derived(purpose: str, secret: str) -> str:
-    """43 characters that tell nothing of the secret, or of what else is derived from it."""
+    """Return 43 characters that reveal neither the secret nor the values derived for other purposes."""
     return _encoded(hashlib.sha256(f"{purpose} {secret}".encode(errors="surrogateescape")).digest())
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from queue_manifests import flavor
 
-from admission.api.http import silent_database
+from admission.api.http import database_timeout
 
 if TYPE_CHECKING:
     from api_client import Client
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.parametrize("database_kind", ["postgresql"], indirect=T
 async def test_who_asks_a_frozen_database_is_told_and_what_has_begun_goes_on(
     api: Client, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(silent_database, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(database_timeout, "CHECK_SECONDS", 0.0)
     async with api.watch("resourceflavors") as events:
         with postgresql.frozen():
             asked = (api.get("resourceflavors"), api.post("resourceflavors", flavor("default")))
@@ -44,7 +44,7 @@ async def test_who_asks_a_frozen_database_is_told_and_what_has_begun_goes_on(
 async def test_a_long_answer_of_a_database_that_works_is_waited_for(
     api: Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(silent_database, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(database_timeout, "CHECK_SECONDS", 0.01)
     async with store._database.write() as connection:
         await connection.exec_driver_sql("LOCK TABLE admissions")
         asking = asyncio.create_task(api.get("reports/usage"))

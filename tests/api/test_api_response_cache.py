@@ -1,4 +1,4 @@
-"""Answers that many ask for at once are made once, and nobody gets that of another."""
+"""Response caches: one computation for concurrent requests, lifetimes by cost, one entry for each key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from admission.api.http.shared_answers import MOST, NewestAnswer, SharedAnswers
+from admission.api.http.response_cache import MAX_ENTRIES, ResponseCache, RevisionCache
 
 if TYPE_CHECKING:
     from api_client import Client
@@ -29,7 +29,7 @@ class Maker:
 
 
 async def test_one_is_made_for_all_who_ask_meanwhile_even_if_the_first_goes_away():
-    answers, maker = SharedAnswers[int](HOUR), Maker()
+    answers, maker = ResponseCache[int](HOUR), Maker()
     first, second = (asyncio.create_task(answers.get("a", maker.make)) for _ in range(2))
     other = asyncio.create_task(answers.get("b", maker.make))
     await asyncio.sleep(0)
@@ -43,25 +43,25 @@ async def test_one_is_made_for_all_who_ask_meanwhile_even_if_the_first_goes_away
 
 
 async def test_what_is_over_or_failed_is_made_again():
-    answers, maker = SharedAnswers[int](0.0), Maker()
+    answers, maker = ResponseCache[int](0.0), Maker()
     maker.go.set()
     assert [await answers.get("a", maker.make), await answers.get("a", maker.make)] == [1, 2]
 
     async def fail() -> int:
         raise ValueError("no")
 
-    kept = SharedAnswers[int](HOUR)
+    kept = ResponseCache[int](HOUR)
     with pytest.raises(ValueError, match="no"):
         await kept.get("a", fail)
     assert await kept.get("a", maker.make) == 3
-    assert [await kept.get(number, maker.make) for number in range(MOST + 5)][-1] == MOST + 8
-    assert len(kept._kept) == MOST
+    assert [await kept.get(number, maker.make) for number in range(MAX_ENTRIES + 5)][-1] == MAX_ENTRIES + 8
+    assert len(kept._entries) == MAX_ENTRIES
 
 
 @pytest.mark.parametrize(("cost", "lasts"), [(0.01, 10.0), (0.1, 20.0), (5.0, 60.0)])
 async def test_what_takes_much_of_a_processor_is_kept_for_longer(monkeypatch, cost, lasts):
     used, now, maker = 0.0, 0.0, Maker()
-    monkeypatch.setattr("admission.api.http.shared_answers.time.monotonic", lambda: now)
+    monkeypatch.setattr("admission.api.http.response_cache.time.monotonic", lambda: now)
     maker.go.set()
 
     async def made() -> int:
@@ -69,7 +69,7 @@ async def test_what_takes_much_of_a_processor_is_kept_for_longer(monkeypatch, co
         used += cost
         return await maker.make()
 
-    answers = SharedAnswers[int](10.0, used=lambda: used)
+    answers = ResponseCache[int](10.0, used=lambda: used)
     assert await answers.get("a", made) == 1
     now = lasts - 1
     assert await answers.get("a", made) == 1
@@ -95,14 +95,14 @@ async def test_lists_of_namespaces_with_as_many_objects_are_their_own(api: Clien
 async def test_an_answer_about_everything_is_made_again_only_when_something_has_changed(monkeypatch):
     revision, maker = 1, Maker()
     maker.go.set()
-    answer = NewestAnswer(maker.make, revision=lambda: revision)
-    monkeypatch.setattr(NewestAnswer, "SECONDS", 0.0)
-    monkeypatch.setattr(NewestAnswer, "SECONDS_AT_MOST", 0.0)
+    answer = RevisionCache(maker.make, revision=lambda: revision)
+    monkeypatch.setattr(RevisionCache, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(RevisionCache, "MAX_SECONDS", 0.0)
     assert await asyncio.gather(*(answer.get() for _ in range(3))) == [1, 1, 1]
     revision = 2
     assert await asyncio.gather(answer.get(), answer.get()) == [2, 2]
-    monkeypatch.setattr(NewestAnswer, "SECONDS_AT_MOST", HOUR)
-    monkeypatch.setattr(NewestAnswer, "SECONDS", HOUR)
+    monkeypatch.setattr(RevisionCache, "MAX_SECONDS", HOUR)
+    monkeypatch.setattr(RevisionCache, "MIN_SECONDS", HOUR)
     revision = 3
     assert await answer.get() == 3
     revision = 4
@@ -115,7 +115,7 @@ async def test_an_answer_that_cannot_be_made_is_asked_for_again():
         raise ValueError("no answer")
 
     calls: list[int] = []
-    answer = NewestAnswer(fail, revision=lambda: 1)
+    answer = RevisionCache(fail, revision=lambda: 1)
     for _ in range(2):
         with pytest.raises(ValueError, match="no answer"):
             await answer.get()
