@@ -24,7 +24,7 @@ from admission.api.http.failures import RESOURCE, failures
 from admission.api.http.rate_limits import RateLimiter
 from admission.api.http.responses import add_warning
 from admission.api.http.security_headers import add_security_headers
-from admission.api.kinds.descriptor import receivers_unknown
+from admission.api.kinds.descriptor import no_receiver_fault
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
@@ -97,7 +97,7 @@ def create_app(
     deciding: LocalController | None = None,
     leader: LeaderView | None = None,
     estimate_of: EstimateOf = no_estimates,
-    receiver_fault: ReceiverFault = receivers_unknown,
+    receiver_fault: ReceiverFault = no_receiver_fault,
     cluster: Cluster | None = None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
@@ -168,7 +168,7 @@ def _add_discovery(app: web.Application) -> None:
     app.router.add_get(f"/apis/{GROUP}", discovery.group)
     app.router.add_get(PREFIX, discovery.resources)
     app.router.add_get("/openapi/v3", document.index)
-    app.router.add_get(f"/openapi/v3/{document.PLACE}", document.document)
+    app.router.add_get(f"/openapi/v3/{document.DOCUMENT_PATH}", document.document)
 
 
 async def _warn_of_standstill(leader: LeaderView, request: web.Request, response: web.StreamResponse) -> None:

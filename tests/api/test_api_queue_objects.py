@@ -177,9 +177,9 @@ async def test_who_still_names_a_deleted_cohort_is_a_warning(api):
     await api.post("cohorts", cohort("vision", "research"))
     await api.post("clusterqueues", cluster_queue("one", cohortName="research"))
     told = (
-        "Cohort research is still named by ClusterQueue one, Cohort vision: without its object its quota, its limits "
-        "and all of Cohort all are lost to what names it; name another Cohort there, or bring it back by `sluice "
-        "rollback cohort/research`"
+        "Cohort research is still named by ClusterQueue one, Cohort vision: deleting its object takes its quota, its "
+        "limits and all of Cohort all from them; name another Cohort there, or restore it by `sluice rollback "
+        "cohort/research`"
     )
     for answer in (
         await api.send("DELETE", "cohorts/research", params={"dryRun": "All"}),
@@ -196,12 +196,12 @@ async def test_of_cohorts_that_are_deleted_together_only_members_that_stay_are_n
     await api.post("clusterqueues", cluster_queue("one", cohortName="all"))
     gone = await api.delete("cohorts")
     (told,) = gone.headers.getall("Warning")
-    assert "Cohort all is still named by ClusterQueue one: without its object its quota and its limits are" in told
+    assert "Cohort all is still named by ClusterQueue one: deleting its object takes its quota and its limits" in told
 
 
 async def test_a_field_that_is_not_acted_on_is_a_warning(api):
     rack = manifest("ResourceFlavor", "rack", spec={"nodeLabels": {"a": "b"}, "topologyName": "racks"})
-    assert "spec.topologyName is not acted on" in (await api.post("resourceflavors", rack)).headers["Warning"]
+    assert "spec.topologyName has no effect" in (await api.post("resourceflavors", rack)).headers["Warning"]
 
 
 @pytest.mark.parametrize(

@@ -280,11 +280,13 @@ async def test_lowering_below_what_runs_is_said_when_it_is_done_as_well(api: Cli
         answer = await api.put(f"{PREFIX}/clusterqueues/one", cluster_queue("one", **spec))
         return [text.removeprefix('299 - "').removesuffix('"') for text in answer.headers.getall("Warning", [])]
 
-    beyond = "uses 500m of cpu in flavor default more than it may; what runs stays"
+    beyond = "uses 500m of cpu in flavor default more than it may; running workloads stay"
     assert await told(cpu="1") == [f"ClusterQueue one {beyond}"]
     assert await told(cpu="1", cohortName="all") == [f"Cohort all {beyond}"], "it borrows what nobody has"
     converges = {"overQuota": {"evictAfterSeconds": 60}}
-    assert await told(cpu="1", **converges) == [f"ClusterQueue one {beyond}, but in ClusterQueues with spec.overQuota"]
+    assert await told(cpu="1", **converges) == [
+        f"ClusterQueue one {beyond}, except in ClusterQueues with spec.overQuota"
+    ]
     assert await told(cpu="1500m") == []
 
 

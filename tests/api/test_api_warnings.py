@@ -38,7 +38,7 @@ async def test_a_local_queue_that_no_label_can_name_is_a_warning(api: Client) ->
     for characters, warned in ((63, False), (64, True)):
         created = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("q" * characters, "b", "one"))
         assert created.status == 201
-        assert ("no label holds more than 63" in created.headers.get("Warning", "")) is warned
+        assert ("labels have at most 63" in created.headers.get("Warning", "")) is warned
 
 
 @pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])

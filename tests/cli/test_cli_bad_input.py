@@ -58,7 +58,7 @@ async def test_names_and_states_that_are_not_there_are_told_with_those_that_are(
     assert (tree.exit_code, tree.stderr.endswith('; did you mean "everyone"?\n')) == (1, True)
     state = await sluice("get", "wl", "--field-selector", "status.state=running")
     assert state.exit_code == 1
-    assert 'status.state: "running" is no state; there are pending, admitted, evicting, finished' in state.stderr
+    assert 'status.state: "running" is not one of pending, admitted, evicting, finished' in state.stderr
     place = await sluice("why", "team-a/train")
     assert "if team-a is its namespace, use train -n team-a" in place.stderr
 

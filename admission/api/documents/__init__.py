@@ -1,1 +1,1 @@
-"""Objects as the API shows them: documents with status, printer columns, representations, selections."""
+"""JSON documents of API objects: status and conditions, printer columns, representations, selectors."""

@@ -1,4 +1,4 @@
-"""The conditions of a workload, of Kueue's types and with Kueue's reasons."""
+"""Conditions of a workload's status, with Kueue's types and reasons."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from admission.store.records import WorkloadRecord
 
 _RESTARTED: Final = {CLUSTER_QUEUE_STOPPED: "ClusterQueueRestarted", LOCAL_QUEUE_STOPPED: "LocalQueueRestarted"}
-"""Kueue's reasons for which those are queued again that had to leave a stopped queue."""
+"""Kueue's reasons of Requeued, by the reason of an eviction from a stopped queue that was started again."""
 _KEPT_OUT: Final = frozenset({SUSPENDED, ON_HOLD, MISCONFIGURED, BEING_DELETED})
+"""Reasons of pending workloads that are not in the queue."""
 
 
 def conditions(record: WorkloadRecord, *, now: float) -> list[Document]:
-    """All that the record tells: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued or Finished."""
+    """Return the conditions that follow from a workload's record. `now`: Unix time (s).
+
+    Types: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished.
+    """
     found = _progress(record)
     if record.state is State.FINISHED:
         return found
@@ -54,7 +58,10 @@ def conditions(record: WorkloadRecord, *, now: float) -> list[Document]:
 
 
 def _eviction(record: WorkloadRecord) -> Eviction | None:
-    """The last one; of a record written by a version that kept none, as far as it is under way."""
+    """Return the last eviction, or None.
+
+    Versions before evictions were recorded stored only the reason of one under way.
+    """
     if record.eviction is not None or not record.evict_reason:
         return record.eviction
     return Eviction(record.evict_reason, record.message, record.queued_at)
@@ -78,7 +85,7 @@ def _progress(record: WorkloadRecord) -> list[Document]:
                 _condition("Admitted", False, "UnsatisfiedAdmissionChecks", record.message, since),
             ]
         case State.ADMITTED:
-            # What is said of its pods is told by PodsReady.
+            # A message about its pods belongs to PodsReady.
             message = record.message
             if (record.reason == PODS_UNSCHEDULED or not message) and record.admission is not None:
                 message = sentences.admitted(record.workload, record.admission)
@@ -108,7 +115,7 @@ def _readiness(record: WorkloadRecord) -> list[Document]:
 
 
 def _requeued(record: WorkloadRecord, eviction: Eviction, now: float) -> Document:
-    """As in Kueue it is True when the workload is in the queue again, and not while something keeps it out of that."""
+    """Return the condition Requeued, as in Kueue: True once the workload is in the queue again."""
     if not record.active:
         return _condition("Requeued", False, "Deactivated", record.message, record.queued_at)
     if record.reason in _KEPT_OUT:
@@ -130,7 +137,7 @@ def _condition(kind: str, holds: bool, reason: str, message: str, at: float | No
 
 
 def timestamp(seconds: float) -> str:
-    """A Unix time as Kubernetes writes it: `2026-01-02T12:05:30Z`."""
+    """Format a Unix time as Kubernetes does: `2026-01-02T12:05:30Z`."""
     return _instant(int(seconds))
 
 

@@ -1,4 +1,4 @@
-"""What the API shows: queue objects with their status, workloads with their orders and checks, and warnings."""
+"""Documents of queue objects and workloads as the API returns them, assembled from the store; and warnings."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from admission.api.http.responses import Document
-    from admission.api.kinds.descriptor import Known
+    from admission.api.kinds.descriptor import WarningContext
     from admission.model.queues import QueueObject
     from admission.store.records import CheckRecord, WorkloadRecord
     from admission.store.store import Store
 
 
 async def documents(store: Store, objects: Sequence[QueueObject]) -> list[Document]:
-    """The objects, all of one kind, as JSON documents. A fixed number of queries, however many there are."""
-    of_kind = KINDS[objects[0].kind].status if objects else None
-    if of_kind is None:
+    """Return queue objects of one kind as documents with status. The number of queries does not depend on theirs."""
+    status = KINDS[objects[0].kind].status if objects else None
+    if status is None:
         return [_manifest(item) for item in objects]
-    facts = await of_kind.facts(store, objects)
-    return [_manifest(item) | {"status": of_kind.shown(item, each)} for item, each in zip(objects, facts, strict=True)]
+    inputs = await status.inputs(store, objects)
+    return [_manifest(item) | {"status": status.render(item, each)} for item, each in zip(objects, inputs, strict=True)]
 
 
 def _manifest(item: QueueObject) -> Document:
@@ -36,20 +36,23 @@ def _manifest(item: QueueObject) -> Document:
 
 
 async def workload_documents(store: Store, records: Iterable[WorkloadRecord], *, now: float) -> list[Document]:
-    """The workloads as documents, with what is ordered and said about them."""
+    """Return workloads as documents, with the orders of admins and the states of admission checks.
+
+    `now`: Unix time (s).
+    """
     found = [*records]
     news = await store.orders.of(record.workload.uid for record in found if record.state is not State.FINISHED)
     orders = {order.uid: order for order in news.orders}
     checks: dict[str, list[CheckRecord]] = {}
     for check in news.checks:
         checks.setdefault(check.uid, []).append(check)
-    # Workloads of one shape, as most of a page are, have one tuple of pod sets in common.
+    # Workloads of one shape, as most of a page are, share one tuple of pod sets: each is rendered once.
     shapes = {id(record.workload.pod_sets): record.workload.pod_sets for record in found}
-    shown = {key: pod_set_documents(pod_sets) for key, pod_sets in shapes.items()}
+    rendered = {key: pod_set_documents(pod_sets) for key, pod_sets in shapes.items()}
     return [
         workload_document(
             record,
-            pod_sets=shown[id(record.workload.pod_sets)],
+            pod_sets=rendered[id(record.workload.pod_sets)],
             order=orders.get(record.workload.uid),
             checks=checks.get(record.workload.uid, ()),
             now=now,
@@ -58,14 +61,14 @@ async def workload_documents(store: Store, records: Iterable[WorkloadRecord], *,
     ]
 
 
-async def warnings(store: Store, written: QueueObject, known: Known) -> list[str]:
-    """What was accepted, and yet will not work as written, or not before something else is there."""
+async def warnings(store: Store, written: QueueObject, context: WarningContext) -> list[str]:
+    """Return warnings for the author of a valid object that does not work as written, or not before others exist."""
     warnings_of = KINDS[written.kind].warnings
-    return [] if warnings_of is None else await warnings_of(store, written, known)
+    return [] if warnings_of is None else await warnings_of(store, written, context)
 
 
 async def deletion_warnings(store: Store, deleted: Iterable[QueueObject]) -> list[str]:
-    """What those should know who delete these objects, or would in a dry run."""
+    """Return warnings for the user who deletes these objects, also in a dry run."""
     by_kind: dict[str, list[QueueObject]] = {}
     for item in deleted:
         by_kind.setdefault(item.kind, []).append(item)

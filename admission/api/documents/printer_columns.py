@@ -1,4 +1,4 @@
-"""The columns of tables, as `kubectl get` prints them: those of Kueue's kinds, then a few that answer more."""
+"""Tables for `kubectl get`: the columns of each kind, those of Kueue first, and their cells."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
 
 NO_COLUMNS = b'"columnDefinitions":null'
-"""In a watch only the first table tells its columns; the others say so."""
+"""Placeholder in the tables of a watch: only the first event contains the column definitions."""
 
 
 def table(kind: str, metadata: Document, objects: Iterable[Document], *, now: float, include: str) -> Document:
-    """A Table of objects of a kind. `include` says what of each comes along: None, Metadata or Object."""
+    """Return a Table of objects of a kind.
+
+    `include` is the parameter `includeObject`, the part of the object in each row: `None`, `Metadata` or `Object`.
+    """
     columns = _COLUMNS[kind]
     rows = []
     for obj in objects:
@@ -36,12 +39,15 @@ def table(kind: str, metadata: Document, objects: Iterable[Document], *, now: fl
 
 
 def definitions(kind: str) -> list[Document]:
-    """What a Table says about its columns."""
+    """Return the `columnDefinitions` of a kind's tables."""
     return [column.definition() for column in (_NAME, *_COLUMNS[kind], _AGE)]
 
 
 def _age(document: Document, now: float) -> str:
-    """Since its creation; where the API server's clock, which tells that, is ahead of this one: since it queues."""
+    """Return the time since creation; since queueing if that was earlier by Sluice's clock.
+
+    The creation is stamped by the API server, whose clock may be ahead.
+    """
     times = (document["metadata"]["creationTimestamp"], document.get("status", {}).get("queuedAt"))
     return duration(now - min(_seconds(time) for time in times if time))
 
@@ -53,7 +59,7 @@ def _included(obj: Document, include: str) -> Document | None:
 
 
 def _starts(document: Document, now: float) -> object:
-    """As `5m-20m`, or `<20m` if it should have started in half of the cases."""
+    """Return the time until the estimated start, p50 to p90: `5m-20m`, or `<20m` once p50 has passed."""
     estimate = document["status"].get("estimatedStart")
     if estimate is None:
         return None
@@ -62,11 +68,11 @@ def _starts(document: Document, now: float) -> object:
 
 
 _OBSTACLES = (("QuotaReserved", "False"), ("Evicted", "True"), ("Admitted", "False"), ("PodsReady", "False"))
-"""Conditions (type, status) that say why a workload does not run, the one that counts first."""
+"""Conditions (type, status) that say why a workload does not run, the most relevant first."""
 
 
 def _obstacle(document: Document) -> Document:
-    """The condition that says why an unfinished workload does not run; empty if it does."""
+    """Return the condition that says why an unfinished workload does not run; empty if it runs."""
     found = {(condition["type"], condition["status"]): condition for condition in document["status"]["conditions"]}
     return next((found[key] for key in _OBSTACLES if key in found), {})
 
@@ -76,11 +82,11 @@ def _why_pending(document: Document, now: float) -> object:
     return _obstacle(document).get("reason")
 
 
-def _sentence(document: Document, now: float) -> object:
-    """The sentence of the reason; of one that runs or has ended, what its condition says."""
+def _message(document: Document, now: float) -> object:
+    """Return the message of the condition that matters most: the obstacle, else Finished, else Admitted."""
     del now
-    said = _obstacle(document) or condition_of(document, "Finished") or condition_of(document, "Admitted") or {}
-    return said.get("message")
+    current = _obstacle(document) or condition_of(document, "Finished") or condition_of(document, "Admitted") or {}
+    return current.get("message")
 
 
 def _assigned(document: Document) -> list[Document]:
@@ -95,16 +101,16 @@ def _flavors(document: Document, now: float) -> object:
 
 
 def _pods(document: Document, now: float) -> object:
-    """How many it asks for; `2/3` if only some of them were admitted."""
+    """Return the number of pods; `2/3` if 2 of 3 were admitted (partial admission)."""
     del now
-    wanted = sum(pod_set["count"] for pod_set in document["spec"]["podSets"])
+    requested = sum(pod_set["count"] for pod_set in document["spec"]["podSets"])
     assigned = _assigned(document)
-    admitted = sum(one["count"] for one in assigned) if assigned else wanted
-    return str(wanted) if admitted == wanted else f"{admitted}/{wanted}"
+    admitted = sum(one["count"] for one in assigned) if assigned else requested
+    return str(requested) if admitted == requested else f"{admitted}/{requested}"
 
 
 def _requests(document: Document, now: float) -> object:
-    """What all its pods ask for together; once it holds quota, what it holds."""
+    """Return the total requests of its pods, or the quota that it holds: `cpu=4,memory=8Gi`."""
     del now
     totals: dict[str, int] = {}
     held = [(one["resourceUsage"], 1) for one in _assigned(document)]
@@ -115,7 +121,7 @@ def _requests(document: Document, now: float) -> object:
 
 
 def _waited(document: Document, now: float) -> object:
-    """Until quota was reserved, or until now; of what has finished it is not known any more."""
+    """Return the time in the queue, until quota was reserved or until now; None for finished workloads."""
     reserved = condition_of(document, "QuotaReserved")
     if reserved is None:
         return None
@@ -132,27 +138,27 @@ _AGE = Column("Age", at("metadata", "creationTimestamp"), "Time since the object
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     **{kind: described.columns for kind, described in KINDS.items()},
     "AuditRecord": (
-        Column("User", at("user"), "Who wrote"),
-        Column("Verb", at("verb"), "How"),
-        Column("Kind", at("object", "kind"), "Kind of what was written"),
-        Column("Namespace", at("object", "namespace"), "Namespace of what was written"),
-        Column("Object", at("object", "name"), "Name of what was written"),
-        Column("Reason", at("reason"), "Why, in the words of the user"),
+        Column("User", at("user"), "User who wrote the object"),
+        Column("Verb", at("verb"), "Verb of the write: create, update, patch, delete or rollback"),
+        Column("Kind", at("object", "kind"), "Kind of the object"),
+        Column("Namespace", at("object", "namespace"), "Namespace of the object"),
+        Column("Object", at("object", "name"), "Name of the object"),
+        Column("Reason", at("reason"), "Reason that the user gave"),
     ),
     "Workload": (
         Column("Queue", at("spec", "queueName"), "Name of the LocalQueue"),
         Column("Reserved in", at("status", "admission", "clusterQueue"), "ClusterQueue where it has reserved quota"),
         Column("Admitted", condition("Admitted"), "Whether it may run"),
-        Column("Finished", condition("Finished"), "Whether it has ended"),
-        Column("Priority", at("spec", "priority"), "Who comes first within a queue", "integer", wide=True),
-        Column("User", at("spec", "user"), "Who submitted it", wide=True),
-        Column("Waits for", _why_pending, "The reason for which it does not run", wide=True),
+        Column("Finished", condition("Finished"), "Whether it has finished"),
+        Column("Priority", at("spec", "priority"), "Higher priorities come first in a queue", "integer", wide=True),
+        Column("User", at("spec", "user"), "User who submitted it", wide=True),
+        Column("Waits for", _why_pending, "Reason why it does not run", wide=True),
         Column("State", at("status", "state"), "pending, admitted, evicting or finished", wide=True),
         Column("Flavor", _flavors, "ResourceFlavors of the quota that it holds", wide=True),
-        Column("Pods", _pods, "How many pods it asks for, and before a slash how many were admitted", wide=True),
-        Column("Requests", _requests, "What its pods ask for together, or hold", wide=True),
-        Column("Waited", _waited, "How long it waited for quota since it was last queued", wide=True),
-        Column("Starts", _starts, "In how long it will start: half of such estimates to nine of ten", wide=True),
-        Column("Message", _sentence, "What the reason means, and what helps", wide=True),
+        Column("Pods", _pods, "Number of pods; ADMITTED/REQUESTED if only some were admitted", wide=True),
+        Column("Requests", _requests, "Total requests of its pods, or the quota that it holds", wide=True),
+        Column("Waited", _waited, "Time that it waited for quota since it was last queued", wide=True),
+        Column("Starts", _starts, "Estimated time until it starts, from p50 to p90", wide=True),
+        Column("Message", _message, "What the reason means, and what to do about it", wide=True),
     ),
 }

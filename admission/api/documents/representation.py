@@ -1,4 +1,4 @@
-"""Objects, lists and events in the form that a client asked for: as they are, as metadata alone, as a table."""
+"""Representations by content negotiation: whole objects, PartialObjectMetadata or Table, for objects, lists, events."""
 
 from __future__ import annotations
 
@@ -27,37 +27,41 @@ _INCLUDED = ("None", "Metadata", "Object")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """What a client gets to see of the objects of a resource. Equal ones give equal bytes."""
+class Representation:
+    """The representation that a client has negotiated for a resource.
+
+    Watches with equal representations share their events: the same event has the same bytes.
+    """
 
     resource: Resource
     form: str = PLAIN
+    """Kind of `meta.k8s.io/v1` that objects are converted to; PLAIN: none."""
     include: str = "Metadata"
-    """What comes along with each row of a table."""
+    """Part of the object in each row of a table: `None`, `Metadata` or `Object`."""
 
     @classmethod
-    def of(cls, request: web.Request, resource: Resource) -> Form:
-        """By the header Accept and `includeObject`. Raises NotAcceptable and BadRequest."""
-        wanted = negotiate(request.headers.get("Accept", ""), (JSON,)).form
+    def of(cls, request: web.Request, resource: Resource) -> Representation:
+        """Negotiate by the header Accept and the parameter `includeObject`. Raises NotAcceptable and BadRequest."""
+        form = negotiate(request.headers.get("Accept", ""), (JSON,)).form
         include = request.query.get("includeObject") or "Metadata"
         if include not in _INCLUDED:
             raise BadRequest(f'includeObject: "{include}" is not one of {", ".join(_INCLUDED)}')
-        return cls(resource, wanted, include)
+        return cls(resource, form, include)
 
     def one(self, document: Document, *, now: float) -> Document:
-        """A single object. Raises NotAcceptable for the form of a list."""
+        """Represent a single object. Raises NotAcceptable if the client accepts lists only."""
         match self.form:
             case "PartialObjectMetadata":
                 return partial(document)
             case "Table":
                 return self._table({"resourceVersion": document["metadata"]["resourceVersion"]}, [document], now)
             case "PartialObjectMetadataList":
-                raise NotAcceptable(f"{PARTIAL_LIST} was asked for, but this is no list")
+                raise NotAcceptable(f"{PARTIAL_LIST} was requested, but this is not a list")
             case _:
                 return document
 
     def list(self, metadata: Document, documents: Iterable[Document], *, now: float) -> Document:
-        """A list. Raises NotAcceptable for the form of a single object."""
+        """Represent a list. Raises NotAcceptable if the client accepts single objects only."""
         match self.form:
             case "PartialObjectMetadataList":
                 items = [partial(document) for document in documents]
@@ -65,22 +69,22 @@ class Form:
             case "Table":
                 return self._table(metadata, documents, now)
             case "PartialObjectMetadata":
-                raise NotAcceptable(f"{PARTIAL} was asked for, but this is a list")
+                raise NotAcceptable(f"{PARTIAL} was requested, but this is a list")
             case _:
                 kind = f"{self.resource.kind}List"
                 return {"kind": kind, "apiVersion": API_VERSION, "metadata": metadata, "items": [*documents]}
 
     def event(self, document: Document, *, now: float) -> bytes:
-        """The object of a watch event; a table without its columns, see `with_columns`."""
+        """Serialise the object of a watch event; a table without column definitions, see `with_columns`."""
         if self.form in (PARTIAL, PARTIAL_LIST):
             return orjson.dumps(partial(document))
         if self.form != TABLE:
             return orjson.dumps(document)
-        shown = self._table({"resourceVersion": document["metadata"]["resourceVersion"]}, [document], now)
-        return orjson.dumps(shown | {"columnDefinitions": None})
+        one_row = self._table({"resourceVersion": document["metadata"]["resourceVersion"]}, [document], now)
+        return orjson.dumps(one_row | {"columnDefinitions": None})
 
     def with_columns(self, line: bytes) -> bytes:
-        """The first event of a watch, which tells the columns of its table."""
+        """Add the column definitions to an event: clients expect them in the first event of a watch only."""
         if self.form != TABLE:
             return line
         return line.replace(NO_COLUMNS, b'"columnDefinitions":' + orjson.dumps(definitions(self.resource.kind)), 1)

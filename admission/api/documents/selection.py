@@ -1,4 +1,4 @@
-"""Which objects a list or watch is about: a namespace, labels, and the fields that each resource can be asked by."""
+"""Selections of lists and watches: namespace, label selector, and field selector on the fields of each resource."""
 
 from __future__ import annotations
 
@@ -22,41 +22,43 @@ if TYPE_CHECKING:
     from admission.apimachinery.selectors import FieldTerm, Requirement
 
 Subject: TypeAlias = QueueObject | WorkloadRecord
-"""What can be selected."""
+"""Objects that can be selected."""
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
-_OF_ALL: Final = ("metadata.name", "metadata.namespace")
+_COMMON_FIELDS: Final = ("metadata.name", "metadata.namespace")
+"""Selectable fields of every kind of queue object."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSelection:
-    """Some objects of one kind."""
+    """A selection of queue objects of one kind, evaluated in memory."""
 
     namespace: str | None = None
+    """None: all namespaces."""
     labels: tuple[Requirement, ...] = ()
     fields: tuple[FieldTerm, ...] = ()
 
     @classmethod
     def of(cls, request: web.Request, kind: str) -> QueueSelection:
-        """From the path and the query. Raises InvalidSelector."""
+        """Parse a request's path and query. Raises InvalidSelector."""
         fields = request.query.get("fieldSelector", "")
         return cls(
             request.match_info.get("namespace"),
             parse_label_selector(request.query.get("labelSelector", "")),
-            parse_field_selector(fields, (*_OF_ALL, *KINDS[kind].selectable)),
+            parse_field_selector(fields, (*_COMMON_FIELDS, *KINDS[kind].selectable_fields)),
         )
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it is less than a whole namespace or all."""
+        """Whether a selector restricts it to less than a namespace, or than all objects."""
         return bool(self.labels or self.fields)
 
     @property
-    def is_lasting(self) -> bool:
-        """Whether an object that is selected stays so for ever, and the other way round."""
+    def is_immutable(self) -> bool:
+        """Whether membership of an object can never change: it depends on immutable fields only."""
         return not self.is_narrow
 
     def matches(self, obj: Subject) -> bool:
-        """Whether the object is one of them."""
+        """Return whether the object is selected."""
         if isinstance(obj, WorkloadRecord):
             return False
         if self.namespace is not None and obj.metadata.namespace != self.namespace:
@@ -73,7 +75,7 @@ def _value(obj: QueueObject, path: str) -> str:
         case "metadata.namespace":
             return obj.metadata.namespace
         case _:
-            return KINDS[obj.kind].selectable[path](obj)
+            return KINDS[obj.kind].selectable_fields[path](obj)
 
 
 WORKLOAD_FIELDS: Final[Mapping[str, str]] = {
@@ -85,22 +87,26 @@ WORKLOAD_FIELDS: Final[Mapping[str, str]] = {
     "status.clusterQueue": "cluster_queue",
     "status.state": "state",
 }
-"""What workloads can be selected by beside their name, and in which column it is."""
+"""Selectable fields of workloads beside their name, with the column of each."""
 _LABELS: Final[Mapping[str, str]] = {"kueue.x-k8s.io/job-uid": "uid", "kueue.x-k8s.io/queue-name": "local_queue"}
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSelection:
-    """Some workloads: by what the database can find, and by their names, which it does not know."""
+    """A selection of workloads, evaluated in SQL except for their names."""
 
     namespace: str | None = None
+    """None: all namespaces."""
     conditions: tuple[Condition, ...] = ()
+    """Conditions on columns, for SQL."""
     names: tuple[FieldTerm, ...] = ()
-    is_nothing: bool = False
+    """Terms on `metadata.name`, which no column has: it is computed from kind, name and uid of the object."""
+    is_empty: bool = False
+    """Whether no workload can match, such as for a label that workloads do not have."""
 
     @classmethod
     def of(cls, request: web.Request) -> WorkloadSelection:
-        """From the path and the query. Raises InvalidSelector."""
+        """Parse a request's path and query. Raises InvalidSelector."""
         fields = parse_field_selector(request.query.get("fieldSelector", ""), ("metadata.name", *WORKLOAD_FIELDS))
         selection = cls(
             request.match_info.get("namespace"),
@@ -114,24 +120,24 @@ class WorkloadSelection:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it is less than a whole namespace or all."""
-        return bool(self.conditions or self.names or self.is_nothing)
+        """Whether a selector restricts it to less than a namespace, or than all workloads."""
+        return bool(self.conditions or self.names or self.is_empty)
 
     @property
-    def is_lasting(self) -> bool:
-        """Whether a workload that is selected stays so for ever, and the other way round."""
+    def is_immutable(self) -> bool:
+        """Whether membership of a workload can never change: it depends on immutable columns only."""
         return all(condition.is_lasting for condition in self.conditions)
 
     def matches(self, record: Subject) -> bool:
-        """Whether the workload is one of them."""
-        if not isinstance(record, WorkloadRecord) or self.is_nothing:
+        """Return whether the workload is selected."""
+        if not isinstance(record, WorkloadRecord) or self.is_empty:
             return False
         if self.namespace is not None and record.workload.namespace != self.namespace:
             return False
-        return all(condition.holds(record) for condition in self.conditions) and self.completes(record)
+        return all(condition.holds(record) for condition in self.conditions) and self.matches_name(record)
 
-    def completes(self, record: WorkloadRecord) -> bool:
-        """Whether a workload that the database has found is one of them indeed."""
+    def matches_name(self, record: WorkloadRecord) -> bool:
+        """Return whether a workload that satisfies the SQL conditions matches the terms on the name, too."""
         return all((workload_name(record.workload) == term.value) is term.equal for term in self.names)
 
     def _with_field(self, term: FieldTerm) -> WorkloadSelection:
@@ -139,20 +145,22 @@ class WorkloadSelection:
             return self._with("name", [object_name(term.value)], negated=False) if term.equal else self
         value: str | int = term.value
         if term.path == "spec.priority":
-            if _NUMBER.fullmatch(term.value) is None or not -(2**31) <= int(term.value) < 2**31:  # no priority is so
-                return replace(self, is_nothing=True) if term.equal else self
+            if (
+                _NUMBER.fullmatch(term.value) is None or not -(2**31) <= int(term.value) < 2**31
+            ):  # out of the range of priorities
+                return replace(self, is_empty=True) if term.equal else self
             value = int(term.value)
         if term.path == "status.state" and term.value not in [*State]:
-            raise InvalidSelector(f'status.state: "{term.value}" is no state; there are {", ".join(State)}')
+            raise InvalidSelector(f'status.state: "{term.value}" is not one of {", ".join(State)}')
         return self._with(WORKLOAD_FIELDS[term.path], [value], negated=not term.equal)
 
     def _with_label(self, requirement: Requirement) -> WorkloadSelection:
         column = _LABELS.get(requirement.key)
         if column is None:  # a label that no workload has
-            return replace(self, is_nothing=True) if requirement.operator in ("In", "Exists") else self
+            return replace(self, is_empty=True) if requirement.operator in ("In", "Exists") else self
         if requirement.operator in ("In", "NotIn"):
             return self._with(column, requirement.values, negated=requirement.operator == "NotIn")
-        return replace(self, is_nothing=True) if requirement.operator == "DoesNotExist" else self
+        return replace(self, is_empty=True) if requirement.operator == "DoesNotExist" else self
 
     def _with(self, column: str, values: Iterable[str | int], *, negated: bool) -> WorkloadSelection:
         return replace(self, conditions=(*self.conditions, Condition(column, frozenset(values), negated)))

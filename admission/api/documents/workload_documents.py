@@ -1,4 +1,4 @@
-"""A workload as Kueue's `Workload` object shows it, under a name that is unique in its namespace."""
+"""Documents of workloads, in the form of Kueue's `Workload`, and their names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ _HASH_LENGTH = 5
 
 
 def workload_name(workload: Workload) -> str:
-    """`job-NAME-HASH`, as Kueue builds it: two Jobs of one name that follow each other have two workloads."""
+    """Return the name of a workload, as Kueue forms it: `KIND-NAME-HASH`, such as `job-train-1a2b3`.
+
+    The hash is of the uid: a Job that is deleted and created again under the same name is another workload.
+    """
     digest = hashlib.blake2b(workload.uid.encode(), digest_size=8).hexdigest()
     return f"{workload.kind.lower()}-{workload.name}-{digest[:_HASH_LENGTH]}"
 
 
 def object_name(name: str) -> str:
-    """The name of the Kubernetes object in the middle of a `workload_name`; empty if it is none."""
+    """Return the Kubernetes object's name within a `workload_name`; empty if that has another form."""
     _, _, rest = name.partition("-")
     return rest[: -_HASH_LENGTH - 1]
 
@@ -39,9 +42,13 @@ def workload_document(
     checks: Iterable[CheckRecord] = (),
     now: float,
 ) -> Document:
-    """The whole object, with what was ordered about it, which the leader may not have taken in yet.
+    """Return the document of a workload.
 
-    `pod_sets` are its `pod_set_documents`, which workloads of one shape share.
+    record: as last committed by the leader.
+    pod_sets: its `pod_set_documents`, which workloads of one shape share.
+    order: changes by users and admins (queue, priority, hold ...), which the leader may not have processed yet.
+    checks: states of its admission checks.
+    now: Unix time (s).
     """
     workload = record.workload
     return {
@@ -63,12 +70,12 @@ def workload_document(
 
 
 def pod_set_documents(pod_sets: Iterable[PodSet]) -> list[Document]:
-    """What a workload shows of its pods."""
+    """Return `spec.podSets` of a workload."""
     return [_pod_set(pod_set) for pod_set in pod_sets]
 
 
 def workload_labels(workload: Workload) -> dict[str, str]:
-    """The labels by which workloads can be selected."""
+    """Return the labels of a workload, by which it can be selected."""
     return {"kueue.x-k8s.io/job-uid": workload.uid, "kueue.x-k8s.io/queue-name": workload.queue}
 
 
@@ -116,8 +123,8 @@ def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -
     }
     if record.admission is not None:
         status["admission"] = _admission(record.admission)
-    if said := [_check(check) for check in checks]:
-        status["admissionChecks"] = said
+    if check_states := [_check(check) for check in checks]:
+        status["admissionChecks"] = check_states
     if record.requeues or record.not_before is not None:
         at = {} if record.not_before is None else {"requeueAt": timestamp(record.not_before)}
         status["requeueState"] = {"count": record.requeues, **at}

@@ -1,4 +1,4 @@
-"""AdmissionChecks as the API shows them: their status says whether the controller was heard of."""
+"""API descriptor of AdmissionChecks; their status says whether the controller has ever answered."""
 
 from __future__ import annotations
 
@@ -7,34 +7,37 @@ from typing import TYPE_CHECKING, Final
 from admission.api.kinds.columns import ACTIVE, Column, at
 from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import AdmissionCheckStatus
-from admission.api.kinds.queue_status import admission_check_status, is_answered_by_kueue
+from admission.api.kinds.queue_status import admission_check_status, is_kueue_controller
 from admission.model.queues import AdmissionCheck
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from admission.api.kinds.descriptor import Known
+    from admission.api.kinds.descriptor import WarningContext
     from admission.store.store import Store
 
 
-async def _facts(store: Store, checks: Sequence[AdmissionCheck]) -> list[bool]:
+async def _inputs(store: Store, checks: Sequence[AdmissionCheck]) -> list[bool]:
     answered = await store.orders.answered()
     return [check.name in answered for check in checks]
 
 
-async def _warnings(store: Store, written: AdmissionCheck, known: Known) -> list[str]:
-    del store, known
-    if not is_answered_by_kueue(written):
+async def _warnings(store: Store, written: AdmissionCheck, context: WarningContext) -> list[str]:
+    del store, context
+    if not is_kueue_controller(written):
         return []
     name = written.spec.controller_name
-    return [f"spec.controllerName: {name} is a part of Kueue and does not answer to Sluice; name another one"]
+    return [f"spec.controllerName: {name} is a part of Kueue and does not answer Sluice; name another one"]
 
 
 ADMISSION_CHECK: Final = ObjectKind(
     AdmissionCheck,
-    columns=(Column("Controller", at("spec", "controllerName"), "Who answers the check", wide=True), ACTIVE),
-    selectable={"spec.controllerName": lambda check: check.spec.controller_name},
+    columns=(
+        Column("Controller", at("spec", "controllerName"), "Controller that answers the check", wide=True),
+        ACTIVE,
+    ),
+    selectable_fields={"spec.controllerName": lambda check: check.spec.controller_name},
     status_schema=AdmissionCheckStatus,
-    status=Status(_facts, admission_check_status),
+    status=Status(_inputs, admission_check_status),
     warnings=_warnings,
 )

@@ -1,4 +1,4 @@
-"""The kinds of queue objects that the API serves, by name."""
+"""Registry of the API descriptors of all kinds of queue objects."""
 
 from __future__ import annotations
 
@@ -27,4 +27,4 @@ KINDS: Final = MappingProxyType(
         )
     }
 )
-"""Each kind of `admission.model.queues.QUEUE_OBJECTS`."""
+"""Descriptor by kind, for each of `admission.model.queues.QUEUE_OBJECTS`."""

@@ -1,4 +1,4 @@
-"""ClusterQueues as the API shows them: their status says what is used and whether they take workloads."""
+"""API descriptor of ClusterQueues; their status has usage, fair share and whether they admit workloads."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from admission.api.kinds.object_schemas import ClusterQueueStatus
 from admission.api.kinds.queue_status import (
     NO_WORKLOADS,
     cluster_queue_status,
+    existing_objects,
     missing_checks,
     missing_flavors,
-    surroundings_of,
 )
 from admission.model.queues import ClusterQueue
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.api.http.responses import Document
-    from admission.api.kinds.descriptor import Known
-    from admission.api.kinds.queue_status import Surroundings
+    from admission.api.kinds.descriptor import WarningContext
+    from admission.api.kinds.queue_status import ExistingObjects
     from admission.store.records import QueueStatus
     from admission.store.store import Store
 
 
-class _Facts(NamedTuple):
+class _Inputs(NamedTuple):
     numbers: QueueStatus
-    surroundings: Surroundings
+    existing: ExistingObjects
     share: int
 
 
-async def _facts(store: Store, queues: Sequence[ClusterQueue]) -> list[_Facts]:
-    surroundings, numbers = await surroundings_of(store), await store.workloads.cluster_queue_status()
+async def _inputs(store: Store, queues: Sequence[ClusterQueue]) -> list[_Inputs]:
+    existing, numbers = await existing_objects(store), await store.workloads.cluster_queue_status()
     share = await weighted_shares(store, numbers)
-    return [_Facts(numbers.get(queue.name, NO_WORKLOADS), surroundings, share(queue)) for queue in queues]
+    return [_Inputs(numbers.get(queue.name, NO_WORKLOADS), existing, share(queue)) for queue in queues]
 
 
-def _status(queue: ClusterQueue, facts: _Facts) -> Document:
-    return cluster_queue_status(queue, facts.numbers, facts.surroundings) | fair_sharing(facts.share)
+def _status(queue: ClusterQueue, inputs: _Inputs) -> Document:
+    return cluster_queue_status(queue, inputs.numbers, inputs.existing) | fair_sharing(inputs.share)
 
 
-async def _warnings(store: Store, written: ClusterQueue, known: Known) -> list[str]:
-    del known
-    surroundings = await surroundings_of(store)
-    missing = [f"ResourceFlavor {name}" for name in missing_flavors(written, surroundings)]
-    missing += [f"AdmissionCheck {name}" for name in missing_checks(written, surroundings)]
+async def _warnings(store: Store, written: ClusterQueue, context: WarningContext) -> list[str]:
+    del context
+    existing = await existing_objects(store)
+    missing = [f"ResourceFlavor {name}" for name in missing_flavors(written, existing)]
+    missing += [f"AdmissionCheck {name}" for name in missing_checks(written, existing)]
     texts = []
     if written.spec.namespace_selector is None:
         texts.append(
@@ -61,12 +61,17 @@ CLUSTER_QUEUE: Final = ObjectKind(
     ClusterQueue,
     columns=(
         Column("Cohort", at("spec", "cohortName"), "Cohort that the ClusterQueue belongs to"),
-        Column("Strategy", at("spec", "queueingStrategy"), "Whether one that does not fit blocks the rest", wide=True),
+        Column(
+            "Strategy",
+            at("spec", "queueingStrategy"),
+            "Whether a workload that does not fit blocks those behind it",
+            wide=True,
+        ),
         *WORKLOADS,
         ACTIVE,
     ),
-    selectable={"spec.cohortName": lambda queue: queue.spec.cohort_name},
+    selectable_fields={"spec.cohortName": lambda queue: queue.spec.cohort_name},
     status_schema=ClusterQueueStatus,
-    status=Status(_facts, _status),
+    status=Status(_inputs, _status),
     warnings=_warnings,
 )

@@ -1,4 +1,4 @@
-"""Cohorts as the API shows them."""
+"""API descriptor of Cohorts; their status has the fair share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
-async def _facts(store: Store, cohorts: Sequence[Cohort]) -> list[int]:
+async def _inputs(store: Store, cohorts: Sequence[Cohort]) -> list[int]:
     share = await weighted_shares(store, await store.workloads.cluster_queue_status())
     return [share(cohort) for cohort in cohorts]
 
@@ -28,21 +28,21 @@ def _status(cohort: Cohort, share: int) -> Document:
     return fair_sharing(share)
 
 
-async def _deletion_warnings(store: Store, gone: Sequence[Cohort]) -> list[str]:
-    """What still names the Cohorts that were (or, in a dry run, would be) deleted, and what it has from them no more.
+async def _deletion_warnings(store: Store, deleted: Sequence[Cohort]) -> list[str]:
+    """Warn about ClusterQueues and Cohorts that name a deleted Cohort as parent, and what they lose.
 
-    That is no reason to refuse: as in Kueue, a Cohort exists also without an object, by being named.
+    The deletion is not refused: as in Kueue, a Cohort also exists without an object, by being named.
     """
-    own = {f"{item.kind} {item.name}" for item in gone}
+    own = {f"{item.kind} {item.name}" for item in deleted}
     texts = []
-    for item in gone:
+    for item in deleted:
         members = [member for member in await store.queues.members(item.name) if member not in own]
         if members:
             parent = item.spec.parent_name
             lost = f"its quota, its limits and all of Cohort {parent}" if parent else "its quota and its limits"
             texts.append(
-                f"Cohort {item.name} is still named by {listed(members)}: without its object {lost} are lost to what "
-                f"names it; name another Cohort there, or bring it back by `sluice rollback cohort/{item.name}`"
+                f"Cohort {item.name} is still named by {listed(members)}: deleting its object takes {lost} from them; "
+                f"name another Cohort there, or restore it by `sluice rollback cohort/{item.name}`"
             )
     return texts
 
@@ -50,8 +50,8 @@ async def _deletion_warnings(store: Store, gone: Sequence[Cohort]) -> list[str]:
 COHORT: Final = ObjectKind(
     Cohort,
     columns=(Column("Parent", at("spec", "parentName"), "Cohort that the Cohort belongs to"),),
-    selectable={"spec.parentName": lambda cohort: cohort.spec.parent_name},
+    selectable_fields={"spec.parentName": lambda cohort: cohort.spec.parent_name},
     status_schema=CohortStatus,
-    status=Status(_facts, _status),
+    status=Status(_inputs, _status),
     deletion_warnings=_deletion_warnings,
 )

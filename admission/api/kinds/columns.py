@@ -1,4 +1,4 @@
-"""Columns of tables, and the ways in which their cells are read from an object's JSON document."""
+"""Columns of `kubectl get` tables, and accessors that read their cells from an object's document."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
 
 Cell: TypeAlias = Callable[["Document", float], object]
-"""Reads a cell from an object, as of a time in seconds since the epoch."""
+"""Returns the cell for an object's document at a Unix time (s)."""
 
 
 class Column(NamedTuple):
-    """A header and how its cell is read from an object. `wide` ones are shown by `-o wide` only."""
+    """A column: header, accessor of the cell, description, type. `wide`: shown by `-o wide` only."""
 
     name: str
     cell: Cell
-    about: str
+    description: str
     type: str = "string"
     wide: bool = False
 
     def definition(self) -> Document:
-        """An entry of `columnDefinitions` of a `meta.k8s.io/v1` Table."""
+        """Return its entry in `columnDefinitions` of a `meta.k8s.io/v1` Table."""
         form = "name" if self.name == "Name" else ""
         return {
             "name": self.name,
             "type": self.type,
             "format": form,
-            "description": self.about,
+            "description": self.description,
             "priority": int(self.wide),
         }
 
 
 def at(*path: str) -> Cell:
-    """The value at a path, such as `("spec", "cohortName")`; None if it is not there."""
+    """Return an accessor of the value at a path, such as `("spec", "cohortName")`; None if it is missing."""
 
     def read(document: Document, now: float) -> object:
         del now
@@ -49,7 +49,7 @@ def at(*path: str) -> Cell:
 
 
 def condition(type_: str) -> Cell:
-    """The status (True, False, Unknown) of a condition."""
+    """Return an accessor of a condition's status: True, False or Unknown."""
 
     def read(document: Document, now: float) -> object:
         del now
@@ -59,12 +59,12 @@ def condition(type_: str) -> Cell:
 
 
 def condition_of(document: Document, type_: str) -> Document | None:
-    """A condition of the object's status, by its type; None if there is none."""
+    """Return the condition of that type in the object's status; None if there is none."""
     found: Iterable[Document] = document["status"]["conditions"]
     return next((condition for condition in found if condition["type"] == type_), None)
 
 
-ACTIVE: Final = Column("Active", condition("Active"), "Whether it can be used as it is", wide=True)
+ACTIVE: Final = Column("Active", condition("Active"), "Whether it can be used", wide=True)
 WORKLOADS: Final = (
     Column("Pending Workloads", at("status", "pendingWorkloads"), "Workloads that wait for quota", "integer"),
     Column("Admitted Workloads", at("status", "admittedWorkloads"), "Workloads that hold quota and may run", "integer"),

@@ -1,7 +1,8 @@
-"""The descriptor of a kind of queue object: all that the API has to know of it beside its model.
+"""Descriptor of a kind of queue object: its columns, status, selectable fields, warnings and extra rights.
 
-Name, plural, short names, scope and references stand on the model (`admission.model.queues`), as store and command line
-need them, too. From both follow routes, discovery, OpenAPI, tables, selectors, watches, completion and the client.
+Name, plural, short names, scope and references are on the model (`admission.model.queues`), because the store and the
+command line need them, too. Routes, discovery, OpenAPI, tables, selectors, watches, completion and the client are
+derived from both.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ if TYPE_CHECKING:
 
 
 Namespaces: TypeAlias = "Mapping[str, Mapping[str, str]]"
-"""The labels of each namespace of the cluster; empty: they are not known."""
+"""Labels by namespace of the cluster; empty: they are not known."""
 
 ReceiverFault: TypeAlias = "Callable[[str, str], str]"
-"""Of the name of a receiver and a namespace: why nothing is sent, as a sentence; empty: something is."""
+"""Returns, for a receiver's name and a namespace, why notifications are not sent (a message); empty: they are."""
 
 
-def receivers_unknown(receiver: str, namespace: str) -> str:
-    """Where nothing is known of receivers."""
+def no_receiver_fault(receiver: str, namespace: str) -> str:
+    """Report no fault, for processes without receivers."""
     del receiver, namespace
     return ""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is known beside the database, where warnings are made."""
+class WarningContext:
+    """Information beside the database that warnings are based on."""
 
     namespaces: Namespaces
     receiver_fault: ReceiverFault
@@ -44,44 +45,45 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """A right in the cluster's RBAC, on a resource of the group `sluice.dev`."""
+    """A right in RBAC: a verb on a resource of the group `sluice.dev`."""
 
     verb: str
     resource: str
     subresource: str = ""
     namespace: str = ""
-    """Empty: in all of them."""
+    """Empty: all namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The status of the objects of a kind. It may depend on workloads, so a watch looks again when anything is written.
+    """How the status of a kind's objects is computed.
 
-    It is made in two steps, for of very many objects few have changed since the last look.
+    It may depend on workloads, so watches compute it again after any write. It is computed in two steps because few of
+    many objects change between two computations: only objects whose inputs have changed are rendered.
     """
 
-    facts: Callable[[Store, Sequence[Any]], Awaitable[Iterable[Any]]]
-    """What the status of each object says beside the object itself, in order, in a fixed number of queries."""
-    shown: Callable[[Any, Any], Document]
-    """The status of an object; equal facts about the same object give an equal one."""
+    inputs: Callable[[Store, Sequence[Any]], Awaitable[Iterable[Any]]]
+    """Loads the inputs of each object's status, in the order of the objects, in a fixed number of queries."""
+    render: Callable[[Any, Any], Document]
+    """Returns the status of an object with its inputs; equal inputs for the same object give an equal status."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind:
-    """A kind of queue object. The functions are given objects of `model` only."""
+    """A kind of queue object. Its functions receive objects of `model` only."""
 
     model: type[QueueObject]
     columns: tuple[Column, ...] = ()
-    """Between name and age."""
-    selectable: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
-    """What a field selector can name beside name and namespace: path to the value of an object."""
+    """Columns of tables between Name and Age."""
+    selectable_fields: Mapping[str, Callable[[Any], str]] = field(default_factory=dict)
+    """Fields for field selectors beside name and namespace: getter of the value by path (`spec.cohortName`)."""
     status_schema: type[Model] = QueueObjectStatus
-    """The schema of `status` in OpenAPI."""
+    """Schema of `status` in OpenAPI."""
     status: Status | None = None
-    """None: the kind has none."""
-    warnings: Callable[[Store, Any, Known], Awaitable[list[str]]] | None = None
-    """Sentences for the author of an object that was accepted and will not work as it is, or not yet."""
+    """None: the kind has no status."""
+    warnings: Callable[[Store, Any, WarningContext], Awaitable[list[str]]] | None = None
+    """Warnings (messages) for the author of a valid object that does not work as written, or not yet."""
     deletion_warnings: Callable[[Store, Sequence[Any]], Awaitable[list[str]]] | None = None
-    """Sentences for the one who deletes these objects."""
+    """Warnings (messages) for the user who deletes these objects."""
     rights: Callable[[Any], Sequence[Right]] | None = None
-    """What the author of an object needs beside the right to write it, by what it says then."""
+    """Rights that the author of an object needs beside the right to write it, by the content of the written object."""

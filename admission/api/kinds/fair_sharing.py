@@ -1,4 +1,4 @@
-"""`status.fairSharing` of ClusterQueues and Cohorts."""
+"""Computation of `status.fairSharing` of ClusterQueues and Cohorts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 _TREES: WeakKeyDictionary[Store, tuple[Any, Any, WeightedShares]] = WeakKeyDictionary()
-"""The trees of each store, and the objects that they were made of: making them takes longer than all the rest."""
+"""By store: the lists of ClusterQueues and Cohorts, and the trees built from them.
+
+Building them takes longer than the rest of the computation. The store returns the same list object until it changes.
+"""
 
 
 def fair_sharing(share: int) -> Document:
-    """This part of the status of an object with this share."""
+    """Return this part of the status."""
     return {"fairSharing": {"weightedShare": share}}
 
 
 async def weighted_shares(store: Store, numbers: Mapping[str, QueueStatus]) -> Callable[[QueueObject], int]:
-    """Gives the share of each object. `numbers` say what is held of each ClusterQueue.
+    """Return a function from a ClusterQueue or Cohort to its weighted share.
 
-    The share of an object that was (or, in a dry run, would be) deleted is 0.
+    `numbers`: status numbers by ClusterQueue, of which the usage is read. The share of an object that does not exist
+    any more (or, in a dry run, would not) is 0.
     """
     trees = await trees_of(store)
     shares = trees.at({name: status.usage for name, status in numbers.items()})
@@ -36,9 +40,9 @@ async def weighted_shares(store: Store, numbers: Mapping[str, QueueStatus]) -> C
 
 
 async def trees_of(store: Store) -> WeightedShares:
-    """The trees as they are now. What is in use is to be told before anything is asked."""
+    """Return the current quota trees. Their usage must be set (`at`) before shares or overuse are computed."""
     queues, cohorts = await store.queues.list(ClusterQueue.kind), await store.queues.list(Cohort.kind)
-    made = _TREES.get(store)
-    if made is None or made[0] is not queues or made[1] is not cohorts:
-        made = _TREES[store] = queues, cohorts, WeightedShares(queues, cohorts)
-    return made[2]
+    cached = _TREES.get(store)
+    if cached is None or cached[0] is not queues or cached[1] is not cohorts:
+        cached = _TREES[store] = queues, cohorts, WeightedShares(queues, cohorts)
+    return cached[2]

@@ -1,4 +1,4 @@
-"""LocalQueues as the API shows them: their status says what is used and whether they take workloads."""
+"""API descriptor of LocalQueues; their status has usage and whether they accept workloads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from admission.api.kinds.columns import ACTIVE, WORKLOADS, Column, at
 from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.api.kinds.object_schemas import LocalQueueStatus
-from admission.api.kinds.queue_status import NO_WORKLOADS, local_queue_status, surroundings_of
+from admission.api.kinds.queue_status import NO_WORKLOADS, existing_objects, local_queue_status
 from admission.model.names import is_label_value
 from admission.model.queues import ClusterQueue, LocalQueue
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from admission.api.http.responses import Document
-    from admission.api.kinds.descriptor import Known
-    from admission.api.kinds.queue_status import Surroundings
+    from admission.api.kinds.descriptor import WarningContext
+    from admission.api.kinds.queue_status import ExistingObjects
     from admission.model.queues import QueueObject
     from admission.store.records import QueueStatus
     from admission.store.store import Store
 
 
-class _Facts(NamedTuple):
+class _Inputs(NamedTuple):
     numbers: QueueStatus
-    surroundings: Surroundings
+    existing: ExistingObjects
 
 
-async def _facts(store: Store, queues: Sequence[LocalQueue]) -> list[_Facts]:
+async def _inputs(store: Store, queues: Sequence[LocalQueue]) -> list[_Inputs]:
     targets = await store.queues.list(ClusterQueue.kind)
-    surroundings = await surroundings_of(store, (queue for queue in targets if isinstance(queue, ClusterQueue)))
+    existing = await existing_objects(store, (queue for queue in targets if isinstance(queue, ClusterQueue)))
     numbers = await store.workloads.local_queue_status()
-    return [_Facts(numbers.get((queue.metadata.namespace, queue.name), NO_WORKLOADS), surroundings) for queue in queues]
+    return [_Inputs(numbers.get((queue.metadata.namespace, queue.name), NO_WORKLOADS), existing) for queue in queues]
 
 
-def _status(queue: LocalQueue, facts: _Facts) -> Document:
-    return local_queue_status(queue, *facts)
+def _status(queue: LocalQueue, inputs: _Inputs) -> Document:
+    return local_queue_status(queue, *inputs)
 
 
-async def _warnings(store: Store, written: LocalQueue, known: Known) -> list[str]:
-    target, namespace, namespaces = written.spec.cluster_queue, written.metadata.namespace, known.namespaces
+async def _warnings(store: Store, written: LocalQueue, context: WarningContext) -> list[str]:
+    target, namespace, namespaces = written.spec.cluster_queue, written.metadata.namespace, context.namespaces
     queues = {queue.name: queue for queue in await store.queues.list(ClusterQueue.kind)}
     missing = [] if target in queues else [f"ClusterQueue {target}"]
     texts = [] if is_label_value(written.name) else [_UNNAMEABLE.format(len(written.name))]
@@ -54,7 +54,7 @@ async def _warnings(store: Store, written: LocalQueue, known: Known) -> list[str
 
 
 _UNNAMEABLE: Final = (
-    "its name has {} characters, and no label holds more than 63: no Job can name it; make one with a shorter name"
+    "its name has {} characters, but labels have at most 63: no Job can name it; create one with a shorter name"
 )
 
 
@@ -67,8 +67,8 @@ def _accepts(queue: QueueObject, labels: Mapping[str, str]) -> bool:
 LOCAL_QUEUE: Final = ObjectKind(
     LocalQueue,
     columns=(Column("ClusterQueue", at("spec", "clusterQueue"), "Backing ClusterQueue"), *WORKLOADS, ACTIVE),
-    selectable={"spec.clusterQueue": lambda queue: queue.spec.cluster_queue},
+    selectable_fields={"spec.clusterQueue": lambda queue: queue.spec.cluster_queue},
     status_schema=LocalQueueStatus,
-    status=Status(_facts, _status),
+    status=Status(_inputs, _status),
     warnings=_warnings,
 )

@@ -1,4 +1,7 @@
-"""What the API answers, described: nothing reads these models but OpenAPI, and the tests that hold answers to them."""
+"""Schemas of the documents that the API returns, for OpenAPI; tests validate responses against them.
+
+Docstrings of classes and attributes become the descriptions that `kubectl explain` shows.
+"""
 
 from __future__ import annotations
 
@@ -9,161 +12,161 @@ from admission.model.base import Model, Name, Quantity
 from admission.model.checks import CheckState, PodSetUpdate
 
 Time: TypeAlias = str
-"""An instant as RFC 3339 has it, in UTC."""
+"""A time in RFC 3339 format, in UTC: `2026-01-02T12:05:30Z`."""
 
 
 class Condition(Model):
-    """Something that holds, or does not."""
+    """A condition of an object: one aspect of its status."""
 
     type: str
-    """What it is about."""
+    """The aspect, such as Active or QuotaReserved."""
     status: Literal["True", "False", "Unknown"]
-    """Whether it holds."""
+    """Whether the condition holds."""
     reason: str
-    """Why, for programs."""
+    """Reason for the status, in CamelCase, for programs."""
     message: str
-    """Why, for people."""
+    """Reason for the status, for people."""
     observed_generation: int | None = None
-    """The generation of the object that this is about."""
+    """Generation of the object that the condition was computed from."""
     last_transition_time: Time | None = None
-    """Since when, as far as it is known."""
+    """Time since which it has this status, if known."""
 
 
 class ResourceUsage(Model):
-    """How much of a resource is held."""
+    """Usage of one resource."""
 
     name: str
-    """The resource."""
+    """Name of the resource, such as cpu."""
     total: Quantity
-    """All of it."""
+    """Amount in use."""
     borrowed: Quantity | None = None
-    """The part beyond the nominal quota."""
+    """The part beyond nominal quota."""
 
 
 class FlavorUsage(Model):
-    """What is held of a flavor."""
+    """Usage of one ResourceFlavor."""
 
     name: str
-    """The ResourceFlavor."""
+    """Name of the ResourceFlavor."""
     resources: tuple[ResourceUsage, ...]
-    """How much of each resource."""
+    """Usage by resource."""
 
 
 class _QueueStatus(Model):
     conditions: tuple[Condition, ...]
     """Active: whether workloads can be admitted, and if not, why."""
     flavors_reservation: tuple[FlavorUsage, ...]
-    """What its workloads hold."""
+    """Quota reserved by its workloads."""
     flavors_usage: tuple[FlavorUsage, ...]
-    """The same: quota counts as used from its reservation on."""
+    """The same as flavorsReservation: quota counts as used once it is reserved."""
     pending_workloads: int
-    """How many wait."""
+    """Number of workloads that wait for quota."""
     reserving_workloads: int
-    """How many hold quota."""
+    """Number of workloads that have quota reserved."""
     admitted_workloads: int
-    """How many of those may run."""
+    """Number of workloads that are admitted: they have quota and may run."""
     impact: Impact | None = None
-    """In the answer to a dry run: what would follow."""
+    """Only in responses to a dry run: the effect on workloads."""
 
 
 class FairSharingStatus(Model):
-    """Where a ClusterQueue or Cohort stands among its siblings in fair sharing."""
+    """Fair share of a ClusterQueue or Cohort compared with its siblings."""
 
     weighted_share: int
-    """What it borrows of what its Cohort could lend, in thousandths, divided by its weight; the largest share first
-    loses quota. 2^63-1: it borrows with a weight of 0."""
+    """Borrowed quota as a share (in thousandths) of what its Cohort can lend, divided by its weight. The largest
+    share loses quota first. 2^63-1: it borrows with a weight of 0."""
 
 
 class ClusterQueueStatus(_QueueStatus):
-    """What goes on in a ClusterQueue; computed at each read."""
+    """Status of a ClusterQueue, computed at each read."""
 
     fair_sharing: FairSharingStatus
-    """Its share, whether fair sharing is on or not."""
+    """Fair share, also computed if fair sharing is off."""
 
 
 class CohortStatus(Model):
-    """What goes on in a Cohort; computed at each read."""
+    """Status of a Cohort, computed at each read."""
 
     fair_sharing: FairSharingStatus
-    """Its share, whether fair sharing is on or not."""
+    """Fair share, also computed if fair sharing is off."""
     impact: Impact | None = None
-    """In the answer to a dry run: what would follow."""
+    """Only in responses to a dry run: the effect on workloads."""
 
 
 class LocalQueueStatus(_QueueStatus):
-    """What goes on in a LocalQueue; computed at each read."""
+    """Status of a LocalQueue, computed at each read."""
 
 
 class AdmissionCheckStatus(Model):
-    """Whether an AdmissionCheck can be asked for."""
+    """Status of an AdmissionCheck, computed at each read."""
 
     conditions: tuple[Condition, ...]
-    """Active: whether it can be used."""
+    """Active: whether a controller answers the check."""
     impact: Impact | None = None
-    """In the answer to a dry run: what would follow."""
+    """Only in responses to a dry run: the effect on workloads."""
 
 
 class QueueObjectStatus(Model):
-    """Only in the answer to a dry run."""
+    """Status of kinds that have one in responses to a dry run only."""
 
     impact: Impact | None = None
-    """What would follow."""
+    """The effect of the write on workloads."""
 
 
 class Named(Model):
-    """A workload."""
+    """A workload, named by its Kubernetes object."""
 
     namespace: str
-    """Its namespace."""
+    """Namespace of the workload."""
     name: str
-    """The name of its object."""
+    """Name of its Kubernetes object."""
     kind: str | None = None
-    """The kind of its object."""
+    """Kind of its Kubernetes object."""
     reason: str | None = None
-    """Why, for programs."""
+    """Reason, for programs."""
     message: str | None = None
-    """Why, for people."""
+    """Reason, for people."""
 
 
 class Excess(Model):
-    """More in use than may be."""
+    """Usage beyond quota, of a resource in a flavor."""
 
     cluster_queue: str | None = None
-    """The ClusterQueue ..."""
+    """The ClusterQueue whose quota is exceeded; not set if it is a Cohort's."""
     cohort: str | None = None
-    """... or the Cohort."""
+    """The Cohort whose quota is exceeded; not set if it is a ClusterQueue's."""
     flavor: str
-    """The ResourceFlavor."""
+    """Name of the ResourceFlavor."""
     resource: str
-    """The resource."""
+    """Name of the resource."""
     by: Quantity
-    """How much too much."""
+    """Amount in use beyond quota."""
 
 
 class Counts(Model):
-    """How many, where lists are cut."""
+    """Numbers of affected workloads, since the lists may be truncated."""
 
     admitted: int
-    """Workloads that would be admitted."""
+    """Number of workloads that would be admitted."""
     evicted: int
-    """Workloads that would be stopped."""
+    """Number of workloads that would be evicted."""
     impossible: int
-    """Workloads that could never be admitted any more."""
+    """Number of workloads that could never be admitted any more."""
 
 
 class Impact(Model):
-    """What would follow at once from a write that was a dry run."""
+    """Immediate effect of a write on workloads, computed in a dry run."""
 
     counts: Counts
-    """How long the lists are, which may be cut."""
+    """Full lengths of the lists, which may be truncated."""
     admitted: tuple[Named, ...] = ()
     """Workloads that would be admitted."""
     evicted: tuple[Named, ...] = ()
-    """Workloads that would be stopped."""
+    """Workloads that would be evicted."""
     impossible: tuple[Named, ...] = ()
     """Workloads that could never be admitted any more."""
     over_quota: tuple[Excess, ...] = ()
-    """Where more would be in use than may be."""
+    """Usage that would exceed quota."""
 
 
 # ---------------------------------------------------------------------- workloads
@@ -173,145 +176,148 @@ class WorkloadObject(Model):
     """The Kubernetes object that is queued."""
 
     api_version: str
-    """Its API group and version."""
+    """API group and version of the object, such as batch/v1."""
     kind: str
-    """Its kind."""
+    """Kind of the object."""
     name: str
-    """Its name."""
+    """Name of the object."""
 
 
 class WorkloadPodSet(Model):
-    """Equal pods."""
+    """A set of pods with equal requests."""
 
     name: str
-    """The name of the set, unique in the workload."""
+    """Name of the pod set, unique in the workload."""
     count: int
-    """How many there are."""
+    """Number of pods."""
     requests: Mapping[str, Quantity]
-    """What each of them asks for."""
+    """Resource requests of each pod."""
     min_count: int | None = None
-    """The fewest that may be admitted instead; not given: all or nothing."""
+    """Least number of pods that may be admitted instead (partial admission); not set: all or none."""
 
 
 class WorkloadOrder(Model):
-    """A place in the order of its ClusterQueue: in a write `top` or `before`, in an answer what follows from it."""
+    """Position in the order of its ClusterQueue. Writes set top or before; responses have the resulting priority and
+    since."""
 
     top: bool | None = None
-    """Before all that wait there."""
+    """Move it before all pending workloads of the ClusterQueue."""
     before: str | None = None
-    """Directly before this workload, by its name or that of its object, of another namespace as NAMESPACE/NAME."""
+    """Move it directly before this workload: its name or that of its object; in another namespace NAMESPACE/NAME."""
     priority: int | None = None
-    """It stands as if it had this priority ..."""
+    """Priority by which it is ordered, instead of its own."""
     since: Time | None = None
-    """... and had waited since then."""
+    """Time by which it is ordered among workloads of that priority, instead of its own."""
 
 
 class WorkloadSpec(Model):
-    """What is asked for; queueName, priority, active, hold, order can be changed, the rest follows from its object."""
+    """Specification of a workload. queueName, priority, active, hold and order can be changed; the rest follows from
+    its object."""
 
     object: WorkloadObject
-    """What is queued."""
+    """Kubernetes object of the workload."""
     queue_name: Name
-    """The LocalQueue; another one moves the workload."""
+    """Name of the LocalQueue. Another name moves the workload there."""
     priority: int
-    """The higher, the earlier; taken out: that of its priority class again."""
+    """Priority; workloads with higher ones come first. Removed in a patch: the priority of its class again."""
     priority_class_name: str | None = None
-    """The WorkloadPriorityClass or PriorityClass."""
+    """Name of its WorkloadPriorityClass or PriorityClass."""
     pod_sets: tuple[WorkloadPodSet, ...]
-    """What its pods ask for."""
+    """The pods of the workload, as sets with equal requests."""
     user: str | None = None
-    """Who submitted it."""
+    """User who submitted it."""
     active: bool
-    """False: out of the queue for good, and stopped if it runs."""
+    """False: deactivated. It is not queued until set to true again, and evicted if it is admitted."""
     hold: bool
-    """Whether an admin holds it back."""
+    """Whether it is on hold: it stays pending until that is set to false."""
     order: WorkloadOrder | None = None
-    """A place that an admin gave it; taken out: its own again."""
+    """Position set by an admin. Removed in a patch: its own position again."""
 
 
 class PodSetAssignment(Model):
-    """What a pod set was given."""
+    """Flavors and quota assigned to a pod set."""
 
     name: str
-    """The pod set."""
+    """Name of the pod set."""
     flavors: Mapping[str, str]
-    """The ResourceFlavor of each resource."""
+    """ResourceFlavor by resource."""
     resource_usage: Mapping[str, Quantity]
-    """How much is held for all its pods together."""
+    """Quota reserved for all its pods together, by resource."""
     count: int
-    """How many pods that is."""
+    """Number of admitted pods."""
 
 
 class WorkloadAdmission(Model):
-    """The quota that a workload holds."""
+    """Admission of a workload: the quota reserved for it."""
 
     cluster_queue: str
-    """The ClusterQueue of which it is held."""
+    """ClusterQueue in which quota is reserved."""
     pod_set_assignments: tuple[PodSetAssignment, ...]
-    """By pod set."""
+    """Assignments by pod set."""
 
 
 class AdmissionCheckState(Model):
-    """What an admission check says of a workload."""
+    """State of an admission check for a workload."""
 
     name: Name
-    """The AdmissionCheck."""
+    """Name of the AdmissionCheck."""
     state: CheckState
-    """Pending: not known yet. Ready: it may start. Retry: evict it, and try later. Rejected: it may never start."""
+    """Pending: no answer yet. Ready: it may start. Retry: it is evicted, and tried again later. Rejected: it may
+    never start."""
     message: str
-    """Why, for people."""
+    """Reason for the state, for people."""
     last_transition_time: Time
-    """Since when."""
+    """Time since which it has this state."""
     retry_count: int
-    """How often it has said Retry."""
+    """Number of times that the state was set to Retry."""
     requeue_after_seconds: int | None = None
-    """With Retry: how long the workload takes no part in decisions."""
+    """With Retry: seconds after which the workload is considered again."""
     pod_set_updates: tuple[PodSetUpdate, ...] = ()
-    """With Ready: what the pods get."""
+    """With Ready: changes to the pods, such as node selectors."""
 
 
 class RequeueState(Model):
-    """How an evicted workload comes back."""
+    """Requeueing of an evicted workload."""
 
     count: int
-    """Evictions that count for the backoff."""
+    """Number of evictions that the backoff is computed from."""
     requeue_at: Time | None = None
-    """It takes no part in decisions until then."""
+    """End of the backoff; the workload is not considered before."""
 
 
 class EstimatedStart(Model):
-    """When a workload that waits will probably start."""
+    """Estimated start of a pending workload, as quantiles."""
 
     p50: Time
-    """Half of the workloads with such an estimate start before ..."""
+    """Half of the workloads with such an estimate start before this time."""
     p90: Time
-    """... and nine of ten before this."""
+    """Nine of ten workloads with such an estimate start before this time."""
     made_at: Time
-    """When it was estimated."""
+    """Time of the estimate."""
     share_held: float | None = None
-    """The share of past estimates where the workload had started by p90."""
+    """Share of past estimates for which the workload had started by p90, from 0 to 1."""
 
 
 class WorkloadStatus(Model):
-    """What became of it."""
+    """Status of a workload."""
 
     state: Literal["pending", "admitted", "evicting", "finished"]
-    """Where it is on its way."""
+    """State in its lifecycle."""
     cluster_queue: str
-    """Where it waits or holds quota; empty while its LocalQueue leads nowhere."""
+    """ClusterQueue in which it waits or has quota; empty while its LocalQueue names none that exists."""
     queued_at: Time
-    """Since when it waits, or waited before it was last admitted."""
+    """Time since which it waits, or waited before it was last admitted."""
     conditions: tuple[Condition, ...]
-    """Kueue's: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished."""
+    """Kueue's condition types: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished."""
     admission: WorkloadAdmission | None = None
-    """What it holds."""
+    """The quota that is reserved for it."""
     admission_checks: tuple[AdmissionCheckState, ...] = ()
-    """What admission checks say; those who answer them change it by way of the subresource status."""
+    """States of its admission checks; their controllers write them through the subresource status."""
     requeue_state: RequeueState | None = None
-    """How it comes back after evictions."""
+    """Backoff after evictions."""
     accumulated_past_execution_time_seconds: int | None = None
-    """How long it ran in former admissions."""
+    """Seconds that it ran in earlier admissions."""
     impact: Impact | None = None
-    """In the answer to a dry run: what would follow."""
+    """Only in responses to a dry run: the effect on workloads."""
     estimated_start: EstimatedStart | None = None
-    """When it will probably start; in lists and single answers, not in watches, and not while too little is known."""
+    """Estimated start; in lists and single objects, not in watches, and not while too little data is known."""

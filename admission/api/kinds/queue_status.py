@@ -1,4 +1,4 @@
-"""The `status` of queue objects, computed at each read from other objects and the ledger, in Kueue's field names."""
+"""Status of queue objects, computed at each read from other objects and the ledger; field names are Kueue's."""
 
 from __future__ import annotations
 
@@ -20,30 +20,33 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 NO_WORKLOADS: Final = QueueStatus()
-"""The numbers of a queue that no workload is in."""
+"""Numbers of a queue without workloads."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the activity of queues depends on beside themselves."""
+class ExistingObjects:
+    """Other objects that the condition Active of queues depends on."""
 
     flavors: AbstractSet[str]
-    """The names of all ResourceFlavors."""
+    """Names of all ResourceFlavors."""
     checks: AbstractSet[str]
-    """The names of all AdmissionChecks."""
+    """Names of all AdmissionChecks."""
     cluster_queues: Mapping[str, ClusterQueue]
-    """All of them, by name; only LocalQueues ask."""
+    """All ClusterQueues by name; empty where only the status of ClusterQueues is computed."""
 
 
-_LAST: WeakKeyDictionary[Store, dict[bool, Surroundings]] = WeakKeyDictionary()
-"""Of each store, with and without ClusterQueues: equal ones are the same, so that a thousand queues compare quickly."""
+_LAST: WeakKeyDictionary[Store, dict[bool, ExistingObjects]] = WeakKeyDictionary()
+"""By store and by "has ClusterQueues": the last value, reused while it is equal.
+
+The inputs of a thousand queues then refer to the same object, which makes comparing them fast.
+"""
 
 
-async def surroundings_of(store: Store, cluster_queues: Iterable[ClusterQueue] = ()) -> Surroundings:
-    """What is in the database now, with the ClusterQueues that were read already."""
+async def existing_objects(store: Store, cluster_queues: Iterable[ClusterQueue] = ()) -> ExistingObjects:
+    """Read the names of flavors and checks; `cluster_queues` are those that the caller has read already."""
     flavor, check = ResourceFlavor.kind, AdmissionCheck.kind
     names = await store.queues.names(flavor, check)
-    found = Surroundings(names[flavor], names[check], {queue.name: queue for queue in cluster_queues})
+    found = ExistingObjects(names[flavor], names[check], {queue.name: queue for queue in cluster_queues})
     last = _LAST.setdefault(store, {})
     key = bool(found.cluster_queues)
     if found != last.get(key):
@@ -51,21 +54,21 @@ async def surroundings_of(store: Store, cluster_queues: Iterable[ClusterQueue] =
     return last[key]
 
 
-def missing_flavors(queue: ClusterQueue, surroundings: Surroundings) -> list[str]:
-    """The flavors that the ClusterQueue has quota in and that do not exist."""
+def missing_flavors(queue: ClusterQueue, existing: ExistingObjects) -> list[str]:
+    """Return the flavors that the ClusterQueue has quota in and that do not exist."""
     named = (quotas.name for group in queue.spec.resource_groups for quotas in group.flavors)
-    return [name for name in named if name not in surroundings.flavors]
+    return [name for name in named if name not in existing.flavors]
 
 
-def missing_checks(queue: ClusterQueue, surroundings: Surroundings) -> list[str]:
-    """The admission checks that the ClusterQueue asks for and that do not exist."""
+def missing_checks(queue: ClusterQueue, existing: ExistingObjects) -> list[str]:
+    """Return the admission checks that the ClusterQueue requires and that do not exist."""
     strategy = queue.spec.admission_checks_strategy
-    return [rule.name for rule in strategy.admission_checks if rule.name not in surroundings.checks] if strategy else []
+    return [rule.name for rule in strategy.admission_checks if rule.name not in existing.checks] if strategy else []
 
 
-def cluster_queue_status(queue: ClusterQueue, numbers: QueueStatus, surroundings: Surroundings) -> Document:
-    """The status of a ClusterQueue."""
-    reason, message = _activity(queue, surroundings)
+def cluster_queue_status(queue: ClusterQueue, numbers: QueueStatus, existing: ExistingObjects) -> Document:
+    """Return the status of a ClusterQueue, without `fairSharing`."""
+    reason, message = _activity(queue, existing)
     usage = _flavor_usage(queue, numbers.usage or {})
     return {
         "conditions": [_condition("Active", reason == "Ready", reason, message, queue.metadata.generation)],
@@ -75,14 +78,14 @@ def cluster_queue_status(queue: ClusterQueue, numbers: QueueStatus, surroundings
     }
 
 
-def local_queue_status(queue: LocalQueue, numbers: QueueStatus, surroundings: Surroundings) -> Document:
-    """The status of a LocalQueue."""
-    target = surroundings.cluster_queues.get(queue.spec.cluster_queue)
+def local_queue_status(queue: LocalQueue, numbers: QueueStatus, existing: ExistingObjects) -> Document:
+    """Return the status of a LocalQueue."""
+    target = existing.cluster_queues.get(queue.spec.cluster_queue)
     if queue.spec.stop_policy != "None":
         reason, message = "Stopped", f"LocalQueue is stopped{_why(queue)}"
     elif target is None:
         reason, message = "ClusterQueueDoesNotExist", f"there is no ClusterQueue {queue.spec.cluster_queue}"
-    elif _activity(target, surroundings)[0] != "Ready":
+    elif _activity(target, existing)[0] != "Ready":
         reason, message = "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"
     else:
         reason, message = "Ready", "Can submit new workloads to localQueue"
@@ -95,18 +98,18 @@ def local_queue_status(queue: LocalQueue, numbers: QueueStatus, surroundings: Su
     }
 
 
-def is_answered_by_kueue(check: AdmissionCheck) -> bool:
-    """Whether its controller is one of those inside of Kueue, which answer to Kueue alone."""
+def is_kueue_controller(check: AdmissionCheck) -> bool:
+    """Return whether the check's controller is a part of Kueue, which answers Kueue's workloads only."""
     return check.spec.controller_name.startswith("kueue.x-k8s.io/")
 
 
 def admission_check_status(check: AdmissionCheck, answered: bool) -> Document:
-    """The status of an AdmissionCheck; `answered`: whether its controller was heard of."""
+    """Return the status of an AdmissionCheck; `answered`: whether its controller has answered for any workload."""
     controller, generation = check.spec.controller_name, check.metadata.generation
     if answered:
         condition = _condition("Active", True, "Active", f"{controller} answers it", generation)
-    elif is_answered_by_kueue(check):
-        text = f"{controller} is a part of Kueue and does not answer to Sluice; workloads would wait for ever"
+    elif is_kueue_controller(check):
+        text = f"{controller} is a part of Kueue and does not answer Sluice; workloads would wait forever"
         condition = _condition("Active", False, "NoController", text, generation)
     else:
         text = f"{controller} has not answered for any workload yet"
@@ -114,14 +117,14 @@ def admission_check_status(check: AdmissionCheck, answered: bool) -> Document:
     return {"conditions": [condition]}
 
 
-def _activity(queue: ClusterQueue, surroundings: Surroundings) -> tuple[str, str]:
-    """Reason and message of the condition Active, in Kueue's words; the reason is Ready if it is."""
+def _activity(queue: ClusterQueue, existing: ExistingObjects) -> tuple[str, str]:
+    """Return reason and message of the condition Active, as Kueue words them; the reason Ready means True."""
     found = []
     if queue.spec.stop_policy != "None":
         found.append(("Stopped", f"is stopped{_why(queue)}"))
-    if missing := missing_flavors(queue, surroundings):
+    if missing := missing_flavors(queue, existing):
         found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {', '.join(missing)}"))
-    if missing := missing_checks(queue, surroundings):
+    if missing := missing_checks(queue, existing):
         found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {', '.join(missing)}"))
     if not found:
         return "Ready", "Can admit new workloads"
@@ -129,13 +132,16 @@ def _activity(queue: ClusterQueue, surroundings: Surroundings) -> tuple[str, str
 
 
 def _why(queue: ClusterQueue | LocalQueue) -> str:
-    """The reason for which it was stopped, if one was given."""
+    """Return the reason for the stop in parentheses, from the queue's annotation; empty if there is none."""
     reason = queue.metadata.annotations.get(STOP_REASON)
     return f" ({reason})" if reason else ""
 
 
 def _flavor_usage(queue: ClusterQueue, usage: Mapping[tuple[str, str], int]) -> list[Document]:
-    """Total and borrowed amounts by flavor: those of the spec in its order, then what is still held in others."""
+    """Return total and borrowed amounts by flavor, in the order of the spec.
+
+    Flavors that were removed from the spec follow while workloads still hold quota in them.
+    """
     nominal = {
         (quotas.name, quota.name): quota.nominal
         for group in queue.spec.resource_groups

@@ -1,4 +1,4 @@
-"""ResourceFlavors as the API shows them."""
+"""API descriptor of ResourceFlavors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from admission.model.queues import ResourceFlavor
 
 if TYPE_CHECKING:
     from admission.api.http.responses import Document
-    from admission.api.kinds.descriptor import Known
+    from admission.api.kinds.descriptor import WarningContext
     from admission.store.store import Store
 
 
@@ -19,11 +19,11 @@ def _labels(document: Document, now: float) -> object:
     return ",".join(f"{key}={value}" for key, value in document.get("spec", {}).get("nodeLabels", {}).items()) or None
 
 
-async def _warnings(store: Store, written: ResourceFlavor, known: Known) -> list[str]:
-    del store, known
+async def _warnings(store: Store, written: ResourceFlavor, context: WarningContext) -> list[str]:
+    del store, context
     if written.spec.topology_name is None:
         return []
-    return ["spec.topologyName is not acted on: Sluice does not look at the topology of nodes"]
+    return ["spec.topologyName has no effect: Sluice does not consider the topology of nodes"]
 
 
 RESOURCE_FLAVOR: Final = ObjectKind(

@@ -1,4 +1,4 @@
-"""Subscriptions as the API shows them: their status says what became of their notifications."""
+"""API descriptor of Subscriptions; their status counts notifications and has the result of the last delivery."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.api.http.responses import Document
-    from admission.api.kinds.descriptor import Known
+    from admission.api.kinds.descriptor import WarningContext
     from admission.store.store import Store
 
 
 class SubscriptionStatus(Model):
-    """What became of the notifications."""
+    """Delivery of the notifications of a Subscription."""
 
     conditions: tuple[Condition, ...]
-    """Delivering: whether the last attempt to send one has succeeded, and if not, why; Unknown: there was none."""
+    """Delivering: whether the last attempt to send a notification has succeeded, and if not, why; Unknown: none yet."""
     waiting_notifications: int
-    """How many are not delivered yet."""
+    """Notifications that are not delivered yet."""
     delivered_notifications: int
-    """How many were delivered."""
+    """Notifications that were delivered."""
     left_out_notifications: int
-    """How many were beyond the limit in the last hour that had any; they are counted in one more at its end."""
+    """Notifications above the hourly limit, in the last hour that had any; one more at its end says how many."""
     dropped_notifications: int
-    """How many could not be delivered for three days, and are lost."""
+    """Notifications that could not be delivered for three days, and were dropped."""
     last_delivered_at: Time | None = None
-    """When the last one was delivered."""
+    """Time of the last delivery."""
     impact: Impact | None = None
-    """In the answer to a dry run: what would follow for workloads, which is nothing."""
+    """Only in responses to a dry run: the effect on workloads, which is none."""
 
 
-async def _facts(store: Store, subscriptions: Sequence[Subscription]) -> list[tuple[SubscriptionState, int]]:
-    """What became of the notifications of each, and how many wait."""
+async def _inputs(store: Store, subscriptions: Sequence[Subscription]) -> list[tuple[SubscriptionState, int]]:
+    """Return the delivery state of each Subscription, and the number of its waiting notifications."""
     states, waiting = await store.notifications.states(), await store.notifications.undelivered()
     uids = (each.metadata.uid for each in subscriptions)
     return [(states.get(uid, SubscriptionState()), waiting.get(uid, 0)) for uid in uids]
 
 
-def _status(subscription: Subscription, facts: tuple[SubscriptionState, int]) -> Document:
-    state, waiting = facts
+def _status(subscription: Subscription, inputs: tuple[SubscriptionState, int]) -> Document:
+    state, waiting = inputs
     if state.failed_at is not None:
         holds, reason, message, since = "False", "Failed", state.error, state.failed_at
     elif state.delivered_at is not None:
         holds, reason, message, since = "True", "Delivered", "The last notification was delivered", None
     else:
-        holds, reason, message, since = "Unknown", "NothingSent", "Nothing was to be sent yet", None
+        holds, reason, message, since = "Unknown", "NothingSent", "There was no notification to send yet", None
     delivering: dict[str, Any] = {"type": "Delivering", "status": holds, "reason": reason, "message": message}
     delivering["observedGeneration"] = subscription.metadata.generation
     if since is not None:
@@ -73,7 +73,7 @@ def _time(seconds: float) -> str:
 
 
 def _rights(subscription: Subscription) -> list[Right]:
-    """Who subscribes may read what he is told."""
+    """Return the rights to read everything that the notifications contain."""
     spec = subscription.spec
     namespace = subscription.metadata.namespace if spec.scope == "Namespace" else ""
     rights = [Right("list", "workloads", namespace=namespace)]
@@ -84,24 +84,30 @@ def _rights(subscription: Subscription) -> list[Right]:
     return rights
 
 
-async def _warnings(store: Store, written: Subscription, known: Known) -> list[str]:
+async def _warnings(store: Store, written: Subscription, context: WarningContext) -> list[str]:
     del store
-    fault = known.receiver_fault(written.spec.receiver, written.metadata.namespace)
+    fault = context.receiver_fault(written.spec.receiver, written.metadata.namespace)
     return [f"spec.receiver: {fault}"] if fault else []
 
 
 SUBSCRIPTION: Final = ObjectKind(
     Subscription,
     columns=(
-        Column("Receiver", at("spec", "receiver"), "Who is notified"),
+        Column("Receiver", at("spec", "receiver"), "Receiver that is notified"),
         Column("Delivering", condition("Delivering"), "Whether the last attempt to send has succeeded"),
         Column("Waiting", at("status", "waitingNotifications"), "Notifications not delivered yet", "integer"),
         Column("Delivered", at("status", "deliveredNotifications"), "Notifications delivered", "integer", wide=True),
-        Column("Dropped", at("status", "droppedNotifications"), "Notifications lost", "integer", wide=True),
+        Column(
+            "Dropped",
+            at("status", "droppedNotifications"),
+            "Notifications dropped after three days",
+            "integer",
+            wide=True,
+        ),
     ),
-    selectable={"spec.receiver": lambda subscription: subscription.spec.receiver},
+    selectable_fields={"spec.receiver": lambda subscription: subscription.spec.receiver},
     status_schema=SubscriptionStatus,
-    status=Status(_facts, _status),
+    status=Status(_inputs, _status),
     warnings=_warnings,
     rights=_rights,
 )

@@ -1,4 +1,4 @@
-"""WorkloadPriorityClasses as the API shows them."""
+"""API descriptor of WorkloadPriorityClasses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents by which Kubernetes clients find out what is served, one by one or all at once."""
+"""Discovery: `/apis`, the group and its resources, and aggregated discovery (apidiscovery.k8s.io)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 _VERSION: Final = {"groupVersion": API_VERSION, "version": VERSION}
 _GROUP: Final = {"name": GROUP, "versions": [_VERSION], "preferredVersion": _VERSION}
 _AGGREGATED: Final = ("v2", "v2beta1")
-_NAMED_CATEGORY: Final = "sluice"
+_CATEGORY: Final = "sluice"
+"""Category of all queue objects: `kubectl get sluice`."""
 
 
 async def groups(request: web.Request) -> web.Response:
-    """`/apis`: the one group; or, for who accepts that, everything in it."""
+    """Handle `/apis`: the list of groups, or aggregated discovery if the client accepts it."""
     version = _aggregated_version(request.headers.get("Accept", ""))
     if not version:
         return reply({"kind": "APIGroupList", "apiVersion": "v1", "groups": [_GROUP]}, headers={"Vary": "Accept"})
@@ -36,13 +37,13 @@ async def groups(request: web.Request) -> web.Response:
 
 
 async def group(request: web.Request) -> web.Response:
-    """`/apis/sluice.dev`: its versions."""
+    """Handle `/apis/sluice.dev`: the versions of the group."""
     del request
     return reply({"kind": "APIGroup", "apiVersion": "v1", **_GROUP})
 
 
 async def resources(request: web.Request) -> web.Response:
-    """`/apis/sluice.dev/v1`: all resources and their verbs."""
+    """Handle `/apis/sluice.dev/v1`: all resources and subresources with their verbs."""
     del request
     rows = [_row(resource) for resource in (*RESOURCES, *UNNAMED)]
     rows += [_sub_row(subresource) for subresource in SUBRESOURCES]
@@ -63,7 +64,7 @@ def _row(resource: Resource) -> Document:
 
 def _names(resource: Resource) -> Document:
     names: Document = {"shortNames": list(resource.short_names)} if resource.short_names else {}
-    return names | ({"categories": [_NAMED_CATEGORY]} if resource.model is not None else {})
+    return names | ({"categories": [_CATEGORY]} if resource.model is not None else {})
 
 
 def _sub_row(subresource: Subresource) -> Document:
@@ -76,11 +77,11 @@ def _sub_row(subresource: Subresource) -> Document:
     }
 
 
-# ---------------------------------------------------------------------- all at once
+# ---------------------------------------------------------------------- aggregated discovery
 
 
 def _aggregated_version(accept: str) -> str:
-    """The version of aggregated discovery that is wanted most; empty: none, the plain list is."""
+    """Return the version of aggregated discovery that `Accept` prefers; empty if it prefers the plain list."""
     for entry in accept.split(","):
         media, *parts = (part.strip() for part in entry.split(";"))
         parameters = dict(part.split("=", 1) for part in parts if "=" in part)

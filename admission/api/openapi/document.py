@@ -1,4 +1,4 @@
-"""OpenAPI v3: what `kubectl explain` teaches, what clients are generated from, and what tests hold the API to."""
+"""The OpenAPI v3 document of the API, for `kubectl explain` and client generators; tests validate responses by it."""
 
 from __future__ import annotations
 
@@ -32,39 +32,40 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.api.registry import Resource, Subresource
 
-PLACE: Final = f"apis/{GROUP}/{VERSION}"
+DOCUMENT_PATH: Final = f"apis/{GROUP}/{VERSION}"
+"""Key of the document in the index `/openapi/v3`, and its path below that."""
 _YEAR: Final = 365 * 86400
 
 _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
-    "allowWatchBookmarks": ("boolean", "Whether a watch is told now and then how far it has got."),
-    "by": ("string", "What the report is divided by, separated by commas: queue, user, ..."),
-    "clusterqueue": ("string", "Only of this ClusterQueue; repeatable, as all that follow of this kind."),
-    "continue": ("string", "The token of a list that gives its next page."),
-    "dryRun": ("string", "All: check, and tell what would follow, but write nothing."),
-    "fieldManager": ("string", "Who sets the fields; required for server-side apply."),
-    "fieldSelector": ("string", "Only objects with these values of fields, as in metadata.name=a."),
-    "fieldValidation": ("string", "What becomes of unknown and doubled fields: Ignore, Warn (default) or Strict."),
-    "flavor": ("string", "Only of this ResourceFlavor."),
-    "force": ("boolean", "Whether a server-side apply takes fields from other managers."),
-    "from": ("string", "The beginning: an instant (RFC 3339), or how long ago, as 30d."),
-    "interval": ("string", "Divides the report by time, too: the length of each part, as 5m, 1h or 1d."),
-    "kind": ("string", "Only of workloads of this kind, such as Job."),
+    "allowWatchBookmarks": ("boolean", "Whether the watch sends BOOKMARK events with the current resourceVersion."),
+    "by": ("string", "Fields to group the report by, separated by commas: queue, user, ..."),
+    "clusterqueue": ("string", "Only usage in this ClusterQueue; may be repeated, as all filters of the report."),
+    "continue": ("string", "Token of the previous page, for the next page of a list."),
+    "dryRun": ("string", "All: validate, and return the effect on workloads, but write nothing."),
+    "fieldManager": ("string", "Name of the manager that sets the fields; required for server-side apply."),
+    "fieldSelector": ("string", "Only objects with these field values, as in metadata.name=a."),
+    "fieldValidation": ("string", "How to treat unknown and duplicate fields: Ignore, Warn (default) or Strict."),
+    "flavor": ("string", "Only usage of this ResourceFlavor."),
+    "force": ("boolean", "Whether a server-side apply takes over fields of other managers."),
+    "from": ("string", "Begin of the report: a time (RFC 3339), or how long ago, as 30d."),
+    "interval": ("string", "Divide the report into intervals of this length, as 5m, 1h or 1d."),
+    "kind": ("string", "Only usage of workloads of this kind, such as Job."),
     "labelSelector": ("string", "Only objects with these labels, as in team=a,gpu."),
-    "limit": ("integer", "The most objects of a page."),
-    "namespace": ("string", "Only of this namespace."),
-    "offset": ("integer", "How many are left out at the beginning."),
-    "period": ("string", "Divide by time, too: day or month (UTC)."),
-    "queue": ("string", "Only of LocalQueues of this name."),
-    "reason": ("string", "Why it is written, for the history and the audit."),
-    "resource": ("string", "Only of this resource."),
-    "resourceVersion": ("string", "The list must not be older; a watch begins after it."),
-    "resourceVersionMatch": ("string", "How resourceVersion is meant: NotOlderThan or Exact."),
-    "sendInitialEvents": ("boolean", "Whether a watch begins with what exists."),
-    "timeoutSeconds": ("integer", "A watch ends after so long."),
-    "to": ("string", "The end, as `from`."),
-    "top": ("integer", "Only so many, those that used most of each resource; the others are added up."),
-    "user": ("string", "Only of workloads that this user submitted."),
-    "watch": ("boolean", "Not the list, but what becomes of it, event by event."),
+    "limit": ("integer", "Most objects in a page."),
+    "namespace": ("string", "Only usage in this namespace."),
+    "offset": ("integer", "Number of workloads to skip at the beginning."),
+    "period": ("string", "Divide the report into periods: day or month (UTC)."),
+    "queue": ("string", "Only usage in LocalQueues of this name."),
+    "reason": ("string", "Reason for the write, for the history and the audit."),
+    "resource": ("string", "Only usage of this resource."),
+    "resourceVersion": ("string", "A list is at least as new as this version; a watch begins after it."),
+    "resourceVersionMatch": ("string", "How a list interprets resourceVersion: NotOlderThan or Exact."),
+    "sendInitialEvents": ("boolean", "Whether a watch begins with the existing objects."),
+    "timeoutSeconds": ("integer", "Seconds after which the watch ends."),
+    "to": ("string", "End of the report, in the same format as `from`."),
+    "top": ("integer", "Only this many groups, by largest usage of each resource; one item sums up the others."),
+    "user": ("string", "Only usage of workloads of this user."),
+    "watch": ("boolean", "Return events of changes to the list instead of the list."),
 }
 _LIST: Final = ("allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
                 "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch")  # fmt: skip
@@ -82,37 +83,37 @@ _METHODS: Final = {"create": "post", "delete": "delete", "deletecollection": "de
                    "patch": "patch", "update": "put"}  # fmt: skip
 _ACTIONS: Final = {"create": "post", "update": "put"}
 _FAILURES: Final = {
-    400: "The request makes no sense as it was sent.",
-    401: "Nobody knows the user.",
-    403: "The user may not do that.",
-    404: "There is no such object.",
-    406: "The client accepts nothing that can be given.",
-    409: "The object is there already, has changed meanwhile, is in use, or fields are another manager's.",
-    410: "What it continues is too old.",
+    400: "The request is malformed.",
+    401: "The request has no valid credentials.",
+    403: "The user lacks the right to do that.",
+    404: "The object does not exist.",
+    406: "No supported representation is acceptable to the client.",
+    409: "The object exists already, has changed meanwhile or is in use, or fields belong to another manager.",
+    410: "The continue token or resourceVersion is too old.",
     413: "The body is too large.",
-    415: "The body is in a format that is not read.",
+    415: "The media type of the body is not supported.",
     422: "The object is invalid; the causes name the fields.",
-    429: "The user asks for too much.",
+    429: "The user exceeds the rate limit.",
     503: "The database or the cluster does not answer; try again.",
-    504: "A state that has not been reached yet.",
+    504: "The resourceVersion has not been reached yet.",
 }
 _READING: Final = (400, 401, 403, 404, 406, 410, 422, 429, 503, 504)
 _WRITING: Final = (400, 401, 403, 404, 406, 409, 413, 415, 422, 429, 503)
 
 
 async def index(request: web.Request) -> web.Response:
-    """`/openapi/v3`: which documents there are, under a name that changes with their content."""
+    """Handle `/openapi/v3`: the index, with the URL of the document, which contains the hash of its content."""
     del request
     _, digest = _document()
-    return reply({"paths": {PLACE: {"serverRelativeURL": f"/openapi/v3/{PLACE}?hash={digest}"}}})
+    return reply({"paths": {DOCUMENT_PATH: {"serverRelativeURL": f"/openapi/v3/{DOCUMENT_PATH}?hash={digest}"}}})
 
 
 async def document(request: web.Request) -> web.Response:
-    """`/openapi/v3/apis/sluice.dev/v1`."""
+    """Handle `/openapi/v3/apis/sluice.dev/v1`: the document, cacheable by ETag or by the hash in its URL."""
     body, digest = _document()
     etag = f'"{digest}"'
     headers = {"Etag": etag, "Vary": "Accept", "Cache-Control": "no-cache, private"}
-    if request.query.get("hash") == digest:  # under this address there will never be anything else
+    if request.query.get("hash") == digest:  # the content of a URL with hash never changes
         headers["Cache-Control"] = f"public, max-age={_YEAR}, immutable"
     if etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
@@ -126,7 +127,7 @@ def _document() -> tuple[bytes, str]:
 
 
 def describe() -> Document:
-    """The whole document."""
+    """Return the whole document."""
     paths: Document = {}
     for resource in RESOURCES:
         for verb in resource.verbs:
@@ -142,7 +143,7 @@ def describe() -> Document:
     _add(paths, AUDIT_RECORDS.collection(), "list", listing)
     for verb in AUDITS.verbs:
         audit = _operation(verb, AUDITS.kind, ref(f"{OWN}Audit"), None)
-        _makes_nothing(audit)
+        _creates_nothing(audit)
         audit["parameters"] = _query(("dryRun",) if verb == "create" else ())
         _add(paths, AUDITS.collection(), verb, audit)
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
@@ -163,7 +164,7 @@ def describe() -> Document:
         "info": {
             "title": "Sluice",
             "version": VERSION,
-            "description": "Queues for batch jobs: quota, order, fairness.",
+            "description": "Queue manager for batch jobs: quota, order, fair sharing.",
         },
         "paths": dict(sorted(paths.items())),
         "components": {
@@ -205,8 +206,8 @@ def _operation(verb: str, kind: str, answer: Document, body: Document | None) ->
         "tags": [kind],
         "parameters": _query(_QUERY[verb]),
         "responses": {
-            code: _response("What was asked for.", answer),
-            **({"201": _response("It was not there, and is now.", answer)} if verb == "patch" else {}),
+            code: _response("Success.", answer),
+            **({"201": _response("The object did not exist, and was created.", answer)} if verb == "patch" else {}),
             **{
                 str(failure): _response(_FAILURES[failure], ref(f"{META}Status"))
                 for failure in (_WRITING if writes else _READING)
@@ -253,7 +254,7 @@ def _sub(row: Subresource, verb: str) -> Document:
     if row.name == "rollback":
         body = {"required": True, "content": {"application/json": {"schema": ref(f"{OWN}Rollback")}}}
         operation = _operation(verb, row.kind, ref(f"{OWN}{row.resource.kind}"), body)
-        _makes_nothing(operation)
+        _creates_nothing(operation)
         operation["parameters"] = _query(("dryRun", "reason"))
         return operation
     operation = _operation(verb, row.kind, ref(f"{OWN}{row.kind}"), _body(verb, row.kind))
@@ -264,8 +265,8 @@ def _sub(row: Subresource, verb: str) -> Document:
     return operation
 
 
-def _makes_nothing(operation: Document) -> None:
-    """A POST that is answered 200, since there is no new object."""
+def _creates_nothing(operation: Document) -> None:
+    """Describe a POST that creates no object, and therefore answers 200 instead of 201."""
     responses = operation["responses"]
     if "201" in responses:
         operation["responses"] = {"200": responses.pop("201"), **responses}

@@ -1,4 +1,4 @@
-"""The models as schemas of OpenAPI 3.0, in the form in which Kubernetes describes its kinds."""
+"""Conversion of the pydantic models to OpenAPI 3.0 schemas, in the form of Kubernetes' own documents."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _ANSWERS: Final = (
 )
 _TYPE_OF: Final = {
     "apiVersion": "The versioned schema of this object: sluice.dev/v1.",
-    "kind": "What this object is, in CamelCase.",
+    "kind": "Kind of this object, in CamelCase.",
 }
 
 
 def components() -> dict[str, Document]:
-    """All schemas by name."""
+    """Return all schemas by name."""
     written = [resource.model for resource in RESOURCES if resource.model is not None]
     described: list[type[Model]] = [
         *written,
@@ -72,22 +72,22 @@ def components() -> dict[str, Document]:
 
 
 def ref(name: str) -> Document:
-    """A reference to a schema, as a schema."""
+    """Return a schema that references another by name."""
     return {"$ref": f"{_REF}{name}"}
 
 
 def group_version_kind(kind: str) -> Document:
-    """The type of an object, as OpenAPI documents of Kubernetes have it."""
+    """Return group, version and kind, as in `x-kubernetes-group-version-kind`."""
     return {"group": GROUP, "version": VERSION, "kind": kind}
 
 
 def _workload() -> Document:
     return {
         "type": "object",
-        "description": "What is queued: one Job, say, seen as sets of equal pods, and the quota that it holds.",
+        "description": "A unit that is queued, such as one Job: its pod sets and the quota reserved for it.",
         "required": ["spec"],
         "properties": {
-            "spec": _described(f"{OWN}WorkloadSpec", "What is asked for."),
+            "spec": _described(f"{OWN}WorkloadSpec", "Specification of the workload."),
         },
     }
 
@@ -95,11 +95,11 @@ def _workload() -> Document:
 def _kind(schema: Document, kind: str, status: type[Model] | None) -> Document:
     properties = {
         **{name: {"type": "string", "description": text} for name, text in _TYPE_OF.items()},
-        "metadata": _described(f"{META}ObjectMeta", "The name, labels and versions of the object."),
+        "metadata": _described(f"{META}ObjectMeta", "Metadata: name, labels, versions and more."),
         **{name: value for name, value in schema["properties"].items() if name != "metadata"},
     }
     if status is not None:
-        about = "What goes on; computed, and ignored in writes."
+        about = "Current status; computed, and ignored in writes."
         properties["status"] = _described(f"{OWN}{status.__name__}", about)
     return {**schema, "properties": properties, "x-kubernetes-group-version-kind": [group_version_kind(kind)]}
 
@@ -112,7 +112,7 @@ def _list(kind: str) -> Document:
         "required": ["items"],
         "properties": {
             **{name: {"type": "string", "description": text} for name, text in _TYPE_OF.items()},
-            "metadata": _described(f"{META}ListMeta", "The version of the list, and where its next page begins."),
+            "metadata": _described(f"{META}ListMeta", "Metadata: version and next page of the list."),
             "items": items,
         },
         "x-kubernetes-group-version-kind": [group_version_kind(f"{kind}List")],
@@ -124,22 +124,22 @@ def _described(name: str, text: str) -> Document:
 
 
 def _plain(schema: Any) -> Any:
-    """A schema of pydantic's (JSON Schema 2020-12) in the words of OpenAPI 3.0."""
+    """Convert a schema of pydantic (JSON Schema 2020-12) to OpenAPI 3.0."""
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    if "anyOf" in schema and {"type": "null"} in schema["anyOf"]:  # what is null counts as left out
+    if "anyOf" in schema and {"type": "null"} in schema["anyOf"]:  # null in optional fields means "not set"
         (only,) = (item for item in schema["anyOf"] if item != {"type": "null"})
-        given = {} if "default" in schema else {"nullable": True}  # what must be there may be null
-        schema = {**only, **given, **{key: value for key, value in schema.items() if key != "anyOf"}}
-    result = dict(_kept(schema))
-    if "$ref" in result and len(result) > 1:  # beside a reference nothing counts
+        nullable = {} if "default" in schema else {"nullable": True}  # a required field may be null
+        schema = {**only, **nullable, **{key: value for key, value in schema.items() if key != "anyOf"}}
+    result = dict(_converted_keys(schema))
+    if "$ref" in result and len(result) > 1:  # OpenAPI 3.0 ignores all keys beside $ref
         result = {"allOf": [{"$ref": result.pop("$ref")}], **result}
     return result
 
 
-def _kept(schema: Document) -> Iterator[tuple[str, Any]]:
+def _converted_keys(schema: Document) -> Iterator[tuple[str, Any]]:
     for key, value in schema.items():
         match key:
             case "properties":
@@ -159,47 +159,47 @@ def _kept(schema: Document) -> Iterator[tuple[str, Any]]:
 
 
 def _meta() -> dict[str, Document]:
-    """What Kubernetes says about every answer, as far as it is used here."""
+    """Return the schemas of Kubernetes' meta types, with the fields that are used here."""
     text: Document = {"type": "string"}
-    cause = {"type": "object", "description": "One fault.", "properties": {
-        "field": text | {"description": "The path of the field that is at fault."},
-        "message": text | {"description": "What is wrong with it, for people."},
-        "reason": text | {"description": "What is wrong with it, for programs."},
+    cause = {"type": "object", "description": "One error.", "properties": {
+        "field": text | {"description": "Path of the invalid field."},
+        "message": text | {"description": "Description of the error, for people."},
+        "reason": text | {"description": "Type of the error, for programs."},
     }}  # fmt: skip
-    details = {"type": "object", "description": "What a Status is about.", "properties": {
-        "name": text | {"description": "The name of the object."},
-        "group": text | {"description": "The group of its kind."},
-        "kind": text | {"description": "Its kind, or the name of the resource."},
-        "uid": text | {"description": "Its uid."},
-        "causes": {"type": "array", "items": ref(f"{META}StatusCause"), "description": "All faults."},
-        "retryAfterSeconds": {"type": "integer", "description": "When it is worth another try."},
+    details = {"type": "object", "description": "Details of a Status.", "properties": {
+        "name": text | {"description": "Name of the object."},
+        "group": text | {"description": "API group of the resource."},
+        "kind": text | {"description": "Kind of the object, or name of the resource."},
+        "uid": text | {"description": "Uid of the object."},
+        "causes": {"type": "array", "items": ref(f"{META}StatusCause"), "description": "All errors."},
+        "retryAfterSeconds": {"type": "integer", "description": "Seconds after which a retry may succeed."},
     }}  # fmt: skip
-    status = {"type": "object", "description": "The outcome of a request that gives no object.", "properties": {
+    status = {"type": "object", "description": "Outcome of a request that returns no object.", "properties": {
         "apiVersion": text | {"description": "v1"},
         "kind": text | {"description": "Status"},
-        "metadata": _described(f"{META}ListMeta", "Of no meaning, but for a list that has expired."),
+        "metadata": _described(f"{META}ListMeta", "Empty, except after a list has expired: a token to go on with."),
         "status": text | {"description": "Success or Failure."},
-        "message": text | {"description": "What went wrong, for people."},
-        "reason": text | {"description": "What went wrong, for programs."},
-        "details": _described(f"{META}StatusDetails", "What it is about."),
-        "code": {"type": "integer", "description": "The HTTP status."},
+        "message": text | {"description": "Description of the failure, for people."},
+        "reason": text | {"description": "Type of the failure, for programs."},
+        "details": _described(f"{META}StatusDetails", "Object and errors that the Status is about."),
+        "code": {"type": "integer", "description": "HTTP status code."},
     }}  # fmt: skip
-    metadata = {"type": "object", "description": "The metadata of a list.", "properties": {
-        "resourceVersion": text | {"description": "The version of the list, to watch from."},
-        "continue": text | {"description": "The token that gives the next page."},
-        "remainingItemCount": {"type": "integer", "description": "How many follow after this page, if it is known."},
+    metadata = {"type": "object", "description": "Metadata of a list.", "properties": {
+        "resourceVersion": text | {"description": "Version of the list, to begin a watch from."},
+        "continue": text | {"description": "Token of the next page; empty: this is the last one."},
+        "remainingItemCount": {"type": "integer", "description": "Number of objects after this page, if known."},
     }}  # fmt: skip
-    conditions = {"type": "object", "description": "What the object must be like.", "properties": {
-        "uid": text | {"description": "The uid that the object must have."},
-        "resourceVersion": text | {"description": "The object must not have changed since."},
+    conditions = {"type": "object", "description": "Conditions that the object must fulfil.", "properties": {
+        "uid": text | {"description": "Uid that the object must have."},
+        "resourceVersion": text | {"description": "Version that the object must have: it must not have changed since."},
     }}  # fmt: skip
-    deletion = {"type": "object", "description": "How a deletion is meant.", "properties": {
+    deletion = {"type": "object", "description": "Options of a deletion.", "properties": {
         "apiVersion": text | {"description": "v1"},
         "kind": text | {"description": "DeleteOptions"},
         "dryRun": {"type": "array", "items": {"type": "string", "enum": ["All"]}, "description": "Delete nothing."},
-        "preconditions": _described(f"{META}Preconditions", "What the object must be like."),
-        "propagationPolicy": text | {"description": "Of no meaning: nothing is owned by these objects."},
-        "gracePeriodSeconds": {"type": "integer", "description": "Of no meaning: they are gone at once."},
+        "preconditions": _described(f"{META}Preconditions", "Conditions that the object must fulfil."),
+        "propagationPolicy": text | {"description": "Ignored: these objects own no others."},
+        "gracePeriodSeconds": {"type": "integer", "description": "Ignored: they are deleted immediately."},
     }}  # fmt: skip
     patch = {"type": "object", "description": "A part of an object."}
     found: dict[str, Document] = {

@@ -1,4 +1,4 @@
-"""Subresources and reports, described as `admission.api.kinds.object_schemas` describes objects."""
+"""Schemas of subresources and reports for OpenAPI; see `admission.api.kinds.object_schemas` for those of objects."""
 
 from __future__ import annotations
 
@@ -12,374 +12,375 @@ from admission.model.base import Labels, Model, Quantity
 
 
 class Reference(Model):
-    """Which object an answer is about."""
+    """Reference to the object that a response is about."""
 
     name: str = ""
-    """Its name."""
+    """Name of the object."""
     namespace: str = ""
-    """Its namespace."""
+    """Namespace of the object."""
     uid: str = ""
-    """Its uid."""
+    """Uid of the object."""
     creation_timestamp: Time = ""
-    """When it was created."""
+    """Time of its creation."""
     labels: Labels = Field(default_factory=dict)
-    """Its labels."""
+    """Labels of the object."""
     owner_references: tuple[Mapping[str, Any], ...] = ()
-    """The Kubernetes object that it is."""
+    """The Kubernetes object that is queued."""
 
 
 class PendingWorkload(Model):
-    """One that waits."""
+    """A pending workload, with its position and reason."""
 
     metadata: Reference
     """The workload."""
     priority: int
     """Its priority."""
     local_queue_name: str
-    """The LocalQueue that it waits in."""
+    """Name of its LocalQueue."""
     position_in_cluster_queue: int
-    """Its place in the ClusterQueue, from 1; 0: none."""
+    """Position in the ClusterQueue, from 1; 0: it has none."""
     position_in_local_queue: int
-    """Its place in the LocalQueue, from 1; 0: none."""
+    """Position in the LocalQueue, from 1; 0: it has none."""
     queued_at: Time | None = None
-    """Since when it waits, by the clock of Sluice; none if that was not read yet."""
+    """Time since which it waits, by Sluice's clock; not set if it is not known yet."""
     reason: str
-    """Why it waits, for programs."""
+    """Reason why it waits, for programs."""
     message: str
-    """Why it waits, for people."""
+    """Reason why it waits, for people."""
     estimated_start: EstimatedStart | None = None
-    """When it will probably start; not given while too little is known."""
+    """Estimated start; not set while too little data is known."""
 
 
 class PendingWorkloadsSummary(Model):
-    """Who waits in a queue, in order."""
+    """Pending workloads of a queue, in order."""
 
     items: tuple[PendingWorkload, ...]
-    """The first ones first."""
+    """The workloads, the first in the queue first."""
 
 
 class WorkloadExplanation(Model):
-    """Where a workload stands, and why it waits."""
+    """Explanation of a workload's state: its position, why it waits, and what would help."""
 
     state: str
-    """Pending, Admitted, ..."""
+    """State: Pending, Admitted, ..."""
     reason: str
-    """Why, for programs."""
+    """Reason for the state, for programs."""
     message: str
-    """Why, for people, and what helps: the sentence of its conditions and events."""
+    """Reason for the state, for people, and what helps; the same text as in its conditions and events."""
     sentences: tuple[str, ...]
-    """All that there is to say, a paragraph each, as `sluice why` prints them; lines of lists begin with two spaces."""
+    """The full explanation as `sluice why` prints it, one paragraph each; lines of lists begin with two spaces."""
     standing: str
-    """Where in the line it stands, as `sluice position` prints it."""
+    """Position in the queue as text, as `sluice position` prints it."""
     cluster_queue: str
-    """Where it waits."""
+    """ClusterQueue in which it waits or has quota."""
     not_before: Time | None = None
-    """It takes no part in decisions until then."""
+    """End of its backoff; it is not considered before."""
     position_in_cluster_queue: int | None = None
-    """Its place in the ClusterQueue, from 1; 0: none."""
+    """Position in the ClusterQueue, from 1; 0: it has none."""
     position_in_local_queue: int | None = None
-    """Its place in the LocalQueue, from 1; 0: none."""
+    """Position in the LocalQueue, from 1; 0: it has none."""
     ahead: int | None = None
-    """How many are ahead of it in all."""
+    """Total number of workloads ahead of it."""
     ahead_first: tuple[str, ...] = ()
-    """The first of them, as NAMESPACE/NAME."""
+    """The first of the workloads ahead of it, as NAMESPACE/NAME."""
     attempts: tuple[Mapping[str, Any], ...] = ()
-    """Which flavors were tried, and what was in the way of each."""
+    """Flavors that were tried, and the obstacle in each."""
     lacks: tuple[Mapping[str, Any], ...] = ()
-    """What is missing where: asked, free, borrowable, the most there could be, who refuses, what would help."""
+    """Missing quota by flavor and resource: requested, free, borrowable, the possible maximum, the limiting queue,
+    remedies."""
     prospects: tuple[Mapping[str, Any], ...] = ()
-    """Where what is missing could come from."""
+    """How much of the missing quota preemption could free in the ClusterQueue and in its Cohort, with a hint."""
     remedies: tuple[Mapping[str, str], ...] = ()
-    """Changes with each of which it could start now: what is changed, and a hint in words."""
+    """Changes, each of which would let it start now: what to change, and a hint in words."""
     estimated_start: EstimatedStart | None = None
-    """When it will probably start; not given while too little is known."""
+    """Estimated start; not set while too little data is known."""
 
 
 class HistoryLine(Model):
-    """Something that happened to a workload."""
+    """An event in the history of a workload."""
 
     at: Time
-    """When."""
+    """Time of the event."""
     state: str
-    """What it was from then on."""
+    """State of the workload from then on."""
     reason: str
-    """Why, for programs."""
+    """Reason for the event, for programs."""
     message: str
-    """Why, for people."""
+    """Reason for the event, for people."""
 
 
 class HeldQuota(Model):
-    """Quota that a workload held."""
+    """Quota that a workload had or has, from the ledger."""
 
     from_: Time = Field(alias="from")
-    """Since when."""
+    """Begin of the admission."""
     to: Time | None = None
-    """Until when; not given: it holds it."""
+    """End of the admission; not set: the workload still has the quota."""
     end_reason: str | None = None
-    """Why it ended."""
+    """Reason for the end."""
     cluster_queue: str
-    """Of which ClusterQueue."""
+    """Name of the ClusterQueue."""
     pod_set: str
-    """For which pod set."""
+    """Name of the pod set."""
     count: int
-    """For how many pods."""
+    """Number of pods."""
     flavor: str
-    """Of which ResourceFlavor."""
+    """Name of the ResourceFlavor."""
     resource: str
-    """Of which resource."""
+    """Name of the resource."""
     amount: Quantity
-    """How much."""
+    """Amount of the resource."""
 
 
 class ReasonTime(Model):
-    """How long a workload waited for one reason."""
+    """Time that a workload waited for one reason."""
 
     reason: str
-    """Why it waited; Queued before the first decision."""
+    """Reason of the wait; Queued before the first decision."""
     seconds: float
-    """How long, all times together."""
+    """Total seconds that it waited for this reason."""
 
 
 class WorkloadHistory(Model):
-    """The story of a workload."""
+    """History of a workload: events, admissions and waiting times."""
 
     items: tuple[HistoryLine, ...]
-    """What happened, the oldest first."""
+    """Events, the oldest first."""
     admissions: tuple[HeldQuota, ...]
-    """What it held."""
+    """Quota that it had, from the ledger."""
     waited: tuple[ReasonTime, ...] = ()
-    """How long it waited for what; the times add up to the whole wait."""
+    """Waiting time by reason; the times add up to the whole wait."""
 
 
 class Difference(Model):
     """A field that a version has changed."""
 
     op: Literal["add", "remove", "replace"]
-    """How."""
+    """Kind of change."""
     path: str
-    """Which field, as in `spec.resourceGroups[0].flavors[0].name`."""
+    """Path of the field, as in `spec.resourceGroups[0].flavors[0].name`."""
     before: Any = None
-    """Its value before."""
+    """Value before the change."""
     after: Any = None
-    """Its value after."""
+    """Value after the change."""
 
 
 class Version(Model):
     """A version of a queue object."""
 
     revision: str
-    """Names it, for a rollback."""
+    """Revision of the version, to give to a rollback."""
     at: Time
-    """When it was written."""
+    """Time of the write."""
     operation: Literal["create", "replace", "delete"]
-    """How it came about."""
+    """Operation that wrote it."""
     user: str
-    """Who wrote it."""
+    """User who wrote it."""
     reason: str
-    """Why, in the words of the user."""
+    """Reason that the user gave."""
     diff: tuple[Difference, ...]
-    """What it has changed."""
+    """Fields that it has changed."""
     object: Mapping[str, Any]
-    """The object then."""
+    """The object in this version."""
 
 
 class HistoryList(Model):
-    """The versions of a queue object."""
+    """Versions of a queue object."""
 
     items: tuple[Version, ...]
-    """The newest first."""
+    """The versions, the newest first."""
 
 
 class Rollback(Model):
-    """Which version an object shall have again."""
+    """Request to restore an earlier version of an object."""
 
     revision: str
-    """Of the version, as its history tells it."""
+    """Revision of the version to restore, from the object's history."""
 
 
 class Usage(Model):
-    """What was used by one of those that the report is divided by, in resource-seconds (of cpu: core-seconds)."""
+    """Usage of one group of the report, in resource-seconds (for cpu: core-seconds)."""
 
     from_: Time | None = Field(default=None, alias="from")
-    """The beginning of the part of the time, if an interval divides it into parts."""
+    """Begin of the interval, if the report is divided into intervals."""
     period: str | None = None
-    """The day or the month (UTC), as 2026-11-22 or 2026-11."""
+    """Day or month (UTC), as 2026-11-22 or 2026-11, if the report is divided by period."""
     namespace: str | None = None
-    """The namespace, also where it is divided by queue."""
+    """Namespace; also set if the report is grouped by queue."""
     queue: str | None = None
-    """The LocalQueue."""
+    """Name of the LocalQueue."""
     cluster_queue: str | None = None
-    """The ClusterQueue."""
+    """Name of the ClusterQueue."""
     user: str | None = None
-    """Who submitted the workloads."""
+    """User who submitted the workloads."""
     flavor: str | None = None
-    """The ResourceFlavor."""
+    """Name of the ResourceFlavor."""
     priority: int | None = None
-    """The priority of the workloads."""
+    """Priority of the workloads."""
     kind: str | None = None
-    """The kind of the workloads, such as Job, also where it is divided by workload."""
+    """Kind of the workloads, such as Job; also set if the report is grouped by workload."""
     workload: str | None = None
-    """The workload: the name of its Kubernetes object."""
+    """Name of the workload's Kubernetes object."""
     others: int | None = None
-    """So many that the report leaves out are added up here: all but the largest (`top`)."""
+    """Number of groups that are not in the `top` of the report, and summed up in this item."""
     resource: str
-    """The resource."""
+    """Name of the resource."""
     amount_seconds: float
-    """All of it."""
+    """Total usage."""
     nominal_seconds: float
     """The part within nominal quota."""
     borrowed_seconds: float
-    """The part beyond it."""
+    """The part beyond nominal quota."""
 
 
 class UsageReport(Model):
-    """Who used how much."""
+    """Report of usage, by group."""
 
     from_: Time = Field(alias="from")
-    """The beginning of the time that it is about ..."""
+    """Begin of the reported time."""
     to: Time
-    """... and its end."""
+    """End of the reported time."""
     by: tuple[str, ...]
-    """What it is divided by."""
+    """Fields by which the usage is grouped."""
     period: str | None = None
-    """day or month, where it is divided by time."""
+    """day or month, if the report is divided by period."""
     interval_seconds: int | None = None
-    """The length of the parts that the time is divided into, if it is."""
+    """Length of the intervals, if the report is divided into intervals."""
     items: tuple[Usage, ...]
-    """One for each that used something."""
+    """One item for each group with usage, resource and interval or period."""
 
 
 class PendingGroup(Model):
-    """The pending workloads of one LocalQueue that wait for the same reason; or, divided by user, those of one user."""
+    """Pending workloads of one LocalQueue with the same reason; or, by user, those of one user."""
 
     cluster_queue: str | None = None
-    """Where the LocalQueue leads; empty if there is no such LocalQueue."""
+    """ClusterQueue of the LocalQueue; empty if there is no such LocalQueue."""
     namespace: str | None = None
-    """Of the LocalQueue."""
+    """Namespace of the LocalQueue."""
     queue: str | None = None
-    """The LocalQueue."""
+    """Name of the LocalQueue."""
     reason: str | None = None
-    """Why they wait; empty while they have not been evaluated."""
+    """Reason why they wait; empty while they have not been evaluated."""
     user: str | None = None
-    """Who has submitted them, where that divides the report; empty if it is not known."""
+    """User who submitted them, if the report is by user; empty if unknown."""
     count: int
-    """How many they are."""
+    """Number of workloads."""
     oldest: Time
-    """Since when the first of them waits."""
+    """Time since which the first of them waits."""
 
 
 class PendingReport(Model):
-    """How many workloads wait in which queue for which reason, or of whom."""
+    """Numbers of pending workloads, by LocalQueue and reason or by user."""
 
     items: tuple[PendingGroup, ...]
-    """Those that wait for longest first."""
+    """The groups, the longest wait first."""
 
 
 class PreemptedWorkload(Model):
     """A workload that was preempted."""
 
     namespace: str
-    """Its namespace."""
+    """Namespace of the workload."""
     name: str
-    """Its name."""
+    """Name of the workload."""
 
 
 class PreemptionInVain(Model):
-    """A workload that waits, though others were preempted for it five minutes ago or more."""
+    """A workload that still waits five minutes or more after others were preempted for it."""
 
     namespace: str
-    """Of the workload that waits."""
+    """Namespace of the waiting workload."""
     name: str
-    """Its name."""
+    """Name of the waiting workload."""
     cluster_queue: str
-    """Where it waits."""
+    """ClusterQueue in which it waits."""
     victims: tuple[PreemptedWorkload, ...]
-    """Those that were preempted for it since it ran last, and that have not ended."""
+    """Workloads that were preempted for it since it ran last, and have not finished."""
     preempted_at: Time
-    """When the last of them was."""
+    """Time of the last of these preemptions."""
 
 
 class AuditProblem(Model):
-    """What differs between database, cluster and the leader's memory."""
+    """Differences of one kind between database, cluster and the leader's memory."""
 
     problem: str
-    """Which problem."""
+    """Kind of difference."""
     count: int
-    """How many differences of this kind there are."""
+    """Number of differences of this kind."""
 
 
 class AuditSummary(Model):
-    """What the leader's last audit has found."""
+    """Result of the leader's last audit."""
 
     at: Time
-    """When it looked."""
+    """Time of the audit."""
     differences: tuple[AuditProblem, ...]
-    """None: database, cluster and memory agree."""
+    """Differences by kind; empty: database, cluster and memory agree."""
 
 
 class AttentionReport(Model):
-    """What an admin should look into, beside what waits."""
+    """Problems that an admin should look into, beside pending workloads."""
 
     preemptions_in_vain: tuple[PreemptionInVain, ...]
-    """The latest first, of one day."""
+    """Preemptions without effect of the last day, the latest first."""
     last_audit: AuditSummary | None = None
-    """None: the leader has made no audit yet."""
+    """Result of the last audit; not set: the leader has made none yet."""
 
 
 class FlavorNodes(Model):
-    """The nodes of one ResourceFlavor."""
+    """Nodes of one ResourceFlavor."""
 
     flavor: str
-    """The ResourceFlavor."""
+    """Name of the ResourceFlavor."""
     nodes: int
-    """How many schedulable nodes have its labels."""
+    """Number of schedulable nodes with its labels."""
     allocatable: Mapping[str, str]
-    """What they can give to pods together, by resource."""
+    """Total allocatable resources of these nodes."""
 
 
 class NodeReport(Model):
-    """What the nodes of the cluster have, for each ResourceFlavor."""
+    """Nodes and their capacity by ResourceFlavor."""
 
     items: tuple[FlavorNodes, ...]
-    """One for each ResourceFlavor."""
+    """One item for each ResourceFlavor."""
 
 
 class Written(Model):
     """The object of a write."""
 
     kind: str
-    """Its kind."""
+    """Kind of the object."""
     namespace: str
-    """Its namespace, if it has one."""
+    """Namespace of the object; empty for cluster-scoped kinds."""
     name: str
-    """Its name."""
+    """Name of the object."""
 
 
 class AuditRecord(Model):
-    """One write through the API."""
+    """Record of one write through the API."""
 
     at: Time
-    """When."""
+    """Time of the write."""
     user: str
-    """Who."""
+    """User who wrote."""
     groups: tuple[str, ...]
-    """The groups of the user."""
+    """Groups of the user."""
     source: str
-    """The address that the request came from."""
+    """Address that the request came from."""
     verb: str
     """create, update, patch, delete or rollback."""
     object: Written
-    """What was written."""
+    """The object that was written."""
     reason: str
-    """Why, in the words of the user."""
+    """Reason that the user gave."""
     before: Mapping[str, Any] | None
-    """The object before; null: it was not there."""
+    """The object before the write; null: it did not exist."""
     after: Mapping[str, Any] | None
-    """The object after; null: it is not there any more."""
+    """The object after the write; null: it was deleted."""
 
 
 class Audit(Model):
-    """What differs between database, cluster and the memory of the leader."""
+    """Differences between database, cluster and the leader's memory."""
 
     items: tuple[Mapping[str, Any], ...]
-    """All differences: what is found, what should be, and what a repair does about it."""
+    """All differences: actual and expected state, and what a repair does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from admission.api.documents.representation import Form
+from admission.api.documents.representation import Representation
 from admission.api.errors import BadRequest
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, AUDIT_RECORDS
@@ -37,7 +37,7 @@ class AuditRecords:
 
         Raises BadRequest.
         """
-        form = Form.of(request, AUDIT_RECORDS)
+        form = Representation.of(request, AUDIT_RECORDS)
         limit = _number(request, "limit") or _PAGE
         page = await self._store.audit.list(
             _wanted(request.query.get("fieldSelector", "")),

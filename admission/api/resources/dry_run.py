@@ -14,7 +14,7 @@ from admission.store.workloads.replay import event
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from admission.api.kinds.descriptor import Known
+    from admission.api.kinds.descriptor import WarningContext
     from admission.api.resources.explaining_engine import Live
     from admission.engine import Event
     from admission.model.queues import QueueObject
@@ -27,9 +27,9 @@ class Previews:
     def __init__(self, live: Live) -> None:
         self._live = live
 
-    def known(self) -> Known:
+    def warning_context(self) -> WarningContext:
         """What warnings are made from, beside the database."""
-        return self._live.known()
+        return self._live.warning_context()
 
     async def written(self, obj: QueueObject) -> Impact:
         """If a queue object were as `obj`."""

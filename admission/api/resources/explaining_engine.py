@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from admission.api.kinds.descriptor import Known, receivers_unknown
+from admission.api.kinds.descriptor import WarningContext, no_receiver_fault
 from admission.engine import Engine, Policy, WorkloadPending
 from admission.store.workloads.replay import events
 
@@ -71,7 +71,7 @@ class Live:
         store: Store,
         deciding: LocalController,
         *,
-        receiver_fault: ReceiverFault = receivers_unknown,
+        receiver_fault: ReceiverFault = no_receiver_fault,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
@@ -86,9 +86,9 @@ class Live:
         """Seconds since the epoch."""
         return self._clock()
 
-    def known(self) -> Known:
+    def warning_context(self) -> WarningContext:
         """What is known beside the database."""
-        return Known(self._deciding.namespaces(), self._receiver_fault)
+        return WarningContext(self._deciding.namespaces(), self._receiver_fault)
 
     async def engine(self) -> Engine:
         """An engine that knows everything, to be read only, before the next `await`."""

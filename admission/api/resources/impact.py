@@ -145,7 +145,7 @@ def impact_warnings(impact: Impact) -> list[str]:
             texts.append(f"would {what} {len(workloads)} workload{'s' * (len(workloads) > 1)}: {names}{more}")
     texts += [
         f"would have {over.kind} {over.name} use {format_amount(over.resource, over.by)} of {over.resource} in flavor "
-        f"{over.flavor} more than it may; what runs stays"
+        f"{over.flavor} more than it may; running workloads stay"
         for over in impact.overused[:_NAMED]
     ]
     return texts

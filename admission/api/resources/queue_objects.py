@@ -10,7 +10,7 @@ from admission.api.auth.authentication import author
 from admission.api.auth.authorization import AUTHORIZATION, require
 from admission.api.auth.delegation import Attributes
 from admission.api.documents.presentation import deletion_warnings, documents, warnings
-from admission.api.documents.representation import Form
+from admission.api.documents.representation import Representation
 from admission.api.documents.selection import QueueSelection
 from admission.api.errors import BadRequest
 from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, as_object, read_object, read_patch
@@ -70,7 +70,7 @@ class QueueObjects:
 
     async def list(self, request: web.Request) -> web.StreamResponse:
         """All of them, or a page, of all namespaces or one; or what becomes of them, if it is a watch."""
-        form, selection = Form.of(request, self._resource), QueueSelection.of(request, self._model.kind)
+        form, selection = Representation.of(request, self._resource), QueueSelection.of(request, self._model.kind)
         if flag(request, "watch"):
             return await self._watches.serve(request, form, selection)
         paging = Paging.of(request, now=self._now())
@@ -96,7 +96,7 @@ class QueueObjects:
 
     async def get(self, request: web.Request) -> web.Response:
         """One object."""
-        form = Form.of(request, self._resource)
+        form = Representation.of(request, self._resource)
         found = await self._store.queues.get(self._model.kind, **_identity(request))
         (document,) = await documents(self._store, [found])
         return reply(form.one(document, now=self._now()))
@@ -170,7 +170,7 @@ class QueueObjects:
 
         The first that cannot be deleted ends it, as with the API server; those before are gone then.
         """
-        form, selection = Form.of(request, self._resource), QueueSelection.of(request, self._model.kind)
+        form, selection = Representation.of(request, self._resource), QueueSelection.of(request, self._model.kind)
         wanted = await Deletion.of(request)
         if wanted.uid or wanted.resource_version:
             raise BadRequest("preconditions are for the deletion of one object")
@@ -277,9 +277,9 @@ class QueueObjects:
         self, request: web.Request, obj: QueueObject, texts: Iterable[str] = (), *, code: int = 200, dry_run: bool
     ) -> web.Response:
         """The answer to a write; to one that was a dry run, with what would follow. `texts` are warnings."""
-        form = Form.of(request, self._resource)
+        form = Representation.of(request, self._resource)
         (document,) = await documents(self._store, [obj])
-        texts = [*dict.fromkeys(texts), *await warnings(self._store, obj, self._previews.known())]
+        texts = [*dict.fromkeys(texts), *await warnings(self._store, obj, self._previews.warning_context())]
         if dry_run:
             impact = await self._previews.written(obj)
             document["status"] = {**document.get("status", {}), "impact": impact_document(impact)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from admission.api.auth.authentication import author
 from admission.api.auth.authorization import may_patch_all_workloads
 from admission.api.documents.presentation import warnings, workload_documents
-from admission.api.documents.representation import Form
+from admission.api.documents.representation import Representation
 from admission.api.documents.selection import WorkloadSelection
 from admission.api.documents.workload_documents import object_name, workload_name
 from admission.api.errors import Forbidden, UnknownObject, UnsupportedMediaType
@@ -66,14 +66,14 @@ class Workloads:
 
     async def list(self, request: web.Request) -> web.StreamResponse:
         """All workloads, finished ones too, or a page of them; or what becomes of them, if it is a watch."""
-        form, selection = Form.of(request, self._resource), WorkloadSelection.of(request)
+        form, selection = Representation.of(request, self._resource), WorkloadSelection.of(request)
         if flag(request, "watch"):
             return await self._watches.serve(request, form, selection)
         paging = Paging.of(request, now=self._now())
         await wait_for(self._store, paging)
         page = await self._page(selection, paging)
         await position(self._store, paging, page.revision)
-        items = await workload_documents(self._store, filter(selection.completes, page.workloads), now=self._now())
+        items = await workload_documents(self._store, filter(selection.matches_name, page.workloads), now=self._now())
         self._add_estimates(items)
         remaining = None if selection.is_narrow else page.remaining
         metadata = list_metadata(paging, page.revision, after=page.after, remaining=remaining, now=self._now())
@@ -81,7 +81,7 @@ class Workloads:
 
     async def get(self, request: web.Request) -> web.Response:
         """One workload, by its own name, or the newest of an object by the name of that."""
-        form = Form.of(request, self._resource)
+        form = Representation.of(request, self._resource)
         document = await self._document(await self.asked(request))
         self._add_estimates([document])
         return reply(form.one(document, now=self._now()))
@@ -107,7 +107,7 @@ class Workloads:
         return await self._named(namespace, name) or await self._store.workloads.get(namespace, name)
 
     async def _page(self, selection: WorkloadSelection, paging: Paging) -> Page:
-        if selection.is_nothing:
+        if selection.is_empty:
             return Page((), await self._store.queues.revision(), None)
         return await self._store.workloads.list(
             namespace=selection.namespace,
@@ -130,7 +130,7 @@ class Workloads:
 
     async def _patched(self, request: web.Request, write: _Write) -> web.Response:
         """Write what a patch changes in the document of a workload; anew if it changes meanwhile."""
-        form, options = Form.of(request, self._resource), WriteOptions.of(request)
+        form, options = Representation.of(request, self._resource), WriteOptions.of(request)
         if request.content_type == APPLY_PATCH:
             raise UnsupportedMediaType(f"workloads are not applied; send {JSON_PATCH} or {MERGE_PATCH}")
         body = await read_patch(request)
@@ -192,7 +192,7 @@ class Workloads:
             found = await self._store.queues.get(LocalQueue.kind, queue, namespace=namespace)
         except NotFound:
             return []  # deleted meanwhile
-        return await warnings(self._store, found, self._previews.known())
+        return await warnings(self._store, found, self._previews.warning_context())
 
     async def _check_lead(self, record: WorkloadRecord, wanted: Wanted) -> None:
         """Raise Forbidden for what only those may order who may do so in all namespaces.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from admission.api.documents.representation import Form
+    from admission.api.documents.representation import Representation
     from admission.api.documents.selection import Selection
     from admission.api.registry import Resource
     from admission.api.watch.changes import Change, Source
@@ -58,7 +58,7 @@ class Watches:
         self._of_users: Counter[str] = Counter()
         self._quarter = ConnectionLimits.for_this_process().total // 4
 
-    async def serve(self, request: web.Request, form: Form, selection: Selection) -> web.StreamResponse:
+    async def serve(self, request: web.Request, form: Representation, selection: Selection) -> web.StreamResponse:
         """Answer with events until the client has enough. Raises BadRequest, InvalidObject and TooManyRequests."""
         options = WatchOptions.of(request)
         if sum(stream.watchers for stream in self._streams.values()) >= MOST_WATCHERS:
@@ -82,7 +82,7 @@ class Watches:
                 del self._of_users[user]
 
     async def _serve(
-        self, request: web.Request, form: Form, selection: Selection, options: WatchOptions
+        self, request: web.Request, form: Representation, selection: Selection, options: WatchOptions
     ) -> web.StreamResponse:
         stream = self._streams.get(form.resource.plural)
         if stream is None:
@@ -114,8 +114,8 @@ class Stream:
         self._store = store
         self._source = source
         self._now = now
-        self._groups: dict[tuple[Form, Selection], Group] = {}
-        self._leaving: dict[tuple[Form, Selection], asyncio.TimerHandle] = {}
+        self._groups: dict[tuple[Representation, Selection], Group] = {}
+        self._leaving: dict[tuple[Representation, Selection], asyncio.TimerHandle] = {}
         self._beginning = asyncio.Lock()
         self._position = 0
         self._task: asyncio.Task[None] | None = None
@@ -126,7 +126,7 @@ class Stream:
         """How many watch."""
         return sum(len(group.watchers) for group in self._groups.values())
 
-    async def group(self, form: Form, selection: Selection) -> Group:
+    async def group(self, form: Representation, selection: Selection) -> Group:
         """Those who watch the same, ready to be joined."""
         async with self._beginning:
             if self._task is None or self._task.done():
@@ -142,7 +142,7 @@ class Stream:
         await group.ready()
         return group
 
-    def left(self, form: Form, selection: Selection) -> None:
+    def left(self, form: Representation, selection: Selection) -> None:
         """A watcher has gone; the last one's group is kept for a while."""
         key = form, selection
         group = self._groups.get(key)
@@ -158,7 +158,7 @@ class Stream:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _forget(self, key: tuple[Form, Selection]) -> None:
+    def _forget(self, key: tuple[Representation, Selection]) -> None:
         del self._leaving[key]
         if not self._groups[key].watchers:
             del self._groups[key]

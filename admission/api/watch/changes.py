@@ -20,7 +20,7 @@ from admission.store.records import WorkloadRecord
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 
-    from admission.api.documents.representation import Form
+    from admission.api.documents.representation import Representation
     from admission.api.documents.selection import Selection, Subject
     from admission.api.http.responses import Document
     from admission.store.records import QueueObjectVersion
@@ -43,9 +43,9 @@ class Item:
 
     subject: Subject
     document: Document
-    _shown: dict[Form, bytes] = field(default_factory=dict)
+    _shown: dict[Representation, bytes] = field(default_factory=dict)
 
-    def shown(self, form: Form, *, now: float) -> bytes:
+    def shown(self, form: Representation, *, now: float) -> bytes:
         """The document in a form; the age in a table is that at the first time."""
         known = self._shown.get(form)
         if known is None:
@@ -233,13 +233,13 @@ class QueueObjectSource:
         known = [*self._known.items()]
         with self._pace.look():
             subjects = [item.subject for _, item in known]
-            facts = await self._status.facts(self._store, subjects) if known else ()
+            facts = await self._status.inputs(self._store, subjects) if known else ()
         for (key, before), fact in zip(known, facts, strict=True):
             looked_at[key] = before.subject, fact
             subject, same = self._facts.get(key, (None, None))
             if subject is before.subject and same == fact:
                 continue  # nearly all, where there are many
-            status = self._status.shown(before.subject, fact)
+            status = self._status.render(before.subject, fact)
             if status != before.document["status"]:
                 self._known[key] = Item(before.subject, {**before.document, "status": status}).at(since)
                 changes.append(Change(key, upto, before, self._known[key]))

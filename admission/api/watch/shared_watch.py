@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from admission.api.documents.representation import Form
+    from admission.api.documents.representation import Representation
     from admission.api.documents.selection import Selection
     from admission.api.watch.changes import Change, Item, Source
     from admission.api.watch.watch_request import Watcher
@@ -22,7 +22,7 @@ class Group:
     """The events of one selection in one form, from `position` (a revision of the database) on."""
 
     def __init__(
-        self, source: Source, form: Form, selection: Selection, position: int, *, now: Callable[[], float]
+        self, source: Source, form: Representation, selection: Selection, position: int, *, now: Callable[[], float]
     ) -> None:
         self.watchers: set[Watcher] = set()
         self.source = source
@@ -43,7 +43,7 @@ class Group:
         async with self._preparing:
             if self._members is not None:
                 return
-            if self.selection.is_lasting:
+            if self.selection.is_immutable:
                 self._members = set()
                 return
             members, revision = await self.source.members(self.selection)
@@ -55,7 +55,7 @@ class Group:
 
     def feed(self, changes: Iterable[Change], upto: int) -> None:
         """Tell everybody what has changed; up to `upto` that is all."""
-        if self._members is None and not self.selection.is_lasting:
+        if self._members is None and not self.selection.is_immutable:
             self._backlog.append(([*changes], upto))
             return
         lines = [(change.revision, line) for change in changes if (line := self._line(change, live=True))]
@@ -89,7 +89,7 @@ class Group:
         after = change.after
         matches = after is not None and self.selection.matches(after.subject)
         matched = self._matched(change, live=live, matches=matches)
-        if live and self._members is not None and not self.selection.is_lasting:
+        if live and self._members is not None and not self.selection.is_immutable:
             (self._members.add if matches else self._members.discard)(change.key)
         if matches:
             assert after is not None
@@ -103,6 +103,6 @@ class Group:
         """Whether it was selected before. What nobody knows is assumed: to be told twice that it left does no harm."""
         if change.is_known:
             return change.before is not None and self.selection.matches(change.before.subject)
-        if self.selection.is_lasting:
+        if self.selection.is_immutable:
             return matches
         return change.key in (self._members or ()) if live else True

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from admission.api.application import create_app
 from admission.api.auth.delegation import Delegation
 from admission.api.auth.front_proxy import AuthenticatingProxy, FrontProxy
-from admission.api.kinds.descriptor import receivers_unknown
+from admission.api.kinds.descriptor import no_receiver_fault
 from admission.api.registry import GROUP, VERSION
 from admission.cli.configuration.addresses import split_address
 from admission.cli.configuration.settings import EXTERNAL_SERVICE
@@ -170,7 +170,7 @@ def api_app(
     endpoint: TlsEndpoint | None,
     checks: Checks,
     estimate_of: EstimateOf,
-    receiver_fault: ReceiverFault = receivers_unknown,
+    receiver_fault: ReceiverFault = no_receiver_fault,
 ) -> web.Application:
     """Return the API's application, which authenticates users of the cluster and, if configured, the admin token.
 

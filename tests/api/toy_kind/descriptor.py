@@ -13,7 +13,7 @@ from tests.api.toy_kind.model import Budget
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from admission.api.kinds.descriptor import Known
+    from admission.api.kinds.descriptor import WarningContext
     from admission.store.store import Store
 
 
@@ -24,7 +24,7 @@ class BudgetStatus(Model):
     """What is left in this month."""
 
 
-async def _facts(store: Store, budgets: Sequence[Budget]) -> list[int]:
+async def _inputs(store: Store, budgets: Sequence[Budget]) -> list[int]:
     del store
     return [budget.spec.gpu_hours for budget in budgets]
 
@@ -34,8 +34,8 @@ def _status(budget: Budget, left: int) -> dict[str, Any]:
     return {"gpuHoursLeft": left}
 
 
-async def _warnings(store: Store, written: Budget, known: Known) -> list[str]:
-    del known
+async def _warnings(store: Store, written: Budget, context: WarningContext) -> list[str]:
+    del context
     queue = written.spec.cluster_queue
     existing = (await store.queues.names(ClusterQueue.kind))[ClusterQueue.kind]
     return [] if queue in existing else [f"there is no ClusterQueue {queue}; nothing is counted before it is created"]
@@ -47,8 +47,8 @@ BUDGET = ObjectKind(
         Column("ClusterQueue", at("spec", "clusterQueue"), "Whose workloads it is for"),
         Column("Left", at("status", "gpuHoursLeft"), "GPU hours left in this month", "integer"),
     ),
-    selectable={"spec.clusterQueue": lambda budget: budget.spec.cluster_queue},
+    selectable_fields={"spec.clusterQueue": lambda budget: budget.spec.cluster_queue},
     status_schema=BudgetStatus,
-    status=Status(_facts, _status),
+    status=Status(_inputs, _status),
     warnings=_warnings,
 )
