@@ -11,7 +11,7 @@ from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import record
 
 from admission.api.watch import broadcast, changes, shared_watch, watch_request
-from admission.api.watch.changes import StatusPace
+from admission.api.watch.changes import StatusSchedule
 from admission.store.records import State
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -265,15 +265,15 @@ async def test_the_queue_that_a_workload_leaves_by_its_label_is_told_of_at_once(
 
 def test_numbers_are_looked_at_each_second_and_more_seldom_where_that_takes_much_of_a_processor():
     time, used = 0.0, 0.0
-    pace = StatusPace(lambda: time, lambda: used)
+    schedule = StatusSchedule(lambda: time, lambda: used)
     looked = 0
     for cost, every in ((0.01, 1.0), (0.07, 3.5), (0.15, 5.0), (0.01, 1.0)):
-        assert pace.is_due(looked)
-        looked = pace.round
-        with pace.look():
+        assert schedule.is_due(looked)
+        looked = schedule.round
+        with schedule.measure():
             used += cost
-        assert not pace.is_due(looked)
-        assert pace.pause() == pytest.approx(every)
+        assert not schedule.is_due(looked)
+        assert schedule.pause() == pytest.approx(every)
         time += every
 
 
@@ -317,7 +317,7 @@ async def test_a_workload_that_left_between_list_and_watch_is_told_as_gone(api, 
 
 
 async def test_so_long_ago_that_listing_costs_less(api, commit, monkeypatch):
-    monkeypatch.setattr(changes, "MOST", 1)
+    monkeypatch.setattr(changes, "MAX_CHANGES", 1)
     await commit(record("0", "zero"))
     start = await revision_of(api, "workloads")
     await commit(record("1", "one"), record("2", "two"))
@@ -329,7 +329,7 @@ async def test_so_long_ago_that_listing_costs_less(api, commit, monkeypatch):
 
 
 async def test_what_a_group_does_not_remember_is_read_again(api, monkeypatch):
-    monkeypatch.setattr(shared_watch, "REMEMBERED", 1)
+    monkeypatch.setattr(shared_watch, "BUFFERED_EVENTS", 1)
     start = await revision_of(api, "cohorts")
     async with api.watch("cohorts", resourceVersion=start) as watch:
         for name in ("a", "b", "c"):
@@ -371,7 +371,7 @@ async def test_a_watch_that_cannot_be_is_refused_at_once(api, query, says):
 
 
 async def test_a_client_that_does_not_read_is_cut_off(api, monkeypatch):
-    monkeypatch.setattr(watch_request, "MOST_BYTES", 1)
+    monkeypatch.setattr(watch_request, "MAX_QUEUED_BYTES", 1)
     async with api.watch("cohorts") as watch:
         await api.post("cohorts", cohort("a"))
         with pytest.raises(aiohttp.ClientPayloadError):

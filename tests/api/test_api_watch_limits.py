@@ -78,13 +78,13 @@ async def test_a_watch_ends_with_its_session(doors, monkeypatch):
 
 
 async def test_a_watch_lasts_an_hour_at_most_however_long_it_asks_for(doors, monkeypatch):
-    monkeypatch.setattr(watch_request, "LONGEST_SECONDS", 0.1)
+    monkeypatch.setattr(watch_request, "MAX_SECONDS", 0.1)
     async with watch(doors, ADMIN_TOKEN, timeoutSeconds="999999999") as response:
         assert await events(response) == []
 
 
 async def test_one_user_does_not_get_all_the_watches(doors, monkeypatch):
-    monkeypatch.setattr(broadcast, "MOST_OF_ONE_USER", 2)
+    monkeypatch.setattr(broadcast, "MAX_WATCHERS_PER_USER", 2)
     for user in ("bob", "alice"):
         await doors.grant(user, READ, namespace="team-a")
     bob, alice = doors.sandbox.token("bob"), doors.sandbox.token("alice")

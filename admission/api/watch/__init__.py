@@ -1,1 +1,1 @@
-"""Watch requests: change sources, one shared broadcast for each resource, the stream of each request."""
+"""Watch requests: change sources, one change stream for each resource, shared watches, streamed responses."""

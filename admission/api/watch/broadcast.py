@@ -1,7 +1,8 @@
-"""Watches: one stream of changes for each resource, shared by all who watch it, however many they are.
+"""Watches: one change stream for each resource, fanned out to all of its watchers.
 
-A stream reads what has changed, whoever wrote it, and hands it to groups of watchers who asked for the same. A group
-writes each event once. Nobody waits for a slow client: it is cut off, and resumes.
+A stream polls the database for changes, also for those of other processes, and publishes them to shared watches: one
+for all watchers with the same selection and representation, which encodes each event once. Slow clients delay nobody:
+they are disconnected, and resume.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from admission.api.auth.authentication import AuthMethod, identity
 from admission.api.errors import TooManyRequests
-from admission.api.watch.changes import QueueObjectSource, StatusPace, WorkloadSource
-from admission.api.watch.shared_watch import Group
+from admission.api.watch.changes import QueueObjectSource, StatusSchedule, WorkloadSource
+from admission.api.watch.shared_watch import SharedWatch
 from admission.api.watch.watch_request import Watcher, WatchOptions
 from admission.model.errors import StoreError
 from admission.serving.connections import ConnectionLimits
@@ -28,186 +29,195 @@ if TYPE_CHECKING:
     from admission.api.documents.representation import Representation
     from admission.api.documents.selection import Selection
     from admission.api.registry import Resource
-    from admission.api.watch.changes import Change, Source
+    from admission.api.watch.changes import Change, ChangeSource
     from admission.store.store import Store
 
-PACE_SECONDS = 0.05
-"""The database is not read more often for watches than that."""
+MIN_POLL_SECONDS = 0.05
+"""Shortest interval between two polls of the database by a stream."""
 WRITES_PER_SECOND = 2_000
-"""The more watchers there are, the more events are sent together; so many sockets are written to, at most."""
+"""Most writes to sockets by a stream: with more watchers it polls less often, and sends more events together."""
 LINGER_SECONDS = 60.0
-"""A group is kept so long for watchers whose connections broke."""
-LOOK_SECONDS = 5.0
-"""So often it is looked for watchers whose connections broke."""
-MOST_WATCHERS = 10_000
-MOST_OF_ONE_USER = 1_000
-"""Fewer where the process may open few files: a quarter of its connections."""
+"""Time that a shared watch without watchers is kept, for watchers that resume after a broken connection."""
+CONNECTION_CHECK_SECONDS = 5.0
+"""Interval of the check for watchers whose connections broke."""
+MAX_WATCHERS = 10_000
+"""Most watchers of this process; further requests are answered by 429."""
+MAX_WATCHERS_PER_USER = 1_000
+"""Most watchers of one user; a quarter of the process's connections if that is less (few open files allowed)."""
 _RETRY_SECONDS = 5
+"""Retry-After of these answers."""
 
 log = logging.getLogger(__name__)
 
 
 class Watches:
-    """All watches of this process. `now` gives seconds since the epoch."""
+    """All watches of this process. `now` returns the Unix time (s)."""
 
     def __init__(self, store: Store, *, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
-        self._streams: dict[str, Stream] = {}
-        self._pace = StatusPace(time.monotonic, time.process_time)
-        self._of_users: Counter[str] = Counter()
+        self._streams: dict[str, ChangeStream] = {}
+        self._status_schedule = StatusSchedule(time.monotonic, time.process_time)
+        self._watchers_by_user: Counter[str] = Counter()
         self._quarter = ConnectionLimits.for_this_process().total // 4
 
-    async def serve(self, request: web.Request, form: Representation, selection: Selection) -> web.StreamResponse:
-        """Answer with events until the client has enough. Raises BadRequest, InvalidObject and TooManyRequests."""
+    async def serve(
+        self, request: web.Request, representation: Representation, selection: Selection
+    ) -> web.StreamResponse:
+        """Answer with events until the client disconnects, or the watch times out.
+
+        Raises BadRequest, InvalidObject and TooManyRequests.
+        """
         options = WatchOptions.of(request)
-        if sum(stream.watchers for stream in self._streams.values()) >= MOST_WATCHERS:
+        if sum(stream.watchers for stream in self._streams.values()) >= MAX_WATCHERS:
             raise TooManyRequests("too many watches are open", retry_after=_RETRY_SECONDS)
         who = identity(request)
-        # Who has the admin's token can stop the process as well.
+        # The admin token is not limited: its holder has all rights anyway.
         user = "" if who.auth_method is AuthMethod.ADMIN_TOKEN else who.name
-        most = min(MOST_OF_ONE_USER, self._quarter)
-        if user and self._of_users[user] >= most:
+        most = min(MAX_WATCHERS_PER_USER, self._quarter)
+        if user and self._watchers_by_user[user] >= most:
             raise TooManyRequests(
-                f"{user} has {most} watches open, and one user may have no more: close some, or watch "
-                "all namespaces at once",
+                f"{user} has {most} watches open, the limit for one user: close some, or watch all namespaces at once",
                 retry_after=_RETRY_SECONDS,
             )
-        self._of_users[user] += 1
+        self._watchers_by_user[user] += 1
         try:
-            return await self._serve(request, form, selection, options)
+            return await self._serve(request, representation, selection, options)
         finally:
-            self._of_users[user] -= 1
-            if not self._of_users[user]:
-                del self._of_users[user]
+            self._watchers_by_user[user] -= 1
+            if not self._watchers_by_user[user]:
+                del self._watchers_by_user[user]
 
     async def _serve(
-        self, request: web.Request, form: Representation, selection: Selection, options: WatchOptions
+        self, request: web.Request, representation: Representation, selection: Selection, options: WatchOptions
     ) -> web.StreamResponse:
-        stream = self._streams.get(form.resource.plural)
+        resource = representation.resource
+        stream = self._streams.get(resource.plural)
         if stream is None:
-            stream = self._streams[form.resource.plural] = Stream(
-                self._store, self._source(form.resource), now=self._now
-            )
-        group = await stream.group(form, selection)
-        watcher = Watcher(group, options)
+            stream = self._streams[resource.plural] = ChangeStream(self._store, self._source(resource), now=self._now)
+        shared = await stream.shared_watch(representation, selection)
+        watcher = Watcher(shared, options)
         try:
             return await watcher.serve(request)
         finally:
-            stream.left(form, selection)
+            stream.release(representation, selection)
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all watches."""
         for stream in self._streams.values():
             await stream.close()
 
-    def _source(self, resource: Resource) -> Source:
+    def _source(self, resource: Resource) -> ChangeSource:
         if resource.model is None:
             return WorkloadSource(self._store, now=self._now)
-        return QueueObjectSource(self._store, resource.kind, self._pace)
+        return QueueObjectSource(self._store, resource.kind, self._status_schedule)
 
 
-class Stream:
-    """The changes of one resource, read as long as somebody watches."""
+class ChangeStream:
+    """Publishes the changes of one resource to its shared watches; polls the database while there are any."""
 
-    def __init__(self, store: Store, source: Source, *, now: Callable[[], float]) -> None:
+    def __init__(self, store: Store, source: ChangeSource, *, now: Callable[[], float]) -> None:
         self._store = store
         self._source = source
         self._now = now
-        self._groups: dict[tuple[Representation, Selection], Group] = {}
-        self._leaving: dict[tuple[Representation, Selection], asyncio.TimerHandle] = {}
-        self._beginning = asyncio.Lock()
+        self._shared: dict[tuple[Representation, Selection], SharedWatch] = {}
+        self._expiring: dict[tuple[Representation, Selection], asyncio.TimerHandle] = {}
+        """Timers that drop shared watches without watchers."""
+        self._starting = asyncio.Lock()
         self._position = 0
+        """Revision up to which changes have been read."""
         self._task: asyncio.Task[None] | None = None
-        self._looking: asyncio.TimerHandle | None = None
+        self._connection_check: asyncio.TimerHandle | None = None
 
     @property
     def watchers(self) -> int:
-        """How many watch."""
-        return sum(len(group.watchers) for group in self._groups.values())
+        """Number of watchers."""
+        return sum(len(shared.watchers) for shared in self._shared.values())
 
-    async def group(self, form: Representation, selection: Selection) -> Group:
-        """Those who watch the same, ready to be joined."""
-        async with self._beginning:
+    async def shared_watch(self, representation: Representation, selection: Selection) -> SharedWatch:
+        """Return the shared watch for a representation and selection, with its members loaded; start the polling."""
+        async with self._starting:
             if self._task is None or self._task.done():
-                self._groups.clear()
+                self._shared.clear()
                 self._position = await self._source.begin()
                 self._task = asyncio.create_task(self._run(), name="watch")
-        key = form, selection
-        if (leaving := self._leaving.pop(key, None)) is not None:
-            leaving.cancel()
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = Group(self._source, form, selection, self._position, now=self._now)
-        await group.ready()
-        return group
+        key = representation, selection
+        if (timer := self._expiring.pop(key, None)) is not None:
+            timer.cancel()
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = SharedWatch(self._source, representation, selection, self._position, now=self._now)
+            self._shared[key] = shared
+        await shared.load_members()
+        return shared
 
-    def left(self, form: Representation, selection: Selection) -> None:
-        """A watcher has gone; the last one's group is kept for a while."""
-        key = form, selection
-        group = self._groups.get(key)
-        if group is not None and not group.watchers and key not in self._leaving:
-            self._leaving[key] = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._forget, key)
+    def release(self, representation: Representation, selection: Selection) -> None:
+        """Note that a watcher has left: after the last one the shared watch is kept for LINGER_SECONDS."""
+        key = representation, selection
+        shared = self._shared.get(key)
+        if shared is not None and not shared.watchers and key not in self._expiring:
+            self._expiring[key] = asyncio.get_running_loop().call_later(LINGER_SECONDS, self._expire, key)
 
     async def close(self) -> None:
-        """Send everybody away."""
-        for leaving in self._leaving.values():
-            leaving.cancel()
-        self._end()
+        """Stop polling, and end all watches."""
+        for timer in self._expiring.values():
+            timer.cancel()
+        self._end_watches()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _forget(self, key: tuple[Representation, Selection]) -> None:
-        del self._leaving[key]
-        if not self._groups[key].watchers:
-            del self._groups[key]
-        if not self._groups and self._task is not None:
+    def _expire(self, key: tuple[Representation, Selection]) -> None:
+        del self._expiring[key]
+        if not self._shared[key].watchers:
+            del self._shared[key]
+        if not self._shared and self._task is not None:
             self._task.cancel()
 
-    def _end(self) -> None:
-        for group in self._groups.values():
-            for watcher in [*group.watchers]:
+    def _end_watches(self) -> None:
+        for shared in self._shared.values():
+            for watcher in [*shared.watchers]:
                 watcher.end()
 
-    def _look(self) -> None:
-        for group in self._groups.values():
-            for watcher in group.watchers:
-                watcher.look()
-        self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+    def _check_connections(self) -> None:
+        for shared in self._shared.values():
+            for watcher in shared.watchers:
+                watcher.check_connection()
+        loop = asyncio.get_running_loop()
+        self._connection_check = loop.call_later(CONNECTION_CHECK_SECONDS, self._check_connections)
 
     async def _run(self) -> None:
-        self._look()
+        self._check_connections()
         try:
             while True:
                 await self._wait()
                 try:
-                    changes, upto = await self._source.live(self._position)
+                    changes, upto = await self._source.poll(self._position)
                 except StoreError as error:
                     log.warning("watches wait for the database: %s", error)
                 else:
                     self._position = upto
-                    self._tell(changes, upto)
-                await asyncio.sleep(max(PACE_SECONDS, self.watchers / WRITES_PER_SECOND))
+                    self._publish(changes, upto)
+                await asyncio.sleep(max(MIN_POLL_SECONDS, self.watchers / WRITES_PER_SECOND))
         except Exception:
-            log.exception("the watches of a resource failed; its clients will ask again")
+            log.exception("the watches of a resource failed; its clients will reconnect")
             raise
         finally:
-            if self._looking is not None:
-                self._looking.cancel()
-            self._end()
+            if self._connection_check is not None:
+                self._connection_check.cancel()
+            self._end_watches()
 
-    def _tell(self, changes: list[Change], upto: int) -> None:
-        """Hand each group what can concern it."""
+    def _publish(self, changes: list[Change], upto: int) -> None:
+        """Publish changes to each shared watch; to those of one namespace only the changes in it."""
         by_namespace: dict[str, list[Change]] = {}
         for change in changes:
             by_namespace.setdefault(change.namespace, []).append(change)
-        for group in self._groups.values():
-            namespace = group.selection.namespace
-            group.feed(changes if namespace is None else by_namespace.get(namespace, ()), upto)
+        for shared in self._shared.values():
+            namespace = shared.selection.namespace
+            shared.publish(changes if namespace is None else by_namespace.get(namespace, ()), upto)
 
     async def _wait(self) -> None:
-        """Until something was written, or the source wants to look again."""
+        """Wait until something was written, or the status of queue objects is due to be computed again."""
         try:
             async with asyncio.timeout(self._source.pause()):
                 await self._store.revisions.wait_for(self._position)

@@ -1,7 +1,7 @@
-"""What has changed since a revision, for watches: of queue objects with what was there before, of workloads as it is.
+"""Sources of changes since a revision, for watches: one for queue objects, one for workloads.
 
-Queue objects have a history in the database, so that a watch can begin at any revision and is told every version. Of
-a workload only the newest state is known: several changes may show as one.
+Queue objects have a history in the database: a watch can begin at any revision, and receives every version, with the
+object before it. Of workloads only the newest state is stored: several changes may result in one event.
 """
 
 from __future__ import annotations
@@ -27,173 +27,180 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 STATUS_SECONDS = 1.0
-"""The numbers in the status of queues are looked at so often, as long as somebody watches them ..."""
+"""Shortest interval between two computations of the status of watched queue objects."""
 STATUS_SHARE = 0.02
-"""... but more seldom where that would take more than this part of a processor, as there are very many queues ..."""
-STATUS_SECONDS_AT_MOST = 5.0
-"""... though not more seldom than that."""
+"""Share of one processor that these computations may take; with very many queues the interval becomes longer."""
+STATUS_MAX_SECONDS = 5.0
+"""Longest interval between two computations, whatever they cost."""
 _BATCH = 1_000
-MOST = 20_000
-"""A watch cannot begin so many changes ago; to list again costs less."""
+"""Workloads that are read in one query."""
+MAX_CHANGES = 20_000
+"""Most changes that are replayed to a watch from an old revision; with more it is Expired, since a list is cheaper."""
 
 
 @dataclass(slots=True)
-class Item:
-    """An object and how it is shown, written out once for all who want the same form."""
+class RenderedObject:
+    """An object and its document, encoded once for each representation."""
 
     subject: Subject
     document: Document
-    _shown: dict[Representation, bytes] = field(default_factory=dict)
+    _encoded: dict[Representation, bytes] = field(default_factory=dict)
 
-    def shown(self, form: Representation, *, now: float) -> bytes:
-        """The document in a form; the age in a table is that at the first time."""
-        known = self._shown.get(form)
-        if known is None:
-            known = self._shown[form] = form.event(self.document, now=now)
-        return known
+    def encoded(self, representation: Representation, *, now: float) -> bytes:
+        """Return the encoded document; cached, so that the age in a table is that of the first call."""
+        cached = self._encoded.get(representation)
+        if cached is None:
+            cached = self._encoded[representation] = representation.event(self.document, now=now)
+        return cached
 
-    def at(self, revision: int) -> Item:
-        """The same object as of a later revision of the database."""
+    def at_revision(self, revision: int) -> RenderedObject:
+        """Return the same object with another resourceVersion, a later revision of the database."""
         metadata = {**self.document["metadata"], "resourceVersion": str(revision)}
-        return Item(self.subject, {**self.document, "metadata": metadata})
+        return RenderedObject(self.subject, {**self.document, "metadata": metadata})
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one object; None is what is not there."""
+    """A change of one object."""
 
     key: str
+    """`NAMESPACE/NAME` of a queue object, uid of a workload."""
     revision: int
-    """Who resumes behind it, has been told of it."""
-    before: Item | None
-    after: Item | None
-    is_known: bool = True
-    """Whether `before` tells what was there before, and not just nothing."""
+    """Revision of the change: watchers that resume after it have received it."""
+    before: RenderedObject | None
+    """None: it did not exist, or see `before_is_known`."""
+    after: RenderedObject | None
+    """None: it was deleted."""
+    before_is_known: bool = True
+    """False: `before` is None because the state before the change is not stored."""
 
     @property
     def namespace(self) -> str:
-        """Of the object; it never changes."""
+        """Namespace of the object, which never changes."""
         item = self.after or self.before
         assert item is not None
         namespace: str = item.document["metadata"].get("namespace", "")
         return namespace
 
 
-class Source(Protocol):
-    """The changes of one resource. One stream asks `begin` and then `live`, anybody the rest."""
+class ChangeSource(Protocol):
+    """Changes of one resource. `begin` and `poll` are for its one stream; the other methods may be called by all."""
 
     async def begin(self) -> int:
-        """The revision from which on `live` can tell all changes."""
+        """Prepare for `poll`, and return the revision from which it returns all changes."""
 
-    async def live(self, since: int) -> tuple[list[Change], int]:
-        """What has changed since it was last asked, and up to which revision that is all."""
+    async def poll(self, since: int) -> tuple[list[Change], int]:
+        """Return the changes since the last poll, and the revision up to which they are complete."""
 
     def pause(self) -> float | None:
-        """Seconds after which `live` should be asked though nothing was written; None: not at all."""
+        """Return the seconds after which `poll` is due even if nothing was written; None: never."""
 
     async def since(self, revision: int) -> tuple[list[Change], int]:
-        """What has changed since any revision, as `live` tells it. Raises Expired."""
+        """Return the changes since any revision, and the revision up to which they are complete. Raises Expired."""
 
-    def existing(self, selection: Selection) -> AsyncIterator[tuple[list[Item], int]]:
-        """All that is selected, in parts, each with the revision as of which it is read."""
+    def existing(self, selection: Selection) -> AsyncIterator[tuple[list[RenderedObject], int]]:
+        """Yield all selected objects in batches, each with the revision as of which it was read."""
 
     async def members(self, selection: Selection) -> tuple[set[str], int]:
-        """The keys of all that is selected, and the revision as of which they are."""
+        """Return the keys of all selected objects, and the revision as of which they were read."""
 
 
-class StatusPace:
-    """When the numbers in the status of queue objects are looked at: in rounds, those of all kinds at one moment.
+class StatusSchedule:
+    """Schedule of computing the status of watched queue objects, in rounds: all kinds at the same time.
 
-    So the database counts once for all of them. `clock` gives seconds, ever more, `used` those of processor time.
+    The database then counts workloads once for all kinds. `clock`: monotonic, seconds; `used`: processor time, seconds.
     """
 
     def __init__(self, clock: Callable[[], float], used: Callable[[], float]) -> None:
         self._clock = clock
         self._used = used
-        self._began = -STATUS_SECONDS_AT_MOST
+        self._began = -STATUS_MAX_SECONDS
         self._every = STATUS_SECONDS
         self._costliest = 0.0
         self.round = 0
 
-    def is_due(self, looked: int) -> bool:
-        """Whether it is time for who has `looked` last in that round; perhaps the next round begins with it."""
+    def is_due(self, last_round: int) -> bool:
+        """Return whether a kind last computed in `last_round` is due; begins the next round when it is time for it."""
         if self.pause() <= 0.0:
             self.round, self._began, self._costliest = self.round + 1, self._clock(), 0.0
-        return self.round > looked
+        return self.round > last_round
 
     def pause(self) -> float:
-        """Seconds until the next round."""
+        """Return the seconds until the next round."""
         return max(0.0, self._began + self._every - self._clock())
 
     @contextmanager
-    def look(self) -> Iterator[None]:
-        """For a look in this round: the costliest, which the others mostly wait for, decides the pace.
+    def measure(self) -> Iterator[None]:
+        """Measure a computation; the most expensive of a round, for which the others mostly wait, sets the interval.
 
-        Processor time counts: on a machine with more to do than processors a look takes longer, and costs no more.
+        It is measured in processor time: on an overloaded machine a computation takes longer, but costs no more.
         """
         began = self._used()
         yield
         self._costliest = max(self._costliest, self._used() - began)
-        self._every = min(max(STATUS_SECONDS, self._costliest / STATUS_SHARE), STATUS_SECONDS_AT_MOST)
+        self._every = min(max(STATUS_SECONDS, self._costliest / STATUS_SHARE), STATUS_MAX_SECONDS)
 
 
 class QueueObjectSource:
-    """The changes of one kind of queue object, those of its status included."""
+    """Changes of one kind of queue object, including those of its computed status."""
 
-    def __init__(self, store: Store, kind: str, pace: StatusPace) -> None:
+    def __init__(self, store: Store, kind: str, schedule: StatusSchedule) -> None:
         self._store = store
         self._kind = kind
         self._status = KINDS[kind].status
-        """What follows from workloads, if anything does."""
-        self._pace = pace
-        self._known: dict[str, Item] = {}
-        self._facts: dict[str, tuple[Subject, Any]] = {}
-        """By key: the object and the facts that were last looked at."""
-        self._looked = 0
-        """In which round of the pace."""
-        self._may_differ = False
+        """The computation of the status; None: the kind has none that depends on other rows."""
+        self._schedule = schedule
+        self._known: dict[str, RenderedObject] = {}
+        """By key: the objects as last published."""
+        self._status_inputs: dict[str, tuple[Subject, Any]] = {}
+        """By key: the object and the inputs from which its status was last computed."""
+        self._last_round = 0
+        """Round of the schedule in which the status was last computed."""
+        self._status_may_differ = False
+        """Whether something was written since."""
 
     async def begin(self) -> int:
         objects, revision = await self._store.queues.snapshot(self._kind)
-        self._facts.clear()
+        self._status_inputs.clear()
         self._known = {_key(item.subject): item for item in await self._items(objects)}
-        self._looked = self._pace.round
+        self._last_round = self._schedule.round
         return revision
 
     def pause(self) -> float | None:
-        return self._pace.pause() if self._may_differ else None
+        return self._schedule.pause() if self._status_may_differ else None
 
-    async def live(self, since: int) -> tuple[list[Change], int]:
+    async def poll(self, since: int) -> tuple[list[Change], int]:
         revisions = self._store.revisions
         newest = revisions.newest
-        # Most of what is written are decisions of this process, which are about workloads alone.
+        # Most writes are decisions of this process, which change workloads only: then no query is needed.
         is_written = revisions.newest_order > since
         versions = await self._store.queues.changes_since(since, kind=self._kind) if is_written else ()
         upto = max([since, newest, *(version.revision for version in versions)])
-        self._may_differ |= self._status is not None and upto > since
+        self._status_may_differ |= self._status is not None and upto > since
         changes = await self._versions(versions, self._known)
-        if self._may_differ and self._pace.is_due(self._looked):
-            # First, so that who has got the rest, whose revisions are true ones, has got these, too.
+        if self._status_may_differ and self._schedule.is_due(self._last_round):
+            # Status changes come first: a watcher that has received a real revision behind them, and resumes after
+            # it, must have received them, too.
             changes = [*await self._statuses(since, upto, is_all=not changes), *changes]
         return changes, upto
 
     async def since(self, revision: int) -> tuple[list[Change], int]:
         newest = self._store.revisions.newest
         versions = await self._store.queues.changes_since(revision, kind=self._kind)
-        if len(versions) > MOST:
+        if len(versions) > MAX_CHANGES:
             raise _expired(revision)
         upto = max([revision, newest, *(version.revision for version in versions)])
         known = await self._as_of(revision, versions)
         changes = await self._versions(versions, known)
         if self._status is not None and upto > revision:
-            # What the numbers were then is not known.
-            told = {change.key for change in changes}
-            objects = [item.subject for key, item in self._known.items() if key not in told]
-            fresh = [item.at(revision) for item in await self._items(objects)]
-            changes = [*(Change(_key(item.subject), upto, item, item) for item in fresh), *changes]
+            # The status at that revision is not stored: every other object is replayed with its current status.
+            changed = {change.key for change in changes}
+            objects = [item.subject for key, item in self._known.items() if key not in changed]
+            current = [item.at_revision(revision) for item in await self._items(objects)]
+            changes = [*(Change(_key(item.subject), upto, item, item) for item in current), *changes]
         return changes, upto
 
-    async def existing(self, selection: Selection) -> AsyncIterator[tuple[list[Item], int]]:
+    async def existing(self, selection: Selection) -> AsyncIterator[tuple[list[RenderedObject], int]]:
         objects, revision = await self._store.queues.snapshot(self._kind, namespace=selection.namespace)
         yield await self._items(filter(selection.matches, objects)), revision
 
@@ -201,18 +208,18 @@ class QueueObjectSource:
         objects, revision = await self._store.queues.snapshot(self._kind, namespace=selection.namespace)
         return {_key(obj) for obj in filter(selection.matches, objects)}, revision
 
-    async def _versions(self, versions: Sequence[QueueObjectVersion], known: dict[str, Item]) -> list[Change]:
-        """The versions as changes of what is `known`, which is brought up to date."""
+    async def _versions(self, versions: Sequence[QueueObjectVersion], known: dict[str, RenderedObject]) -> list[Change]:
+        """Return versions as changes of the objects `known`, which is updated."""
         last = {_key(version.object): version for version in versions}
-        kept = [version.object for version in last.values() if version.operation != "delete"]
-        status = {_key(item.subject): item.document.get("status") for item in await self._items(kept)}
+        remaining = [version.object for version in last.values() if version.operation != "delete"]
+        statuses = {_key(item.subject): item.document.get("status") for item in await self._items(remaining)}
         changes = []
         for version in versions:
             key = _key(version.object)
             before = known.pop(key, None)
-            shown = status.get(key) or (before.document.get("status") if before else None)
+            status = statuses.get(key) or (before.document.get("status") if before else None)
             document = to_manifest(version.object)
-            after = Item(version.object, document if shown is None else {**document, "status": shown})
+            after = RenderedObject(version.object, document if status is None else {**document, "status": status})
             if version.operation == "delete":
                 changes.append(Change(key, version.revision, after, None))
             else:
@@ -221,37 +228,39 @@ class QueueObjectSource:
         return changes
 
     async def _statuses(self, since: int, upto: int, *, is_all: bool) -> list[Change]:
-        """What differs in the status of those that are known.
+        """Compute the status of all known objects, and return those whose status has changed.
 
-        The numbers have no revision of their own. All but the last of them say `since`, so that who was told of some
-        only and resumes is told again.
+        A status has no revision of its own. All changes but the last one carry the resourceVersion `since`: a watcher
+        that received only some of them, and resumes, receives them again. `is_all`: no other changes follow, so that
+        the last one carries `upto`.
         """
         assert self._status is not None
-        self._looked, self._may_differ = self._pace.round, False
+        self._last_round, self._status_may_differ = self._schedule.round, False
         changes: list[Change] = []
-        looked_at: dict[str, tuple[Subject, Any]] = {}
+        new_inputs: dict[str, tuple[Subject, Any]] = {}
         known = [*self._known.items()]
-        with self._pace.look():
+        with self._schedule.measure():
             subjects = [item.subject for _, item in known]
-            facts = await self._status.inputs(self._store, subjects) if known else ()
-        for (key, before), fact in zip(known, facts, strict=True):
-            looked_at[key] = before.subject, fact
-            subject, same = self._facts.get(key, (None, None))
-            if subject is before.subject and same == fact:
-                continue  # nearly all, where there are many
-            status = self._status.render(before.subject, fact)
+            inputs = await self._status.inputs(self._store, subjects) if known else ()
+        for (key, before), own in zip(known, inputs, strict=True):
+            new_inputs[key] = before.subject, own
+            subject, last_own = self._status_inputs.get(key, (None, None))
+            if subject is before.subject and last_own == own:
+                continue  # most objects, if there are many: nothing is rendered
+            status = self._status.render(before.subject, own)
             if status != before.document["status"]:
-                self._known[key] = Item(before.subject, {**before.document, "status": status}).at(since)
+                after = RenderedObject(before.subject, {**before.document, "status": status})
+                self._known[key] = after.at_revision(since)
                 changes.append(Change(key, upto, before, self._known[key]))
-        self._facts = looked_at
+        self._status_inputs = new_inputs
         if changes and is_all:
             last = changes[-1]
-            self._known[last.key] = item = self._known[last.key].at(upto)
+            self._known[last.key] = item = self._known[last.key].at_revision(upto)
             changes[-1] = Change(last.key, upto, last.before, item)
         return changes
 
-    async def _as_of(self, revision: int, versions: Iterable[QueueObjectVersion]) -> dict[str, Item]:
-        """What there was, at a revision, of all that has changed since."""
+    async def _as_of(self, revision: int, versions: Iterable[QueueObjectVersion]) -> dict[str, RenderedObject]:
+        """Return, by key, the objects that have changed since a revision, as they were at that revision."""
         known = {}
         for obj in {_key(version.object): version.object for version in versions}.values():
             earlier = await self._store.queues.versions(obj.kind, obj.name, namespace=obj.metadata.namespace)
@@ -260,14 +269,14 @@ class QueueObjectSource:
                 (known[_key(obj)],) = await self._items([past[-1].object])
         return known
 
-    async def _items(self, objects: Iterable[Subject]) -> list[Item]:
-        found = [obj for obj in objects if not isinstance(obj, WorkloadRecord)]
-        shown = await documents(self._store, found)
-        return [Item(obj, document) for obj, document in zip(found, shown, strict=True)]
+    async def _items(self, objects: Iterable[Subject]) -> list[RenderedObject]:
+        queue_objects = [obj for obj in objects if not isinstance(obj, WorkloadRecord)]
+        rendered = await documents(self._store, queue_objects)
+        return [RenderedObject(obj, document) for obj, document in zip(queue_objects, rendered, strict=True)]
 
 
 class WorkloadSource:
-    """The changes of workloads. `now` gives seconds since the epoch."""
+    """Changes of workloads. `now` returns the Unix time (s)."""
 
     def __init__(self, store: Store, *, now: Callable[[], float]) -> None:
         self._store = store
@@ -279,13 +288,13 @@ class WorkloadSource:
     def pause(self) -> float | None:
         return None
 
-    async def live(self, since: int) -> tuple[list[Change], int]:
+    async def poll(self, since: int) -> tuple[list[Change], int]:
         return await self._changes(since, most=None)
 
     async def since(self, revision: int) -> tuple[list[Change], int]:
-        return await self._changes(revision, most=MOST)
+        return await self._changes(revision, most=MAX_CHANGES)
 
-    async def existing(self, selection: Selection) -> AsyncIterator[tuple[list[Item], int]]:
+    async def existing(self, selection: Selection) -> AsyncIterator[tuple[list[RenderedObject], int]]:
         assert isinstance(selection, WorkloadSelection)
         after = None
         while True:
@@ -311,17 +320,23 @@ class WorkloadSource:
             if most is not None and len(changes) + len(records) > most:
                 raise _expired(since)
             changes += [
-                Change(_key(item.subject), int(item.document["metadata"]["resourceVersion"]), None, item, is_known=new)
-                for item, new in zip(
+                Change(
+                    _key(item.subject),
+                    int(item.document["metadata"]["resourceVersion"]),
+                    None,
+                    item,
+                    before_is_known=is_new,
+                )
+                for item, is_new in zip(
                     await self._items(records), (record.first_revision > since for record in records), strict=True
                 )
             ]
         return changes, upto
 
-    async def _items(self, records: Iterable[WorkloadRecord]) -> list[Item]:
-        found = [*records]
-        shown = await workload_documents(self._store, found, now=self._now())
-        return [Item(record, document) for record, document in zip(found, shown, strict=True)]
+    async def _items(self, records: Iterable[WorkloadRecord]) -> list[RenderedObject]:
+        workloads = [*records]
+        rendered = await workload_documents(self._store, workloads, now=self._now())
+        return [RenderedObject(record, document) for record, document in zip(workloads, rendered, strict=True)]
 
 
 def _key(subject: Subject) -> str:

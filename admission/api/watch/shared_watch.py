@@ -1,4 +1,4 @@
-"""Watchers who asked for the same: each event is judged and written out once for all of them."""
+"""Shared watch channel: events for one selection and representation, filtered and encoded once for all subscribers."""
 
 from __future__ import annotations
 
@@ -11,36 +11,48 @@ if TYPE_CHECKING:
 
     from admission.api.documents.representation import Representation
     from admission.api.documents.selection import Selection
-    from admission.api.watch.changes import Change, Item, Source
+    from admission.api.watch.changes import Change, ChangeSource, RenderedObject
     from admission.api.watch.watch_request import Watcher
 
-REMEMBERED = 4_096
-"""Events that a group can tell again to those whose connections broke."""
+BUFFERED_EVENTS = 4_096
+"""Most recent events that are kept, for watchers that resume after a broken connection."""
 
 
-class Group:
-    """The events of one selection in one form, from `position` (a revision of the database) on."""
+class SharedWatch:
+    """The events of one selection in one representation, from `position` (a revision of the database) on.
+
+    `now` returns the Unix time (s).
+    """
 
     def __init__(
-        self, source: Source, form: Representation, selection: Selection, position: int, *, now: Callable[[], float]
+        self,
+        source: ChangeSource,
+        representation: Representation,
+        selection: Selection,
+        position: int,
+        *,
+        now: Callable[[], float],
     ) -> None:
         self.watchers: set[Watcher] = set()
         self.source = source
-        self.form = form
+        self.representation = representation
         self.selection = selection
         self.position = position
-        """All changes up to it have been told."""
+        """Revision up to which all changes have been published."""
         self.now = now
-        self._told: deque[tuple[int, bytes]] = deque()
-        self._told_from = position
-        """What was told later than that is remembered."""
+        self._buffer: deque[tuple[int, bytes]] = deque()
+        """Recent events with their revisions, for watchers that resume."""
+        self._buffer_start = position
+        """The buffer has all events after this revision."""
         self._members: set[str] | None = None
+        """Keys of the selected objects; None until they are loaded."""
         self._backlog: list[tuple[list[Change], int]] = []
-        self._preparing = asyncio.Lock()
+        """Changes that arrive while the members are being loaded."""
+        self._loading = asyncio.Lock()
 
-    async def ready(self) -> None:
-        """Wait until it is known who is selected; for what lasts nobody has to know."""
-        async with self._preparing:
+    async def load_members(self) -> None:
+        """Load the members of the selection. Skipped for immutable selections, whose membership cannot change."""
+        async with self._loading:
             if self._members is not None:
                 return
             if self.selection.is_immutable:
@@ -48,60 +60,68 @@ class Group:
                 return
             members, revision = await self.source.members(self.selection)
             self._members = members
-            self._told_from = max(self.position, revision)
+            self._buffer_start = max(self.position, revision)
             backlog, self._backlog = self._backlog, []
             for changes, upto in backlog:
-                self.feed([change for change in changes if change.revision > revision], upto)
+                self.publish([change for change in changes if change.revision > revision], upto)
 
-    def feed(self, changes: Iterable[Change], upto: int) -> None:
-        """Tell everybody what has changed; up to `upto` that is all."""
+    def publish(self, changes: Iterable[Change], upto: int) -> None:
+        """Send changes to all watchers. They are complete up to the revision `upto`."""
         if self._members is None and not self.selection.is_immutable:
             self._backlog.append(([*changes], upto))
             return
-        lines = [(change.revision, line) for change in changes if (line := self._line(change, live=True))]
+        lines = [(change.revision, line) for change in changes if (line := self._encode_change(change, live=True))]
         self.position = max(self.position, upto)
         if not lines:
             return
-        self._told.extend(lines)
-        while len(self._told) > REMEMBERED:
-            self._told_from = max(self._told_from, self._told.popleft()[0])
+        self._buffer.extend(lines)
+        while len(self._buffer) > BUFFERED_EVENTS:
+            self._buffer_start = max(self._buffer_start, self._buffer.popleft()[0])
         joined = b"".join(line for _, line in lines)
         for watcher in [*self.watchers]:
-            watcher.tell(lines, joined)
+            watcher.enqueue(lines, joined)
 
     async def since(self, revision: int) -> tuple[list[bytes], int]:
-        """The events after a revision, and up to which revision those are all. Raises Expired."""
-        if revision >= self._told_from:
-            return [line for told, line in self._told if told > revision], max(self.position, revision)
+        """Return the events after a revision, and the revision up to which they are complete. Raises Expired."""
+        if revision >= self._buffer_start:
+            return [line for at, line in self._buffer if at > revision], max(self.position, revision)
         changes, upto = await self.source.since(revision)
-        # What was selected then nobody knows, but what is in another namespace never was: it must not be told as gone.
+        # Membership at that revision is unknown, so changed objects outside of the selection are sent as DELETED (see
+        # `_was_selected`). Objects of other namespaces never were members, and the client must not learn of them.
         namespace = self.selection.namespace
         own = (change for change in changes if namespace is None or change.namespace == namespace)
-        lines = [line for change in own if (line := self._line(change, live=False))]
+        lines = [line for change in own if (line := self._encode_change(change, live=False))]
         return lines, upto
 
-    def line(self, kind: str, item: Item) -> bytes:
-        """An event."""
-        return b'{"type":"%s","object":%s}\n' % (kind.encode(), item.shown(self.form, now=self.now()))
+    def encode_event(self, kind: str, item: RenderedObject) -> bytes:
+        """Return a watch event as a line of JSON; `kind` is its type, such as `ADDED`."""
+        return b'{"type":"%s","object":%s}\n' % (kind.encode(), item.encoded(self.representation, now=self.now()))
 
-    def _line(self, change: Change, *, live: bool) -> bytes:
-        """The event as this group sees it: what leaves its selection is deleted for it."""
+    def _encode_change(self, change: Change, *, live: bool) -> bytes:
+        """Return the event of a change for this selection; empty: none.
+
+        An object that leaves the selection is DELETED, one that enters it is ADDED. `live`: a current change, else one
+        that is replayed for a watcher that resumes.
+        """
         after = change.after
         matches = after is not None and self.selection.matches(after.subject)
-        matched = self._matched(change, live=live, matches=matches)
+        matched = self._was_selected(change, live=live, matches=matches)
         if live and self._members is not None and not self.selection.is_immutable:
             (self._members.add if matches else self._members.discard)(change.key)
         if matches:
             assert after is not None
-            return self.line("MODIFIED" if matched else "ADDED", after)
-        gone = change.before or after
-        if not matched or gone is None:
+            return self.encode_event("MODIFIED" if matched else "ADDED", after)
+        left = change.before or after
+        if not matched or left is None:
             return b""
-        return self.line("DELETED", gone.at(change.revision))
+        return self.encode_event("DELETED", left.at_revision(change.revision))
 
-    def _matched(self, change: Change, *, live: bool, matches: bool) -> bool:
-        """Whether it was selected before. What nobody knows is assumed: to be told twice that it left does no harm."""
-        if change.is_known:
+    def _was_selected(self, change: Change, *, live: bool, matches: bool) -> bool:
+        """Return whether the object was selected before the change.
+
+        If that is unknown, return True: a second DELETED event does no harm, a missing one would.
+        """
+        if change.before_is_known:
             return change.before is not None and self.selection.matches(change.before.subject)
         if self.selection.is_immutable:
             return matches

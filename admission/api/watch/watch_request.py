@@ -1,4 +1,4 @@
-"""One watch request: what it asks for, what waits to be sent to it, and the stream of its answer."""
+"""One watch request: its options, its queue of events, and its streamed response."""
 
 from __future__ import annotations
 
@@ -23,198 +23,211 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from admission.api.http.responses import Document
-    from admission.api.watch.shared_watch import Group
+    from admission.api.watch.shared_watch import SharedWatch
 
 log = logging.getLogger(__name__)
 
-MOST_BYTES = 8 * 2**20
-"""A client for which more than that waits is cut off: it is too slow, or not there any more."""
+MAX_QUEUED_BYTES = 8 * 2**20
+"""Queued events of one client above which it is disconnected: it is too slow, or not there any more."""
 BOOKMARK_SECONDS = 60.0
+"""Interval of bookmarks, if the client has requested them."""
 _TIMEOUT_SECONDS = 1800
-LONGEST_SECONDS = 3600
-"""A watch that asks for longer ends earlier, which each client has to expect at any time."""
+"""Least timeout of watches without `timeoutSeconds`; it is chosen at random up to twice this, as in kube-apiserver."""
+MAX_SECONDS = 3600
+"""Longest timeout. Watches with a longer `timeoutSeconds` end earlier, which clients have to expect at any time."""
 RECHECK_SECONDS = 30.0
-"""So often it is asked again whether the user may still watch: about as long as rights and tokens are remembered."""
+"""Interval at which the user is authenticated and authorized again. Reviews are cached for 5 to 10 s beside that."""
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """What a watch asks for beside what it selects."""
+    """Options of a watch beside its selection."""
 
     start: int | None
-    """Events after this revision; None: from now on."""
+    """Send events after this revision; None: from now on."""
     initial: bool
-    """First all that exists, as if it had just been created."""
+    """Send the existing objects first, as ADDED events."""
     bookmarks: bool
+    """Send BOOKMARK events periodically."""
     marks_end: bool
-    """Whether a bookmark tells where that ends."""
+    """Send a BOOKMARK with the annotation `k8s.io/initial-events-end` after the existing objects."""
     timeout: float
+    """Seconds."""
 
     @classmethod
     def of(cls, request: web.Request) -> WatchOptions:
-        """Raises BadRequest and InvalidObject."""
+        """Parse the query. Raises BadRequest and InvalidObject."""
         if request.query.get("continue"):
             raise BadRequest("continue is for lists only")
         start = resource_version(request)
-        asked, match = request.query.get("sendInitialEvents", ""), request.query.get("resourceVersionMatch", "")
-        if bool(asked) != (match == "NotOlderThan") or (match and not asked):
+        initial_events = request.query.get("sendInitialEvents", "")
+        match = request.query.get("resourceVersionMatch", "")
+        if bool(initial_events) != (match == "NotOlderThan") or (match and not initial_events):
             text = "must be NotOlderThan if sendInitialEvents is set, and may not be set otherwise"
             raise InvalidObject([("resourceVersionMatch", text)], subject="ListOptions")
-        initial = flag(request, "sendInitialEvents") if asked else not start
+        initial = flag(request, "sendInitialEvents") if initial_events else not start
         bookmarks = flag(request, "allowWatchBookmarks")
-        asked_seconds = number(request, "timeoutSeconds")
-        timeout = min(asked_seconds or _TIMEOUT_SECONDS * (1 + random.random()), LONGEST_SECONDS)
-        marks_end = bookmarks and initial and (bool(asked) or start == 0)
+        seconds = number(request, "timeoutSeconds")
+        timeout = min(seconds or _TIMEOUT_SECONDS * (1 + random.random()), MAX_SECONDS)
+        marks_end = bookmarks and initial and (bool(initial_events) or start == 0)
         return cls(start or None, initial, bookmarks, marks_end, timeout)
 
 
 class Watcher:
-    """What is told to one client."""
+    """One client of a shared watch, with the queue of events to send."""
 
-    def __init__(self, group: Group, options: WatchOptions) -> None:
-        self._group = group
+    def __init__(self, shared: SharedWatch, options: WatchOptions) -> None:
+        self._shared = shared
         self._options = options
-        self._after: int | None = None  # once known: what is told up to then is known to the client
+        self._after: int | None = None
+        """Revision up to which the client has all events; None until the initial events are complete."""
         self._early: list[tuple[int, bytes]] = []
-        self._waiting: list[bytes] = []
+        """Events that arrive while `_after` is None."""
+        self._queue: list[bytes] = []
         self._bytes = 0
-        self._woken = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._ended = False
-        self._told_columns = False
+        self._sent_columns = False
         self._transport: asyncio.Transport | None = None
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """The answer: events until the time is over or the client has gone."""
+        """Stream events until the timeout, or until the client disconnects."""
         response = web.StreamResponse(
             headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
         )
         await response.prepare(request)
         self._transport = request.transport
-        self._group.watchers.add(self)
+        self._shared.watchers.add(self)
         try:
             await self._send(request, response)
             await response.write_eof()
         except ConnectionError:
-            pass  # the client has gone
-        except Exception:  # there is no other answer than to end: the headers have been sent
+            pass  # the client has disconnected
+        except Exception:  # the headers have been sent: the only possible answer is to end the response
             log.exception("a watch of %s failed", request.path)
         finally:
-            self._group.watchers.discard(self)
+            self._shared.watchers.discard(self)
         return response
 
-    def tell(self, lines: Iterable[tuple[int, bytes]], joined: bytes) -> None:
-        """New events, each with its revision; and all of them together."""
+    def enqueue(self, lines: Iterable[tuple[int, bytes]], joined: bytes) -> None:
+        """Queue new events: `lines` with their revisions, and `joined`, the same as one string.
+
+        A client with more than MAX_QUEUED_BYTES is disconnected.
+        """
         if self._after is None:
             self._early.extend(lines)
         elif all(revision > self._after for revision, _ in lines):
-            self._waiting.append(joined)
+            self._queue.append(joined)
         else:
-            self._waiting.extend(line for revision, line in lines if revision > self._after)
+            self._queue.extend(line for revision, line in lines if revision > self._after)
         self._bytes += len(joined)
-        if self._bytes > MOST_BYTES:
+        if self._bytes > MAX_QUEUED_BYTES:
             self.end()
             if self._transport is not None:
                 self._transport.abort()
-        self._woken.set()
+        self._wakeup.set()
 
-    def look(self) -> None:
-        """See whether the client is still there; to be called now and then."""
+    def check_connection(self) -> None:
+        """Wake the response if the client has disconnected; called periodically."""
         if self._transport is None or self._transport.is_closing():
-            self._woken.set()
+            self._wakeup.set()
 
     def end(self) -> None:
-        """Send the client away once it has got what waits."""
+        """End the response after the queued events."""
         self._ended = True
-        self._woken.set()
+        self._wakeup.set()
 
     async def _send(self, request: web.Request, response: web.StreamResponse) -> None:
         try:
             async with asyncio.timeout(self._options.timeout):
-                await self._begin(response)
-                await self._go_on(request, response)
+                await self._send_initial(response)
+                await self._send_queued(request, response)
         except (Unauthorized, Forbidden) as error:
             await response.write(_event("ERROR", _status(error.code, error.reason, str(error))))
         except TimeoutError:
-            if self._options.bookmarks and self._after is not None and not self._waiting:
+            if self._options.bookmarks and self._after is not None and not self._queue:
                 await response.write(self._bookmark())
         except Expired as error:
             await response.write(_event("ERROR", _status(error.code, error.reason, str(error))))
         except StoreError as error:
             await response.write(_event("ERROR", _status(503, "ServiceUnavailable", str(error))))
 
-    async def _begin(self, response: web.StreamResponse) -> None:
-        """Send what exists, or what was missed; from there on what the group tells."""
-        group, after = self._group, self._options.start
+    async def _send_initial(self, response: web.StreamResponse) -> None:
+        """Send the existing objects, and queue the events since the start revision and those that arrived meanwhile."""
+        shared, after = self._shared, self._options.start
         first = True
         if self._options.initial:
             after = None
-            async for items, revision in group.source.existing(group.selection):
+            async for items, revision in shared.source.existing(shared.selection):
                 after = revision if after is None else after
-                if lines := b"".join(group.line("ADDED", item) for item in items):
-                    await response.write(group.form.with_columns(lines) if first else lines)
+                if lines := b"".join(shared.encode_event("ADDED", item) for item in items):
+                    await response.write(shared.representation.with_columns(lines) if first else lines)
                     first = False
         elif after is None:
-            after = group.position
+            after = shared.position
         assert after is not None
-        missed, upto = await group.since(after)
-        self._waiting = [*missed, *(line for revision, line in self._early if revision > upto)]
+        missed, upto = await shared.since(after)
+        self._queue = [*missed, *(line for revision, line in self._early if revision > upto)]
         self._after, self._early = upto, []
-        if first and self._waiting:
-            self._waiting[0] = group.form.with_columns(self._waiting[0])
+        if first and self._queue:
+            self._queue[0] = shared.representation.with_columns(self._queue[0])
             first = False
         if self._options.marks_end:
             await response.write(self._bookmark(revision=after, end=True))
-        self._told_columns = not first
+        self._sent_columns = not first
 
-    async def _go_on(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Send what comes; a bookmark now and then tells a client without events how far it has got."""
+    async def _send_queued(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Send events as they are queued, and bookmarks periodically, so that clients without events can resume."""
         loop = asyncio.get_running_loop()
-        bookmark_at, told = loop.time() + BOOKMARK_SECONDS if self._options.bookmarks else math.inf, 0
+        bookmark_at, bookmarked = loop.time() + BOOKMARK_SECONDS if self._options.bookmarks else math.inf, 0
         recheck_at = loop.time() + RECHECK_SECONDS
-        with _Alarm(loop, self._woken) as alarm:
+        with _Timer(loop, self._wakeup) as timer:
             while True:
                 if loop.time() >= recheck_at:
                     await recheck(request)
                     recheck_at = loop.time() + RECHECK_SECONDS
-                chunk = b"".join(self._waiting)
-                self._waiting.clear()
+                chunk = b"".join(self._queue)
+                self._queue.clear()
                 self._bytes = 0
                 if chunk:
-                    if not self._told_columns:
-                        chunk, self._told_columns = self._group.form.with_columns(chunk), True
+                    if not self._sent_columns:
+                        chunk, self._sent_columns = self._shared.representation.with_columns(chunk), True
                     await response.write(chunk)
                     continue
                 if self._ended or request.transport is None or request.transport.is_closing():
                     return
                 if loop.time() >= bookmark_at:
                     bookmark_at = loop.time() + BOOKMARK_SECONDS
-                    if self._group.position > told:
-                        told = self._group.position
+                    if self._shared.position > bookmarked:
+                        bookmarked = self._shared.position
                         await response.write(self._bookmark())
                         continue
-                self._woken.clear()
-                alarm.set(min(bookmark_at, recheck_at))
-                await self._woken.wait()
+                self._wakeup.clear()
+                timer.set(min(bookmark_at, recheck_at))
+                await self._wakeup.wait()
 
     def _bookmark(self, *, revision: int | None = None, end: bool = False) -> bytes:
-        version = revision if revision is not None else max(self._group.position, self._after or 0)
+        version = revision if revision is not None else max(self._shared.position, self._after or 0)
         metadata: Document = {"resourceVersion": str(version), "creationTimestamp": None}
         if end:
             metadata["annotations"] = {_INITIAL_END: "true"}
         head: Document
-        match self._group.form.form:
+        match self._shared.representation.form:
             case "Table":
                 head = {"kind": TABLE, "apiVersion": "meta.k8s.io/v1", "columnDefinitions": None, "rows": []}
             case "PartialObjectMetadata" | "PartialObjectMetadataList":
                 head = {"kind": PARTIAL, "apiVersion": "meta.k8s.io/v1"}
             case _:
-                head = {"kind": self._group.form.resource.kind, "apiVersion": API_VERSION}
+                head = {"kind": self._shared.representation.resource.kind, "apiVersion": API_VERSION}
         return _event("BOOKMARK", {**head, "metadata": metadata})
 
 
-class _Alarm:
-    """Sets an event at a time, once. It stays as it was set while events come, of which there are many more."""
+class _Timer:
+    """Sets an asyncio event at a given time.
+
+    Setting it to the same time again is free: it is set after each event, of which there may be very many.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
         self._loop = loop
@@ -222,12 +235,12 @@ class _Alarm:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, at: float) -> None:
-        """At this time of the loop; not at another one any more."""
+        """Set the time (of the loop's clock), in place of an earlier one."""
         if self._timer is None or self._timer.when() != at:
             self._cancel()
-            self._timer = self._loop.call_at(at, self._ring)
+            self._timer = self._loop.call_at(at, self._fire)
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
         self._event.set()
 
