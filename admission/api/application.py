@@ -33,7 +33,7 @@ from admission.api.resources.audit_records import AuditRecords
 from admission.api.resources.cluster_views import ClusterViews
 from admission.api.resources.consistency_audits import Audits
 from admission.api.resources.dry_run import Previews
-from admission.api.resources.explaining_engine import Live, NoController
+from admission.api.resources.explaining_engine import Engines, NoController
 from admission.api.resources.explanations import Explanations
 from admission.api.resources.history import QueueObjectHistories, WorkloadHistories
 from admission.api.resources.leader_view import NoLeader
@@ -94,7 +94,7 @@ def create_app(
     delegation: Delegation | None = None,
     front_proxy: FrontProxy | None = None,
     oidc: OidcClient | None = None,
-    deciding: LocalController | None = None,
+    controller: LocalController | None = None,
     leader: LeaderView | None = None,
     estimate_of: EstimateOf = no_estimates,
     receiver_fault: ReceiverFault = no_receiver_fault,
@@ -109,7 +109,7 @@ def create_app(
     delegation: authenticates and authorizes the cluster's users by TokenReview and SubjectAccessReview.
     front_proxy: proxies that are trusted to name users in headers.
     oidc: the issuer that users may sign in at.
-    deciding: the controller in this process, if there is one; it answers explanations and dry runs.
+    controller: the controller in this process, if there is one; it answers explanations and dry runs.
     leader: the leading replica, as seen from this one.
     estimate_of: start estimates of pending workloads.
     receiver_fault: checks the receivers of subscriptions.
@@ -138,7 +138,7 @@ def create_app(
     app.on_response_prepare.append(add_security_headers)
     app.on_response_prepare.append(mark_started)
     logins = RateLimiter(per_second=_LOGINS_PER_SECOND, burst=_LOGINS_BURST, clock=clock)
-    deciding, leader = deciding or NoController(), leader or NoLeader()
+    controller, leader = controller or NoController(), leader or NoLeader()
     login = Login(authentication, sessions, logins, issuer=issuer, standstill=leader.standstill)
     _add_sessions(app, store, login)
     if oidc is not None:
@@ -148,10 +148,12 @@ def create_app(
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     _add_reports(app, Reports(store), ClusterViews(store, cluster), AttentionReport(store, leader, now=now))
     app.on_response_prepare.append(partial(_warn_of_standstill, leader))
-    audits = Audits(store, deciding, leader)
+    audits = Audits(store, controller, leader)
     app.router.add_get(f"{PREFIX}/audits", audits.get)
     app.router.add_post(f"{PREFIX}/audits", audits.post)
-    _add_resources(app, store, Live(store, deciding, receiver_fault=receiver_fault, clock=now), estimate_of, now=now)
+    _add_resources(
+        app, store, Engines(store, controller, receiver_fault=receiver_fault, clock=now), estimate_of, now=now
+    )
     add_dashboard(app)
     return app
 
@@ -208,13 +210,13 @@ def _add_reports(app: web.Application, reports: Reports, views: ClusterViews, at
 
 
 def _add_resources(
-    app: web.Application, store: Store, live: Live, estimate_of: EstimateOf, *, now: Callable[[], float]
+    app: web.Application, store: Store, engines: Engines, estimate_of: EstimateOf, *, now: Callable[[], float]
 ) -> None:
     """Add the routes of all resources and subresources of `admission.api.registry`."""
-    watches, previews = Watches(store, now=now), Previews(live)
+    watches, previews = Watches(store, now=now), Previews(engines)
     app.on_shutdown.append(lambda _: watches.close())
     workloads = Workloads(store, WORKLOADS, watches, previews, estimate_of, now=now)
-    explanations = Explanations(store, workloads, live, estimate_of)
+    explanations = Explanations(store, workloads, engines, estimate_of)
     subresources: dict[tuple[str, str, str], Handler] = {
         ("clusterqueues", "pendingworkloads", "get"): explanations.of_cluster_queue,
         ("localqueues", "pendingworkloads", "get"): explanations.of_local_queue,

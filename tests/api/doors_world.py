@@ -177,7 +177,7 @@ async def world(
             delegation=Delegation(cluster, clock=clock),
             front_proxy=front_proxy,
             oidc=oidc,
-            deciding=deciding,
+            controller=deciding,
             clock=clock,
         )
         app.router.add_get("/debug/anything", _anything)

@@ -35,7 +35,7 @@ class Replica(NoController):
 
 @asynccontextmanager
 async def serving(store: Store, clock: Callable[[], float], **options: Any) -> AsyncIterator[Client]:
-    app = create_app(store, token=TOKEN, checks={}, deciding=Replica(), now=clock, **options)
+    app = create_app(store, token=TOKEN, checks={}, controller=Replica(), now=clock, **options)
     async with listening(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
         yield Client(url, session)
 

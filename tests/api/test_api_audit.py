@@ -104,11 +104,11 @@ async def test_fields_select(doors):
     ("query", "says"),
     [
         ("fieldSelector=reason%3Dx", "fieldSelector: field label not supported: reason"),
-        ("fieldSelector=user%21%3Dx", "fieldSelector: user can be asked for by = only"),
+        ("fieldSelector=user%21%3Dx", "fieldSelector: user can be selected by = only"),
         ("fieldSelector=user", "fieldSelector: invalid selector"),
-        ("limit=-1", 'limit: "-1" is no number'),
+        ("limit=-1", 'limit: "-1" is not a number'),
         ("limit=%C2%B2", "limit: "),
-        ("continue=abc", 'continue: "abc" is no number'),
+        ("continue=abc", 'continue: "abc" is not a number'),
         ("continue=1000000000000000000000", "continue: "),
     ],
 )

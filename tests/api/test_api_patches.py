@@ -298,8 +298,8 @@ async def test_what_is_not_kept_is_a_warning(api):
     created = await api.post("cohorts", owned)
     assert created.status == 201
     assert sorted(created.headers.getall("Warning")) == [
-        '299 - "metadata.finalizers has no meaning for a Cohort and is not kept"',
-        '299 - "metadata.ownerReferences has no meaning for a Cohort and is not kept"',
+        '299 - "metadata.finalizers is not supported for a Cohort, and is ignored"',
+        '299 - "metadata.ownerReferences is not supported for a Cohort, and is ignored"',
     ]
 
 

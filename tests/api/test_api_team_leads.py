@@ -73,8 +73,8 @@ async def patch(doors, user: str, path: str, spec: dict[str, object]):
         ({"priority": 100}, "would come before workloads of other namespaces"),
         ({"priority": 101}, "spec.priority: more than 100, which is the highest of all WorkloadPriorityClasses"),
         ({"order": {"before": "team-b/b-first"}}, "a place before a workload of another namespace"),
-        ({"hold": True}, "spec.hold takes the right to patch workloads in all namespaces"),
-        ({"active": False}, "spec.active takes the right"),
+        ({"hold": True}, "spec.hold needs the right to patch workloads in all namespaces"),
+        ({"active": False}, "spec.active needs the right"),
     ],
 )
 async def test_a_lead_orders_within_the_namespace(doors, spec, says):

@@ -53,7 +53,10 @@ async def test_who_replaces_a_queue_that_was_stopped_and_says_nothing_of_it_is_t
     del manifest["metadata"]["resourceVersion"]
     replaced = await api.send("PUT", url, manifest)
     assert replaced.body["spec"].get("stopPolicy", "None") == "None"
-    assert f"ClusterQueue one was stopped (spec.stopPolicy: {policy}), and admits again" in replaced.headers["Warning"]
+    assert (
+        f"ClusterQueue one was stopped (spec.stopPolicy: {policy}), and admits workloads again"
+        in replaced.headers["Warning"]
+    )
 
 
 async def test_a_move_to_a_queue_that_lets_the_namespace_not_in_is_done_with_a_warning(

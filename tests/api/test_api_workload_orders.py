@@ -201,7 +201,7 @@ async def test_a_check_reports_by_json_patch(api, asked):
         ({"admissionChecks": [{"name": "other", "state": "Ready"}]}, "status.admissionChecks", "is no check that"),
         ({"admissionChecks": ["budget"]}, "status.admissionChecks[0]", "must be an object"),
         ({"admissionChecks": "Ready"}, "status.admissionChecks", "must be a list"),
-        ({"state": "finished"}, "status.state", "is not yours to say"),
+        ({"state": "finished"}, "status.state", "cannot be changed"),
         (None, "status", "must be an object"),
     ],
 )  # fmt: skip

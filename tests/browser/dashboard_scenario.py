@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from admission.api.resources.explaining_engine import Live, NoController
+from admission.api.resources.explaining_engine import Engines, NoController
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
@@ -193,7 +193,7 @@ async def _write_present(scenario: Scenario, count: int) -> None:
         Changes(tuple(records), (), (), tuple(Transition(r.workload.uid, r.queued_at, r.state) for r in records)),
         epoch=scenario.epoch,
     )
-    engine, _ = await Live(scenario.store, Teams(scenario.teams), clock=lambda: scenario.now).copy()
+    engine, _ = await Engines(scenario.store, Teams(scenario.teams), clock=lambda: scenario.now).copy()
     decisions = engine.settle(scenario.now)
     changed, opened, story = [], [], []
     known = {record.workload.uid: record for record in records}

@@ -129,7 +129,7 @@ async def world(
             token=ADMIN_TOKEN,
             delegation=Delegation(cluster),
             oidc=oidc,
-            deciding=deciding,
+            controller=deciding,
             leader=deciding,
             cluster=cluster,
         )

@@ -41,7 +41,7 @@ async def deciding(store: Store, tmp_path: Path) -> AsyncIterator[tuple[Controll
             controller.auditor.grace = 0.0
             epoch = await store.lead("here")
             running = asyncio.gather(controller.watch(), controller.decide(epoch=epoch))
-            app = create_app(store, token=TOKEN, checks={"cluster": controller.health}, deciding=controller)
+            app = create_app(store, token=TOKEN, checks={"cluster": controller.health}, controller=controller)
             async with listening(app, "127.0.0.1", 0) as url:
                 sluice = Sluice({"SLUICE_SERVER": url, "SLUICE_ADMIN_TOKEN": TOKEN})
                 assert (await sluice("apply", "-f", "-", stdin=QUEUES)).exit_code == 0
@@ -75,12 +75,12 @@ async def test_what_differs_is_told_and_repaired(deciding, store):
 async def test_whoever_does_not_decide_says_who_does(sluice: Sluice, store: Store):
     nobody = await sluice("audit")
     assert nobody.exit_code == 1
-    assert "only the Sluice that leads can audit, and this one does not: nobody does yet; see its log" in nobody.stderr
+    assert "this one does not lead: no replica leads yet; see its log" in nobody.stderr
 
     await store.lead("rack-7_12_ab")
     other = await sluice("audit", "--repair")
     assert (other.exit_code, other.stderr.count("\n")) == (1, 1)
-    assert 'this one does not: "rack-7_12_ab" leads' in other.stderr
+    assert 'this one does not lead: "rack-7_12_ab" (host, process, random number) leads' in other.stderr
     assert "--server" in other.stderr
 
 

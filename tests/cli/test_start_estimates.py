@@ -14,7 +14,7 @@ from typing import Self
 import pytest
 
 from admission.api.documents.printer_columns import table
-from admission.api.resources.standing import Subject, paragraphs
+from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs
 from admission.api.resources.start_estimates import StartEstimate
 from admission.engine import Explanation
 from admission.model.manifests import parse_documents, parse_manifest
@@ -226,7 +226,7 @@ def test_people_read_in_how_long_it_will_start():
     def at(minutes: float) -> str:
         return (now + timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    subject = Subject("Job ns/a", "lq", now.timestamp(), "WaitingForQuota", "It waits.")
+    subject = ExplainedWorkload("Job ns/a", "lq", now.timestamp(), "WaitingForQuota", "It waits.")
 
     def said(p50: float, p90: float, share_held: float | None = None) -> list[str]:
         base = now.timestamp()

@@ -131,7 +131,7 @@ BLOCKED = {
 async def sluice(world: World) -> AsyncIterator[Sluice]:
     """A client of the API beside the controller, which starts in the test."""
     controller = _Deciding(world)
-    app = create_app(world.store, token=TOKEN, checks={}, deciding=controller, leader=controller, now=world.clock)
+    app = create_app(world.store, token=TOKEN, checks={}, controller=controller, leader=controller, now=world.clock)
     async with listening(app, "127.0.0.1", 0) as url, Sluice(url, token=TOKEN) as client:
         yield client
 

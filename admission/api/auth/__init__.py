@@ -1,1 +1,1 @@
-"""Authentication and authorization of API requests: tokens, sessions, the front proxy, SubjectAccessReviews."""
+"""Authentication and authorization of API requests: tokens, sessions, proxies, SubjectAccessReviews, OpenID Connect."""

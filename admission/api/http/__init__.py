@@ -1,1 +1,1 @@
-"""The HTTP side of the API: request options, bodies, responses, failures as `Status`, security headers, rate limits."""
+"""HTTP layer of the API: request options, bodies, responses, errors as `Status`, security headers, rate limits."""

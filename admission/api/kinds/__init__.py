@@ -1,1 +1,1 @@
-"""Queue objects as the API shows them: one module for each kind, and the list of them (`all_kinds`)."""
+"""API descriptors of queue objects, one module for each kind, and the registry of them (`all_kinds`)."""

@@ -1,1 +1,1 @@
-"""The verbs of the API's resources, their subresources, and the reports."""
+"""Handlers of the API's resources (verbs), subresources and reports."""

@@ -1,4 +1,4 @@
-"""`reports/attention`: what an admin should look into beside what waits: preemptions in vain, and what audits found."""
+"""The report `reports/attention`: preemptions without effect, and the result of the leader's last audit."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from admission.api.resources.leader_view import LeaderView
     from admission.store.store import Store
 
-_TIME_PASSES: Final = 30.0
-"""Seconds after which a preemption may have become one in vain, though nothing was written."""
+_RECHECK_SECONDS: Final = 30.0
+"""Interval of the check for preemptions without effect while nothing is written: they are recognised by their age."""
 
 
 class AttentionReport:
-    """Looked for at most each second, however many ask. `now` gives seconds since the epoch."""
+    """Handler of the report, which is computed once a second at most. `now` returns the Unix time (s)."""
 
     def __init__(self, store: Store, leader: LeaderView, *, now: Callable[[], float]) -> None:
         self._store = store
         self._leader = leader
         self._now = now
-        # Both only grow, so their sum tells whether one has.
+        # Revision and time only grow, so their sum changes if one of them does.
         self._preemptions = RevisionCache(self._in_vain, revision=lambda: store.revisions.newest + self._half_minutes())
 
     async def get(self, request: web.Request) -> web.Response:
-        """What there is. Raises StoreError."""
+        """Return the report. Raises StoreError."""
         del request
         body: Document = {"kind": ATTENTION_REPORT, "apiVersion": API_VERSION, "metadata": {}}
         body["preemptionsInVain"] = await self._preemptions.get()
@@ -45,7 +45,7 @@ class AttentionReport:
         return reply(body)
 
     def _half_minutes(self) -> int:
-        return int(self._now() // _TIME_PASSES)
+        return int(self._now() // _RECHECK_SECONDS)
 
     async def _in_vain(self) -> list[Document]:
         found = await self._store.workloads.preemptions_in_vain(now=self._now())

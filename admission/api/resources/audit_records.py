@@ -1,4 +1,4 @@
-"""`auditrecords`: who wrote what, newest first; to be read by admins and by nobody changed."""
+"""The read-only resource `auditrecords`: records of all writes through the API, the newest first."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _PAGE, _LARGEST_PAGE = 500, 1000
 
 
 class AuditRecords:
-    """The one verb: list. `now` gives seconds since the epoch."""
+    """Handler of the only verb, list. `now` returns the Unix time (s)."""
 
     def __init__(self, store: Store, *, now: Callable[[], float]) -> None:
         self._store = store
         self._now = now
 
     async def list(self, request: web.Request) -> web.Response:
-        """A page, by default of 500 records; `fieldSelector` on user, verb, and kind, namespace and name of the object.
+        """Return a page, of 500 records by default.
 
-        Raises BadRequest.
+        `fieldSelector` accepts user, verb, and kind, namespace and name of the object. Raises BadRequest.
         """
         form = Representation.of(request, AUDIT_RECORDS)
         limit = _number(request, "limit") or _PAGE
         page = await self._store.audit.list(
-            _wanted(request.query.get("fieldSelector", "")),
+            _filters(request.query.get("fieldSelector", "")),
             limit=min(limit, _LARGEST_PAGE),
             before=_number(request, "continue"),
         )
@@ -51,7 +51,7 @@ class AuditRecords:
 
 
 def audit_document(record: AuditRecord) -> Document:
-    """A record as the API shows it."""
+    """Return the document of a record."""
     at = datetime.fromtimestamp(record.at, UTC)
     return {
         "apiVersion": API_VERSION,
@@ -73,13 +73,13 @@ def audit_document(record: AuditRecord) -> Document:
     }
 
 
-def _wanted(selector: str) -> dict[str, str]:
+def _filters(selector: str) -> dict[str, str]:
     try:
         terms = parse_field_selector(selector, Audit.FIELDS)
     except InvalidSelector as error:
         raise BadRequest(f"fieldSelector: {error}") from error
     if unequal := [term.path for term in terms if not term.equal]:
-        raise BadRequest(f"fieldSelector: {unequal[0]} can be asked for by = only")
+        raise BadRequest(f"fieldSelector: {unequal[0]} can be selected by = only")
     return {term.path: term.value for term in terms}
 
 
@@ -88,5 +88,5 @@ def _number(request: web.Request, option: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise BadRequest(f'{option}: "{text}" is no number that a list has given out')
+        raise BadRequest(f'{option}: "{text}" is not a number, or not one of an earlier list')
     return int(text)

@@ -1,6 +1,6 @@
-"""What the dashboard shows of the cluster itself: pods and logs of a workload, and what the nodes of flavors have.
+"""Views of the cluster for the dashboard: pods and logs of a workload, and node capacity by ResourceFlavor.
 
-Sluice reads the cluster with its own rights, after the cluster has said that the caller has the same right.
+Sluice reads the cluster with its own rights, after a SubjectAccessReview has confirmed that the user has it, too.
 """
 
 from __future__ import annotations
@@ -38,28 +38,30 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NODES_SECONDS: Final = 30.0
-"""The nodes of the cluster are not listed more often than that, however many look at them."""
+"""Time for which the list of nodes is cached for all users."""
 _MOST_PODS: Final = 200
+"""Most pods of a workload in a response."""
 _MOST_LINES, _MOST_BYTES = 200, 256 * 1024
+"""Limits of a log: its last lines, and bytes of these."""
 
 
 class Cluster(Protocol):
-    """What is read of the cluster."""
+    """Requests to the cluster's API server."""
 
     async def get(self, path: str, *, params: Mapping[str, str] | None = None) -> Object:
-        """An object or a list. Raises ClusterError."""
+        """Return an object or a list. Raises ClusterError."""
 
     async def text(self, path: str, *, params: Mapping[str, str] | None = None) -> str:
-        """An answer that is text. Raises ClusterError."""
+        """Return a response that is text. Raises ClusterError."""
 
     def list_pages(
         self, path: str, *, params: Mapping[str, str] | None = None, limit: int = 500
     ) -> AsyncGenerator[Object]:
-        """The pages of a list. Raises ClusterError."""
+        """Yield the pages of a list. Raises ClusterError."""
 
 
 class ClusterViews:
-    """Views of the cluster; `cluster` is None where there is none."""
+    """Handlers of the views; `cluster` is None for an API without a cluster."""
 
     def __init__(self, store: Store, cluster: Cluster | None) -> None:
         self._store = store
@@ -67,8 +69,11 @@ class ClusterViews:
         self._nodes: TtlCache[tuple[Object, ...]] = TtlCache(size=1, clock=time.monotonic)
 
     async def pods(self, request: web.Request) -> web.Response:
-        """The pods of a workload, with the states of their containers. Raises Forbidden, UnknownObject ..."""
-        cluster, record = await self._asked(
+        """Return the pods of a workload, with the states of their containers.
+
+        Raises Forbidden, UnknownObject and ReviewUnavailable.
+        """
+        cluster, record = await self._authorized(
             request, Attributes("list", "pods", namespace=_namespace(request), group="")
         )
         workload = record.workload
@@ -86,9 +91,12 @@ class ClusterViews:
         return reply({"metadata": remaining, "items": [_pod(pod) for pod in found.get("items", ())]})
 
     async def pod_log(self, request: web.Request) -> web.Response:
-        """The last lines of `container` in `pod`, which must be a pod of the workload. Raises as `pods`."""
+        """Return the last lines of the log of `?container=` in `?pod=`, which must be a pod of the workload.
+
+        Raises as `pods`, and BadRequest.
+        """
         wanted = Attributes("get", "pods", "log", namespace=_namespace(request), group="")
-        cluster, record = await self._asked(request, wanted)
+        cluster, record = await self._authorized(request, wanted)
         workload, pod = record.workload, request.query.get("pod", "")
         if re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,252}", pod, re.ASCII) is None:
             raise BadRequest("pod: give the name of a pod of the workload")
@@ -98,7 +106,7 @@ class ClusterViews:
             params["container"] = container
         try:
             labels = ((await cluster.get(place)).get("metadata") or {}).get("labels") or {}
-            if not _is_of(workload, pod, labels):
+            if not _is_pod_of(workload, pod, labels):
                 raise UnknownObject(f'the workload "{workload.key}" has no pod "{pod}"')
             text = await cluster.text(f"{place}/log", params=params)
         except ClusterError as error:
@@ -106,9 +114,9 @@ class ClusterViews:
         return reply({"pod": pod, "container": container or "", "text": text})
 
     async def nodes(self, request: web.Request) -> web.Response:
-        """Of each ResourceFlavor how many nodes have its labels, and what they can give to pods together.
+        """Return, for each ResourceFlavor, the number of nodes with its labels, and their total allocatable resources.
 
-        Nothing where there is no cluster. Raises ReviewUnavailable.
+        The list is empty without a cluster. Raises ReviewUnavailable.
         """
         del request
         if self._cluster is None:
@@ -121,7 +129,8 @@ class ClusterViews:
         items = [_capacity(flavor, nodes) for flavor in flavors if isinstance(flavor, ResourceFlavor)]
         return reply({"kind": NODE_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
 
-    async def _asked(self, request: web.Request, wanted: Attributes) -> tuple[Cluster, WorkloadRecord]:
+    async def _authorized(self, request: web.Request, wanted: Attributes) -> tuple[Cluster, WorkloadRecord]:
+        """Check the rights to the workload and the right `wanted`, and return the workload of the path."""
         namespace, name = _namespace(request), request.match_info["name"]
         authorization = request.app[AUTHORIZATION]
         await authorization.require(request, Attributes("get", WORKLOADS.plural, namespace=namespace, name=name))
@@ -132,7 +141,7 @@ class ClusterViews:
         if record is None:
             raise UnknownObject(f'there is no workload "{namespace}/{name}"')
         if self._cluster is None:
-            raise ReviewUnavailable("there is no cluster whose pods could be looked at")
+            raise ReviewUnavailable("there is no cluster whose pods could be shown")
         return self._cluster, record
 
     async def _list_nodes(self) -> tuple[tuple[Object, ...], float]:
@@ -142,25 +151,25 @@ class ClusterViews:
 
 
 def _labels(workload: Workload) -> list[tuple[str, str]]:
-    """The labels that a pod of the workload has one of."""
-    if _is(workload, "batch", "Job"):
+    """Return labels (name and value) of which each pod of the workload has one."""
+    if _is_kind(workload, "batch", "Job"):
         return [(POD_OWNER, workload.uid)]
     groups = [(name, workload.name) for name in GROUP_NAME]
-    return groups if _is(workload, *POD) else [(WORKLOAD_UID, workload.uid), *groups]
+    return groups if _is_kind(workload, *POD) else [(WORKLOAD_UID, workload.uid), *groups]
 
 
 def _selectors(workload: Workload) -> list[dict[str, str]]:
-    """To be tried one after the other: of some kinds only their pods tell how they are marked."""
-    own = [{"fieldSelector": f"metadata.name={workload.name}"}] if _is(workload, *POD) else []
+    """Return selectors of the workload's pods, to try in order: which label pods have is known for some kinds only."""
+    own = [{"fieldSelector": f"metadata.name={workload.name}"}] if _is_kind(workload, *POD) else []
     return [*own, *({"labelSelector": f"{name}={value}"} for name, value in _labels(workload))]
 
 
-def _is_of(workload: Workload, pod: str, labels: Mapping[str, str]) -> bool:
-    is_itself = _is(workload, *POD) and pod == workload.name
+def _is_pod_of(workload: Workload, pod: str, labels: Mapping[str, str]) -> bool:
+    is_itself = _is_kind(workload, *POD) and pod == workload.name
     return is_itself or any(labels.get(name) == value for name, value in _labels(workload))
 
 
-def _is(workload: Workload, group: str, kind: str) -> bool:
+def _is_kind(workload: Workload, group: str, kind: str) -> bool:
     return (workload.api_version.rpartition("/")[0], workload.kind) == (group, kind)
 
 
@@ -171,19 +180,19 @@ def _namespace(request: web.Request) -> str:
 def _unreadable(error: ClusterError, resource: str) -> ReviewUnavailable:
     if isinstance(error, ClusterForbidden):
         return ReviewUnavailable(
-            f"Sluice itself may not read {resource}; deploy/rbac/dashboard.yaml is a role that allows it"
+            f"Sluice itself lacks the right to read {resource}; deploy/rbac/dashboard.yaml is a role that grants it"
         )
     log.info("the cluster was not read for the dashboard: %s", error)
-    return ReviewUnavailable(f"the cluster did not tell about {resource}; try again later")
+    return ReviewUnavailable(f"the cluster did not answer the request for {resource}; try again later")
 
 
 def _capacity(flavor: ResourceFlavor, nodes: Iterable[Object]) -> Document:
-    wanted = flavor.spec.node_labels
+    selector = flavor.spec.node_labels
     sums: dict[str, int] = {}
     count = 0
     for node in nodes:
         labels = (node.get("metadata") or {}).get("labels") or {}
-        if (node.get("spec") or {}).get("unschedulable") or any(labels.get(key) != wanted[key] for key in wanted):
+        if (node.get("spec") or {}).get("unschedulable") or any(labels.get(key) != selector[key] for key in selector):
             continue
         count += 1
         for resource, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():

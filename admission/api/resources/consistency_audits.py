@@ -1,4 +1,4 @@
-"""`audits`: what differs between database, cluster and the memory of the leader; GET looks, POST repairs, too."""
+"""The resource `audits`: comparison of database, cluster and the leader's memory; GET reports, POST repairs, too."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
 
 
 LEADER = "leader"
-"""The field of the cause that names whom to ask."""
+"""`field` of the cause in the Status whose message is the identity of the leading replica."""
 
 
 def _not_leading(holder: str) -> NotLeading:
-    only = "only the Sluice that leads can audit, and this one does not"
+    only = "only the leading replica can audit, and this one does not lead"
     if not holder:
-        return NotLeading(f"{only}: nobody does yet; see its log for what it waits for")
+        return NotLeading(f"{only}: no replica leads yet; see its log for what it waits for")
     return NotLeading(
-        f'{only}: "{holder}" leads, host, process and a random number; ask again, as a Service passes each connection '
-        "to any replica, or ask that host itself by --server, or a port forwarded to it",
+        f'{only}: "{holder}" (host, process, random number) leads; try again, as a Service passes each connection to '
+        "any replica, or connect to that host directly, by --server or a forwarded port",
         causes=[{"reason": "NotLeading", "field": LEADER, "message": holder}],
     )
 
 
 class Audits:
-    """Only the leader knows all that is compared, and only it may repair."""
+    """Handlers of audits. Only the leader has the memory to compare, and only it may repair."""
 
-    def __init__(self, store: Store, deciding: LocalController, leader: LeaderView) -> None:
+    def __init__(self, store: Store, controller: LocalController, leader: LeaderView) -> None:
         self._store = store
-        self._deciding = deciding
+        self._controller = controller
         self._leader = leader
 
     async def get(self, _: web.Request) -> web.Response:
-        """All differences that there are. Raises NotLeading and Unanswered."""
+        """Return all differences. Raises NotLeading and Unanswered."""
         return await self._answer(repair=False)
 
     async def post(self, request: web.Request) -> web.Response:
-        """The same, after what can be repaired was repaired, unless `dryRun` is asked for."""
+        """Repair what can be repaired (unless `?dryRun=All`), and return all differences. Raises as `get`."""
         return await self._answer(repair=not dry_run(request))
 
     async def _answer(self, *, repair: bool) -> web.Response:
-        if self._leader.standstill():  # which would hold up the answer for minutes
-            raise Unanswered("no audit can be made while the API server or the database does not do its part")
+        if self._leader.standstill():  # the audit would wait for minutes
+            raise Unanswered("no audit can be made while the API server or the database does not answer")
         try:
-            items = await self._deciding.audit(repair=repair)
+            items = await self._controller.audit(repair=repair)
         except ClusterError as error:
             raise Unanswered(f"the audit needs the cluster: {error}") from error
         if items is None:

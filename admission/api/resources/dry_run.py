@@ -1,4 +1,4 @@
-"""Dry runs that tell more than that a write would be accepted: what would follow from it at once."""
+"""Impact of dry runs: which workloads a write would admit, evict or make impossible immediately."""
 
 from __future__ import annotations
 
@@ -15,48 +15,49 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.api.kinds.descriptor import WarningContext
-    from admission.api.resources.explaining_engine import Live
+    from admission.api.resources.explaining_engine import Engines
     from admission.engine import Event
     from admission.model.queues import QueueObject
     from admission.store.records import Order, WorkloadRecord
 
 
 class Previews:
-    """Each method takes the outcome of a dry run, or what would be deleted or ordered."""
+    """Computes the impact of writes on a copy of the engine."""
 
-    def __init__(self, live: Live) -> None:
-        self._live = live
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
 
     def warning_context(self) -> WarningContext:
-        """What warnings are made from, beside the database."""
-        return self._live.warning_context()
+        """Return the information beside the database that warnings are based on."""
+        return self._engines.warning_context()
 
     async def written(self, obj: QueueObject) -> Impact:
-        """If a queue object were as `obj`."""
+        """Return the impact of writing a queue object: `obj` is the result of the dry run."""
         return await self._of([QueueObjectChanged(obj)])
 
     async def deleted(self, objects: Sequence[QueueObject]) -> Impact:
-        """If these queue objects were gone."""
+        """Return the impact of deleting queue objects."""
         return await self._of([QueueObjectDeleted(obj.kind, obj.metadata.namespace, obj.name) for obj in objects])
 
     async def ordered(self, record: WorkloadRecord, order: Order) -> Impact:
-        """If this were ordered about a workload."""
+        """Return the impact of an order about a workload (move, priority, hold ...)."""
         if record.state is State.FINISHED:
             return Impact()
-        if record.admission is None or not (reason := _stopping(record, order)):
+        if record.admission is None or not (reason := _eviction_reason(record, order)):
             return await self._of([event(record, order)])
-        waits = event(replace(record, admission=None), order)
-        assert isinstance(waits, WorkloadPending)
-        found = await self._of([WorkloadGone(record.workload.uid, requeue=waits.workload, on_hold=waits.on_hold)])
+        requeued = event(replace(record, admission=None), order)
+        assert isinstance(requeued, WorkloadPending)
+        gone = WorkloadGone(record.workload.uid, requeue=requeued.workload, on_hold=requeued.on_hold)
+        found = await self._of([gone])
         return replace(found, evicted=(Evict(record.workload, reason, "as ordered"), *found.evicted))
 
     async def _of(self, change: list[Event]) -> Impact:
-        engine, waiting = await self._live.copy()
-        return await asyncio.to_thread(impact, engine, change, waiting=waiting, now=self._live.now)
+        engine, waiting = await self._engines.copy()
+        return await asyncio.to_thread(impact, engine, change, waiting=waiting, now=self._engines.now)
 
 
-def _stopping(record: WorkloadRecord, order: Order) -> str:
-    """Why a workload that holds quota would have to give it back; empty if it would not."""
+def _eviction_reason(record: WorkloadRecord, order: Order) -> str:
+    """Return the reason for which an order evicts an admitted workload; empty if it does not."""
     if order.active is False:
         return "Deactivated"
     if order.held:

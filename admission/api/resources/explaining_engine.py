@@ -1,4 +1,4 @@
-"""The engine that answers questions: the one that decides, where this replica leads, else one from the database."""
+"""Engines for explanations and dry runs: the leader's own engine, or one built from the database on other replicas."""
 
 from __future__ import annotations
 
@@ -19,91 +19,96 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 MIRRORED_SECONDS = 5.0
-"""An engine made from the database answers for so long, though the database has gone on: to make one takes a while."""
+"""Time for which an engine built from the database is used although the database has changed: building is expensive."""
 
 
 class LocalController(Protocol):
-    """What the API may ask of the Sluice that runs in the same process."""
+    """The controller in the same process, as far as the API uses it."""
 
     @property
     def policy(self) -> Policy:
-        """What the engine was told to do in general."""
+        """The engine's policy: fair sharing and other settings."""
 
     def engine(self) -> Engine | None:
-        """The engine that decides now; None while another replica does, or nobody. To be read only, and at once."""
+        """Return the engine if this replica leads, else None. Read only, and only until the next `await`."""
 
     def namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of each namespace of the cluster."""
+        """Return the labels by namespace of the cluster."""
 
     async def audit(self, *, repair: bool) -> Sequence[Mapping[str, str]] | None:
-        """What differs between database, cluster and memory; None while another decides. Raises ClusterError."""
+        """Compare database, cluster and memory; None if this replica does not lead. Raises ClusterError."""
 
 
 class NoController:
-    """Where no Sluice runs in the same process: an API by itself."""
+    """For an API without a controller in the same process."""
 
     policy = Policy()
 
     def engine(self) -> None:
-        """There is none."""
+        """Return None: there is no leader in this process."""
 
     def namespaces(self) -> dict[str, Mapping[str, str]]:
-        """None is known."""
+        """Return no namespaces: they are not known."""
         return {}
 
     async def audit(self, *, repair: bool) -> None:
-        """There is nothing to compare with."""
+        """Return None: this process does not lead."""
         del repair
 
 
 @dataclass(frozen=True, slots=True)
 class _Mirror:
+    """An engine built from the database, with the revision and the Unix time (s) of that."""
+
     engine: Engine
     revision: int
     made_at: float
 
 
-class Live:
-    """Engines to ask, and engines to try things on."""
+class Engines:
+    """Access to engines: the current one for reading, copies for dry runs. `clock` returns the Unix time (s)."""
 
     def __init__(
         self,
         store: Store,
-        deciding: LocalController,
+        controller: LocalController,
         *,
         receiver_fault: ReceiverFault = no_receiver_fault,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
-        self._deciding = deciding
+        self._controller = controller
         self._receiver_fault = receiver_fault
         self._clock = clock
         self._mirror: _Mirror | None = None
-        self._making = asyncio.Lock()
+        self._building = asyncio.Lock()
 
     @property
     def now(self) -> float:
-        """Seconds since the epoch."""
+        """The Unix time (s)."""
         return self._clock()
 
     def warning_context(self) -> WarningContext:
-        """What is known beside the database."""
-        return WarningContext(self._deciding.namespaces(), self._receiver_fault)
+        """Return the information beside the database that warnings are based on."""
+        return WarningContext(self._controller.namespaces(), self._receiver_fault)
 
-    async def engine(self) -> Engine:
-        """An engine that knows everything, to be read only, before the next `await`."""
-        return self._deciding.engine() or await self._mirrored()
+    async def current(self) -> Engine:
+        """Return an engine with the current state. Read only, and only until the next `await`."""
+        return self._controller.engine() or await self._mirrored()
 
     async def copy(self) -> tuple[Engine, list[WorkloadPending]]:
-        """An engine of one's own at the state of the database, and the workloads that it was told to be waiting."""
+        """Build an engine from the database, for the caller alone; return it with the events of pending workloads."""
         state = await self._store.load()
-        deciding = self._deciding.engine()
-        told = [*(() if deciding is None else deciding.policy_events()), *events(state, self._deciding.namespaces())]
-        engine = await asyncio.to_thread(_made, self._deciding.policy, told, self._clock())
-        return engine, [event for event in told if isinstance(event, WorkloadPending)]
+        leading = self._controller.engine()
+        replayed = [
+            *(() if leading is None else leading.policy_events()),
+            *events(state, self._controller.namespaces()),
+        ]
+        engine = await asyncio.to_thread(_build, self._controller.policy, replayed, self._clock())
+        return engine, [event for event in replayed if isinstance(event, WorkloadPending)]
 
     async def _mirrored(self) -> Engine:
-        async with self._making:
+        async with self._building:
             revision = await self._store.queues.revision()
             mirror = self._mirror
             if mirror is None or (mirror.revision != revision and self._clock() - mirror.made_at >= MIRRORED_SECONDS):
@@ -111,9 +116,9 @@ class Live:
             return mirror.engine
 
 
-def _made(policy: Policy, told: list[Event], now: float) -> Engine:
+def _build(policy: Policy, replayed: list[Event], now: float) -> Engine:
     engine = Engine(policy)
-    for event in told:
+    for event in replayed:
         engine.observe(event, now=now)
     engine.refresh(now)
     return engine

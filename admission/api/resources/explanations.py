@@ -1,4 +1,4 @@
-"""Why a workload waits, and who waits in front of it: questions that only an engine can answer."""
+"""The subresources `explain` of workloads and `pendingworkloads` of queues, computed by an engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from admission.api.errors import UnknownObject
 from admission.api.http.request_options import number
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION
-from admission.api.resources.standing import Subject, paragraphs, place
+from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs, place
 from admission.engine.vocabulary import ON_HOLD, PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA
 from admission.model.quantity import UNLIMITED, format_amount
 from admission.model.queues import ClusterQueue, LocalQueue
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.http.responses import Document
-    from admission.api.resources.explaining_engine import Live
+    from admission.api.resources.explaining_engine import Engines
     from admission.api.resources.start_estimates import EstimateOf
     from admission.api.resources.workloads import Workloads
     from admission.engine import Explanation, Lack, PendingWorkload, PreemptionHint
@@ -30,71 +30,71 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 LARGEST_PAGE = 1000
-"""How many of those that wait are told at a time, if more or none are asked for."""
+"""Most pending workloads in a response, also without `limit`."""
 
 
 class Explanations:
-    """`explain` of workloads, `pendingworkloads` of queues."""
+    """Handlers of `workloads/explain`, `clusterqueues/pendingworkloads` and `localqueues/pendingworkloads`."""
 
-    def __init__(self, store: Store, workloads: Workloads, live: Live, estimate_of: EstimateOf) -> None:
+    def __init__(self, store: Store, workloads: Workloads, engines: Engines, estimate_of: EstimateOf) -> None:
         self._estimate_of = estimate_of
         self._store = store
         self._workloads = workloads
-        self._live = live
+        self._engines = engines
 
     async def explain(self, request: web.Request) -> web.Response:
-        """Where a workload stands: what it asks for, what is free, who refuses, who is ahead, what would help."""
-        record = await self._workloads.asked(request)
-        engine = await self._live.engine()
+        """Explain a workload: its position, requests, free quota, limiting queue, workloads ahead, and remedies."""
+        record = await self._workloads.record_of(request)
+        engine = await self._engines.current()
         explanation = engine.explain(record.workload.uid)
         if explanation is None and record.state is not State.FINISHED:
-            raise UnknownObject(f'the workload "{record.workload.key}" has only just come; ask again in a moment')
+            raise UnknownObject(f'the workload "{record.workload.key}" is new, and not known here yet; try again soon')
         remedies = engine.remedies(record.workload.uid)
-        reason, told = _reason(record, explanation)
+        reason, text = _reason(record, explanation)
         evicted = record.eviction.message if record.eviction and record.state is State.PENDING else ""
-        message, evicted = await named_messages(request, self._store, [told, evicted])
+        message, evicted = await named_messages(request, self._store, [text, evicted])
         first = () if explanation is None else explanation.ahead_first
         ahead = await named_keys(request, record.workload.namespace, first)
-        subject = await self._subject(record, reason, message, evicted)
+        explained = await self._explained(record, reason, message, evicted)
         document = _document(record, explanation, reason, message)
         if "aheadFirst" in document:
             document["aheadFirst"] = ahead
         if remedies:
             document["remedies"] = [{"change": one.change, "hint": one.hint} for one in remedies]
-        now = self._live.now
-        document["standing"] = place(subject, explanation, name=record.workload.name)
+        now = self._engines.now
+        document["standing"] = place(explained, explanation, name=record.workload.name)
         estimate = self._estimate_of(record.workload.uid) if document["state"] == "Pending" else None
         if estimate is not None:
             document["estimatedStart"] = estimate.document()
         hints = [one.hint for one in remedies]
         document["sentences"] = paragraphs(
-            subject, explanation, ahead=ahead, remedies=hints, estimate=estimate, now=now
+            explained, explanation, ahead=ahead, remedies=hints, estimate=estimate, now=now
         )
         return reply(document)
 
-    async def _subject(self, record: WorkloadRecord, reason: str, message: str, evicted: str) -> Subject:
+    async def _explained(self, record: WorkloadRecord, reason: str, message: str, evicted: str) -> ExplainedWorkload:
         checks = (await self._store.orders.of([record.workload.uid])).checks if record.checks_pending else ()
         ended = record.state is State.FINISHED
-        return Subject(
+        return ExplainedWorkload(
             title=f"{record.workload.kind} {record.workload.key}",
             local_queue=record.workload.queue,
             queued_at=record.queued_at,
             reason=record.outcome if ended else reason,
             message=message,
             admitted_at=record.admitted_at,
-            finished_at=(record.finished_at or self._live.now) if ended else None,
+            finished_at=(record.finished_at or self._engines.now) if ended else None,
             checks_pending=record.checks_pending,
             checks=tuple((check.name, check.state, check.message) for check in checks if check.state != "Ready"),
             evicted=evicted,
         )
 
     async def of_cluster_queue(self, request: web.Request) -> web.Response:
-        """Who waits in a ClusterQueue, in order."""
+        """List the pending workloads of a ClusterQueue, in order."""
         queue = await self._store.queues.get(ClusterQueue.kind, request.match_info["name"])
         return await self._pending(request, queue.name, None)
 
     async def of_local_queue(self, request: web.Request) -> web.Response:
-        """Who waits in a LocalQueue, in order."""
+        """List the pending workloads of a LocalQueue, in order."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         queue = await self._store.queues.get(LocalQueue.kind, name, namespace=namespace)
         assert isinstance(queue, LocalQueue)
@@ -105,7 +105,7 @@ class Explanations:
     ) -> web.Response:
         limit = min(number(request, "limit") or LARGEST_PAGE, LARGEST_PAGE)
         offset = number(request, "offset") or 0
-        engine = await self._live.engine()
+        engine = await self._engines.current()
         places = engine.listing(cluster_queue, limit=limit, offset=offset, local_queue=local_queue)
         queued = await self._store.workloads.queued_at(place.workload.uid for place in places)
         remaining = max(0, engine.count_waiting(cluster_queue, local_queue) - offset - limit)
@@ -147,11 +147,11 @@ def _place(place: PendingWorkload, queued_at: float | None) -> Document:
 
 
 def _reason(record: WorkloadRecord, found: Explanation | None) -> tuple[str, str]:
-    """Reason and sentence: those of the moment, unless the controller has stored what the engine does not know."""
+    """Return reason and message: the engine's current ones, unless the controller has stored more specific ones."""
     if found is None or not found.reason:
         return record.reason, record.message
     knows_less = found.reason in (ON_HOLD, PENDING_EVALUATION) and record.message
-    # An engine made from the database has not seen the preemption itself.
+    # An engine built from the database did not decide the preemption, and does not know that its targets are ending.
     preempting = found.reason == WAITING_FOR_QUOTA and record.reason == WAITING_FOR_PREEMPTED
     if (knows_less and not found.not_before) or preempting:
         return record.reason, record.message

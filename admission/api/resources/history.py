@@ -1,4 +1,4 @@
-"""What was: the story of a workload, the versions of a queue object, and the way back to one of them."""
+"""The subresources `history` of workloads and queue objects, and `rollback` to an earlier version."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from admission.store.workloads.queries import LedgerRow
 
 _PAGE = 100
+"""Versions in a page without `limit`."""
 
-_OF_NO_REASON = frozenset({"Ordered", "Edited"})
-"""Lines about a workload that waits which do not say why it does."""
+_NOT_WAIT_REASONS = frozenset({"Ordered", "Edited"})
+"""Reasons of transitions of a pending workload that do not say why it waits."""
 
 
 class WorkloadHistories:
-    """`history` of workloads."""
+    """Handler of `history` of workloads. `now` returns the Unix time (s)."""
 
     def __init__(self, store: Store, workloads: Workloads, *, now: Callable[[], float]) -> None:
         self._store = store
@@ -49,8 +50,8 @@ class WorkloadHistories:
         self._now = now
 
     async def get(self, request: web.Request) -> web.Response:
-        """All that happened to it, oldest first, and what it held from when to when."""
-        record = await self._workloads.asked(request)
+        """Return the transitions of a workload, the oldest first, its admissions, and its waiting times by reason."""
+        record = await self._workloads.record_of(request)
         uid = record.workload.uid
         story, rows = await self._store.workloads.story(uid), await self._store.workloads.ledger(uid)
         messages = await named_messages(request, self._store, (line.message for line in story))
@@ -73,7 +74,10 @@ class WorkloadHistories:
 
 
 def waiting_times(story: Sequence[Transition], *, until: float) -> dict[str, float]:
-    """Seconds by reason for which a workload waited, `until` now if it does; they add up to the whole wait."""
+    """Return the seconds that a workload waited, by reason; they add up to the whole wait.
+
+    `story`: its transitions, the oldest first. `until`: Unix time (s) up to which a pending workload has waited.
+    """
     times: dict[str, float] = {}
     reason: str | None = None
     since = 0.0
@@ -83,7 +87,7 @@ def waiting_times(story: Sequence[Transition], *, until: float) -> dict[str, flo
         since = line.at
         if line.state != State.PENDING:
             reason = None
-        elif reason is None or line.reason not in _OF_NO_REASON:
+        elif reason is None or line.reason not in _NOT_WAIT_REASONS:
             reason = line.reason
     if reason is not None:
         times[reason] = times.get(reason, 0.0) + max(until - since, 0.0)
@@ -91,7 +95,7 @@ def waiting_times(story: Sequence[Transition], *, until: float) -> dict[str, flo
 
 
 class QueueObjectHistories:
-    """`history` and `rollback` of the queue objects of one resource."""
+    """Handlers of `history` and `rollback` of the queue objects of one resource."""
 
     def __init__(self, store: Store, resource: Resource, objects: QueueObjects) -> None:
         self._store = store
@@ -99,7 +103,7 @@ class QueueObjectHistories:
         self._objects = objects
 
     async def get(self, request: web.Request) -> web.Response:
-        """Every version that ever was under this name, newest first: who, when, why, and what was changed."""
+        """Return all versions that existed under this name, the newest first, with author, time, reason and diff."""
         limit, before = number(request, "limit") or _PAGE, number(request, "continue")
         versions = await self._versions(request)
         changes = [(new, old) for old, new in pairwise([None, *versions]) if new is not None]
@@ -116,9 +120,9 @@ class QueueObjectHistories:
         )
 
     async def rollback(self, request: web.Request) -> web.Response:
-        """The object as it was at a revision, written as a new version; a deleted one comes back."""
-        wanted = await read_document(request) or {}
-        revision = wanted.get("revision")
+        """Write the object as it was at a revision as a new version; a deleted object is created again."""
+        body = await read_document(request) or {}
+        revision = body.get("revision")
         if not isinstance(revision, str) or not revision.isascii() or not revision.isdecimal():
             raise BadRequest(
                 'revision: must be a revision of the history, as in {"kind": "Rollback", "revision": "12"}'
@@ -131,7 +135,7 @@ class QueueObjectHistories:
                 f"there are, newest first: {listed([str(version.revision) for version in reversed(versions)])}"
             )
 
-        def back(old: QueueObject | None) -> QueueObject:
+        def restored(old: QueueObject | None) -> QueueObject:
             metadata = version.object.metadata.model_copy(
                 update={
                     "uid": "",
@@ -143,8 +147,8 @@ class QueueObjectHistories:
 
         dry = dry_run(request)
         who = author(request, verb="rollback")
-        written = await self._objects.write(request, version.object.key, back, author=who, dry_run=dry)
-        return await self._objects.written(request, written, dry_run=dry)
+        written = await self._objects.write(request, version.object.key, restored, author=who, dry_run=dry)
+        return await self._objects.write_response(request, written, dry_run=dry)
 
     async def _versions(self, request: web.Request) -> tuple[QueueObjectVersion, ...]:
         name, namespace = request.match_info["name"], request.match_info.get("namespace", "")
@@ -169,7 +173,10 @@ def _version(new: QueueObjectVersion, old: QueueObjectVersion | None) -> Documen
 
 
 def _compared(obj: QueueObject) -> Document:
-    """What users write: the rest changes by itself, or is what kubectl and Sluice note for themselves."""
+    """Return the fields of an object that users write, for the diff.
+
+    Left out are computed fields, and annotations that kubectl and Sluice write for themselves.
+    """
     manifest = to_manifest(obj)
     metadata = {name: dict(manifest["metadata"].get(name, ())) for name in ("labels", "annotations")}
     for name in NOTED_BY_OTHERS:

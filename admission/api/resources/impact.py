@@ -1,4 +1,4 @@
-"""What would follow at once from a change: who would be admitted, evicted, or could never run. Pure: no I/O."""
+"""Immediate impact of a change on workloads: admitted, evicted, or never admissible any more. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -18,46 +18,51 @@ if TYPE_CHECKING:
     from admission.model.workload import Workload
 
 _ROUNDS: Final = 10
-"""So often evicted workloads are taken as stopped and it is decided again; further than that nobody looks ahead."""
+"""Most rounds of decisions; after each one evicted workloads count as stopped. What follows later is not predicted."""
 
 _LISTED: Final = 100
+"""Most workloads in each list of the document."""
 _NAMED: Final = 5
+"""Most workloads that a warning names."""
 _ALL: Final = 10**9
+"""A limit that no queue reaches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What would follow at once."""
+    """Immediate impact of a change."""
 
     admitted: tuple[Workload, ...] = ()
     evicted: tuple[Evict, ...] = ()
     impossible: tuple[tuple[Workload, str, str], ...] = ()
-    """Each that waits and could never be admitted any more, with reason and message."""
+    """Pending workloads that could never be admitted any more, with reason and message."""
     overused: tuple[Overuse, ...] = ()
-    """Where more would be in use than may be, and is not yet."""
+    """Usage beyond quota that would be new, or larger than before."""
 
 
 @dataclass(slots=True)
-class _Following:
+class _Outcome:
+    """Net result of some rounds of decisions, by uid of the workload."""
+
     admitted: dict[str, Workload] = field(default_factory=dict)
     evicted: dict[str, Evict] = field(default_factory=dict)
 
 
 def impact(engine: Engine, change: Iterable[Event], *, waiting: Sequence[WorkloadPending], now: float) -> Impact:
-    """Tell `engine` the change and see. It is of no use for anything else afterwards.
+    """Return the impact of the events `change` on `engine`, which must not be used for anything else afterwards.
 
-    What would be decided without the change is decided first, and is no part of the answer. `waiting` are the
-    workloads that were told as such. Evicted workloads are taken as stopped at once.
+    Decisions that are due without the change are made first, and are not part of the result. `waiting` are the events
+    of pending workloads that the engine has observed. Evicted workloads count as stopped immediately.
     """
     _settle(engine, now)
     hopeless = {workload.uid for workload, _, _ in _hopeless(engine, waiting)}
     overused = {(over.kind, over.name, over.flavor, over.resource): over.by for over in engine.overuse()}
     for event in change:
         engine.observe(event, now=now)
-    following = _settle(engine, now)
+    outcome = _settle(engine, now)
     return Impact(
-        admitted=tuple(following.admitted.values()),
-        evicted=tuple(following.evicted.values()),
+        admitted=tuple(outcome.admitted.values()),
+        evicted=tuple(outcome.evicted.values()),
         impossible=tuple(found for found in _hopeless(engine, waiting) if found[0].uid not in hopeless),
         overused=tuple(
             over
@@ -67,22 +72,22 @@ def impact(engine: Engine, change: Iterable[Event], *, waiting: Sequence[Workloa
     )
 
 
-def _settle(engine: Engine, now: float) -> _Following:
-    following = _Following()
+def _settle(engine: Engine, now: float) -> _Outcome:
+    outcome = _Outcome()
     for _ in range(_ROUNDS):
         decisions = engine.settle(now)
         for admit in decisions.admitted:
-            if following.evicted.pop(admit.workload.uid, None) is None:
-                following.admitted[admit.workload.uid] = admit.workload
+            if outcome.evicted.pop(admit.workload.uid, None) is None:
+                outcome.admitted[admit.workload.uid] = admit.workload
         for evict in decisions.evicted:
             uid = evict.workload.uid
-            if following.admitted.pop(uid, None) is None:
-                following.evicted[uid] = evict
+            if outcome.admitted.pop(uid, None) is None:
+                outcome.evicted[uid] = evict
             requeue = None if evict.reason == SLICE_REPLACED else evict.workload
             engine.observe(WorkloadGone(uid, requeue=requeue), now=now)
         if not decisions.evicted:
             break
-    return following
+    return outcome
 
 
 def _hopeless(engine: Engine, waiting: Sequence[WorkloadPending]) -> list[tuple[Workload, str, str]]:
@@ -93,17 +98,17 @@ def _hopeless(engine: Engine, waiting: Sequence[WorkloadPending]) -> list[tuple[
             listed.add(place.workload.uid)
             if place.reason in HOPELESS:
                 found.append((place.workload, place.reason, place.message))
-    for told in waiting:  # those that no ClusterQueue has in its order
-        if told.on_hold or told.workload.uid in listed:
+    for pending in waiting:  # workloads whose ClusterQueue does not exist are listed nowhere
+        if pending.on_hold or pending.workload.uid in listed:
             continue
-        standing = engine.explain(told.workload.uid)
-        if standing is not None and standing.state == "Pending" and standing.reason in HOPELESS:
-            found.append((told.workload, standing.reason, standing.message))
+        explanation = engine.explain(pending.workload.uid)
+        if explanation is not None and explanation.state == "Pending" and explanation.reason in HOPELESS:
+            found.append((pending.workload, explanation.reason, explanation.message))
     return found
 
 
 def impact_document(impact: Impact) -> Document:
-    """For `status.impact`. Long lists are cut, `counts` tell how long they are."""
+    """Return the document for `status.impact`. Long lists are truncated; `counts` has their full lengths."""
     return {
         "counts": {
             "admitted": len(impact.admitted),
@@ -132,12 +137,12 @@ def impact_document(impact: Impact) -> Document:
 
 
 def impact_warnings(impact: Impact) -> list[str]:
-    """The same in sentences, for those who see only text; empty if nothing would follow."""
+    """Return the impact as warnings, for clients that show text only; empty if there is none."""
     texts = []
     for what, workloads in (
         ("admit", impact.admitted),
         ("evict", [evict.workload for evict in impact.evicted]),
-        ("leave without any chance", [workload for workload, _, _ in impact.impossible]),
+        ("make it impossible to admit", [workload for workload, _, _ in impact.impossible]),
     ):
         if workloads:
             names = ", ".join(workload.key for workload in workloads[:_NAMED])

@@ -1,4 +1,4 @@
-"""The parameter `top` of usage reports: the largest users of each resource, and all others added up."""
+"""The parameter `top` of usage reports: the groups with the largest usage of each resource, and a sum of the others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _Group = tuple[tuple[str, str | int], ...]
+"""Fields of a row that identify its group, with their values: `(("namespace", "a"), ("resource", "cpu"))`."""
 
 
 def largest(parts: Sequence[Sequence[UsageRow]], most: int) -> list[list[UsageRow]]:
-    """The rows of the `most` groups that used most of each resource, over all parts of the time together.
+    """Return the rows of the `most` groups with the largest usage of each resource, summed over all intervals `parts`.
 
-    Those of all other groups are added up in one row for each resource and period of a part, at its end; `others` of it
-    says how many groups these are, in all parts.
+    The rows of all other groups are summed up in one row for each resource and period, at the end of each interval; its
+    `others` is the number of these groups in all intervals.
     """
     totals: defaultdict[str | int, defaultdict[_Group, float]] = defaultdict(lambda: defaultdict(float))
     for row in (row for part in parts for row in part):

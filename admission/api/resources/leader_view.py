@@ -1,4 +1,4 @@
-"""What every replica tells of the one that leads: why nothing is decided, and what its last audit has found."""
+"""View of the leader that every replica has: why it makes no decisions, and the result of its last audit."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ if TYPE_CHECKING:
 
 
 class LastAudit(NamedTuple):
-    """What the last look at database, cluster and memory has found."""
+    """Result of the last comparison of database, cluster and memory."""
 
     at: float
-    """When that was, in seconds since the epoch."""
+    """Unix time (s)."""
     differences: Mapping[str, int]
-    """How many, by problem; empty: all agree."""
+    """Number of differences by problem; empty: all agree."""
 
 
 class LeaderView(Protocol):
-    """What is known of the leader, be it this process or another."""
+    """What is known of the leader, which may be this process or another one."""
 
     def standstill(self) -> str:
-        """What keeps Sluice from deciding, as a sentence; empty: nothing does, as far as is known."""
+        """Return a message that says why Sluice makes no decisions; empty: it does, as far as is known."""
 
     def last_audit(self) -> LastAudit | None:
-        """None: there was none since the start of the leader, or nobody leads."""
+        """Return the last audit; None if there was none since the start of the leader, or no replica leads."""
 
 
 class NoLeader:
-    """Where nothing is known of one: an API by itself."""
+    """For an API without a controller: nothing is known of a leader."""
 
     def standstill(self) -> str:
-        """Nothing is known of that."""
+        """Return an empty message."""
         return ""
 
     def last_audit(self) -> LastAudit | None:
-        """There is nothing to compare with."""
+        """Return None."""
         return None

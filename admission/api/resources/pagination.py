@@ -1,4 +1,4 @@
-"""What all lists have in common: how old they may be, and how the next page is found."""
+"""Pagination and consistency of lists: resourceVersion checks, continue tokens, metadata."""
 
 from __future__ import annotations
 
@@ -14,34 +14,39 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 FUTURE_SECONDS = 3.0
-"""So long a list waits for a state that its client has seen, and this replica has not."""
+"""Time that a list waits for a resourceVersion that its client has seen on another replica, and this one has not."""
 
 
-async def position(store: Store, paging: Paging, revision: int) -> None:
-    """Whether what was read at `revision` is what was asked for. Raises Expired, and TooNew after some waiting."""
-    wanted = paging.resource_version
-    if wanted is None:
+async def check_resource_version(store: Store, paging: Paging, revision: int) -> None:
+    """Check that a list read at `revision` fulfils the requested resourceVersion. Raises TooNew and Expired."""
+    requested = paging.resource_version
+    if requested is None:
         return
-    if wanted > revision:
-        raise TooNew(f"Too large resource version: {wanted}, current: {revision}")
-    if paging.exact and wanted != revision:
+    if requested > revision:
+        raise TooNew(f"Too large resource version: {requested}, current: {revision}")
+    if paging.exact and requested != revision:
         raise Expired("the resourceVersion for the provided list is too old: only the newest state can be listed")
 
 
-async def wait_for(store: Store, paging: Paging) -> None:
-    """Wait a moment for the state that a list must not be older than."""
-    wanted = paging.resource_version
-    if wanted is None or wanted <= store.revisions.newest:
+async def wait_for_resource_version(store: Store, paging: Paging) -> None:
+    """Wait up to FUTURE_SECONDS until this replica has seen the requested resourceVersion."""
+    requested = paging.resource_version
+    if requested is None or requested <= store.revisions.newest:
         return
     try:
         async with asyncio.timeout(FUTURE_SECONDS):
-            await store.revisions.wait_for(wanted - 1)
+            await store.revisions.wait_for(requested - 1)
     except TimeoutError:
         return
 
 
 def list_metadata(paging: Paging, revision: int, *, after: Key | None, remaining: int | None, now: float) -> Document:
-    """The metadata of a page that was read at `revision` and ends with the key `after`; None: nothing follows."""
+    """Return the metadata of a page.
+
+    revision: at which the page was read; all pages of a list show that of the first page.
+    after: key of the last object of the page; None if it is the last page.
+    remaining: number of objects after the page, if known. now: Unix time (s).
+    """
     start = paging.start
     first = start.revision if start is not None and start.revision else revision
     metadata: Document = {"resourceVersion": str(first)}

@@ -1,4 +1,4 @@
-"""The verbs on queue objects: what a request wants, done by the store, shown as Kubernetes shows it."""
+"""Handlers of the verbs on queue objects: parse the request, write through the store, respond as Kubernetes does."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from admission.api.kinds.all_kinds import KINDS
 from admission.api.kinds.overuse import overuse_warnings
 from admission.api.registry import GROUP, Resource
 from admission.api.resources.impact import impact_document, impact_warnings
-from admission.api.resources.pagination import list_metadata, position
-from admission.api.resources.updates import Change
+from admission.api.resources.pagination import check_resource_version, list_metadata
+from admission.api.resources.updates import ObjectUpdate
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -40,15 +40,16 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""Those of Kubernetes: they make no words."""
+"""Letters of generated names, as in Kubernetes: without vowels they form no words."""
 _SUFFIX_LENGTH = 5
-_SHOWN_SECONDS = 2.0
-"""A list of everything is shared for so long by those who ask at the same revision."""
+_LIST_CACHE_SECONDS = 2.0
+"""Shortest time for which a complete list is cached for requests at the same revision."""
 _TRIES = 8
+"""Attempts to generate a name that does not exist yet."""
 
 
 class QueueObjects:
-    """The verbs of one kind of queue object. `now` gives seconds since the epoch."""
+    """Handlers of the verbs on one kind of queue object. `now` returns the Unix time (s)."""
 
     def __init__(
         self,
@@ -66,16 +67,16 @@ class QueueObjects:
         self._watches = watches
         self._previews = previews
         self._now = now
-        self._shown: ResponseCache[Sequence[Document]] = ResponseCache(_SHOWN_SECONDS)
+        self._lists: ResponseCache[Sequence[Document]] = ResponseCache(_LIST_CACHE_SECONDS)
 
     async def list(self, request: web.Request) -> web.StreamResponse:
-        """All of them, or a page, of all namespaces or one; or what becomes of them, if it is a watch."""
+        """List objects of all namespaces or one, in pages; or watch them (`?watch=true`)."""
         form, selection = Representation.of(request, self._resource), QueueSelection.of(request, self._model.kind)
         if flag(request, "watch"):
             return await self._watches.serve(request, form, selection)
         paging = Paging.of(request, now=self._now())
         found, revision = await self._store.queues.snapshot(self._model.kind, namespace=selection.namespace)
-        await position(self._store, paging, revision)
+        await check_resource_version(self._store, paging, revision)
         start = paging.start.after if paging.start else ("", "", "")
         selected = [item for item in found if _key(item) > start and selection.matches(item)]
         page = selected[: paging.limit]
@@ -87,30 +88,30 @@ class QueueObjects:
             remaining=None if selection.is_narrow else remaining,
             now=self._now(),
         )
-        if len(page) == len(found):  # as pages list that are opened, many at a time
+        if len(page) == len(found):  # a complete list, as dashboard pages request it, many at the same time
             key = revision, selection.namespace
-            shown = await self._shown.get(key, lambda: documents(self._store, found))
+            items = await self._lists.get(key, lambda: documents(self._store, found))
         else:
-            shown = await documents(self._store, page)
-        return reply(form.list(metadata, shown, now=self._now()))
+            items = await documents(self._store, page)
+        return reply(form.list(metadata, items, now=self._now()))
 
     async def get(self, request: web.Request) -> web.Response:
-        """One object."""
+        """Return one object."""
         form = Representation.of(request, self._resource)
         found = await self._store.queues.get(self._model.kind, **_identity(request))
         (document,) = await documents(self._store, [found])
         return reply(form.one(document, now=self._now()))
 
     async def create(self, request: web.Request) -> web.Response:
-        """A new object, perhaps under a generated name."""
+        """Create an object, under a generated name if it has `metadata.generateName`."""
         options, body = WriteOptions.of(request), await self._body(request)
         prefix, tries = _generate_name(body), 0
         while True:
-            change, tries = self._change(request, options), tries + 1
+            update, tries = self._update_of(request, options), tries + 1
             if prefix:
                 body.value["metadata"]["name"] = prefix + _suffix()
             request[NAME] = _name(body)
-            new = change.created(body)
+            new = update.created(body)
             try:
                 await self._require_rights(request, new)
                 written = await self._store.queues.create(new, author=author(request), dry_run=options.dry_run)
@@ -118,47 +119,47 @@ class QueueObjects:
                 if prefix and tries < _TRIES:
                     continue
                 raise
-            return await self.written(request, written, change.warnings, code=201, dry_run=options.dry_run)
+            return await self.write_response(request, written, update.warnings, code=201, dry_run=options.dry_run)
 
     async def update(self, request: web.Request) -> web.Response:
-        """An object in place of the one of that name."""
+        """Replace an object."""
         options, body = WriteOptions.of(request), await self._body(request)
-        change = self._change(request, options)
-        new = change.replaced(body)
-        return await self._changed(request, change, lambda old: change.taken_over(old, new), options)
+        update = self._update_of(request, options)
+        new = update.replaced(body)
+        return await self._modify(request, update, lambda old: update.replacing(old, new), options)
 
     async def patch(self, request: web.Request) -> web.Response:
-        """A part of an object changed; by server-side apply also a new one, if the user may create it."""
+        """Patch an object; a server-side apply also creates it if it does not exist and the user may create it."""
         apply = request.content_type == APPLY_PATCH
         options, body = WriteOptions.of(request, apply=apply), await read_patch(request)
-        change = self._change(request, options)
+        update = self._update_of(request, options)
         if request.content_type == JSON_PATCH:
-            return await self._changed(request, change, lambda old: change.json_patched(old, body), options)
+            return await self._modify(request, update, lambda old: update.json_patched(old, body), options)
         if not apply:
-            return await self._changed(request, change, lambda old: change.merged(old, body), options)
+            return await self._modify(request, update, lambda old: update.merged(old, body), options)
         try:
-            return await self._changed(
-                request, change, lambda old: change.applied(old, body, force=options.force), options
+            return await self._modify(
+                request, update, lambda old: update.applied(old, body, force=options.force), options
             )
         except NotFound:
             await require(request, "create")
-        return await self._apply_anew(request, body, options)
+        return await self._apply_or_create(request, body, options)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Away with an object; the answer is a Status, as the API server gives it."""
-        wanted = await Deletion.of(request)
+        """Delete an object; the response is a Status, as that of kube-apiserver."""
+        options = await Deletion.of(request)
         deleted = await self._store.queues.delete(
             self._model.kind,
             **_identity(request),
-            uid=wanted.uid,
-            resource_version=wanted.resource_version,
+            uid=options.uid,
+            resource_version=options.resource_version,
             author=author(request),
-            dry_run=wanted.dry_run,
+            dry_run=options.dry_run,
         )
         details: Document = {"name": deleted.name, "group": GROUP, "kind": self._resource.plural}
         details["uid"] = deleted.metadata.uid
         texts = await deletion_warnings(self._store, [deleted])
-        if wanted.dry_run:
+        if options.dry_run:
             impact = await self._previews.deleted([deleted])
             details["impact"] = impact_document(impact)
             texts += impact_warnings(impact)
@@ -166,29 +167,29 @@ class QueueObjects:
         return reply(status, warnings=texts)
 
     async def deletecollection(self, request: web.Request) -> web.Response:
-        """Away with all that are selected, one after the other; the answer is the list of them.
+        """Delete all selected objects, one after the other; the response is the list of them.
 
-        The first that cannot be deleted ends it, as with the API server; those before are gone then.
+        It stops at the first object that cannot be deleted, as kube-apiserver does; earlier ones are deleted then.
         """
         form, selection = Representation.of(request, self._resource), QueueSelection.of(request, self._model.kind)
-        wanted = await Deletion.of(request)
-        if wanted.uid or wanted.resource_version:
-            raise BadRequest("preconditions are for the deletion of one object")
+        options = await Deletion.of(request)
+        if options.uid or options.resource_version:
+            raise BadRequest("preconditions are only supported for the deletion of one object")
         found, revision = await self._store.queues.snapshot(self._model.kind, namespace=selection.namespace)
         deleted = []
         for item in filter(selection.matches, found):
             try:
-                gone = await self._store.queues.delete(
+                last = await self._store.queues.delete(
                     item.kind,
                     item.name,
                     namespace=item.metadata.namespace,
                     uid=item.metadata.uid,
                     author=author(request),
-                    dry_run=wanted.dry_run,
+                    dry_run=options.dry_run,
                 )
-            except NotFound:
+            except NotFound:  # deleted by another request meanwhile
                 continue
-            deleted.append(gone)
+            deleted.append(last)
         metadata: Document = {"resourceVersion": str(revision)}
         texts = await deletion_warnings(self._store, deleted)
         return reply(form.list(metadata, await documents(self._store, deleted), now=self._now()), warnings=texts)
@@ -200,8 +201,8 @@ class QueueObjects:
         as_object(body.value)
         return body
 
-    def _change(self, request: web.Request, options: WriteOptions) -> Change:
-        return Change(
+    def _update_of(self, request: web.Request, options: WriteOptions) -> ObjectUpdate:
+        return ObjectUpdate(
             self._resource,
             request.match_info.get("namespace", ""),
             request.match_info.get("name", ""),
@@ -210,14 +211,14 @@ class QueueObjects:
             datetime.fromtimestamp(int(self._now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         )
 
-    async def _changed(
+    async def _modify(
         self,
         request: web.Request,
-        change: Change,
+        update: ObjectUpdate,
         make: Callable[[QueueObject], QueueObject],
         options: WriteOptions,
     ) -> web.Response:
-        """Make something else of the object that is there. Raises NotFound if there is none."""
+        """Change an existing object by `make`, and respond. Raises NotFound if it does not exist."""
         kind, place = self._model.kind, _identity(request)
 
         def of(old: QueueObject | None) -> QueueObject:
@@ -227,21 +228,21 @@ class QueueObjects:
 
         key = kind, place["namespace"], place["name"]
         written = await self.write(request, key, of, author=author(request), dry_run=options.dry_run)
-        return await self.written(request, written, change.warnings, dry_run=options.dry_run)
+        return await self.write_response(request, written, update.warnings, dry_run=options.dry_run)
 
-    async def _apply_anew(self, request: web.Request, body: Body, options: WriteOptions) -> web.Response:
-        change, place = self._change(request, options), _identity(request)
-        was_there = False
+    async def _apply_or_create(self, request: web.Request, body: Body, options: WriteOptions) -> web.Response:
+        update, place = self._update_of(request, options), _identity(request)
+        existed = False
 
         def of(old: QueueObject | None) -> QueueObject:
-            nonlocal was_there
-            was_there = old is not None
-            return change.applied(old, body, force=options.force)
+            nonlocal existed
+            existed = old is not None
+            return update.applied(old, body, force=options.force)
 
         key = self._model.kind, place["namespace"], place["name"]
         written = await self.write(request, key, of, author=author(request), dry_run=options.dry_run)
-        code = 200 if was_there else 201
-        return await self.written(request, written, change.warnings, code=code, dry_run=options.dry_run)
+        code = 200 if existed else 201
+        return await self.write_response(request, written, update.warnings, code=code, dry_run=options.dry_run)
 
     async def write(
         self,
@@ -252,7 +253,11 @@ class QueueObjects:
         author: Author,
         dry_run: bool,
     ) -> QueueObject:
-        """As `Queues.write`, by who has all rights that the new object asks for. Raises Forbidden, and Conflict."""
+        """Write by `Queues.write`, after a check of the rights that the new object needs. Raises Forbidden, Conflict.
+
+        Which rights these are depends on the result: it is computed in a dry run first, and the write fails by Conflict
+        if by then it would need other ones.
+        """
         rights = KINDS[self._model.kind].rights
         if rights is None:
             return await self._store.queues.write(key, change, author=author, dry_run=dry_run)
@@ -273,10 +278,13 @@ class QueueObjects:
             wanted = Attributes(right.verb, right.resource, right.subresource, right.namespace)
             await request.app[AUTHORIZATION].require(request, wanted)
 
-    async def written(
+    async def write_response(
         self, request: web.Request, obj: QueueObject, texts: Iterable[str] = (), *, code: int = 200, dry_run: bool
     ) -> web.Response:
-        """The answer to a write; to one that was a dry run, with what would follow. `texts` are warnings."""
+        """Return the response to a write: the object with warnings; after a dry run also with the impact.
+
+        `texts`: warnings from parsing the request.
+        """
         form = Representation.of(request, self._resource)
         (document,) = await documents(self._store, [obj])
         texts = [*dict.fromkeys(texts), *await warnings(self._store, obj, self._previews.warning_context())]
@@ -296,7 +304,7 @@ def _name(body: Body) -> str:
 
 
 def _generate_name(body: Body) -> str:
-    """What the generated name begins with; empty if the object has a name."""
+    """Return `metadata.generateName`, the prefix of the name; empty if the object has a name."""
     metadata = body.value.get("metadata")
     if not isinstance(metadata, dict) or metadata.get("name"):
         return ""

@@ -1,4 +1,4 @@
-"""When waiting workloads are expected to start, as answers show it."""
+"""Estimated start of pending workloads, as shown in responses."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StartEstimate:
-    """Times are seconds since the epoch."""
+    """An estimate as quantiles. Times are Unix times (s)."""
 
     made_at: float
     p50: float
-    """Half of the workloads with such an estimate start before ..."""
+    """Half of the workloads with such an estimate start before this time."""
     p90: float
-    """... and nine of ten before this."""
+    """Nine of ten workloads with such an estimate start before this time."""
     share_held: float | None
-    """The share of past estimates where the workload had started by p90; None while there are too few."""
+    """Share of past estimates for which the workload had started by p90; None while there are too few."""
 
     def document(self) -> Document:
-        """As JSON."""
+        """Return the document (`estimatedStart`)."""
         document: Document = {"p50": _time(self.p50), "p90": _time(self.p90), "madeAt": _time(self.made_at)}
         return document if self.share_held is None else {**document, "shareHeld": round(self.share_held, 3)}
 
 
 EstimateOf: TypeAlias = Callable[[str], StartEstimate | None]
-"""The estimate for a workload by uid; None if there is none."""
+"""Returns the estimate for a workload's uid; None if there is none."""
 
 
 def no_estimates(_: str) -> None:
-    """Where nothing estimates."""
+    """Return None: for an API without estimates."""
 
 
 def _time(seconds: float) -> str:

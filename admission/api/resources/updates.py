@@ -1,4 +1,4 @@
-"""From what a client sent, and the object that is there, to the object that is to be written. Pure: no I/O."""
+"""Computation of the object to write, from a request body and the existing object. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -34,27 +34,28 @@ if TYPE_CHECKING:
     from admission.apimachinery.ownership import Entry, Path
     from admission.model.queues import QueueObject
 
-_NOT_KEPT = ("ownerReferences", "finalizers")
+_IGNORED_METADATA = ("ownerReferences", "finalizers")
 _MANAGER = "unknown"
+"""Field manager of requests without fieldManager and User-Agent."""
 
 
 @dataclass(slots=True)
-class Change:
-    """One write to one path: what becomes of an object, whoever asks how."""
+class ObjectUpdate:
+    """One write to one path; its methods return the object that results from each kind of request."""
 
     resource: Resource
     namespace: str
     name: str
-    """Empty for a new object that names itself."""
+    """Name in the path; empty for a POST, whose object has its name in the body."""
     manager: str
     validation: Validation
     now: str
-    """The time, as RFC 3339 has it."""
+    """Time of the write, in RFC 3339 format."""
     warnings: list[str] = field(default_factory=list)
-    """What the client is to be told, though the write is done."""
+    """Warnings for the client; they accumulate while the methods run."""
 
     def created(self, body: Body) -> QueueObject:
-        """The object in the body of a POST. Raises BadRequest and InvalidObject."""
+        """Return the object of a POST. Raises BadRequest and InvalidObject."""
         self._check_duplicates(body)
         document = as_object(body.value)
         if isinstance(metadata := document.get("metadata"), dict) and metadata.get("resourceVersion"):
@@ -62,54 +63,54 @@ class Change:
         return self._written(None, self._parsed(document))
 
     def replaced(self, body: Body) -> QueueObject:
-        """The object in the body of a PUT, not yet compared with the one that is there. Raises as `created`."""
+        """Return the object in the body of a PUT, to be passed to `replacing`. Raises BadRequest and InvalidObject."""
         self._check_duplicates(body)
         return self._parsed(as_object(body.value))
 
-    def taken_over(self, old: QueueObject, new: QueueObject) -> QueueObject:
-        """`new` in place of `old`, with the fields that have changed now those of this manager.
+    def replacing(self, old: QueueObject, new: QueueObject) -> QueueObject:
+        """Return `new` in place of `old`; this manager becomes the owner of the changed fields.
 
-        Whoever applies a manifest may not know of a stop that somebody has ordered since.
+        Warns if that starts a stopped queue: the author of a manifest may not know of a stop by an admin.
         """
         was, now = map(_stop_policy, (old, new))
         if was != now == "None":
-            told = f"was stopped (spec.stopPolicy: {was}), and admits again by what was written"
-            self.warnings.append(f"{old.kind} {old.name} {told}; `sluice stop` stops it again")
+            text = f"was stopped (spec.stopPolicy: {was}), and admits workloads again after this write"
+            self.warnings.append(f"{old.kind} {old.name} {text}; `sluice stop` stops it again")
         return self._written(old, new)
 
     def merged(self, old: QueueObject, body: Body) -> QueueObject:
-        """The object after a merge patch. Raises BadRequest and InvalidObject."""
+        """Return the object after a merge patch. Raises BadRequest and InvalidObject."""
         self._check_duplicates(body)
         return self._patched(old, merge_patch(_whole(old), as_object(body.value)))
 
     def json_patched(self, old: QueueObject, body: Body) -> QueueObject:
-        """The object after a JSON patch. Raises PatchFailed, BadRequest and InvalidObject."""
+        """Return the object after a JSON patch. Raises PatchFailed, BadRequest and InvalidObject."""
         self._check_duplicates(body)
         result = json_patch(_whole(old), body.value)
         check_patched(result, "the patched object")
         return self._patched(old, result)
 
     def applied(self, old: QueueObject | None, body: Body, *, force: bool) -> QueueObject:
-        """The object after a server-side apply. Raises ApplyConflict, BadRequest and InvalidObject."""
+        """Return the object after a server-side apply. Raises ApplyConflict, BadRequest and InvalidObject."""
         self._check_duplicates(body)
         config = _without_nulls(as_object(body.value))
         if config.get("metadata", {}) and config["metadata"].get("managedFields"):
             raise BadRequest("metadata.managedFields must be nil")
-        wanted = {path for path, _ in _values(config)}
+        paths = {path for path, _ in _values(config)}
         writer = self._writer()
         if old is None:
             new = self._parsed(config, strictly=True)
-            return _managed(new, [writer.entry("Apply", wanted)])
+            return _managed(new, [writer.entry("Apply", paths)])
         live = to_manifest(old)
         merged = merge_patch(live, config)
         new = self._parsed(merged, strictly=True)
         after = to_manifest(new)
         entries = _entries(old)
-        found = conflicts(entries, wanted, writer, differs=lambda path: find(after, path) != find(live, path))
+        found = conflicts(entries, paths, writer, differs=lambda path: find(after, path) != find(live, path))
         if found and not force:
             causes = conflict_causes(found)
             raise ApplyConflict(conflict_message(causes), causes=causes)
-        entries, dropped = applied(entries, wanted, {path for path, _ in found}, writer)
+        entries, dropped = applied(entries, paths, {path for path, _ in found}, writer)
         if dropped:
             for path in dropped:
                 merged = without(merged, path)
@@ -135,9 +136,10 @@ class Change:
             self.warnings.extend(texts)
 
     def _parsed(self, document: Document, *, patch: bool = False, strictly: bool = False) -> QueueObject:
-        """The object that a document describes, made to fit the path.
+        """Parse a document, whose kind, name and namespace must fit the path.
 
-        `patch`: the client did not write all of it. `strictly`: a field that there is not is a fault in any case.
+        `patch`: it is the result of a patch, for the form of errors. `strictly`: unknown fields are errors whatever
+        `fieldValidation` says. Raises BadRequest and InvalidObject.
         """
         self._fit(document)
         unknown: list[str] = []
@@ -151,25 +153,25 @@ class Change:
             )
         if self.validation == "Warn":
             self.warnings.extend(unknown)
-        for name in _NOT_KEPT:
+        for name in _IGNORED_METADATA:
             if document["metadata"].get(name):
-                self.warnings.append(f"metadata.{name} has no meaning for a {self.resource.kind} and is not kept")
+                self.warnings.append(f"metadata.{name} is not supported for a {self.resource.kind}, and is ignored")
         return parsed
 
     def _fit(self, document: Document) -> None:
         for name, expected in (("apiVersion", API_VERSION), ("kind", self.resource.kind)):
             if document.get(name) != expected:
-                raise BadRequest(f"{name} must be {expected} on this path, not {_shown(document.get(name))}")
+                raise BadRequest(f"{name} must be {expected} on this path, not {_quoted(document.get(name))}")
         metadata = document.get("metadata")
         if not isinstance(metadata, dict):
-            return  # the model says what is wrong
+            return  # the model reports the error
         for name, expected in (("name", self.name), ("namespace", self.namespace)):
             if expected and metadata.setdefault(name, expected) != expected:
-                raise BadRequest(f"metadata.{name} is {_shown(metadata[name])}, but the path says {_shown(expected)}")
+                raise BadRequest(f"metadata.{name} is {_quoted(metadata[name])}, but the path says {_quoted(expected)}")
 
 
 def _whole(old: QueueObject) -> Document:
-    # A patch may name the status, to no effect: it is computed.
+    # A JSON patch may test or change the status, without effect, as it is computed: the path must exist.
     return {**to_manifest(old), "status": {}}
 
 
@@ -183,7 +185,7 @@ def _managed(new: QueueObject, entries: list[Entry]) -> QueueObject:
 
 
 def _values(document: Document) -> Iterator[tuple[Path, Any]]:
-    """All fields that can be owned, with their values. A list is one value, and so is an empty object."""
+    """Yield all fields that can have an owner, with their values. A list is one value, and so is an empty object."""
     return (
         (path, value)
         for path, value in _leaves(document, ())
@@ -205,8 +207,8 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-def _shown(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else "missing" if value is None else "no string"
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else "missing" if value is None else "not a string"
 
 
 def _stop_policy(item: QueueObject) -> str:

@@ -1,4 +1,4 @@
-"""`reports/usage`: who used how much, from the ledger; `reports/pending`: what waits, and for which reason."""
+"""The reports `reports/usage` (usage by group, from the ledger), `reports/mine` and `reports/pending`."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ _DEFAULT_BY: Final = "queue"
 _DEFAULT_FROM: Final = "30d"
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue": "clusterQueue"}
-"""How columns are called that go by another name in Kubernetes documents."""
+"""Names of columns in documents, where they differ."""
 
-_MOST_PARTS: Final = 1000
+_MOST_INTERVALS: Final = 1000
+"""Most intervals of a report with `interval`."""
 _SERIES_SECONDS: Final = 10.0
-"""Series that open pages ask for again and again are as old as that, older where they take long to make."""
+"""Shortest time for which a report with `interval` is cached: open pages request it periodically."""
 
 
 class Reports:
-    """Reports, which are computed when they are asked for."""
+    """Handlers of the reports."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -44,10 +45,10 @@ class Reports:
         self._pending = {
             by: RevisionCache(body, revision=lambda: store.revisions.newest) for by, body in bodies.items()
         }
-        """By what it is divided by."""
+        """Cached bodies of `reports/pending`, by the parameter `by`."""
 
     async def usage(self, request: web.Request) -> web.Response:
-        """What was used between `from` and `to`, divided by what is listed in `by`; of one namespace in its path.
+        """Return the usage between `from` and `to`, grouped by the fields in `by`; of a namespace if it is in the path.
 
         Raises BadRequest.
         """
@@ -57,7 +58,7 @@ class Reports:
         return await self._report(request, filters)
 
     async def mine(self, request: web.Request) -> web.Response:
-        """The same, of nobody but who asks. Raises BadRequest."""
+        """Return the usage of the calling user's workloads. Raises BadRequest."""
         filters = _filters(request)
         filters["submitted_by"] = _only(filters.get("submitted_by"), request[IDENTITY].name, field="user")
         return await self._report(request, filters)
@@ -67,34 +68,34 @@ class Reports:
         by = _groupings(request.query.getall("by", []))
         period = request.query.get("period", "")
         if period and period not in PERIODS:
-            raise BadRequest(f'period: "{period}" is none; there are {", ".join(PERIODS)}')
+            raise BadRequest(f'period: "{period}" is not one of {", ".join(PERIODS)}')
         start = _instant(request.query.get("from") or _DEFAULT_FROM, now, field="from")
         end = _instant(request.query.get("to") or "0m", now, field="to")
         if start >= end:
-            raise BadRequest(f"from ({_shown(start)}) must be before to ({_shown(end)})")
+            raise BadRequest(f"from ({_format_time(start)}) must be before to ({_format_time(end)})")
         top = _top(request)
         if step := _step(request, end - start):
             if period:
-                raise BadRequest("interval: divides by time as period does; give one of the two")
+                raise BadRequest("interval: cannot be combined with period; give one of the two")
 
-            async def made() -> bytes:
+            async def make() -> bytes:
                 series = await self._store.usage_series(by, start=start, end=end, step=step, where=filters)
                 return encode(_series_document(by, series, top))
 
-            asked = request.query.get("from"), request.query.get("to"), step, top, *by
-            key = *asked, *((name, *sorted(values)) for name, values in sorted(filters.items()))
-            return reply_encoded(await self._series.get(key, made))
+            options = request.query.get("from"), request.query.get("to"), step, top, *by
+            key = *options, *((name, *sorted(values)) for name, values in sorted(filters.items()))
+            return reply_encoded(await self._series.get(key, make))
         report = await self._store.reports.usage(by, start=start, end=end, period=period, where=filters)
         return reply(_document(by, period, report, top))
 
     async def pending(self, request: web.Request) -> web.Response:
-        """How many workloads wait in each LocalQueue for which reason, or of each user; the longest waits first.
+        """Return the numbers of pending workloads by LocalQueue and reason, or by user; the longest wait first.
 
         Raises BadRequest.
         """
         by = request.query.get("by", "")
         if by not in self._pending:
-            raise BadRequest(f'by: "{by}" is nothing that this report can be divided by; give user, or leave it out')
+            raise BadRequest(f'by: this report cannot be grouped by "{by}"; give user, or leave it out')
         return reply_encoded(await self._pending[by].get())
 
     async def _pending_body(self) -> bytes:
@@ -106,7 +107,7 @@ class Reports:
                 "queue": row.local_queue,
                 "reason": row.reason,
                 "count": row.count,
-                "oldest": _shown(row.oldest),
+                "oldest": _format_time(row.oldest),
             }
             for row in rows
         ]
@@ -114,7 +115,9 @@ class Reports:
 
     async def _pending_users_body(self) -> bytes:
         rows = await self._store.workloads.waiting_users()
-        return _pending_report([{"user": row.user, "count": row.count, "oldest": _shown(row.oldest)} for row in rows])
+        return _pending_report(
+            [{"user": row.user, "count": row.count, "oldest": _format_time(row.oldest)} for row in rows]
+        )
 
 
 def _pending_report(items: list[Document]) -> bytes:
@@ -122,51 +125,52 @@ def _pending_report(items: list[Document]) -> bytes:
 
 
 def _step(request: web.Request, seconds: float) -> float:
-    """The parameter `interval` in seconds; 0 if it is missing. Raises BadRequest."""
+    """Return the parameter `interval` in seconds; 0 if it is missing. Raises BadRequest."""
     text = request.query.get("interval", "")
     if not text:
         return 0.0
     found = re.fullmatch(r"(\d{1,6})([mhdw])", text, re.ASCII)
     step = float(int(found[1]) * _UNITS[found[2]]) if found else 0.0
     if not step:
-        raise BadRequest(f'interval: "{text}" is no length of time; give one such as 5m, 1h or 1d')
-    if seconds / step > _MOST_PARTS:
+        raise BadRequest(f'interval: "{text}" is not a duration; give one such as 5m, 1h or 1d')
+    if seconds / step > _MOST_INTERVALS:
         raise BadRequest(
-            f"interval: {text} divides the time into more than {_MOST_PARTS} parts; give a longer one, or less time"
+            f"interval: {text} divides the report into more than {_MOST_INTERVALS} parts; give a longer interval, or a "
+            "shorter time from `from` to `to`"
         )
     return step
 
 
 def _top(request: web.Request) -> int:
-    """The parameter `top`; 0 if it is missing. Raises BadRequest."""
+    """Return the parameter `top`; 0 if it is missing. Raises BadRequest."""
     text = request.query.get("top", "")
     if text and not re.fullmatch(r"[1-9]\d{0,5}", text, re.ASCII):
-        raise BadRequest(f'top: "{text}" is no number of rows; give one such as 20')
+        raise BadRequest(f'top: "{text}" is not a number from 1 to 999999; give one such as 20')
     return int(text or 0)
 
 
 def _filters(request: web.Request) -> dict[str, set[str]]:
-    """By column, the values that are asked for; what is not asked for is left out."""
+    """Return the filters of a request: accepted values by column."""
     return {column: set(request.query.getall(name)) for name, column in FILTERS.items() if name in request.query}
 
 
-def _only(asked: set[str] | None, value: str, *, field: str) -> set[str]:
-    """The one value that may be seen here. Raises BadRequest if another one is asked for."""
-    if asked is not None and asked != {value}:
-        raise BadRequest(f"{field}: this report is about {value} alone; leave {field} out")
+def _only(requested: set[str] | None, value: str, *, field: str) -> set[str]:
+    """Return the filter for the only value that this report shows. Raises BadRequest if another one is requested."""
+    if requested is not None and requested != {value}:
+        raise BadRequest(f"{field}: this report is about {value} only; leave {field} out")
     return {value}
 
 
-def _groupings(given: list[str]) -> list[str]:
-    names = [name.strip() for part in given or [_DEFAULT_BY] for name in part.split(",")]
+def _groupings(parameters: list[str]) -> list[str]:
+    names = [name.strip() for part in parameters or [_DEFAULT_BY] for name in part.split(",")]
     for name in names:
         if name not in GROUPINGS:
-            raise BadRequest(f'by: "{name}" is nothing that usage can be divided by; there are {", ".join(GROUPINGS)}')
+            raise BadRequest(f'by: usage cannot be grouped by "{name}"; give one of {", ".join(GROUPINGS)}')
     return list(dict.fromkeys(names))
 
 
 def _instant(text: str, now: float, *, field: str) -> float:
-    """Of an RFC 3339 time, a date (its midnight, UTC), or how long ago."""
+    """Return the Unix time (s) of an RFC 3339 time, a date (midnight, UTC), or a duration before now (`30d`)."""
     if relative := re.fullmatch(r"(\d{1,6})([mhdw])", text, re.ASCII):
         return max(0.0, now - int(relative[1]) * _UNITS[relative[2]])
     try:
@@ -174,7 +178,7 @@ def _instant(text: str, now: float, *, field: str) -> float:
         return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
     except (ValueError, OverflowError) as error:
         raise BadRequest(
-            f'{field}: "{text}" is no time; give one such as 2025-06-01T08:00:00Z, 2025-06-01, or 7d for seven days ago'
+            f'{field}: "{text}" is not a time; give one such as 2025-06-01T08:00:00Z, 2025-06-01, or 7d (7 days ago)'
         ) from error
 
 
@@ -184,8 +188,8 @@ def _document(by: list[str], period: str, report: UsageReport, top: int) -> Docu
         "kind": "UsageReport",
         "apiVersion": API_VERSION,
         "metadata": {},
-        "from": _shown(report.start),
-        "to": _shown(report.end),
+        "from": _format_time(report.start),
+        "to": _format_time(report.end),
         "by": by,
         **({"period": period} if period else {}),
         "items": [_item(row) for row in rows],
@@ -199,12 +203,12 @@ def _series_document(by: list[str], series: UsageSeries, top: int) -> Document:
         "kind": "UsageReport",
         "apiVersion": API_VERSION,
         "metadata": {},
-        "from": _shown(series.start),
-        "to": _shown(series.end),
+        "from": _format_time(series.start),
+        "to": _format_time(series.end),
         "by": by,
         "intervalSeconds": int(series.step),
         "items": [
-            {"from": _shown(at), **_item(row)}
+            {"from": _format_time(at), **_item(row)}
             for at, rows in zip(times, largest(parts, top) if top else parts, strict=True)
             for row in rows
         ],
@@ -212,7 +216,7 @@ def _series_document(by: list[str], series: UsageSeries, top: int) -> Document:
 
 
 def _item(row: UsageRow) -> Document:
-    """Seconds of cores for cpu, where the ledger counts in thousandths of them."""
+    """Return the item of a row. For cpu in core-seconds: the ledger counts milli-CPU."""
     unit = 1000 if row.of["resource"] == "cpu" else 1
     nominal, borrowed = row.nominal_seconds / unit, row.borrowed_seconds / unit
     return {
@@ -224,7 +228,7 @@ def _item(row: UsageRow) -> Document:
     }
 
 
-def _shown(at: float) -> str:
+def _format_time(at: float) -> str:
     micros = round((at - math.floor(at)) * 1_000_000)
     moment = datetime.fromtimestamp(math.floor(at), UTC) + timedelta(microseconds=micros)
     return moment.isoformat(timespec="microseconds" if moment.microsecond else "seconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""What a patch of a workload's document means: orders about it, or what its admission checks say. Pure."""
+"""Interpretation of patches of workloads: changes of `spec` (orders), or states of admission checks. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.store.workloads.orders import Ordered
 
-_OURS = ("lastTransitionTime", "retryCount")
-"""What a check's controller does not say of it."""
-_CAN_BE_ORDERED = ("active", "hold", "order", "priority", "queueName")
+_SERVER_FIELDS = ("lastTransitionTime", "retryCount")
+"""Fields of a check's state that Sluice sets, not the check's controller."""
+_CHANGEABLE = ("active", "hold", "order", "priority", "queueName")
+"""Fields of a workload's spec that can be patched."""
 _Bool = Annotated[bool, Field(strict=True)]
 
 
 class _Place(Model):
+    """`spec.order` as written: either field."""
+
     top: Literal[True] | None = None
     before: Annotated[str, Field(min_length=1, max_length=507)] | None = None
 
 
-class _Order(Model):
-    """The values of the fields that have changed, None for those that were taken out."""
+class _SpecChange(Model):
+    """Values of the changed fields; None for fields that were removed."""
 
     active: _Bool | None = None
     hold: _Bool | None = None
@@ -43,15 +46,16 @@ class _Order(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be ordered. `place_before`: directly before the workload of that name, which is still to be found."""
+class SpecPatch:
+    """The order that a patch of `spec` requests."""
 
     changes: Ordered
     place_before: str | None = None
+    """Name of the workload before which to place this one; the caller looks it up and sets `changes["place"]`."""
 
 
 def check_identity(before: Document, after: Document) -> None:
-    """Raise Conflict if the patch is meant for another workload or version of it, and InvalidObject for nonsense."""
+    """Check uid and resourceVersion of a patched document, as preconditions. Raises Conflict and InvalidObject."""
     old, new = before["metadata"], after.get("metadata")
     if not isinstance(new, dict):
         raise InvalidObject([("metadata", "must be an object")], subject=_subject(before))
@@ -64,57 +68,55 @@ def check_identity(before: Document, after: Document) -> None:
         )
 
 
-def ordered(before: Document, after: Document) -> Wanted:
-    """What the difference orders. Raises InvalidObject for all that cannot be ordered."""
-    causes = [(path, _refusal(path)) for path in _differences(before, after, "") if not _is_order(path)]
+def spec_patch(before: Document, after: Document) -> SpecPatch:
+    """Return the order that follows from the difference. Raises InvalidObject for changes of other fields."""
+    causes = [(path, _refusal(path)) for path in _differences(before, after, "") if not _is_changeable(path)]
     if causes:
         raise InvalidObject(causes, subject=_subject(before))
     old, new = before["spec"], after["spec"]
-    given = {name: new.get(name) for name in _CAN_BE_ORDERED if _differ(old.get(name), new.get(name))}
-    if isinstance(given.get("order"), dict):  # what was there before may have been merged in
-        given["order"] = {key: value for key, value in given["order"].items() if key not in ("priority", "since")}
+    changed = {name: new.get(name) for name in _CHANGEABLE if _differ(old.get(name), new.get(name))}
+    if isinstance(changed.get("order"), dict):  # a merge patch keeps the computed fields of the old order
+        changed["order"] = {key: value for key, value in changed["order"].items() if key not in ("priority", "since")}
     try:
-        wanted = _Order.model_validate(given, by_alias=True, by_name=False)
+        values = _SpecChange.model_validate(changed, by_alias=True, by_name=False)
     except ValidationError as error:
         raise InvalidObject(
             [(f"spec.{path}", text) for path, text in faults(error)], subject=_subject(before)
         ) from error
     changes: Ordered = {}
-    if "active" in given:
-        changes["active"] = wanted.active is not False
-    if "hold" in given:
-        changes["held"] = bool(wanted.hold)
-    if "priority" in given:
-        changes["priority"] = wanted.priority
-    if "queueName" in given:
-        changes["local_queue"] = wanted.queue_name
-    place = wanted.order
-    if "order" in given:
+    if "active" in changed:
+        changes["active"] = values.active is not False
+    if "hold" in changed:
+        changes["held"] = bool(values.hold)
+    if "priority" in changed:
+        changes["priority"] = values.priority
+    if "queueName" in changed:
+        changes["local_queue"] = values.queue_name
+    place = values.order
+    if "order" in changed:
         if place is not None and bool(place.top) == bool(place.before):
             message = 'must be {"top": true} or {"before": "<workload>"}, or left out'
             raise InvalidObject([("spec.order", message)], subject=_subject(before))
         changes["place"] = Place() if place is not None else None
-    return Wanted(changes, place.before if place is not None else None)
+    return SpecPatch(changes, place.before if place is not None else None)
 
 
-def reported(before: Document, after: Document) -> list[CheckReport]:
-    """The checks of which the difference says something new. Raises InvalidObject for all else in the status."""
+def check_reports(before: Document, after: Document) -> list[CheckReport]:
+    """Return the admission checks whose state has changed. Raises InvalidObject for changes of other status fields."""
     status = after.get("status")
     if not isinstance(status, dict):
         raise InvalidObject([("status", "must be an object")], subject=_subject(before))
     old, new = dict(before["status"]), dict(status)
-    known, said = old.pop("admissionChecks", []), new.pop("admissionChecks", [])
-    causes = [
-        (path, "is not yours to say: only status.admissionChecks is") for path in _differences(old, new, "status")
-    ]
+    old_checks, new_checks = old.pop("admissionChecks", []), new.pop("admissionChecks", [])
+    causes = [(path, "cannot be changed: only status.admissionChecks can") for path in _differences(old, new, "status")]
     if causes:
         raise InvalidObject(causes, subject=_subject(before))
-    if not isinstance(said, list):
+    if not isinstance(new_checks, list):
         raise InvalidObject([("status.admissionChecks", "must be a list")], subject=_subject(before))
-    told = [_said(check) for check in known]
+    old_reports = [_report(check) for check in old_checks]
     reports = []
-    for position, item in enumerate(said):
-        if (report := _said(item)) in told:
+    for position, item in enumerate(new_checks):
+        if (report := _report(item)) in old_reports:
             continue
         try:
             reports.append(CheckReport.model_validate(report, by_alias=True, by_name=False))
@@ -126,20 +128,21 @@ def reported(before: Document, after: Document) -> list[CheckReport]:
 
 
 def change_reason(before: Document, after: Document) -> str:
-    """A new reason in the workload's annotations, which is not kept there but with the order."""
+    """Return the reason in the annotation `sluice.dev/change-reason`, which is stored with the order."""
     new = after["metadata"].get("annotations")
     text = new.get(CHANGE_REASON, "") if isinstance(new, dict) else ""
     return text if isinstance(text, str) else ""
 
 
-def _said(check: Any) -> Any:
+def _report(check: Any) -> Any:
+    """Return the fields of a check's state that its controller sets."""
     if not isinstance(check, dict):
         return check
-    return {key: value for key, value in check.items() if key not in _OURS and value is not None}
+    return {key: value for key, value in check.items() if key not in _SERVER_FIELDS and value is not None}
 
 
 def _differences(before: Any, after: Any, path: str) -> Iterator[str]:
-    """The paths of the fields in which two documents differ, as deep as both have objects."""
+    """Yield the paths of the fields in which two documents differ, descending as long as both values are objects."""
     if not (isinstance(before, dict) and isinstance(after, dict)):
         if _differ(before, after):
             yield path
@@ -149,19 +152,19 @@ def _differences(before: Any, after: Any, path: str) -> Iterator[str]:
 
 
 def _differ(before: Any, after: Any) -> bool:
-    return before != after or type(before) is not type(after)  # 1 is not true, though Python says so
+    return before != after or type(before) is not type(after)  # in Python 1 == True, in JSON not
 
 
-def _is_order(path: str) -> bool:
-    # The status may differ: on this path it is not written, as with every kind.
+def _is_changeable(path: str) -> bool:
+    # A changed status is ignored, as for every kind with the subresource status.
     fields = path.split(".")
     if fields[0] == "status" or path == f"metadata.annotations.{CHANGE_REASON}":
         return True
-    return fields[0] == "spec" and len(fields) > 1 and fields[1] in _CAN_BE_ORDERED
+    return fields[0] == "spec" and len(fields) > 1 and fields[1] in _CHANGEABLE
 
 
 def _refusal(path: str) -> str:
-    listed = ", ".join(f"spec.{name}" for name in _CAN_BE_ORDERED)
+    listed = ", ".join(f"spec.{name}" for name in _CHANGEABLE)
     return f"cannot be changed: of a workload only {listed} can; change its object instead"
 
 

@@ -1,4 +1,4 @@
-"""The verbs on workloads: users read them; admins order something about them; admission checks report."""
+"""Handlers of the verbs on workloads: get, list, watch, patch of `spec` (orders), patch of the subresource status."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from admission.api.http.request_options import Paging, WriteOptions, flag
 from admission.api.http.responses import reply
 from admission.api.registry import GROUP
 from admission.api.resources.impact import Impact, impact_document, impact_warnings
-from admission.api.resources.pagination import list_metadata, position, wait_for
-from admission.api.resources.workload_patches import Wanted, change_reason, check_identity, ordered, reported
+from admission.api.resources.pagination import check_resource_version, list_metadata, wait_for_resource_version
+from admission.api.resources.workload_patches import SpecPatch, change_reason, check_identity, check_reports, spec_patch
 from admission.apimachinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
 from admission.model.queues import LocalQueue, WorkloadPriorityClass
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Workloads:
-    """The verbs of workloads. `now` gives seconds since the epoch."""
+    """Handlers of the verbs on workloads. `now` returns the Unix time (s)."""
 
     def __init__(
         self,
@@ -65,14 +65,14 @@ class Workloads:
         self._now = now
 
     async def list(self, request: web.Request) -> web.StreamResponse:
-        """All workloads, finished ones too, or a page of them; or what becomes of them, if it is a watch."""
+        """List workloads, including finished ones, in pages; or watch them (`?watch=true`)."""
         form, selection = Representation.of(request, self._resource), WorkloadSelection.of(request)
         if flag(request, "watch"):
             return await self._watches.serve(request, form, selection)
         paging = Paging.of(request, now=self._now())
-        await wait_for(self._store, paging)
+        await wait_for_resource_version(self._store, paging)
         page = await self._page(selection, paging)
-        await position(self._store, paging, page.revision)
+        await check_resource_version(self._store, paging, page.revision)
         items = await workload_documents(self._store, filter(selection.matches_name, page.workloads), now=self._now())
         self._add_estimates(items)
         remaining = None if selection.is_narrow else page.remaining
@@ -80,22 +80,22 @@ class Workloads:
         return reply(form.list(metadata, items, now=self._now()))
 
     async def get(self, request: web.Request) -> web.Response:
-        """One workload, by its own name, or the newest of an object by the name of that."""
+        """Return one workload, by its own name or by that of its Kubernetes object (then the newest)."""
         form = Representation.of(request, self._resource)
-        document = await self._document(await self.asked(request))
+        document = await self._document(await self.record_of(request))
         self._add_estimates([document])
         return reply(form.one(document, now=self._now()))
 
     async def patch(self, request: web.Request) -> web.Response:
-        """Order something: another queue, priority or place, to be held, to be left out for good."""
+        """Patch `spec`: queue, priority, order, hold or active."""
         return await self._patched(request, self._order)
 
     async def patch_status(self, request: web.Request) -> web.Response:
-        """What admission checks say."""
+        """Patch `status.admissionChecks`."""
         return await self._patched(request, self._report)
 
-    async def asked(self, request: web.Request) -> WorkloadRecord:
-        """The workload that the path names. Raises UnknownObject."""
+    async def record_of(self, request: web.Request) -> WorkloadRecord:
+        """Return the record of the workload in the path. Raises UnknownObject."""
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         record = await self.find(namespace, name)
         if record is None:
@@ -103,7 +103,7 @@ class Workloads:
         return record
 
     async def find(self, namespace: str, name: str) -> WorkloadRecord | None:
-        """The workload of that name, or the newest of the object of that name."""
+        """Return the workload with that name, else the newest workload of the object with that name, else None."""
         return await self._named(namespace, name) or await self._store.workloads.get(namespace, name)
 
     async def _page(self, selection: WorkloadSelection, paging: Paging) -> Page:
@@ -117,7 +117,10 @@ class Workloads:
         )
 
     def _add_estimates(self, documents: Iterable[Document]) -> None:
-        """To those that wait. Watches tell none: estimates change all the time, and are no change of a workload."""
+        """Add `status.estimatedStart` to pending workloads.
+
+        Watches have none: estimates change all the time, which must not cause an event each time.
+        """
         for document in documents:
             if document["status"]["state"] == State.PENDING:
                 estimate = self._estimate_of(document["metadata"]["uid"])
@@ -129,12 +132,12 @@ class Workloads:
         return document
 
     async def _patched(self, request: web.Request, write: _Write) -> web.Response:
-        """Write what a patch changes in the document of a workload; anew if it changes meanwhile."""
+        """Apply a patch to a workload's document, and write the difference; retry if the workload has changed."""
         form, options = Representation.of(request, self._resource), WriteOptions.of(request)
         if request.content_type == APPLY_PATCH:
-            raise UnsupportedMediaType(f"workloads are not applied; send {JSON_PATCH} or {MERGE_PATCH}")
+            raise UnsupportedMediaType(f"workloads have no server-side apply; send {JSON_PATCH} or {MERGE_PATCH}")
         body = await read_patch(request)
-        record = await self.asked(request)
+        record = await self.record_of(request)
         while True:
             before = await self._document(record)
             if request.content_type == JSON_PATCH:
@@ -146,12 +149,12 @@ class Workloads:
             try:
                 impact = await write(request, record, before, after, options)
             except Conflict:
-                again = await self.asked(request)
+                again = await self.record_of(request)
                 if again.revision == record.revision:
                     raise
                 record = again
             else:
-                document = await self._document(await self.asked(request))
+                document = await self._document(await self.record_of(request))
                 texts = [*await self._warnings(before, after)]
                 if impact is not None:
                     document["status"]["impact"] = impact_document(impact)
@@ -161,17 +164,17 @@ class Workloads:
     async def _order(
         self, request: web.Request, record: WorkloadRecord, before: Document, after: Document, options: WriteOptions
     ) -> Impact | None:
-        wanted = ordered(before, after)
+        patch = spec_patch(before, after)
         who = author(request)
         if not who.reason:
             who = replace(who, reason=change_reason(before, after))
         within_namespace = not await may_patch_all_workloads(request)
         if within_namespace:
-            await self._check_lead(record, wanted)
-        if wanted.place_before is not None:
-            other = await self._other(record, wanted.place_before)
-            wanted.changes["place"] = Place(other.workload.uid, other.workload.key)
-        if not wanted.changes:
+            await self._check_namespaced_rights(record, patch)
+        if patch.place_before is not None:
+            other = await self._place_target(record, patch.place_before)
+            patch.changes["place"] = Place(other.workload.uid, other.workload.key)
+        if not patch.changes:
             return Impact() if options.dry_run else None
         order = await self._store.orders.give(
             record.workload.uid,
@@ -179,12 +182,12 @@ class Workloads:
             resource_version=str(record.revision),
             dry_run=options.dry_run,
             within_namespace=within_namespace,
-            **wanted.changes,
+            **patch.changes,
         )
         return await self._previews.ordered(record, order) if options.dry_run else None
 
     async def _warnings(self, before: Document, after: Document) -> Sequence[str]:
-        """Of the LocalQueue that a workload is moved to: what was accepted, and will not be admitted there."""
+        """Return the warnings of the LocalQueue that a workload is moved to, such as a missing ClusterQueue."""
         namespace, queue = before["metadata"]["namespace"], after["spec"].get("queueName")
         if not queue or queue == before["spec"]["queueName"]:
             return []
@@ -194,19 +197,19 @@ class Workloads:
             return []  # deleted meanwhile
         return await warnings(self._store, found, self._previews.warning_context())
 
-    async def _check_lead(self, record: WorkloadRecord, wanted: Wanted) -> None:
-        """Raise Forbidden for what only those may order who may do so in all namespaces.
+    async def _check_namespaced_rights(self, record: WorkloadRecord, patch: SpecPatch) -> None:
+        """Check an order by a user with the right for one namespace only (a team lead). Raises Forbidden.
 
-        Within a namespace workloads are moved and put into another order; the most that a priority can be is what a
-        user could give the Job by the label of a priority class.
+        Such users may move workloads, reorder those of their namespace, and set priorities up to the highest priority
+        class, which users can also set by a label of the Job.
         """
-        everywhere = "takes the right to patch workloads in all namespaces"
+        everywhere = "needs the right to patch workloads in all namespaces"
         for name, field in (("held", "hold"), ("active", "active")):
-            if name in wanted.changes:
+            if name in patch.changes:
                 raise Forbidden(f"forbidden: spec.{field} {everywhere}; users hold a Job by its label sluice.dev/hold")
-        if wanted.place_before is not None and "/" in wanted.place_before.removeprefix(f"{record.workload.namespace}/"):
+        if patch.place_before is not None and "/" in patch.place_before.removeprefix(f"{record.workload.namespace}/"):
             raise Forbidden(f"forbidden: a place before a workload of another namespace {everywhere}")
-        priority = wanted.changes.get("priority")
+        priority = patch.changes.get("priority")
         if priority is not None:
             classes = await self._store.queues.list(WorkloadPriorityClass.kind)
             values = [item.value for item in classes if isinstance(item, WorkloadPriorityClass)]
@@ -217,7 +220,7 @@ class Workloads:
                     f"WorkloadPriorityClasses, {everywhere}"
                 )
 
-    async def _other(self, record: WorkloadRecord, name: str) -> WorkloadRecord:
+    async def _place_target(self, record: WorkloadRecord, name: str) -> WorkloadRecord:
         namespace, _, own = name.rpartition("/")
         found = await self.find(namespace or record.workload.namespace, own)
         if found is None:
@@ -229,7 +232,7 @@ class Workloads:
     async def _report(
         self, request: web.Request, record: WorkloadRecord, before: Document, after: Document, options: WriteOptions
     ) -> None:
-        if reports := reported(before, after):
+        if reports := check_reports(before, after):
             await self._store.orders.report(
                 record.workload.uid,
                 reports,
@@ -239,7 +242,7 @@ class Workloads:
             )
 
     async def _named(self, namespace: str, name: str) -> WorkloadRecord | None:
-        # All workloads of one object name stand together in the order of lists, and they are few.
+        # Lists are sorted by object name: the few workloads with one object name follow each other.
         after = (namespace, object_name(name), "")
         while True:
             page = await self._store.workloads.list(namespace=namespace, after=after, limit=10)

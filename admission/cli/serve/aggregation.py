@@ -183,7 +183,7 @@ def api_app(
         delegation=Delegation(client, audiences=(settings.token_audience,) if settings.token_audience else ()),
         front_proxy=None if endpoint is None else endpoint.front_proxy,
         oidc=None if settings.oidc is None else settings.oidc.client(),
-        deciding=deciding,
+        controller=deciding,
         leader=leader,
         estimate_of=estimate_of,
         receiver_fault=receiver_fault,

@@ -1,6 +1,6 @@
-"""What `sluice why` and `sluice position` print of a workload: its reason's sentence, and the numbers of the moment.
+"""Texts of `sluice why` and `sluice position` for a workload: the message of its reason, and current numbers.
 
-The API makes the paragraphs, so that the command line, a dashboard and the Python client show the same ones.
+The API writes the paragraphs, so that the command line, the dashboard and the Python client show the same ones.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from admission.api.resources.start_estimates import StartEstimate
     from admission.engine.explain import Explanation, Lack
 
-_FLAVORS = 5  # how many lacks are told in full sentences
+_FLAVORS = 5
+"""Most flavors and resources with missing quota that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """The workload, and what is on record of it. Times are Unix times."""
+class ExplainedWorkload:
+    """A workload and its stored state. Times are Unix times (s)."""
 
     title: str
     """`Job team-a/train`."""
@@ -32,19 +33,19 @@ class Subject:
     queued_at: float
     reason: str
     message: str
-    """The sentence of the reason."""
+    """The message of the reason."""
     admitted_at: float | None = None
     finished_at: float | None = None
-    """None: it has not ended."""
+    """None: it has not finished."""
     checks_pending: bool = False
     checks: tuple[tuple[str, str, str], ...] = ()
-    """Name, state and message of each admission check that is not ready."""
+    """Name, state and message of each admission check that is not Ready."""
     evicted: str = ""
-    """The sentence of its last eviction, if it waits since then."""
+    """Message of its last eviction, if it has been pending since."""
 
 
 def paragraphs(
-    subject: Subject,
+    workload: ExplainedWorkload,
     found: Explanation | None,
     *,
     ahead: Sequence[str],
@@ -52,83 +53,90 @@ def paragraphs(
     remedies: Sequence[str] = (),
     estimate: StartEstimate | None = None,
 ) -> list[str]:
-    """Where it stands, what keeps it from running, what helps, and who is ahead of it.
+    """Return the explanation as paragraphs: state, reason, remedies, and the workloads ahead.
 
-    `ahead` are the first of those ahead, by the names that may be told. Lines of a list are indented by two spaces.
+    found: the engine's explanation; None for a finished workload, or one that the engine does not know.
+    ahead: names of the first workloads ahead, as far as the user may read them.
+    now: Unix time (s).
+
+    Lines of a list are indented by two spaces.
     """
-    if subject.finished_at is not None:
-        return [f"{subject.title} has ended {_since(subject.finished_at, now)} ago: {_said(subject)}"]
+    if workload.finished_at is not None:
+        return [f"{workload.title} ended {_since(workload.finished_at, now)} ago: {_reason_text(workload)}"]
     if found is None or found.state == "Pending":
-        texts = list(_waiting(subject, found, ahead, now))
+        texts = list(_waiting(workload, found, ahead, now))
         if estimate is not None:
             texts.insert(2, _estimated(estimate, now))
         if remedies:
             texts.append("\n".join(["It could start now", *(f"  {remedy}" for remedy in remedies)]))
         return texts
-    said = _said(subject)
+    reason_text = _reason_text(workload)
     if found.state == "Evicting":
         return [
-            f"{subject.title} is being stopped; then its quota in ClusterQueue {found.cluster_queue} is free.",
-            said,
+            f"{workload.title} is being stopped; then its quota in ClusterQueue {found.cluster_queue} is free.",
+            reason_text,
         ]
-    if subject.checks_pending:
-        lines = [f"  {name}: {state}" + (f": {text}" if text else "") for name, state, text in subject.checks]
+    if workload.checks_pending:
+        lines = [f"  {name}: {state}" + (f": {text}" if text else "") for name, state, text in workload.checks]
         return [
-            f"{subject.title} has quota in ClusterQueue {found.cluster_queue}, but may not start yet.",
-            said,
+            f"{workload.title} has quota in ClusterQueue {found.cluster_queue}, but may not start yet.",
+            reason_text,
             "\n".join(["Admission checks that are not ready:", *lines]),
         ]
-    since = "" if subject.admitted_at is None else f", {_since(subject.admitted_at, now)} ago"
-    if subject.reason == PODS_UNSCHEDULED:
+    since = "" if workload.admitted_at is None else f", {_since(workload.admitted_at, now)} ago"
+    if workload.reason == PODS_UNSCHEDULED:
         queue = found.cluster_queue
-        return [f"{subject.title} was admitted by ClusterQueue {queue}{since}, but its pods do not all run.", said]
-    return [f"{subject.title} does not wait: it is admitted{since}.", said]
+        return [
+            f"{workload.title} was admitted by ClusterQueue {queue}{since}, but its pods do not all run.",
+            reason_text,
+        ]
+    return [f"{workload.title} does not wait: it is admitted{since}.", reason_text]
 
 
-def place(subject: Subject, found: Explanation | None, *, name: str) -> str:
-    """Where in the line it stands, in one sentence."""
-    if subject.finished_at is not None:
+def place(workload: ExplainedWorkload, found: Explanation | None, *, name: str) -> str:
+    """Return its position in the queues as one sentence."""
+    if workload.finished_at is not None:
         return f"{name} does not wait: it has ended."
     if found is not None and found.state != "Pending":
         return f"{name} does not wait: it is {'admitted' if found.state == 'Admitted' else 'being stopped'}."
     if found is None or not found.position_in_cluster_queue:
-        return f"{name} has no place in the line: {_said(subject)}"
+        return f"{name} has no position in its queue: {_reason_text(workload)}"
     return (
         f"{name} is number {found.position_in_cluster_queue} in ClusterQueue {found.cluster_queue} and number "
-        f"{found.position_in_local_queue} of LocalQueue {subject.local_queue}: {_said(subject)}"
+        f"{found.position_in_local_queue} of LocalQueue {workload.local_queue}: {_reason_text(workload)}"
     )
 
 
-def _waiting(subject: Subject, found: Explanation | None, ahead: Sequence[str], now: float) -> Iterator[str]:
+def _waiting(workload: ExplainedWorkload, found: Explanation | None, ahead: Sequence[str], now: float) -> Iterator[str]:
     queue = found.cluster_queue if found is not None else ""
-    where = f"ClusterQueue {queue}" if queue else f"LocalQueue {subject.local_queue}"
-    since = _since(subject.queued_at, now)
-    if subject.reason in HOPELESS:
-        yield f"{subject.title} can not be admitted as it is. It has been in {where} for {since}."
+    where = f"ClusterQueue {queue}" if queue else f"LocalQueue {workload.local_queue}"
+    since = _since(workload.queued_at, now)
+    if workload.reason in HOPELESS:
+        yield f"{workload.title} can not be admitted as it is. It has been in {where} for {since}."
     elif found is not None and found.position_in_cluster_queue:
         number = found.position_in_cluster_queue
-        yield f"{subject.title} waits in {where}, as number {number} in the line, for {since}."
+        yield f"{workload.title} waits in {where}, as number {number} in the line, for {since}."
     else:
-        yield f"{subject.title} waits in {where} for {since}."
-    yield _said(subject)
-    if subject.evicted and subject.evicted != subject.message:
-        yield f"It held quota before, and lost it: {subject.evicted}"
+        yield f"{workload.title} waits in {where} for {since}."
+    yield _reason_text(workload)
+    if workload.evicted and workload.evicted != workload.message:
+        yield f"It held quota before, and lost it: {workload.evicted}"
     if found is None:
         return
-    if found.lacks and subject.reason not in HOPELESS:
+    if found.lacks and workload.reason not in HOPELESS:
         yield "\n".join(["Free now:", *(f"  {_free(lack)}" for lack in found.lacks[:_FLAVORS])])
         yield f"What would help: {found.lacks[0].hint}."
     if any(found.in_use):
         yield _in_use(found.lacks[0], *found.in_use)
     for hint in found.preemption_hints:
         yield f"By preemption: {hint.hint}."
-    if found.ahead and subject.reason not in HOPELESS:
+    if found.ahead and workload.reason not in HOPELESS:
         more = found.ahead - len(ahead)
         yield f"Ahead of it: {', '.join(ahead)}" + (f" and {more} more." if more > 0 else ".")
 
 
 def _estimated(estimate: StartEstimate, now: float) -> str:
-    """In how long it will probably start, and how often such estimates held."""
+    """Return the estimated start, and how often such estimates were right."""
     soonest, latest = estimate.p50 - now, estimate.p90 - now
     if soonest > 0:
         text = f"It will probably start in {duration(soonest)} to {duration(latest)}"
@@ -141,8 +149,8 @@ def _estimated(estimate: StartEstimate, now: float) -> str:
     return f"{text}; {estimate.share_held:.0%} of past estimates held."
 
 
-def _said(subject: Subject) -> str:
-    return f"{subject.reason}: {subject.message}" if subject.message else f"{subject.reason}."
+def _reason_text(workload: ExplainedWorkload) -> str:
+    return f"{workload.reason}: {workload.message}" if workload.message else f"{workload.reason}."
 
 
 def _free(lack: Lack) -> str:
@@ -158,7 +166,7 @@ def _free(lack: Lack) -> str:
 
 
 def _in_use(lack: Lack, own: int, others: int) -> str:
-    """Who uses the quota; ClusterQueues of other teams are not named."""
+    """Return how much of the quota is in use by its ClusterQueue and by others, which are not named."""
     used = [f"{format_amount(lack.resource, own)} by its ClusterQueue"] if own else []
     used += [f"{format_amount(lack.resource, others)} by others of its Cohorts"] if others else []
     return f"In use of {lack.resource} in flavor {lack.flavor}: {', '.join(used)}."
