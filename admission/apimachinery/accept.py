@@ -1,4 +1,4 @@
-"""Content negotiation by the `Accept` header: whole objects, metadata only, or table rows."""
+"""Content negotiation by the `Accept` header: whole objects, PartialObjectMetadata or Table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 JSON, YAML = "application/json", "application/yaml"
 PLAIN, PARTIAL, PARTIAL_LIST, TABLE = "", "PartialObjectMetadata", "PartialObjectMetadataList", "Table"
+"""Kinds of `meta.k8s.io/v1` that objects can be converted to (`as=`); PLAIN: not converted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The representation that a client asked for."""
+    """A negotiated representation: the kind that objects are converted to, and the media type."""
 
     form: str = PLAIN
     media: str = JSON
@@ -25,7 +26,7 @@ class Format:
 
 @lru_cache(maxsize=256)
 def negotiate(accept: str, media_types: Collection[str] = (JSON, YAML)) -> Format:
-    """The first supported representation of the header `Accept`. Raises NotAcceptable."""
+    """Return the first supported representation in the header `Accept`. Raises NotAcceptable."""
     if not accept.strip():
         return Format()
     for entry in accept.split(","):

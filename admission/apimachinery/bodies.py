@@ -1,4 +1,4 @@
-"""Duplicate fields in the JSON text of a request body, for field validation."""
+"""Detection of duplicate fields in the JSON text of a request body, for `fieldValidation`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import orjson
 
 _MOST = 20
-"""Duplicate fields reported at most."""
+"""Most duplicate fields that are reported."""
 
 
 def duplicate_fields(raw: bytes, value: Any) -> list[str]:
-    """The paths of the first fields that occur twice in one object of the JSON text `raw`, which says `value`.
+    """Return the paths of fields that occur twice in one object of the JSON text `raw`; `value` is the parsed text.
 
-    Raises RecursionError for values that are nested deep and hidden by a later field of the same name.
+    Raises RecursionError for a deeply nested value that is overwritten by a later field of the same name.
     """
-    # A doubled field leaves quotes behind that the decoded value has not: cheap to see for the many bodies without.
+    # A duplicate field has quotes that the parsed value has not: a cheap test, which most bodies pass.
     if raw.count(b'"') == orjson.dumps(value).count(b'"'):
         return []
     found: list[str] = []
@@ -25,11 +25,11 @@ def duplicate_fields(raw: bytes, value: Any) -> list[str]:
 
 
 def _number(text: str) -> None:
-    """Nothing: the value of a number does not matter, and one of many digits takes long to compute."""
+    """Ignore a number: its value does not matter, and parsing very many digits takes long."""
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object with all that was written in it."""
+    """A JSON object as a list of all its fields, including duplicate ones."""
 
 
 def _collect(value: Any, path: str, found: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What differs between two JSON documents, field by field."""
+"""Structural diff of two JSON documents, field by field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ if TYPE_CHECKING:
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[dict[str, Any]]:
-    """`op` (add, remove, replace), `path` such as `spec.resourceGroups[0].flavors[1].name`, `before` and `after`."""
+    """Yield the differences between two documents.
+
+    Each has `op` (add, remove or replace), `path` such as `spec.resourceGroups[0].flavors[1].name`, `before` and
+    `after`. Lists of different lengths are replaced as a whole.
+    """
     if isinstance(before, dict) and isinstance(after, dict):
         for name in sorted({**before, **after}):
             inner = f"{path}.{name}" if path else name

@@ -1,10 +1,10 @@
-"""Errors of requests that are independent of the kind of object, and of server certificates.
+"""Errors of requests that do not depend on the kind of object, and of server certificates.
 
 SluiceError
-    InvalidSelector         a label or field selector that cannot be understood, or a field that cannot be selected by
-    PatchFailed             a JSON patch whose operations cannot be done on this object
-    NotAcceptable           nothing that the client accepts can be given
-    UnusableCertificate     the certificate that a server shall show is none
+    InvalidSelector         a label or field selector is malformed, or names a field that is not selectable
+    PatchFailed             a JSON patch cannot be applied to the object
+    NotAcceptable           the client accepts none of the supported representations
+    UnusableCertificate     a certificate or its key cannot be used
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from admission.model.errors import SluiceError
 
 
 class InvalidSelector(SluiceError):
-    """A selector that cannot be understood."""
+    """A label or field selector is malformed, or names a field that is not selectable."""
 
 
 class PatchFailed(SluiceError):
-    """An operation of a JSON patch cannot be done: a missing path, a failed test, a malformed operation."""
+    """An operation of a JSON patch fails: the path is missing, a test fails, or the operation is malformed."""
 
 
 class NotAcceptable(SluiceError):
@@ -25,4 +25,4 @@ class NotAcceptable(SluiceError):
 
 
 class UnusableCertificate(SluiceError):
-    """A certificate and a key that are no such, cannot be read, or do not belong together."""
+    """A certificate or key is malformed, cannot be read, or they do not match."""

@@ -1,7 +1,7 @@
-"""Sets of fields in the form of `metadata.managedFields` (FieldsV1), and objects seen through them.
+"""Field ownership for server-side apply: `metadata.managedFields`, its sets of fields (FieldsV1), conflicts.
 
-A field is a path: `f:name` for a key of an object, `k:{...}` for the item of a list with that key. A list without
-keys is one value.
+A field is a path of parts: `f:name` for a key of an object, `k:{...}` for the item of a list with that key, such as
+`("f:spec", "f:containers", 'k:{"name":"main"}', "f:image")`. A list without keys is one value.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 Path: TypeAlias = tuple[str, ...]
+"""A field; see the module."""
 Fields: TypeAlias = "dict[str, Any]"
+"""A set of fields in the form of FieldsV1: `{"f:spec": {"f:replicas": {}}}`."""
 Entry: TypeAlias = "dict[str, Any]"
-"""One of `metadata.managedFields`: which fields a manager has set, by which operation."""
+"""An entry of `metadata.managedFields`: the fields that a manager has set by one operation."""
 
 _OF_THE_SERVER = {"name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
                   "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generateName"}  # fmt: skip
@@ -33,65 +35,71 @@ class Writer:
     now: str
 
     def entry(self, operation: str, fields: AbstractSet[Path]) -> Entry:
-        """That these fields are this manager's."""
+        """Return an entry that makes this manager the owner of fields."""
         return {
             "manager": self.manager,
             "operation": operation,
             "apiVersion": self.api_version,
             "time": self.now,
             "fieldsType": "FieldsV1",
-            "fieldsV1": nested(fields),
+            "fieldsV1": to_fields_v1(fields),
         }
 
     def wrote(self, entry: Entry, operation: str) -> bool:
-        """Whether the entry is this manager's own."""
+        """Return whether the entry is this manager's, for that operation."""
         return (entry["manager"], entry["operation"]) == (self.manager, operation)
 
 
 def updated(
     entries: Iterable[Entry], before: Mapping[Path, Any], after: Mapping[Path, Any], writer: Writer
 ) -> list[Entry]:
-    """The entries after an ordinary write that made one set of values into another: what changed is the writer's."""
+    """Return the entries after an update (not an apply) of the values `before` to `after`.
+
+    The writer becomes the owner of all changed fields; removed fields lose their owners.
+    """
     changed = {path for path, value in after.items() if path not in before or before[path] != value}
-    gone = before.keys() - after.keys()
-    if not changed and not gone:
+    removed = before.keys() - after.keys()
+    if not changed and not removed:
         return [*entries]
     mine: set[Path] = set()
     kept = []
     for entry in entries:
-        left = paths(entry["fieldsV1"]) - changed - gone
+        left = from_fields_v1(entry["fieldsV1"]) - changed - removed
         if writer.wrote(entry, "Update"):
             mine = left
         elif left:
-            kept.append({**entry, "fieldsV1": nested(left)})
+            kept.append({**entry, "fieldsV1": to_fields_v1(left)})
     return [*kept, writer.entry("Update", mine | changed)] if mine | changed else kept
 
 
 def conflicts(
     entries: Iterable[Entry], wanted: AbstractSet[Path], writer: Writer, *, differs: Callable[[Path], bool]
 ) -> list[tuple[Path, Entry]]:
-    """The fields that an apply would change although somebody else has set them, and who."""
+    """Return the fields that an apply of `wanted` would change although others own them, with the owner's entry.
+
+    `differs`: whether the apply would change the value of a field.
+    """
     return [
         (path, entry)
         for entry in entries
         if not writer.wrote(entry, "Apply")
-        for path in sorted(paths(entry["fieldsV1"]) & wanted)
+        for path in sorted(from_fields_v1(entry["fieldsV1"]) & wanted)
         if differs(path)
     ]
 
 
 def conflict_causes(found: Iterable[tuple[Path, Entry]]) -> list[dict[str, str]]:
-    """The conflicts as causes of a Status, in the API server's words."""
+    """Return the conflicts as causes of a Status, with the messages of kube-apiserver."""
     causes = []
     for path, entry in found:
         using = f" using {entry['apiVersion']}" if entry["operation"] == "Update" else ""
         text = f'conflict with "{entry["manager"]}"{using}'
-        causes.append({"reason": "FieldManagerConflict", "message": text, "field": shown(path)})
+        causes.append({"reason": "FieldManagerConflict", "message": text, "field": format_path(path)})
     return causes
 
 
 def conflict_message(causes: list[dict[str, str]]) -> str:
-    """The message of a conflict `Status`, as kubectl prints it."""
+    """Return the message of a Status for conflicts, as that of kube-apiserver."""
     listed = ", ".join(f"{cause['message']}: {cause['field']}" for cause in causes)
     return f"Apply failed with {len(causes)} conflict{'s' if len(causes) > 1 else ''}: {listed}"
 
@@ -99,36 +107,37 @@ def conflict_message(causes: list[dict[str, str]]) -> str:
 def applied(
     entries: Iterable[Entry], wanted: AbstractSet[Path], taken: AbstractSet[Path], writer: Writer
 ) -> tuple[list[Entry], list[Path]]:
-    """The entries after an apply of `wanted` that takes `taken` from others; the fields that nobody wants any more.
+    """Return the entries after an apply of `wanted` that takes the fields `taken` from others, and fields to remove.
 
-    The latter are those that this manager applied before and does not now, deeper ones first.
+    To be removed are the fields that this manager applied before, does not apply now, and that have no other owner;
+    deeper ones come first.
     """
     entry = writer.entry("Apply", wanted)
     kept, former = [], set[Path]()
     for other in entries:
         if writer.wrote(other, "Apply"):
-            former = paths(other["fieldsV1"])
+            former = from_fields_v1(other["fieldsV1"])
             if other["fieldsV1"] == entry["fieldsV1"]:
                 entry["time"] = other["time"]
-        elif left := paths(other["fieldsV1"]) - taken:
-            kept.append({**other, "fieldsV1": nested(left)})
+        elif left := from_fields_v1(other["fieldsV1"]) - taken:
+            kept.append({**other, "fieldsV1": to_fields_v1(left)})
     needed = {
         path[:length]
-        for path in set(wanted).union(*(paths(other["fieldsV1"]) for other in kept))
+        for path in set(wanted).union(*(from_fields_v1(other["fieldsV1"]) for other in kept))
         for length in range(1, len(path) + 1)
     }
     return [*kept, entry], sorted(former - needed, key=len, reverse=True)
 
 
 def can_be_owned(path: Path) -> bool:
-    """Whether a field can have owners; apiVersion, kind and the identity in metadata cannot."""
+    """Return whether a field can have owners: apiVersion, kind and the server's fields in metadata cannot."""
     return path not in (("f:apiVersion",), ("f:kind",)) and not (
         len(path) > 1 and path[0] == "f:metadata" and path[1][2:] in _OF_THE_SERVER
     )
 
 
-def nested(paths: Iterable[Path]) -> Fields:
-    """A set of fields in the form of managedFields."""
+def to_fields_v1(paths: Iterable[Path]) -> Fields:
+    """Convert a set of fields to FieldsV1."""
     root: Fields = {}
     for path in sorted(paths):
         level = root
@@ -137,8 +146,8 @@ def nested(paths: Iterable[Path]) -> Fields:
     return root
 
 
-def paths(fields: Fields) -> set[Path]:
-    """The fields of a set in that form."""
+def from_fields_v1(fields: Fields) -> set[Path]:
+    """Convert FieldsV1 to a set of fields."""
     return set(_ends(fields, ()))
 
 
@@ -150,7 +159,7 @@ def _ends(fields: Fields, path: Path) -> Iterator[Path]:
 
 
 def find(obj: Any, path: Path) -> Any:
-    """What an object has in a field; None if it has it not."""
+    """Return the value of a field in an object; None if it is missing."""
     for part in path:
         obj = _step(obj, part)
     return obj
@@ -166,10 +175,10 @@ def _step(obj: Any, part: str) -> Any:
 
 
 def without(obj: Any, path: Path) -> Any:
-    """A copy of the object without a field, nor an object or list that becomes empty; a list's item goes with its key.
+    """Return a copy of an object without a field, and without objects and lists that become empty by that.
 
-    As upstream's `sigs.k8s.io/structured-merge-diff` prunes: a Deployment whose new strategy has no `rollingUpdate` may
-    not keep an empty one.
+    The item of a list is removed with its key field. `sigs.k8s.io/structured-merge-diff` prunes in the same way: a
+    Deployment whose new strategy has no `rollingUpdate` must not keep an empty one.
     """
     part, rest = path[0], path[1:]
     if part.startswith("k:"):
@@ -184,8 +193,8 @@ def without(obj: Any, path: Path) -> Any:
     return {key: kept if key == name else value for key, value in obj.items() if key != name or kept}
 
 
-def shown(path: Path) -> str:
-    """A field as people write it: `.spec.list[name="x"].field`."""
+def format_path(path: Path) -> str:
+    """Format a field for people: `.spec.list[name="x"].field`."""
     text = ""
     for part in path:
         if part.startswith("k:"):

@@ -1,4 +1,4 @@
-"""Merge patches and JSON patches. What a patch does not touch is shared with the original."""
+"""Merge patches (RFC 7386) and JSON patches (RFC 6902). Unchanged parts of the result are shared with the original."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from admission.apimachinery.errors import PatchFailed
 
 _MAX_OPERATIONS = 10_000
 _MAX_COPIED = 3 * 2**20
-"""Bytes; a few operations that copy what they have just copied would make an object of any size."""
+"""Bytes that `copy` operations may copy in total: repeated copies would otherwise double an object each time."""
 _MAX_SHIFTED = 20_000_000
-"""Items of lists that make room for an insertion, or close a gap, in all operations together."""
+"""List items that may be shifted in total by insertions and removals: their time grows with the square otherwise."""
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
+    """Return `target` after a merge patch (RFC 7386)."""
     if type(patch) is not dict:
         return patch
     result = dict(target) if type(target) is dict else {}
@@ -29,9 +29,9 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """RFC 6902, as Kubernetes applies it: `replace` of a missing key adds it. Raises PatchFailed.
+    """Return `target` after a JSON patch (RFC 6902). Raises PatchFailed.
 
-    The time is linear in the sizes of target and operations.
+    As in Kubernetes, `replace` of a missing key adds it. The time is linear in the sizes of target and operations.
     """
     if type(operations) is not list or len(operations) > _MAX_OPERATIONS:
         raise PatchFailed(f"a JSON patch is a list of at most {_MAX_OPERATIONS} operations")
@@ -40,33 +40,33 @@ def json_patch(target: Any, operations: Any) -> Any:
         try:
             patched.apply(operation)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
-            raise PatchFailed(f"operation {number} of the JSON patch cannot be done: {_said(operation)}") from error
+            raise PatchFailed(f"operation {number} of the JSON patch cannot be done: {_describe(operation)}") from error
     return patched.value
 
 
-def _said(operation: Any) -> str:
+def _describe(operation: Any) -> str:
     if type(operation) is not dict or not all(type(operation.get(key)) is str for key in ("op", "path")):
         return "it must be an object with op and path"
     return f'{operation["op"]} at "{operation["path"]}"'[:200]
 
 
 class _Patched:
-    """A document under a JSON patch. A container is copied when it is first changed, and only then."""
+    """A document to which operations are applied. Containers are copied on their first change."""
 
     def __init__(self, value: Any) -> None:
         self._root = {"": value}
         self._own: dict[int, Any] = {id(self._root): self._root}
-        """The copies, which are in the document once and nowhere else, by identity."""
+        """Containers that were copied already, by `id`: they may be changed in place."""
         self._copied = 0
         self._shifted = 0
 
     @property
     def value(self) -> Any:
-        """The document as it is now."""
+        """The current document."""
         return self._root[""]
 
     def apply(self, operation: dict[str, Any]) -> None:
-        """Do one operation; the document is of no use after one that fails."""
+        """Apply one operation. If it fails, the document must not be used any more."""
         path = _pointer(operation["path"])
         match operation["op"]:
             case "add":
@@ -102,7 +102,7 @@ class _Patched:
         return orjson.loads(text)
 
     def _container(self, path: list[str]) -> Any:
-        """What holds the value at a path, as our own copy, and so everything above it."""
+        """Return the container of the value at a path; it and all containers above are copies that may be changed."""
         holder: Any = self._root
         for part in path[:-1]:
             inner = _item(holder, part)
@@ -145,7 +145,7 @@ def _item(holder: Any, part: str) -> Any:
 
 
 def _pointer(text: str) -> list[str]:
-    """The keys and indices of a JSON pointer, after the empty one of the document itself."""
+    """Parse a JSON pointer into keys and indices; the first is an empty one, for the document itself."""
     if text and not text.startswith("/"):
         raise ValueError(text)
     return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")]

@@ -1,4 +1,4 @@
-"""Label and field selectors as they stand in a query, parsed once and then asked of many objects."""
+"""Label and field selectors: parsing of query parameters, and matching."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _TERM = re.compile(r"(?P<path>[^=!]+)(?P<op>!=|==|=)(?P<value>.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on labels. A label that is missing is not In, and is NotIn."""
+    """One requirement of a label selector. A missing label does not satisfy In, and satisfies NotIn."""
 
     key: str
     operator: Operator
     values: frozenset[str] = frozenset()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with these labels meets it."""
+        """Return whether an object with these labels satisfies it."""
         return requirement_holds(self.key, self.operator, self.values, labels)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """One condition on a field: equal to a text, or not."""
+    """One term of a field selector: the field equals a value, or does not."""
 
     path: str
     equal: bool
@@ -47,10 +47,10 @@ class FieldTerm:
 
 @lru_cache(maxsize=1024)
 def parse_label_selector(text: str) -> tuple[Requirement, ...]:
-    """The query parameter `labelSelector`; all requirements must hold. Raises InvalidSelector."""
+    """Parse the query parameter `labelSelector`; all requirements must hold. Raises InvalidSelector."""
     requirements = []
     position = 0
-    text = " ".join(text.split())  # two patterns of spaces in a row take time that grows with the square of many
+    text = " ".join(text.split())  # long runs of spaces would take the regular expression quadratic time
     while position < len(text.rstrip()):
         match = _REQUIREMENT.match(text, position)
         if match is None or match.end() == position:
@@ -61,7 +61,7 @@ def parse_label_selector(text: str) -> tuple[Requirement, ...]:
 
 
 def parse_field_selector(text: str, supported: Collection[str]) -> tuple[FieldTerm, ...]:
-    """The query parameter `fieldSelector`, which may name `supported` fields only. Raises InvalidSelector."""
+    """Parse the query parameter `fieldSelector`, which may name `supported` fields only. Raises InvalidSelector."""
     terms = []
     for part in re.split(r"(?<!\\),", text) if text.strip() else ():
         match = _TERM.fullmatch(part)
@@ -70,7 +70,7 @@ def parse_field_selector(text: str, supported: Collection[str]) -> tuple[FieldTe
         path = match["path"].strip()
         if path not in supported:
             listed = ", ".join(sorted(supported))
-            raise InvalidSelector(f"field label not supported: {path}; these are: {listed}")
+            raise InvalidSelector(f"field label not supported: {path}; supported are {listed}")
         value = re.sub(r"\\([\\,=])", r"\1", match["value"].strip())
         terms.append(FieldTerm(path, match["op"] != "!=", value))
     return tuple(terms)
@@ -79,7 +79,9 @@ def parse_field_selector(text: str, supported: Collection[str]) -> tuple[FieldTe
 def _requirement(match: re.Match[str]) -> Requirement:
     key, operator = match["key"], match["op"]
     if not is_qualified_name(key):
-        raise InvalidSelector(f'unable to parse requirement: "{key}" is no label key such as team or example.com/team')
+        raise InvalidSelector(
+            f'unable to parse requirement: "{key}" is not a label key such as team or example.com/team'
+        )
     if operator is None:
         return Requirement(key, "DoesNotExist" if match["not"] else "Exists")
     in_set = operator in ("in", "notin")
@@ -88,5 +90,5 @@ def _requirement(match: re.Match[str]) -> Requirement:
     values = [part.strip() for part in match["set"].split(",")] if in_set else [match["value"]]
     for value in values:
         if not is_label_value(value):
-            raise InvalidSelector(f'unable to parse requirement: "{value}" is no label value, for the key {key}')
+            raise InvalidSelector(f'unable to parse requirement: "{value}" is not a label value, for the key {key}')
     return Requirement(key, "In" if operator in ("=", "==", "in") else "NotIn", frozenset(values))

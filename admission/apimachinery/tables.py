@@ -1,4 +1,4 @@
-"""Parts of Table and PartialObjectMetadata answers that are equal for every kind."""
+"""Parts of Table and PartialObjectMetadata responses that are the same for every kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def duration(seconds: float) -> str:
-    """A time as kubectl prints ages: `45s`, `5m30s`, `2h`, `3d4h`; two units at most."""
+    """Format a duration as kubectl prints ages: `45s`, `5m30s`, `2h`, `3d4h`; two units at most."""
     total = max(0, int(seconds))
     minutes, hours, days = total // 60, total // 3600, total // 86400
     if total < 120:
@@ -28,7 +28,7 @@ def duration(seconds: float) -> str:
 
 
 def partial(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata alone."""
+    """Return the PartialObjectMetadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 

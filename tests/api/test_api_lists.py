@@ -51,7 +51,7 @@ async def test_each_kind_has_fields_to_select_by(api):
     ("query", "says"),
     [
         ({"labelSelector": "a b"}, "unable to parse requirement"),
-        ({"fieldSelector": "spec.nothing=1"}, "field label not supported: spec.nothing; these are: metadata.name"),
+        ({"fieldSelector": "spec.nothing=1"}, "field label not supported: spec.nothing; supported are metadata.name"),
         ({"fieldSelector": "x"}, "can't understand"),
     ],
 )

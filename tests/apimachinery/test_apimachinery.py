@@ -10,7 +10,15 @@ import pytest
 from admission.apimachinery.accept import PARTIAL_LIST, TABLE, Format, negotiate
 from admission.apimachinery.bodies import duplicate_fields
 from admission.apimachinery.errors import InvalidSelector, NotAcceptable, PatchFailed
-from admission.apimachinery.ownership import Writer, applied, conflict_causes, conflicts, paths, updated, without
+from admission.apimachinery.ownership import (
+    Writer,
+    applied,
+    conflict_causes,
+    conflicts,
+    from_fields_v1,
+    updated,
+    without,
+)
 from admission.apimachinery.patches import json_patch, merge_patch
 from admission.apimachinery.selectors import parse_field_selector, parse_label_selector
 from admission.apimachinery.tables import duration
@@ -62,7 +70,7 @@ def test_field_selectors_name_known_fields_only():
         ("metadata.name", True, "a"),
         ("spec.x", False, "b,c"),
     ]
-    with pytest.raises(InvalidSelector, match=r"field label not supported: spec\.y; these are: metadata\.name"):
+    with pytest.raises(InvalidSelector, match=r"field label not supported: spec\.y; supported are metadata\.name"):
         parse_field_selector("spec.y=1", ("metadata.name",))
     with pytest.raises(InvalidSelector, match="can't understand 'x'"):
         parse_field_selector("x", ("x",))
@@ -125,9 +133,9 @@ def test_an_update_takes_over_what_it_changes():
     name, size, other = ("f:spec", "f:name"), ("f:spec", "f:size"), ("f:spec", "f:other")
     alice, bob = Writer("alice", "v1", "t1"), Writer("bob", "v1", "t2")
     first = updated([], {}, {name: "a", size: 1, other: 2}, alice)
-    assert paths(first[0]["fieldsV1"]) == {name, size, other}
+    assert from_fields_v1(first[0]["fieldsV1"]) == {name, size, other}
     second = updated(first, {name: "a", size: 1, other: 2}, {name: "a", size: 2}, bob)
-    assert {entry["manager"]: paths(entry["fieldsV1"]) for entry in second} == {"alice": {name}, "bob": {size}}
+    assert {entry["manager"]: from_fields_v1(entry["fieldsV1"]) for entry in second} == {"alice": {name}, "bob": {size}}
     assert updated(second, {name: "a"}, {name: "a"}, alice) == second
 
 
@@ -142,7 +150,10 @@ def test_an_apply_meets_conflicts_takes_fields_and_drops_what_it_had():
     assert conflicts(entries, {size}, bob, differs=lambda path: False) == []
     forced, dropped = applied(entries, {size}, {size}, bob)
     assert dropped == []
-    assert {entry["manager"]: paths(entry["fieldsV1"]) for entry in forced} == {"alice": {colour}, "bob": {size}}
+    assert {entry["manager"]: from_fields_v1(entry["fieldsV1"]) for entry in forced} == {
+        "alice": {colour},
+        "bob": {size},
+    }
     # Alice gives the colour up: nobody wants it any more.
     _, dropped = applied(forced, {size}, set(), alice)
     assert dropped == [colour]
