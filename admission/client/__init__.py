@@ -1,4 +1,4 @@
-"""The Python client: typed, asynchronous, over HTTP or through the Kubernetes API (docs/client.md)."""
+"""The Python client of Sluice: typed and asynchronous, over HTTP or through the Kubernetes API (docs/client.md)."""
 
 from admission.client.answers import (
     Affected,

@@ -18,46 +18,46 @@ if TYPE_CHECKING:
 
 
 class Access(Protocol):
-    """An address and valid credentials for it; `admission.cluster.credentials.Access` is one, too."""
+    """A server's address with credentials; `admission.cluster.credentials.Access` implements it, too."""
 
     @property
     def server(self) -> str:
-        """The URL, without a slash at its end."""
+        """URL without a trailing slash."""
 
     @property
     def server_hostname(self) -> str | None:
-        """The name that the server's certificate must have, if not that of the URL."""
+        """Name that the server's certificate must have, if not that of the URL."""
 
     @property
     def proxy(self) -> str | None:
-        """The URL of an HTTP proxy."""
+        """URL of an HTTP proxy."""
 
     async def authorization(self) -> str | None:
-        """The Authorization header to send now."""
+        """Return the current Authorization header; None: send none."""
 
     async def renew(self, refused: str | None) -> str | None:
-        """What to send after the answer to `refused` was 401; the same again if there is nothing better."""
+        """Return the header to send after a 401 for the header `refused`; the same one if it cannot be renewed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """A way in, once it is open: how to reach Sluice there, and how to speak of it to the user."""
+class Endpoint:
+    """An API endpoint of Sluice: connection parameters, and texts for messages about it."""
 
     access: Access
     tls: ssl.SSLContext | None
-    """None for plain http."""
+    """None for plain HTTP."""
     where: str
-    """The address, for messages."""
+    """Address, for messages."""
     login: str
-    """What to do when the credentials are refused."""
+    """End of the message after a 401: what the credentials were for, and what to do."""
     aggregated: bool = False
-    """Through a Kubernetes API server, which has probes of its own."""
+    """Whether it is a Kubernetes API server with Sluice as an aggregated API: its probes are not Sluice's."""
     namespace: str = "default"
-    """The namespace of calls that name none."""
+    """Namespace of calls without one."""
 
 
-def by_url(url: str, *, token: str, ca: str | Path | None) -> Callable[[], Awaitable[Door]]:
-    """Door one. Raises BadConnection for a URL, token or CA file that cannot be used."""
+def by_url(url: str, *, token: str, ca: str | Path | None) -> Callable[[], Awaitable[Endpoint]]:
+    """Return an opener of the endpoint at a URL. Raises BadConnection for a URL, token or CA file that is unusable."""
     try:
         base = URL(url)
     except ValueError as error:
@@ -65,23 +65,26 @@ def by_url(url: str, *, token: str, ca: str | Path | None) -> Callable[[], Await
     if base.scheme not in ("http", "https") or not base.host:
         raise BadConnection(_no_url(url))
     if not token.isascii() or not token.isprintable():
-        raise BadConnection("the token has control or non-ASCII characters; check that it is the token")
+        raise BadConnection("the token has control or non-ASCII characters; check that it is the right text")
     server = str(base).rstrip("/")
     access = _Token(server, token, proxy_of_environment(server))
     tls = None if base.scheme == "http" else _tls(ca)
     login = f"for {server}; give a token that is valid there, by SLUICE_TOKEN or --token-file"
 
-    async def open_door() -> Door:
-        return Door(access, tls, server, login)
+    async def open_endpoint() -> Endpoint:
+        return Endpoint(access, tls, server, login)
 
-    return open_door
+    return open_endpoint
 
 
-def by_kubeconfig(path: str | None, context: str | None) -> Callable[[], Awaitable[Door]]:
-    """Door two; None: $KUBECONFIG or ~/.kube/config, and its current context."""
+def by_kubeconfig(path: str | None, context: str | None) -> Callable[[], Awaitable[Endpoint]]:
+    """Return an opener of the endpoint behind the API server of a kubeconfig.
 
-    async def open_door() -> Door:
-        # Here, not above: a program with a URL needs none of it.
+    `path` None: $KUBECONFIG or ~/.kube/config; `context` None: its current context. Opening raises BadConnection.
+    """
+
+    async def open_endpoint() -> Endpoint:
+        # Imported here because programs with a URL do not need it.
         from admission.cluster import credentials
 
         try:
@@ -93,13 +96,13 @@ def by_kubeconfig(path: str | None, context: str | None) -> Callable[[], Awaitab
         access.proxy = access.proxy or proxy_of_environment(access.server)
         where = f"{access.server} ({f'context {context}' if context else 'the current context'} of the kubeconfig)"
         login = "by the credentials of the kubeconfig; log in to the cluster again"
-        return Door(access, tls, where, login, aggregated=True, namespace=namespace or "default")
+        return Endpoint(access, tls, where, login, aggregated=True, namespace=namespace or "default")
 
-    return open_door
+    return open_endpoint
 
 
 def _no_url(url: str) -> str:
-    return f'"{url}" is no URL of Sluice; write one such as http://127.0.0.1:8080'
+    return f'"{url}" is not a URL of Sluice; give one such as http://127.0.0.1:8080'
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,4 +125,4 @@ def _tls(ca: str | Path | None) -> ssl.SSLContext:
     except FileNotFoundError as error:
         raise BadConnection(f"the certificate authority {ca} cannot be used: there is no such file") from error
     except OSError as error:
-        raise BadConnection(f"the certificate authority {ca} cannot be used: it is no PEM certificate") from error
+        raise BadConnection(f"the certificate authority {ca} cannot be used: it is not a PEM certificate") from error

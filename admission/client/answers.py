@@ -1,6 +1,7 @@
-"""What Sluice says about workloads, usage and the past, as plain typed values. Times are aware datetimes, in UTC.
+"""Typed values of the client's responses: workloads, explanations, histories, impact, usage.
 
-Quantities stay the strings of Kubernetes (`500m`, `10Gi`); what the server leaves out is empty, 0 or None here.
+Times are timezone-aware datetimes in UTC. Quantities are strings as in Kubernetes (`500m`, `10Gi`). Fields that the
+server leaves out are empty, 0 or None.
 """
 
 from __future__ import annotations
@@ -21,18 +22,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One of Kueue's conditions: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished."""
+    """A condition with a type of Kueue: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished."""
 
     type: str
     holds: bool
+    """Whether its status is True."""
     reason: str = ""
     message: str = ""
     since: datetime | None = None
+    """Time of its last transition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One queued Kubernetes object. `document` is all that the server said of it."""
+    """A workload: a queued Kubernetes object. `document` is the complete document of the server."""
 
     name: str
     namespace: str
@@ -40,22 +43,24 @@ class Workload:
     object_kind: str
     object_name: str
     queue: str
-    """The LocalQueue."""
+    """Name of the LocalQueue."""
     cluster_queue: str
     priority: int
     user: str
+    """User who submitted the object."""
     created: datetime | None
     conditions: Mapping[str, Condition] = field(repr=False)
+    """By type."""
     document: Document = field(repr=False, compare=False)
 
     @property
     def admitted(self) -> bool:
-        """Whether it may run now."""
+        """Whether it is admitted: it has quota, and may run."""
         return self._holds("Admitted")
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended, well or not; the condition's reason says which."""
+        """Whether it has finished; the reason of the condition says whether it succeeded or failed."""
         return self._holds("Finished")
 
     def _holds(self, kind: str) -> bool:
@@ -65,7 +70,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A flavor that was considered for a pod set; `reason` (of the vocabulary) and `obstacles` say why not."""
+    """A flavor that was tried for a pod set; `reason` (of docs/reasons.md) and `obstacles` say why it does not fit."""
 
     pod_set: str
     flavor: str
@@ -75,62 +80,69 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """One resource of one flavor of which a pod set cannot get enough now."""
+    """Missing quota of a pod set, for one resource in one flavor."""
 
     pod_set: str
     flavor: str
     resource: str
     asked: str
+    """The requested amount."""
     free: str
+    """Amount that its ClusterQueue could use now, including borrowing."""
     borrowable: str
+    """The part of `free` that would be borrowed."""
     most: str
+    """Amount that its ClusterQueue could use if nothing else was in use."""
     refused_by: str
+    """The queue or Cohort that is the limit, and by which quota: `Cohort research: nominalQuota`."""
     hint: str
+    """What would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartEstimate:
-    """When a workload will probably start: half of those with this estimate before `p50`, nine of ten before `p90`."""
+    """Estimated start: half of the workloads with this estimate start before `p50`, nine of ten before `p90`."""
 
     p50: datetime
     p90: datetime
     made: datetime
     share_held: float | None
-    """The share of past estimates where the workload had started by p90; None while there are too few."""
+    """Share of past estimates for which the workload had started by p90; None while there are too few."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Where a workload stands: `reason` is of docs/reasons.md, `message` its sentence, with what helps."""
+    """Explanation of a workload's state: `reason` is one of docs/reasons.md, `message` describes it and what helps."""
 
     state: str
     reason: str
     message: str
     cluster_queue: str
     position_in_cluster_queue: int
-    """From 1; 0 if it waits in none, or can not be admitted as it is."""
+    """From 1; 0 if it is not pending, or cannot be admitted as it is."""
     position_in_local_queue: int
     not_before: datetime | None
-    """Until when it takes no part, after an eviction that was its own fault."""
+    """End of its backoff, after an eviction that it caused itself."""
     ahead: int
+    """Number of workloads ahead of it."""
     ahead_first: tuple[str, ...]
-    """`namespace/name` of the first of them."""
+    """`namespace/name` of the first of these."""
     attempts: tuple[Attempt, ...]
     lacks: tuple[Lack, ...]
     prospects: tuple[str, ...]
-    """What it might get by preemption of others, a sentence for each thing that is lacking."""
+    """What preemption of others could free, one sentence for each missing resource."""
     estimated_start: StartEstimate | None = None
     remedies: tuple[str, ...] = ()
-    """Changes with each of which it would be admitted now, as ends of the sentence "It could start now ..."."""
+    """Changes, each of which would let it be admitted now; they complete the sentence "It could start now ..."."""
     sentences: tuple[str, ...] = ()
-    """All that there is to say, a paragraph each, as `sluice why` prints them."""
+    """The full explanation in paragraphs, as `sluice why` prints them."""
     standing: str = ""
-    """Where in the line it stands, as `sluice position` prints it."""
+    """Its position as text, as `sluice position` prints it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A workload that waits, and where in the line: from 1, 0 if it can not be admitted as it is."""
+    """A pending workload with its positions: from 1; 0 if it cannot be admitted as it is."""
 
     name: str
     namespace: str
@@ -145,7 +157,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A moment in the story of a workload."""
+    """An event in the history of a workload; `state` is its state from then on."""
 
     at: datetime
     state: str
@@ -155,7 +167,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Quota that a workload held from `start` to `end` (None: it still does)."""
+    """Quota that a workload had from `start` to `end` (None: it still has it)."""
 
     start: datetime
     end: datetime | None
@@ -170,7 +182,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """All that has happened to a workload, oldest first."""
+    """History of a workload, the oldest events first."""
 
     transitions: tuple[Transition, ...]
     admissions: tuple[Held, ...]
@@ -178,7 +190,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field of a diff; `before` or `after` is None where there was or is nothing."""
+    """A changed field; `before` or `after` is None if the field did not or does not exist."""
 
     path: str
     before: Any
@@ -187,7 +199,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One version of a queue object: who made it what, when and why."""
+    """A version of a queue object, with author, time and reason."""
 
     revision: str
     at: datetime
@@ -196,12 +208,12 @@ class Revision:
     reason: str
     changes: tuple[Change, ...]
     document: Document | None = field(repr=False)
-    """The object as it was then; None if it was deleted."""
+    """The object in this version; None if it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Affected:
-    """A workload that a change would move; `why` is the reason of its eviction, or why it could not run any more."""
+    """A workload that a write would affect; `why`: reason of its eviction, or why it could not be admitted any more."""
 
     name: str
     namespace: str
@@ -210,7 +222,7 @@ class Affected:
 
 @dataclass(frozen=True, slots=True)
 class Overrun:
-    """More is in use than a node of the quota tree would have."""
+    """Usage beyond quota in a ClusterQueue or Cohort (`kind`, `name`), by the amount `by`."""
 
     kind: str
     name: str
@@ -221,7 +233,7 @@ class Overrun:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What would follow at once from a write that was a dry run."""
+    """Immediate impact of a write on workloads, computed in a dry run."""
 
     admitted: tuple[Affected, ...] = ()
     evicted: tuple[Affected, ...] = ()
@@ -234,7 +246,7 @@ class Impact:
 
 @dataclass(frozen=True, slots=True)
 class Written(Generic[T]):
-    """What a write made of the object (or, in a dry run, would); `impact` is None without one."""
+    """Result of a write: the object, and the impact (None if it was not a dry run)."""
 
     object: T
     impact: Impact | None
@@ -242,11 +254,11 @@ class Written(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What was held of a resource, in resource-seconds (cpu: core-seconds), by one combination of what is asked for.
+    """Usage of a resource by one group of a report, in resource-seconds (cpu: core-seconds).
 
-    `keys` are namespace and queue for `queue`, clusterQueue for `clusterqueue`, namespace, kind and workload for
-    `workload`, else called as what was asked for;
-    `period` (2026-11-22, or 2026-11), if it is divided by time.
+    `keys` identify the group: namespace and queue if it is grouped by `queue`, clusterQueue for `clusterqueue`,
+    namespace, kind and workload for `workload`, else the field itself; and `period` (2026-11-22 or 2026-11), if the
+    report is divided by period.
     """
 
     keys: Mapping[str, str]
@@ -257,28 +269,28 @@ class UsageRow:
 
     @property
     def unit(self) -> str:
-        """What people count the resource in: core-hours, GiB-hours, or hours of one of whatever else there is."""
+        """The customary unit of the resource: core-hours, GiB-hours, or hours of one unit of another resource."""
         return usage_unit(self.resource).name
 
     @property
     def used(self) -> float:
-        """All of it, in `unit`."""
+        """Total usage in `unit`."""
         return self.amount_seconds / usage_unit(self.resource).seconds
 
     @property
     def nominal(self) -> float:
-        """The part within nominal quota, in `unit`."""
+        """Usage within nominal quota, in `unit`."""
         return self.nominal_seconds / usage_unit(self.resource).seconds
 
     @property
     def borrowed(self) -> float:
-        """The part beyond nominal quota, in `unit`."""
+        """Usage beyond nominal quota, in `unit`."""
         return self.borrowed_seconds / usage_unit(self.resource).seconds
 
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Usage between two instants, `start` included, `end` not."""
+    """Usage from `start` (included) to `end` (excluded), grouped by the fields in `by`."""
 
     start: datetime
     end: datetime

@@ -1,4 +1,4 @@
-"""Queue objects, typed: the verbs of one kind, on the models of `admission.model.queues`."""
+"""Typed access to queue objects of one kind, as the models of `admission.model.queues`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ Q = TypeVar("Q", bound=QueueObject)
 
 
 class Collection(Generic[Q]):
-    """All objects of one kind. Methods raise branches of ClientError.
+    """The queue objects of one kind. Methods raise subclasses of ClientError.
 
-    `namespace` is for LocalQueues: None means the client's own. A `reason` is kept with the change. With `dry_run`
-    nothing is written, and the answer says what would follow. `documents` has the same verbs on plain JSON.
+    namespace: for LocalQueues; None means the client's namespace.
+    reason: stored with the change, for history and audit.
+    dry_run: nothing is written, and the result has the impact on workloads.
+
+    `documents` has the same verbs on JSON documents.
     """
 
     def __init__(self, transport: Transport, model: type[Q], namespace: str) -> None:
@@ -38,7 +41,7 @@ class Collection(Generic[Q]):
     async def list(
         self, *, namespace: str | None = None, label_selector: str = "", field_selector: str = ""
     ) -> AsyncGenerator[Q]:
-        """All objects, read page by page as they are wanted; of all namespaces if none is named."""
+        """Yield all objects, of all namespaces if none is given; pages are read as needed."""
         found = self.documents.list(namespace=namespace, label_selector=label_selector, field_selector=field_selector)
         async with aclosing(found) as items:
             async for item in items:
@@ -47,7 +50,7 @@ class Collection(Generic[Q]):
     async def watch(
         self, *, namespace: str | None = None, label_selector: str = "", field_selector: str = ""
     ) -> AsyncGenerator[Event[Q]]:
-        """All objects as ADDED, then every change, for ever; goes on after outages without loss (see `Watch`)."""
+        """Yield the objects as ADDED, then all changes without end; survives outages without loss (see `Watch`)."""
         changes = self.documents.watch(
             namespace=namespace, label_selector=label_selector, field_selector=field_selector
         )
@@ -56,29 +59,32 @@ class Collection(Generic[Q]):
                 yield Event(event.type, self._typed(event.object))
 
     async def get(self, name: str, *, namespace: str | None = None) -> Q:
-        """The object of that name, or NotFound."""
+        """Return the object with that name. Raises NotFound."""
         return self._typed(await self.documents.get(name, self._scope(namespace)))
 
     async def create(self, item: Q, *, reason: str = "", dry_run: bool = False) -> Written[Q]:
-        """A new object, or AlreadyExists."""
+        """Create an object. Raises AlreadyExists."""
         return self._written(await self.documents.create(self._manifest(item), options=Options(reason, dry_run)))
 
     async def replace(self, item: Q, *, reason: str = "", dry_run: bool = False) -> Written[Q]:
-        """An object in place of that of its name; Conflict if its resource_version is not the current one any more."""
+        """Replace the object with that name. Raises Conflict if its resource_version is not the current one."""
         return self._written(await self.documents.replace(self._manifest(item), options=Options(reason, dry_run)))
 
     async def put(self, item: Q, *, reason: str = "", dry_run: bool = False) -> Written[Q]:
-        """Create the object or replace the existing one, without a check of its version."""
+        """Create the object, or replace the existing one without a check of its version."""
         _, document = await self.documents.put(self._manifest(item), options=Options(reason, dry_run))
         return self._written(document)
 
     async def apply(
         self, item: Q, *, manager: str, force: bool = False, reason: str = "", dry_run: bool = False
     ) -> Written[Q]:
-        """Server-side apply: `manager` owns the fields that were set in `item`, and Conflict if another has them."""
+        """Server-side apply: `manager` becomes the owner of the fields that are set in `item`.
+
+        Raises Conflict if another manager owns one of them, unless `force`.
+        """
         options = Options(reason, dry_run)
         document = await self.documents.apply(
-            as_set(item, self._scope(None)), manager=manager, force=force, options=options
+            explicit_fields(item, self._scope(None)), manager=manager, force=force, options=options
         )
         return self._written(document)
 
@@ -91,7 +97,7 @@ class Collection(Generic[Q]):
         reason: str = "",
         dry_run: bool = False,
     ) -> Written[Q]:
-        """The object changed by a merge patch (`{"spec": {"stopPolicy": "Hold"}}`) or, a list, by a JSON Patch."""
+        """Patch an object: by a merge patch (`{"spec": {"stopPolicy": "Hold"}}`), or by a JSON patch (a list)."""
         document = await self.documents.patch(
             name,
             changes,
@@ -102,11 +108,11 @@ class Collection(Generic[Q]):
         return self._written(document)
 
     async def delete(self, name: str, *, namespace: str | None = None, reason: str = "", dry_run: bool = False) -> None:
-        """Delete the object; Conflict while other objects refer to it."""
+        """Delete an object. Raises Conflict while other objects refer to it."""
         await self.documents.delete(name, self._scope(namespace), options=Options(reason, dry_run))
 
     async def history(self, name: str, *, namespace: str | None = None) -> AsyncGenerator[Revision]:
-        """Its versions, newest first, read page by page as they are wanted; of a deleted object, too."""
+        """Yield the versions of an object, also of a deleted one, the newest first; pages are read as needed."""
         path = self.documents.path(self._scope(namespace), name, "history")
         async with aclosing(pages(self.documents.transport, path, {})) as found:
             async for page in found:
@@ -116,7 +122,7 @@ class Collection(Generic[Q]):
     async def rollback(
         self, name: str, revision: str, *, namespace: str | None = None, reason: str = "", dry_run: bool = False
     ) -> Written[Q]:
-        """The object as it was at a revision of its history, as a new version; a deleted one comes back."""
+        """Restore the object as it was at a revision of its history, as a new version; also a deleted one."""
         options = Options(reason, dry_run)
         return self._written(await self.documents.rollback(name, revision, self._scope(namespace), options=options))
 
@@ -133,8 +139,8 @@ class Collection(Generic[Q]):
         return Written(self._typed(document), reading.read(reading.impact, document))
 
 
-def as_set(item: QueueObject, namespace: str | None) -> Document:
-    """The object with the fields alone that were set: what its author wants to own by server-side apply."""
+def explicit_fields(item: QueueObject, namespace: str | None) -> Document:
+    """Return the document of an object with only the fields that were set, for a server-side apply."""
     fields = item.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return _placed({"apiVersion": API_VERSION, "kind": item.kind, **fields}, namespace)
 

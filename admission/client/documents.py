@@ -1,4 +1,4 @@
-"""The verbs on one resource, on JSON documents as the server has them, status included."""
+"""Access to one resource as JSON documents, status included."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import quote
 
 from admission.client.errors import AlreadyExists, NotFound
-from admission.client.forms import Form, Table
+from admission.client.representations import Representation, Table
 from admission.client.transport import APPLY_PATCH, MERGE_PATCH, PREFIX
 from admission.client.watching import Watch, pages
 from admission.model.names import LAST_APPLIED, NOTED_BY_OTHERS
@@ -18,21 +18,24 @@ if TYPE_CHECKING:
     from admission.client.transport import Document, Transport
 
 Outcome: TypeAlias = Literal["created", "configured", "unchanged"]
+"""Outcome of a `put`, in kubectl's words."""
 
 _ATTEMPTS = 5
+"""Attempts of a `put` while others create or delete the object at the same time."""
 _METADATA = ("name", "namespace", "labels", "annotations")
+"""Metadata that users write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a write is to be done: `reason` is kept with it, `dry_run` does all but write and shows the impact."""
+    """Options of a write: `reason` is stored with it; `dry_run` writes nothing and returns the impact."""
 
     reason: str = ""
     dry_run: bool = False
 
     @property
     def params(self) -> dict[str, str]:
-        """As the query of a request."""
+        """The query parameters."""
         return ({"reason": self.reason} if self.reason else {}) | ({"dryRun": "All"} if self.dry_run else {})
 
 
@@ -41,20 +44,20 @@ PLAIN = Options()
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """One resource by its plural name. `namespace` None: all namespaces, or that there are none."""
+    """One resource by its plural name. `namespace` None: all namespaces, or a cluster-scoped resource."""
 
     transport: Transport
     plural: str
 
     def path(self, namespace: str | None = None, *names: str) -> str:
-        """The path of the list, of an object, or of a subresource."""
+        """Return the path of the list, of an object, or of a subresource."""
         parts = ["namespaces", namespace, self.plural, *names] if namespace else [self.plural, *names]
         return "/".join([PREFIX, *(quote(part, safe="") for part in parts)])
 
     async def list(
         self, *, namespace: str | None = None, label_selector: str = "", field_selector: str = ""
     ) -> AsyncGenerator[Document]:
-        """All objects, read page by page as they are wanted."""
+        """Yield all objects; pages are read as needed."""
         params = _selectors(label_selector, field_selector)
         async for page in pages(self.transport, self.path(namespace), params):
             for item in page["items"]:
@@ -69,13 +72,13 @@ class Documents:
         field_selector: str = "",
         objects: bool = False,
     ) -> Table:
-        """The same, or one object by its name, as the server prints it; with `objects` each row has its own whole."""
+        """Return the objects, or one by its name, as a table of the server; with `objects` each row has its object."""
         params = _selectors(label_selector, field_selector) | {"includeObject": "Object" if objects else "Metadata"}
         if name:
             path = self.path(namespace, name)
-            return Table.of(await self.transport.request("GET", path, params=params, accept=Form.ROWS))
+            return Table.of(await self.transport.request("GET", path, params=params, accept=Representation.ROWS))
         table = Table()
-        async for page in pages(self.transport, self.path(namespace), params, form=Form.ROWS):
+        async for page in pages(self.transport, self.path(namespace), params, representation=Representation.ROWS):
             table += Table.of(page)
         return table
 
@@ -87,33 +90,38 @@ class Documents:
         field_selector: str = "",
         rows: bool = False,
     ) -> Watch:
-        """All objects, or with `rows` those of their table, then every change, for ever."""
+        """Return a watch of the objects, or with `rows` of the rows of their table."""
         params = _selectors(label_selector, field_selector)
-        return Watch(self.transport, self.path(namespace), params, form=Form.ROWS if rows else Form.OBJECTS)
+        return Watch(
+            self.transport,
+            self.path(namespace),
+            params,
+            representation=Representation.ROWS if rows else Representation.OBJECTS,
+        )
 
     async def get(self, name: str, namespace: str | None = None, subresource: str = "", **params: str) -> Document:
-        """One object, or what a subresource of it says."""
+        """Return one object, or a subresource of it."""
         path = self.path(namespace, name, *([subresource] if subresource else []))
         return await self.transport.request("GET", path, params=params)
 
     async def create(self, document: Document, *, options: Options = PLAIN) -> Document:
-        """A new object, as it was written."""
+        """Create an object, and return it as written."""
         namespace = document["metadata"].get("namespace")
         return await self.transport.request("POST", self.path(namespace), params=options.params, body=document)
 
     async def replace(self, document: Document, *, options: Options = PLAIN) -> Document:
-        """An object in place of that of its name; Conflict if a resourceVersion in it is not the current one."""
+        """Replace the object with that name. Raises Conflict if a resourceVersion in it is not the current one."""
         metadata = document["metadata"]
         path = self.path(metadata.get("namespace"), metadata["name"])
         return await self.transport.request("PUT", path, params=options.params, body=document)
 
     async def put(self, document: Document, *, options: Options = PLAIN) -> tuple[Outcome, Document]:
-        """Create the object, or replace what is there, whatever others write at the same time.
+        """Create the object, or replace the existing one, also if others write it at the same time.
 
-        What kubectl notes of its last `apply` in an annotation is its own: that of the object that is there stays.
+        kubectl's annotation `last-applied-configuration` of the existing object is kept.
         """
         metadata = document["metadata"]
-        # The rest of the metadata belongs to the server that the document may have been read from.
+        # Other metadata (uid, resourceVersion ...) belongs to the server that the document may have been read from.
         kept = {key: value for key, value in metadata.items() if key in _METADATA}
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -123,7 +131,7 @@ class Documents:
                     return "created", await self.create(wanted, options=options)
                 written = await self.replace(wanted, options=options)
             except (AlreadyExists, NotFound):
-                # Somebody else created or deleted it in between: look again.
+                # Another client created or deleted it since it was read: read it again.
                 if attempt == _ATTEMPTS:
                     raise
             else:
@@ -134,7 +142,10 @@ class Documents:
     async def apply(
         self, document: Document, *, manager: str, force: bool = False, options: Options = PLAIN
     ) -> Document:
-        """Server-side apply: `manager` owns the fields of `document`; Conflict for another's, unless `force`."""
+        """Server-side apply: `manager` becomes the owner of the fields in `document`.
+
+        Raises Conflict if another manager owns one of them, unless `force`.
+        """
         metadata = document["metadata"]
         params = options.params | {"fieldManager": manager, "force": str(force).lower()}
         path = self.path(metadata.get("namespace"), metadata["name"])
@@ -150,20 +161,20 @@ class Documents:
         content_type: str = MERGE_PATCH,
         options: Options = PLAIN,
     ) -> Document:
-        """The object with `changes`, a merge patch or what `content_type` says."""
+        """Patch an object by `changes`, a merge patch or one of the type `content_type`."""
         path = self.path(namespace, name, *([subresource] if subresource else []))
         return await self.transport.request(
             "PATCH", path, params=options.params, body=changes, content_type=content_type
         )
 
     async def delete(self, name: str, namespace: str | None = None, *, options: Options = PLAIN) -> Document:
-        """Delete the object; returns the Status of the deletion."""
+        """Delete an object, and return the Status."""
         return await self.transport.request("DELETE", self.path(namespace, name), params=options.params)
 
     async def rollback(
         self, name: str, revision: str, namespace: str | None = None, *, options: Options = PLAIN
     ) -> Document:
-        """The object as it was at `revision` of its history, as a new version."""
+        """Restore an object as it was at `revision` of its history, as a new version."""
         body = {"kind": "Rollback", "revision": revision}
         path = self.path(namespace, name, "rollback")
         return await self.transport.request("POST", path, params=options.params, body=body)
@@ -176,10 +187,10 @@ class Documents:
 
 
 def _annotations(metadata: Document, found: Document | None) -> Document:
-    """The annotations to write over those of `found`; empty without any."""
-    there = {} if found is None else found["metadata"].get("annotations") or {}
+    """Return the annotations to write in place of those of `found`, as part of the metadata; empty: none."""
+    existing = {} if found is None else found["metadata"].get("annotations") or {}
     written = {key: value for key, value in (metadata.get("annotations") or {}).items() if key not in NOTED_BY_OTHERS}
-    written |= {key: there[key] for key in (LAST_APPLIED,) if key in there}
+    written |= {key: existing[key] for key in (LAST_APPLIED,) if key in existing}
     return {"annotations": written} if written or "annotations" in metadata else {}
 
 

@@ -1,23 +1,23 @@
 """Errors of the client.
 
 ClientError
-    BadConnection           the URL, the certificate authority or the kubeconfig cannot be used as given
-    Unreachable             no answer: refused, reset, timed out, TLS
-        NotReady                it answered, and was not ready in time
-    BadAnswer               an answer, but none of Sluice's
-    Refused                 Sluice answered, and the answer was no
+    BadConnection           the URL, certificate authority, token or kubeconfig cannot be used
+    Unreachable             no response: connection refused or reset, timeout, TLS error
+        NotReady                Sluice was not ready, or a workload not admitted, in time
+    BadAnswer               the response is not one of Sluice
+    Refused                 Sluice answered with an error
         Unauthorized            401
         Forbidden               403
         NotFound                404
         Conflict                409, the object has changed since it was read
         AlreadyExists           409
-        Expired                 410, a resourceVersion or continue token that is too old
-        Invalid                 422, with the field path of each fault
+        Expired                 410, a resourceVersion or continue token is too old
+        Invalid                 422, with the path of each invalid field
         TooManyRequests         429
         Unavailable             503, for example without its database
-        ServerError             any other from 500
+        ServerError             any other code from 500
 
-The exception of the library underneath is chained.
+The exception of the HTTP library is chained.
 """
 
 from __future__ import annotations
@@ -35,28 +35,30 @@ class ClientError(SluiceError):
 
 
 class BadConnection(ClientError):
-    """What was given as URL, certificate authority, token or kubeconfig cannot be used; the message says why."""
+    """The URL, certificate authority, token or kubeconfig cannot be used; the message says why."""
 
 
 class Unreachable(ClientError):
-    """Sluice gave no answer, or broke off in the middle of one: whether it did anything is unknown."""
+    """Sluice gave no response, or an incomplete one: whether the request took effect is unknown."""
 
 
 class NotReady(Unreachable):
-    """Sluice was not ready, or a workload not admitted, within the time that was given."""
+    """Sluice was not ready, or a workload not admitted, within the timeout."""
 
 
 class BadAnswer(ClientError):
-    """The answer is not one of Sluice: another server is at the address."""
+    """The response is not one of Sluice: another server or version is at the address."""
 
 
 class Refused(ClientError):
     """Sluice refused a request, or failed to serve it.
 
-    `code` is the HTTP status, `reason` the machine-readable word of the Kubernetes Status, `causes` are its
-    (field path, message) pairs, `about` the resource (plural) and the name of the object in question (empty: not
-    said), `namespace` that of the request (empty: of none), `retry_after` the seconds that the server asks to wait
-    (None: it does not ask).
+    code: the HTTP status.
+    reason: the reason of the Kubernetes Status, such as `NotFound`.
+    causes: its causes as pairs of field path and message.
+    about: resource (plural) and name of the object; empty if unknown.
+    namespace: namespace of the request; empty: none.
+    retry_after: seconds after which the server asks to retry; None: not given.
     """
 
     def __init__(
@@ -84,19 +86,19 @@ class Unauthorized(Refused):
 
 
 class Forbidden(Refused):
-    """Known, but without the right."""
+    """The user lacks the right."""
 
 
 class NotFound(Refused):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class Conflict(Refused):
-    """The object is not any more at the resourceVersion that the request named, or others depend on it."""
+    """The object has changed since the given resourceVersion, or other objects depend on it."""
 
 
 class AlreadyExists(Refused):
-    """The name is taken."""
+    """An object with that name exists already."""
 
 
 class Expired(Refused):
@@ -108,7 +110,7 @@ class Invalid(Refused):
 
 
 class TooManyRequests(Refused):
-    """Sluice is asked too much at the moment; nothing was done."""
+    """The rate limit is exceeded, or too many watches are open; nothing was done."""
 
 
 class ServerError(Refused):
@@ -116,7 +118,7 @@ class ServerError(Refused):
 
 
 class Unavailable(ServerError):
-    """Sluice cannot serve this now, for example because its database is down."""
+    """Sluice cannot serve the request now, for example because its database is down."""
 
 
 _BY_CODE: dict[int, type[Refused]] = {
@@ -139,9 +141,9 @@ def refusal(
     hint: str = "",
     path: str = "",
 ) -> Refused:
-    """The error for a failure, by the code and reason of its Status object; `hint` is for those who are not let in.
+    """Return the error for a failed request, by code and reason of its Status.
 
-    `path` is that of the request.
+    `hint` is appended to the message of a 401. `path` is that of the request.
     """
     kind = _BY_CODE.get(code, ServerError if code >= 500 else Refused)
     reason = str(status.get("reason") or "")

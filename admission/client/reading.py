@@ -1,4 +1,4 @@
-"""The server's JSON into the values of `answers`, and into queue objects."""
+"""Conversion of the server's JSON documents to the values of `answers` and to queue objects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _AMOUNTS = ("amountSeconds", "nominalSeconds", "borrowedSeconds")
 
 
 def read(reader: Callable[[Document], T], document: Document) -> T:
-    """What `reader` makes of an answer; BadAnswer if that is not as it should be."""
+    """Convert a document by `reader`. Raises BadAnswer if the document does not have the expected form."""
     try:
         return reader(document)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -50,7 +50,7 @@ def read(reader: Callable[[Document], T], document: Document) -> T:
 
 
 def queue_object(document: Document) -> QueueObject:
-    """Raises BadAnswer for what this version does not know, such as a field of a newer server."""
+    """Parse a queue object. Raises BadAnswer for one that this version does not know, such as with a newer field."""
     try:
         return parse_manifest(document)
     except InvalidObject as error:
@@ -58,7 +58,7 @@ def queue_object(document: Document) -> QueueObject:
 
 
 def workload(document: Document) -> Workload:
-    """A workload."""
+    """Convert a workload."""
     metadata, spec, status = document["metadata"], document.get("spec", {}), document.get("status", {})
     kind, name = submitted(document)
     return Workload(
@@ -78,14 +78,14 @@ def workload(document: Document) -> Workload:
 
 
 def submitted(document: Document) -> tuple[str, str]:
-    """Kind and name of the Kubernetes object that a workload is the queue's view of."""
+    """Return kind and name of a workload's Kubernetes object."""
     owners: Sequence[Document] = document["metadata"].get("ownerReferences", ())
     owner = document.get("spec", {}).get("object") or next(iter(owners), {})
     return owner.get("kind", ""), owner.get("name", "")
 
 
 def explanation(document: Document) -> Explanation:
-    """The answer of `explain`."""
+    """Convert a response of `explain`."""
     return Explanation(
         state=document.get("state", ""),
         reason=document.get("reason", ""),
@@ -114,7 +114,7 @@ def _estimate(document: Document | None) -> StartEstimate | None:
 
 
 def pending(document: Document) -> list[Pending]:
-    """The answer of `pendingworkloads`."""
+    """Convert a response of `pendingworkloads`."""
     return [
         Pending(
             name=item["metadata"]["name"],
@@ -132,7 +132,7 @@ def pending(document: Document) -> list[Pending]:
 
 
 def story(document: Document) -> Story:
-    """The answer of a workload's `history`."""
+    """Convert a response of a workload's `history`."""
     return Story(
         tuple(
             Transition(_at(item["at"]), item.get("state", ""), item.get("reason", ""), item.get("message", ""))
@@ -143,7 +143,7 @@ def story(document: Document) -> Story:
 
 
 def revision(document: Document) -> Revision:
-    """An item of a queue object's `history`."""
+    """Convert an item of a queue object's `history`."""
     return Revision(
         revision=str(document["revision"]),
         at=_at(document["at"]),
@@ -158,8 +158,8 @@ def revision(document: Document) -> Revision:
 
 
 def impact(document: Document) -> Impact | None:
-    """What the answer to a dry run says would follow; None if it says nothing."""
-    # The status of a Status, the answer to DELETE, is a word.
+    """Return the impact in the response to a dry run; None if there is none."""
+    # `status` of a Status (the response to DELETE) is a string: its impact is in the details.
     status = document.get("details" if document.get("kind") == "Status" else "status") or {}
     found = status.get("impact")
     if found is None:
@@ -173,12 +173,12 @@ def impact(document: Document) -> Impact | None:
 
 
 def user_name(document: Document) -> str:
-    """The answer of the Kubernetes API to a SelfSubjectReview."""
+    """Return the user name in the Kubernetes API's response to a SelfSubjectReview."""
     return str(document["status"]["userInfo"]["username"])
 
 
 def usage(document: Document) -> UsageReport:
-    """The answer of `reports/usage`."""
+    """Convert a response of `reports/usage`."""
     rows = tuple(
         UsageRow(
             keys={key: str(value) for key, value in item.items() if key not in _AMOUNTS and key != "resource"},

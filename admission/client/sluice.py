@@ -1,4 +1,4 @@
-"""The client: `async with Sluice(url, token=...) as sluice`."""
+"""The client class: `async with Sluice(url, token=...) as sluice`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from admission.client.access import Door
+    from admission.client.access import Endpoint
     from admission.client.answers import Pending, UsageReport
     from admission.client.transport import Document
 
@@ -38,22 +38,29 @@ Q = TypeVar("Q", bound=QueueObject)
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
+"""Interval of `wait_until_ready`."""
 _PAGE = 1000
+"""Pending workloads in one request."""
 
 
 def usage_path(*, namespace: str = "", mine: bool = False) -> str:
-    """Where usage is reported: of all, of one namespace, or of what the caller has submitted."""
+    """Return the path of a usage report: of all namespaces, of one, or of the caller's workloads (`mine`)."""
     if mine:
         return f"{PREFIX}/reports/mine"
     return f"{PREFIX}/namespaces/{namespace}/reports/usage" if namespace else f"{PREFIX}/reports/usage"
 
 
 class Sluice:
-    """One Sluice, as one user; to be entered by `async with`, which opens the connections and closes them.
+    """Client of one Sluice as one user; `async with` opens and closes its connections.
 
-    `token` is a bearer token; `ca` a PEM file with the authority of the server's certificate, if the system does not
-    know it. `namespace` is for LocalQueues and workloads where a call names none. `warn` is told what the server
-    warns of; without it, the log is. `sleep` waits between attempts. Every method raises branches of ClientError.
+    url: such as `https://sluice.example.com`.
+    token: bearer token.
+    ca: PEM file with the CA of the server's certificate, if it is not one of the system's.
+    namespace: of LocalQueues and workloads in calls without a namespace.
+    warn: receives warnings of the server and about broken watches; by default they are logged.
+    sleep: waits between attempts.
+
+    All methods raise subclasses of ClientError.
     """
 
     def __init__(
@@ -77,9 +84,10 @@ class Sluice:
         namespace: str = "",
         warn: Callable[[str], None] = _log.warning,
     ) -> Self:
-        """Through the API server of a cluster that Sluice is registered in; None: the usual file, its current context.
+        """Return a client through the API server of a cluster in which Sluice is registered (aggregation layer).
 
-        The namespace is that of the context if none is given.
+        `path` None: $KUBECONFIG or ~/.kube/config. `context` None: the current one. `namespace` empty: that of the
+        context.
         """
         self = cls.__new__(cls)
         self._set_up(by_kubeconfig(path, context), namespace, warn, asyncio.sleep)
@@ -87,7 +95,7 @@ class Sluice:
 
     @classmethod
     def from_environment(cls, *, warn: Callable[[str], None] = _log.warning) -> Self:
-        """By SLUICE_SERVER, SLUICE_TOKEN and SLUICE_CA; without SLUICE_SERVER, by the usual kubeconfig."""
+        """Return a client by SLUICE_SERVER, SLUICE_TOKEN and SLUICE_CA; without SLUICE_SERVER by the kubeconfig."""
         server = os.environ.get("SLUICE_SERVER")
         if not server:
             return cls.from_kubeconfig(warn=warn)
@@ -95,7 +103,7 @@ class Sluice:
 
     def _set_up(
         self,
-        opener: Callable[[], Awaitable[Door]],
+        opener: Callable[[], Awaitable[Endpoint]],
         namespace: str,
         warn: Callable[[str], None],
         sleep: Callable[[float], Awaitable[None]],
@@ -107,10 +115,10 @@ class Sluice:
         self._entered: Transport | None = None
 
     async def __aenter__(self) -> Self:
-        """Raises BadConnection for credentials that cannot be used; nothing is sent yet."""
-        door = await self._opener()
-        self._namespace = self._namespace or door.namespace
-        self._entered = Transport(door, warn=self._warn, sleep=self._sleep)
+        """Load the credentials; no request is sent yet. Raises BadConnection."""
+        endpoint = await self._opener()
+        self._namespace = self._namespace or endpoint.namespace
+        self._entered = Transport(endpoint, warn=self._warn, sleep=self._sleep)
         return self
 
     async def __aexit__(
@@ -121,66 +129,66 @@ class Sluice:
     @property
     def _transport(self) -> Transport:
         if self._entered is None:
-            raise RuntimeError("a Sluice must be entered first: async with Sluice(...) as sluice")
+            raise RuntimeError("the client must be entered first: async with Sluice(...) as sluice")
         return self._entered
 
     @property
     def where(self) -> str:
-        """The address, for messages."""
-        return self._transport.door.where
+        """Address of the server, for messages."""
+        return self._transport.endpoint.where
 
     @property
     def namespace(self) -> str:
-        """Where LocalQueues and workloads are looked for if a call names no namespace."""
+        """Namespace of LocalQueues and workloads in calls without a namespace."""
         return self._namespace
 
     @property
     def cluster_queues(self) -> Collection[ClusterQueue]:
-        """The leaves of the quota tree."""
+        """ClusterQueues, the leaves of the quota tree."""
         return self.collection(ClusterQueue)
 
     @property
     def cohorts(self) -> Collection[Cohort]:
-        """The inner nodes of the quota tree."""
+        """Cohorts, the inner nodes of the quota tree."""
         return self.collection(Cohort)
 
     @property
     def local_queues(self) -> Collection[LocalQueue]:
-        """The queues of namespaces."""
+        """LocalQueues, the queues of namespaces."""
         return self.collection(LocalQueue)
 
     @property
     def resource_flavors(self) -> Collection[ResourceFlavor]:
-        """The kinds of nodes."""
+        """ResourceFlavors, the kinds of nodes."""
         return self.collection(ResourceFlavor)
 
     @property
     def workload_priority_classes(self) -> Collection[WorkloadPriorityClass]:
-        """The named priorities."""
+        """WorkloadPriorityClasses, named priorities."""
         return self.collection(WorkloadPriorityClass)
 
     @property
     def admission_checks(self) -> Collection[AdmissionCheck]:
-        """The conditions beside quota."""
+        """AdmissionChecks, conditions for admission beside quota."""
         return self.collection(AdmissionCheck)
 
     @property
     def workloads(self) -> Workloads:
-        """What waits and what runs."""
+        """Workloads, pending, admitted and finished."""
         return Workloads(self._transport, self._namespace)
 
     def collection(self, model: type[Q]) -> Collection[Q]:
-        """The queue objects of a kind."""
+        """Return the queue objects of a kind, given its model."""
         return Collection(self._transport, model, self._namespace)
 
     def documents(self, plural: str) -> Documents:
-        """Any resource of the API by its plural name, on plain JSON."""
+        """Return any resource of the API by its plural name, as JSON documents."""
         return Documents(self._transport, plural)
 
     async def pending(
         self, *, cluster_queue: str = "", local_queue: str = "", namespace: str | None = None
     ) -> AsyncGenerator[Pending]:
-        """The line before a ClusterQueue, or a LocalQueue's part of it, from its head; name one of the two."""
+        """Yield the pending workloads of a ClusterQueue or of a LocalQueue (give one of the two), in order."""
         if bool(cluster_queue) == bool(local_queue):
             raise ValueError("name either a cluster_queue or a local_queue")
         queues = self.documents("clusterqueues" if cluster_queue else "localqueues")
@@ -208,12 +216,14 @@ class Sluice:
         mine: bool = False,
         **only: str | Sequence[str],
     ) -> UsageReport:
-        """Who held how much for how long, by any of queue, clusterqueue, user, namespace, flavor, priority,
-        kind, workload, resource.
+        """Return a usage report.
 
-        `period` (day or month) divides it by time, too. `only` names what it is about alone, one or several of each:
-        queue, clusterqueue, user, flavor, kind, resource. With a `namespace` the right to that namespace's report is
-        enough; `mine` asks for what the caller has submitted, in all namespaces if none is named.
+        by: fields to group by, of queue, clusterqueue, user, namespace, flavor, priority, kind, workload, resource.
+        start, end: the reported time; by default the last 30 days.
+        period: `day` or `month`, to divide the report by time, too.
+        namespace: only of this namespace; the right to that namespace's report suffices.
+        mine: only of the caller's workloads, in all namespaces unless `namespace` is given.
+        only: filters, with one or several values each: queue, clusterqueue, user, flavor, kind, resource.
         """
         params = [("by", ",".join(by))] + ([("period", period)] if period else [])
         params += [(key, at.isoformat()) for key, at in (("from", start), ("to", end)) if at is not None]
@@ -223,8 +233,8 @@ class Sluice:
         return reading.read(reading.usage, await self.request("GET", path, params=params))
 
     async def user_name(self) -> str:
-        """Who the caller is, as `spec.user` of a workload names who submitted it."""
-        if not self._transport.door.aggregated:
+        """Return the caller's user name, as in `spec.user` of its workloads."""
+        if not self._transport.endpoint.aggregated:
             return str((await self.request("GET", "/session"))["user"])
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = await self.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=review)
@@ -239,36 +249,42 @@ class Sluice:
         body: object = None,
         content_type: str = "application/json",
     ) -> Document:
-        """Whatever else the API has: one request on plain JSON."""
+        """Send any request to the API, and return the JSON response."""
         return await self._transport.request(method, path, params=params, body=body, content_type=content_type)
 
     async def text(self, path: str) -> str:
-        """What a path has that is no JSON, as `/metrics` and `/readyz`; of a probe, also what it says when it fails.
+        """Return a response that is not JSON, such as of `/metrics` and `/readyz`; also that of a failed probe.
 
-        Raises BadAnswer where the way leads through the API server of a cluster, which has such paths of its own.
+        Raises BadAnswer for a client through the API server of a cluster, which has these paths itself.
         """
-        if self._transport.door.aggregated:
-            raise BadAnswer(f"{path} is not to be had through the API server of a cluster: talk to Sluice itself")
+        if self._transport.endpoint.aggregated:
+            raise BadAnswer(f"{path} is not available through the API server of a cluster; connect to Sluice itself")
         status, text = await self._transport.probe(path)
         if status not in (200, 503):
             raise BadAnswer(f"{path} is answered by {status}")
         return text
 
     async def wait_until_ready(self, timeout: float, notice: Callable[[str], None] = _log.info) -> None:
-        """Return as soon as Sluice is ready; NotReady after `timeout` seconds. `notice` is told what is waited for."""
+        """Wait until Sluice is ready. Raises NotReady after `timeout` seconds.
+
+        `notice` receives a message for each new reason why it is not ready.
+        """
         deadline = asyncio.get_running_loop().time() + timeout
-        told = ""
+        noticed = ""
         while fault := await self._unreadiness():
             if asyncio.get_running_loop().time() >= deadline:
                 raise NotReady(f"Sluice was not ready within {timeout:g} s: {fault}")
-            if fault != told:
+            if fault != noticed:
                 notice(f"waiting for Sluice: {fault}")
-                told = fault
+                noticed = fault
             await self._sleep(_POLL_SECONDS)
 
     async def _unreadiness(self) -> str:
-        """What is missing; the probes of a Kubernetes API server would tell of itself, so there discovery must do."""
-        aggregated = self._transport.door.aggregated
+        """Return why Sluice is not ready; empty if it is.
+
+        Through an API server, whose probes are about itself, discovery of Sluice's group is tested instead.
+        """
+        aggregated = self._transport.endpoint.aggregated
         try:
             status, text = await self._transport.probe(PREFIX if aggregated else "/readyz")
         except Unreachable as error:
@@ -276,9 +292,9 @@ class Sluice:
         if status == 200:
             return ""
         if status != 503 and not aggregated:
-            raise BadAnswer(f"what answers at {self.where} is no Sluice (/readyz: {status})")
+            raise BadAnswer(f"the server at {self.where} is not Sluice (/readyz: {status})")
         if status == 404:
-            way = "if it is not to be, set SLUICE_SERVER and SLUICE_TOKEN to talk to Sluice itself"
-            return f"no APIService v1.sluice.dev is registered at {self.where}; {way}"
+            alternative = "register it, or set SLUICE_SERVER and SLUICE_TOKEN to connect to Sluice itself"
+            return f"no APIService v1.sluice.dev is registered at {self.where}; {alternative}"
         failed = [line.removeprefix("[-]") for line in text.splitlines() if line.startswith("[-]")]
         return "; ".join(failed) or f"not ready ({status})"

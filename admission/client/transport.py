@@ -1,4 +1,4 @@
-"""Requests to Sluice on raw JSON: connection, credentials, retries, and every failure as a typed error."""
+"""HTTP transport of the client: connections, credentials, retries, and errors as typed exceptions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from admission.serving.outgoing import client_connector
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from admission.client.access import Door
+    from admission.client.access import Endpoint
 
 Params: TypeAlias = "Mapping[str, str] | Sequence[tuple[str, str]]"
-"""A query; in pairs, where a name is given several times."""
+"""Query parameters; as pairs if a name occurs several times."""
 
 Document: TypeAlias = "dict[str, Any]"
-"""A JSON document, as it goes over the wire."""
+"""A JSON object, as it is sent and received."""
 
 PREFIX = "/apis/sluice.dev/v1"
 JSON = "application/json"
@@ -43,39 +43,42 @@ JSON_PATCH = "application/json-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
 WATCH_SECONDS = 300
-"""How long one request of a watch is kept open; the server ends it, and the next one goes on from there."""
+"""`timeoutSeconds` of a watch request; the next request resumes it."""
 
 _PLAIN = "; if it speaks TLS, write https:// instead of http://"
 _ATTEMPTS = 4
-_PATIENCE = 10.0
-"""Seconds from the first attempt of a read after which none is begun: a restart is over by then, an outage is told."""
+_RETRY_SECONDS = 10.0
+"""Seconds after the first attempt of a read in which it is retried: a restart takes less; an outage is reported."""
 _LONGEST_WAIT = 30.0
+"""Longest wait before a retry, whatever Retry-After says."""
 _TIMEOUT = aiohttp.ClientTimeout(total=90, sock_connect=5)
 _STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=WATCH_SECONDS + 30)
 
 
 class Transport:
-    """A connection pool to one Sluice, as one user. All methods raise branches of ClientError.
+    """Connection pool to one endpoint as one user. All methods raise subclasses of ClientError.
 
-    A read that found Sluice unavailable or the connection broken is repeated, for some seconds, and whatever was put
-    off by 429.
+    Reads are retried for some seconds after 503 and broken connections; all requests are retried after 429, which means
+    that they had no effect.
     """
 
-    def __init__(self, door: Door, *, warn: Callable[[str], None], sleep: Callable[[float], Awaitable[None]]) -> None:
-        self.door = door
+    def __init__(
+        self, endpoint: Endpoint, *, warn: Callable[[str], None], sleep: Callable[[float], Awaitable[None]]
+    ) -> None:
+        self.endpoint = endpoint
         self.warn = warn
-        """Told what the server warns of, and that a watch broke."""
+        """Receives warnings of the server, and about broken watches."""
         self.sleep = sleep
-        self._base = URL(door.access.server)
+        self._base = URL(endpoint.access.server)
         self._session = aiohttp.ClientSession(
-            connector=client_connector(door.tls),
+            connector=client_connector(endpoint.tls),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_TIMEOUT,
             headers={"User-Agent": f"sluice/{version('sluice')}"},
         )
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         await self._session.close()
 
     async def request(
@@ -88,26 +91,26 @@ class Transport:
         content_type: str = JSON,
         accept: str = JSON,
     ) -> Document:
-        """Send one request and give the parsed answer; `body` is sent as JSON (None: none)."""
+        """Send a request, and return the parsed response; `body` is sent as JSON (None: no body)."""
         data = None if body is None else orjson.dumps(body)
         headers = {"Accept": accept} if data is None else {"Accept": accept, "Content-Type": content_type}
-        patient_until = asyncio.get_running_loop().time() + _PATIENCE
+        retry_until = asyncio.get_running_loop().time() + _RETRY_SECONDS
         for attempt in range(_ATTEMPTS - 1):
             wait = 0.25 * 2**attempt
             try:
                 return await self._once(method, path, params, data, headers)
             except (TooManyRequests, Unavailable) as error:
-                if not isinstance(error, TooManyRequests) and (method != "GET" or _is_past(patient_until)):
+                if not isinstance(error, TooManyRequests) and (method != "GET" or _is_past(retry_until)):
                     raise
                 wait = wait if error.retry_after is None else error.retry_after
             except Unreachable as error:
-                if method != "GET" or not _broke(error) or _is_past(patient_until):
+                if method != "GET" or not _connection_broke(error) or _is_past(retry_until):
                     raise
             await self.sleep(min(wait, _LONGEST_WAIT))
         return await self._once(method, path, params, data, headers)
 
     async def probe(self, path: str) -> tuple[int, str]:
-        """Status and text of what is no JSON, once; raises Unreachable only."""
+        """Send one request, without retries, and return status and text. Raises Unreachable and BadConnection."""
         async with self._open("GET", path, None, None, {}, _TIMEOUT) as response:
             return response.status, await response.text(errors="replace")
 
@@ -115,7 +118,7 @@ class Transport:
     async def stream(
         self, path: str, *, params: Mapping[str, str], accept: str = JSON
     ) -> AsyncIterator[AsyncIterator[Document]]:
-        """An open watch: its events as they come, until the server ends it. Unreachable if it breaks."""
+        """Open a watch, and yield an iterator of its events until the server ends it. Raises Unreachable."""
         async with self._open("GET", path, params, None, {"Accept": accept}, _STREAM_TIMEOUT) as response:
             if response.status != 200:
                 raise self._failure(response, await response.read())
@@ -147,8 +150,11 @@ class Transport:
         headers: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, renewing credentials once; the exceptions of aiohttp in it and in its use become ours."""
-        access = self.door.access
+        """Send a request, and renew the credentials once after a 401.
+
+        Exceptions of aiohttp, also those raised while the caller reads the response, become ClientErrors.
+        """
+        access = self.endpoint.access
         url = self._base.with_path(self._base.path.rstrip("/") + path, encoded=True)
 
         async def send(authorization: str | None) -> aiohttp.ClientResponse:
@@ -175,10 +181,10 @@ class Transport:
         except ClusterError as error:  # the credentials of a kubeconfig cannot be renewed
             raise BadConnection(str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(_explain(error, self.door.where)) from error
+            raise Unreachable(_explain(error, self.endpoint.where)) from error
 
     async def _events(self, content: aiohttp.StreamReader) -> AsyncIterator[Document]:
-        # readline would limit the length of a line.
+        # StreamReader.readline limits the length of a line, and events may be longer.
         rest = b""
         async for piece in content.iter_any():
             *lines, rest = (rest + piece).split(b"\n")
@@ -186,7 +192,7 @@ class Transport:
                 try:
                     event = orjson.loads(line)
                 except orjson.JSONDecodeError as error:
-                    raise BadAnswer(f"{self.door.where} sent a watch event that is no JSON ({error})") from error
+                    raise BadAnswer(f"{self.endpoint.where} sent a watch event that is not JSON ({error})") from error
                 yield event
 
     def _parsed(self, response: aiohttp.ClientResponse, body: bytes) -> Document:
@@ -207,30 +213,30 @@ class Transport:
         retry_after = float(after) if after.isdecimal() else None
         if isinstance(status, dict) and status.get("kind") == "Status":
             path = response.url.path
-            return refusal(response.status, status, retry_after=retry_after, hint=self.door.login, path=path)
+            return refusal(response.status, status, retry_after=retry_after, hint=self.endpoint.login, path=path)
         if response.status in (429, 503):
-            # From what stands between: a proxy, or the API server before an aggregated Sluice that is down.
+            # The response of an intermediary: a proxy, or the API server while an aggregated Sluice is down.
             text = " ".join(body[:200].decode(errors="replace").split()) or str(response.reason)
-            message = f"Sluice does not answer at {self.door.where}: {text}"
+            message = f"Sluice does not answer at {self.endpoint.where}: {text}"
             return refusal(response.status, {"message": message}, retry_after=retry_after)
         return self._no_sluice(response)
 
     def _no_sluice(self, response: aiohttp.ClientResponse) -> BadAnswer:
         what = f"{response.status} {response.reason}"
-        if self.door.aggregated:
+        if self.endpoint.aggregated:
             help_ = "is it registered there, by an APIService v1.sluice.dev?"
-            return BadAnswer(f"what answers at {self.door.where} serves no Sluice ({what}); {help_}")
-        # Servers of other libraries say so to whoever speaks plain HTTP to their TLS port.
+            return BadAnswer(f"the server at {self.endpoint.where} does not serve Sluice ({what}); {help_}")
+        # Many servers answer plain HTTP on a TLS port with 400.
         hint = _PLAIN if response.status == 400 and self._base.scheme == "http" else "; check the address"
-        return BadAnswer(f"what answers at {self.door.where} is no Sluice ({what}){hint}")
+        return BadAnswer(f"the server at {self.endpoint.where} is not Sluice ({what}){hint}")
 
 
 def _is_past(time: float) -> bool:
     return asyncio.get_running_loop().time() > time
 
 
-def _broke(error: Unreachable) -> bool:
-    """Whether a connection that was made has broken; one that could not be made is told at once."""
+def _connection_broke(error: Unreachable) -> bool:
+    """Return whether an established connection broke. A connection that cannot be established is not retried."""
     cause = error.__cause__
     return isinstance(cause, aiohttp.ClientError) and not isinstance(cause, aiohttp.ClientConnectorError)
 
@@ -243,7 +249,7 @@ def _explain(error: Exception, where: str) -> str:
         case aiohttp.ClientSSLError():
             return f"{where} does not speak TLS as expected; http:// instead of https://?"
         case aiohttp.InvalidURL():
-            return f"the proxy to {where}, {error.url}, is no URL; check HTTPS_PROXY"
+            return f"the proxy to {where}, {error.url}, is not a URL; check HTTPS_PROXY"
         case aiohttp.ClientProxyConnectionError():
             return f"the proxy to {where} cannot be reached ({_cause(error.os_error)}); check HTTPS_PROXY and NO_PROXY"
         case aiohttp.ClientHttpProxyError():
@@ -259,7 +265,7 @@ def _explain(error: Exception, where: str) -> str:
 
 
 def _cause(error: OSError) -> str:
-    # asyncio's own text holds the address as a tuple; that of a failed look-up is the resolver's.
+    # asyncio's own message contains the address as a Python tuple; that of a failed look-up is the resolver's.
     if error.errno is None or isinstance(error, socket.gaierror):
         return error.strerror or str(error)
     return os.strerror(error.errno)

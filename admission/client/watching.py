@@ -1,4 +1,4 @@
-"""Resumable watches: after a dropped connection they resume, after a gap they report the differences."""
+"""Resumable watches: they resume after a broken connection, and relist and report the differences after 410 Gone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from admission.client.errors import BadAnswer, Expired, TooManyRequests, Unavailable, Unreachable, refusal
-from admission.client.forms import Form
+from admission.client.representations import Representation
 from admission.client.transport import WATCH_SECONDS
 
 if TYPE_CHECKING:
@@ -19,30 +19,37 @@ T = TypeVar("T")
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 PAGE = 500
+"""Objects in a page of a list."""
 _LONGEST_PAUSE = 30.0
+"""Longest pause before a retry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event(Generic[T]):
-    """An object is new, differs, or is gone; `object` is as it is now, or was last known."""
+    """An object was added, modified or deleted; `object` is its current state, or the last known one."""
 
     type: EventType
     object: T
 
 
 class Watch:
-    """The changes of one collection, first everything that is there.
+    """A watch of one collection: the existing objects, then their changes.
 
-    An outage is waited for, with growing pauses; what happened meanwhile is told when it is over. What will not pass
-    by itself (Forbidden, NotFound, Unauthorized ...) is raised, as is whatever keeps the first list from being read.
+    During an outage it retries with growing pauses, and then reports what has changed meanwhile. Errors that do not
+    pass by themselves (Forbidden, NotFound, Unauthorized ...), and all errors of the first list, are raised.
     """
 
     def __init__(
-        self, transport: Transport, path: str, params: Mapping[str, str], *, form: Form = Form.OBJECTS
+        self,
+        transport: Transport,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        representation: Representation = Representation.OBJECTS,
     ) -> None:
         self.columns: list[Document] = []
-        """After `start`, what the cells of `Form.ROWS` are."""
-        self._form = form
+        """Column definitions of the rows (`Representation.ROWS`); set by `start`."""
+        self._representation = representation
         self._transport = transport
         self._path = path
         self._params = dict(params)
@@ -50,11 +57,11 @@ class Watch:
         self._version = ""
 
     async def start(self) -> list[Document]:
-        """Everything that is there now; `changes` goes on from it."""
+        """List and return the existing objects; `changes` continues from there."""
         return [event.object for event in await self._listed()]
 
     async def changes(self) -> AsyncGenerator[Event[Document]]:
-        """What changes after `start`, for ever. For one object in the order of the server; nothing is told twice."""
+        """Yield the changes after `start`, without end. Those of one object are in order, and none is repeated."""
         failures = 0
         while True:
             try:
@@ -74,7 +81,7 @@ class Watch:
                 failures += 1
 
     async def events(self) -> AsyncGenerator[Event[Document]]:
-        """Everything that is there as ADDED, then what changes."""
+        """Yield the existing objects as ADDED, then the changes."""
         for item in await self.start():
             yield Event("ADDED", item)
         async with aclosing(self.changes()) as changes:
@@ -84,20 +91,20 @@ class Watch:
     async def _listed(self) -> list[Event[Document]]:
         found: dict[tuple[str, str], Document] = {}
         version = ""
-        async for page in pages(self._transport, self._path, self._params, form=self._form):
-            found |= {_key(item): item for item in self._form.items(page)}
+        async for page in pages(self._transport, self._path, self._params, representation=self._representation):
+            found |= {_key(item): item for item in self._representation.items(page)}
             self.columns = page.get("columnDefinitions", [])
             version = version or str(page["metadata"].get("resourceVersion", ""))
-        events = [*self._gone(found), *self._come(found)]
+        events = [*self._deleted(found), *self._added_or_modified(found)]
         self._known, self._version = found, version
         return events
 
-    def _gone(self, found: Mapping[tuple[str, str], Document]) -> Iterator[Event[Document]]:
+    def _deleted(self, found: Mapping[tuple[str, str], Document]) -> Iterator[Event[Document]]:
         for key, item in self._known.items():
             if key not in found or _uid(found[key]) != _uid(item):
                 yield Event("DELETED", item)
 
-    def _come(self, found: Mapping[tuple[str, str], Document]) -> Iterator[Event[Document]]:
+    def _added_or_modified(self, found: Mapping[tuple[str, str], Document]) -> Iterator[Event[Document]]:
         for key, item in found.items():
             known = self._known.get(key)
             if known is None or _uid(known) != _uid(item):
@@ -112,22 +119,25 @@ class Watch:
             "resourceVersion": self._version,
             "timeoutSeconds": str(WATCH_SECONDS),
         }
-        async with self._transport.stream(self._path, params=params, accept=self._form) as events:
+        async with self._transport.stream(self._path, params=params, accept=self._representation) as events:
             async for event in events:
                 kind, item = event.get("type"), event.get("object")
                 if not isinstance(item, dict) or kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"):
-                    raise BadAnswer(f"{self._transport.door.where} sent a watch event that is none of Kubernetes'")
+                    raise BadAnswer(f"{self._transport.endpoint.where} sent a watch event of an unknown type or form")
                 if kind == "ERROR":
                     raise refusal(int(item.get("code", 500)), item)
                 self._version = _version(item) or self._version
                 if kind == "BOOKMARK":
                     continue
-                (item,) = self._form.items(item) if self._form is Form.ROWS else [item]
-                if self._note(kind, item):
+                (item,) = self._representation.items(item) if self._representation is Representation.ROWS else [item]
+                if self._is_news(kind, item):
                     yield Event(kind, item)
 
-    def _note(self, kind: EventType, item: Document) -> bool:
-        """Whether it is news: later pages of a list may be newer than its resourceVersion."""
+    def _is_news(self, kind: EventType, item: Document) -> bool:
+        """Record an event, and return whether it changes the known state.
+
+        Later pages of a list may be newer than the resourceVersion of the list, from which the watch begins.
+        """
         if kind == "DELETED":
             return self._known.pop(_key(item), None) is not None
         known = self._known.get(_key(item))
@@ -136,12 +146,16 @@ class Watch:
 
 
 async def pages(
-    transport: Transport, path: str, params: Mapping[str, str], *, form: Form = Form.OBJECTS
+    transport: Transport,
+    path: str,
+    params: Mapping[str, str],
+    *,
+    representation: Representation = Representation.OBJECTS,
 ) -> AsyncGenerator[Document]:
-    """The pages of a list. Raises Expired if reading them took too long."""
+    """Yield the pages of a list. Raises Expired if reading them took longer than the life of a continue token."""
     query = {"limit": str(PAGE), **params}
     while True:
-        page = await transport.request("GET", path, params=query, accept=form)
+        page = await transport.request("GET", path, params=query, accept=representation)
         yield page
         token = page["metadata"].get("continue")
         if not token:

@@ -155,7 +155,7 @@ async def test_types_and_names_are_completed(sluice):
 async def test_a_wrong_token_and_none(sluice, tmp_path):
     wrong = await sluice("get", "cq", SLUICE_ADMIN_TOKEN="b-token")
     assert wrong.exit_code == 1
-    assert wrong.stderr.startswith("error: the bearer token is not the right one for http://127.0.0.1:")
+    assert wrong.stderr.startswith("error: the bearer token is not valid for http://127.0.0.1:")
     none = await sluice("get", "cq", SLUICE_ADMIN_TOKEN="")
     assert none.stderr == "error: no token is configured: set SLUICE_TOKEN, or use --token-file FILE\n"
     (tmp_path / "token").write_text("a-token\n")
@@ -180,8 +180,8 @@ async def test_something_else_that_answers_is_no_sluice(sluice, status):
     async with listening(other, "127.0.0.1", 0) as url:
         done = await sluice("get", "cq", SLUICE_SERVER=url)
     assert done.exit_code == 1
-    assert done.stderr.startswith(f"error: what answers at {url}")
-    assert "is no Sluice" in done.stderr
+    assert done.stderr.startswith(f"error: the server at {url}")
+    assert "is not Sluice" in done.stderr
 
 
 async def test_a_cluster_in_which_no_sluice_is_registered_is_said(tmp_path):
@@ -192,4 +192,4 @@ async def test_a_cluster_in_which_no_sluice_is_registered_is_said(tmp_path):
         done = await Sluice({"KUBECONFIG": str(file)})("apply", "-f", "-", "--wait", "0", stdin=manifest)
     assert done.exit_code == 1
     assert f"no APIService v1.sluice.dev is registered at {url}" in done.stderr
-    assert "set SLUICE_SERVER and SLUICE_TOKEN to talk to Sluice itself" in done.stderr
+    assert "set SLUICE_SERVER and SLUICE_TOKEN to connect to Sluice itself" in done.stderr

@@ -199,7 +199,7 @@ async def test_waiting_for_a_job(sluice, workloads):
         assert found.object_kind == kind
     with pytest.raises(NotReady, match=r'"waits" still waits \(WaitingForQuota: no cpu\) after 0 s'):
         await sluice.workloads.wait("waits", namespace="team-a", timeout=0.0)
-    with pytest.raises(NotReady, match='"nothing" is not there'):
+    with pytest.raises(NotReady, match='"nothing" does not exist'):
         await sluice.workloads.wait("nothing", namespace="team-a", timeout=0.0)
 
 

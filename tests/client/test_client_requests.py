@@ -77,11 +77,11 @@ async def test_each_status_is_an_error_of_its_own(scripted, script, code, reason
 
 async def test_who_is_not_let_in_is_told_what_to_give(scripted, script):
     sluice, _, _ = scripted
-    script.answers = [(401, {}, status(401, "Unauthorized", "the bearer token is not the right one"))]
+    script.answers = [(401, {}, status(401, "Unauthorized", "the bearer token is not valid"))]
     with pytest.raises(Unauthorized) as caught:
         await sluice.cohorts.get("a")
     assert str(caught.value) == (
-        f"the bearer token is not the right one for {script.url}; "
+        f"the bearer token is not valid for {script.url}; "
         "give a token that is valid there, by SLUICE_TOKEN or --token-file"
     )
 
@@ -104,7 +104,7 @@ async def test_it_is_told_in_the_end(scripted, script):
 
 async def test_it_is_told_at_once_where_the_answer_took_long(scripted, script, monkeypatch):
     """As that of a Sluice whose database is frozen; each further attempt would take as long."""
-    monkeypatch.setattr(transport, "_PATIENCE", -1.0)
+    monkeypatch.setattr(transport, "_RETRY_SECONDS", -1.0)
     script.answers = [(503, {}, status(503))]
     with pytest.raises(Unavailable):
         await scripted[0].cohorts.get("a")
@@ -213,7 +213,7 @@ async def test_a_proxy_that_does_not_work_is_an_error_like_any_other(monkeypatch
 
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x", "http://", "http://[::", "http://x:port"])
 def test_what_is_no_url(url):
-    with pytest.raises(BadConnection, match="is no URL"):
+    with pytest.raises(BadConnection, match="is not a URL"):
         Sluice(url)
 
 

@@ -175,9 +175,7 @@ class Authentication:
         who = await self.identify(request)
         if who is None:
             raise Unauthorized(
-                "the bearer token is not the right one"
-                if "Authorization" in request.headers
-                else "the bearer token is missing"
+                "the bearer token is not valid" if "Authorization" in request.headers else "the bearer token is missing"
             )
         if wait := self._limiter.retry_after((who.name, who.auth_method is AuthMethod.ADMIN_TOKEN)):
             raise TooManyRequests(f"{who.name} sends too many requests; wait {wait} s", retry_after=wait)

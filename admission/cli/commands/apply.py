@@ -120,10 +120,10 @@ async def _apply_server_side(
     sluice: Sluice, item: QueueObject, manager: str, writing: WritingFlags, *, force: bool
 ) -> tuple[str, Document | None]:
     """Send the fields that the manifest sets as a server-side apply. Return the outcome and the response."""
-    from admission.client.collections import as_set
+    from admission.client.collections import explicit_fields
 
     if writing.dry_run == "client":
         return "serverside-applied", None
-    fields = as_set(item, item.metadata.namespace or None)
+    fields = explicit_fields(item, item.metadata.namespace or None)
     documents = sluice.documents(item.plural)
     return "serverside-applied", await documents.apply(fields, manager=manager, force=force, options=writing.options)

@@ -1,4 +1,4 @@
-"""Objects as they are, or as the server prints them: its columns, and a row for each object."""
+"""Representations of objects: whole objects, or tables rendered by the server."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
 
 
-class Form(StrEnum):
-    """How objects are asked for: as the header Accept says it."""
+class Representation(StrEnum):
+    """A representation to request; the value is the header Accept."""
 
     OBJECTS = "application/json"
     ROWS = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
     def items(self, page: Document) -> list[Document]:
-        """What is in a list, each with its `metadata`: objects, or rows with `cells` and `object`."""
-        if self is Form.OBJECTS:
+        """Return the items of a list, each with `metadata`: objects, or rows with `cells` and `object`."""
+        if self is Representation.OBJECTS:
             found: list[Document] = page["items"]
             return found
         if page.get("kind") != "Table":
-            raise BadAnswer("the server prints no tables; ask for documents, as by -o yaml")
+            raise BadAnswer("the server did not answer with a table; request documents, as by -o yaml")
         return [{"metadata": row["object"]["metadata"], **row} for row in page.get("rows") or ()]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What the server prints of some objects."""
+    """A table of objects, rendered by the server."""
 
     columns: tuple[Document, ...] = ()
-    """Name, type, and priority: one above 0 is for wide tables."""
+    """Column definitions: name, type, priority (above 0: for wide tables only) ..."""
     rows: tuple[Document, ...] = ()
-    """As `Form.ROWS.items` gives them."""
+    """Rows, as returned by `Representation.ROWS.items`."""
 
     @classmethod
     def of(cls, page: Document) -> Table:
-        """From an answer. Raises BadAnswer."""
-        return cls(tuple(page.get("columnDefinitions") or ()), tuple(Form.ROWS.items(page)))
+        """Parse a response. Raises BadAnswer."""
+        return cls(tuple(page.get("columnDefinitions") or ()), tuple(Representation.ROWS.items(page)))
 
     def __add__(self, other: Table) -> Table:
-        """Both, under the columns of either."""
+        """Return the rows of both tables, such as two pages of a list."""
         return Table(self.columns or other.columns, self.rows + other.rows)
