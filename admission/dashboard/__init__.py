@@ -1,4 +1,4 @@
-"""The web dashboard: static files under `/ui/`, whose data comes from the REST API."""
+"""The web dashboard: static files under `/ui/`, which load their data from the REST API."""
 
 from admission.dashboard.serving import PUBLIC_ROUTES, add_dashboard
 

@@ -1,7 +1,7 @@
-"""Serving of the dashboard's static files: one HTML page for all addresses below `/ui/`, and its script and style.
+"""Handlers for the dashboard's static files: one HTML page for all paths below `/ui/`, its scripts and style sheet.
 
-The files hold no data and are served to everybody; what they show is requested from the REST API with the session of
-the user. They are read once, at the start.
+The files contain no data and need no authentication; the scripts load data from the REST API with the session of the
+user. The files are read once, on the first request.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 PUBLIC_ROUTES: Final = ("/", "/ui", "/ui/{page}", "/ui/assets/{digest}/{file}")
-"""The routes of the dashboard, as aiohttp writes them. They need no authentication."""
+"""Patterns of the dashboard's routes in aiohttp's form. They need no authentication."""
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
-"""No inline script or style, no eval, nothing from other hosts, and no HTML that is made from text."""
+"""Content-Security-Policy of the page: no inline script or style, no eval, no other hosts, no HTML from strings."""
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _YEAR_SECONDS: Final = 365 * 86400
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    """A static file, also compressed."""
+
     body: bytes
-    packed: bytes
-    """The same in gzip."""
+    gzipped: bytes
     media_type: str
 
     @classmethod
@@ -42,21 +43,23 @@ class _File:
         return cls(body, gzip.compress(body, mtime=0), media_type)
 
     def answer(self, request: web.Request, headers: dict[str, str]) -> web.Response:
-        """A third of the bytes, where the browser takes them."""
+        """Return a response with the file; compressed, to a third of its size, if the client accepts gzip."""
         headers = headers | {"Vary": "Accept-Encoding"}
         body = self.body
         if "gzip" in request.headers.get("Accept-Encoding", ""):
-            body, headers["Content-Encoding"] = self.packed, "gzip"
+            body, headers["Content-Encoding"] = self.gzipped, "gzip"
         return web.Response(body=body, content_type=self.media_type, charset="utf-8", headers=headers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Site:
+    """The page and its assets."""
+
     page: _File
     assets: dict[str, _File]
     """By path, such as `pages/queue.js`."""
     digest: str
-    """Part of the address of the assets, so that browsers may keep them for ever."""
+    """Digest of all assets, a part of their URLs: browsers may cache them without expiry."""
 
 
 def add_dashboard(app: web.Application) -> None:
@@ -73,12 +76,12 @@ async def _to_dashboard(request: web.Request) -> web.Response:
 
 
 async def _page(request: web.Request) -> web.Response:
-    """The page; which one it is the script reads from the address."""
+    """Return the HTML page; its script reads from the URL which page of the dashboard to show."""
     return _site().page.answer(request, {"Content-Security-Policy": _POLICY})
 
 
 async def _asset(request: web.Request) -> web.Response:
-    """A file; under the digest of another version it is not found, so that versions are never mixed."""
+    """Return an asset; 404 under the digest of another version, so that a page never mixes assets of two versions."""
     site = _site()
     found = site.assets.get(request.match_info["file"])
     if found is None or request.match_info["digest"] != site.digest:
@@ -93,7 +96,7 @@ def _site() -> _Site:
     template = contents.pop("index.html").decode()
     digest = hashlib.sha256(b"".join(name.encode() + b"\0" + body for name, body in contents.items())).hexdigest()[:16]
     base = f"/ui/assets/{digest}"
-    # Modules import one another; named here they are all requested at once.
+    # Modules import one another: without preloads browsers would request them one level of imports after the other.
     modules = [name for name in contents if name.endswith(".js") and name != "theme.js"]
     preloads = "\n".join(f'<link rel="modulepreload" href="{base}/{name}">' for name in modules)
     page = template.replace("{{assets}}", base).replace("{{preloads}}", preloads).encode()

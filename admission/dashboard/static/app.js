@@ -1,4 +1,4 @@
-// The shell of the dashboard: who is signed in, which page is open, navigation, colours.
+// Application shell of the dashboard: session, navigation, current page, theme.
 import { post } from "./lib/api.js";
 import { Empty, Failure, Icon, Loading, PageHead, Card } from "./lib/components.js";
 import { onSignedOut, useAnswer, useReconnecting } from "./lib/live.js";
@@ -66,7 +66,7 @@ function Connection() {
 
 const STANDSTILL_MS = 20000;
 
-// Where nothing is decided, all pages say so: what they show is then as it was.
+// Notice on all pages while Sluice makes no decisions: the data shown may then be outdated.
 function Standstill() {
   const found = useAnswer("/session", {}, { everyMs: STANDSTILL_MS, first: useSession() });
   const text = found.error?.status === 503 ? found.error.message : found.error ? "" : found.data?.standstill;
@@ -110,7 +110,7 @@ function Shell({ onSignOut }) {
     </div>`;
 }
 
-// What the document has already, until it is known who is signed in.
+// Placeholder until the session is loaded; the same frame as in index.html.
 function Frame() {
   return html`<div class="shell"><aside><div class="aside-head"><span class="brand"><${Mark} /> Sluice</span></div></aside>
     <main id="main" aria-busy="true"><${Loading} lines=${8} /></main></div>`;
@@ -124,7 +124,7 @@ function App() {
   const begin = async () => {
     if (comesBack()) {
       try {
-        await fetch("/session").catch(() => {});  // that the document asked for: it knows of no sign-in yet
+        await fetch("/session").catch(() => {});  // consume the request preloaded by index.html, whose answer is from before the sign-in
         await finish();
       } catch (failure) {
         setRefusal(failure.message);

@@ -1,3 +1,3 @@
-// Before anything is painted: the colours that were chosen, so that they do not change under the eyes.
+// Applies the chosen theme before the first paint, so that colours do not flash.
 const chosen = localStorage.getItem("sluice-theme");
 if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;

@@ -1,4 +1,4 @@
-// Requests to the REST API with the session of the user, and watches. Every failure is an ApiError with a sentence for people.
+// Requests to the REST API with the user's session cookie, and watches. Failures are ApiErrors with a message for people.
 
 export const GROUP = "/apis/sluice.dev/v1";
 
@@ -13,13 +13,13 @@ export class ApiError extends Error {
 
 const signedOut = new Set();
 
-// Calls `listener` when the server says that nobody is signed in any more. Returns the function that ends it.
+// Calls `listener` when the session has ended (401). Returns a function that removes the listener.
 export function onSignedOut(listener) {
   signedOut.add(listener);
   return () => signedOut.delete(listener);
 }
 
-// The path of an object or collection, with all names escaped: path("namespaces", "a", "workloads").
+// Returns the path of an object or collection, with all names escaped: path("namespaces", "a", "workloads").
 export function path(...parts) {
   return `${GROUP}/${parts.map(encodeURIComponent).join("/")}`;
 }
@@ -32,15 +32,15 @@ function query(params) {
 const COARSE = 2000;
 let ahead = 0;
 
-// The time in milliseconds on Sluice's clock, which all times in its answers are of; this machine's may be wrong.
+// Current time by Sluice's clock (Unix ms). All times in responses are of that clock; the browser's may be wrong.
 export function serverNow() {
   return Date.now() + ahead;
 }
 
 function setClock(response) {
-  const told = Date.parse(response.headers.get("Date")) - Date.now();
-  // The header tells whole seconds, and the answer took its time.
-  if (Number.isFinite(told)) ahead = Math.abs(told) > COARSE ? told : 0;
+  const offset = Date.parse(response.headers.get("Date")) - Date.now();
+  // The header Date has whole seconds, and the response took some time: small differences are ignored.
+  if (Number.isFinite(offset)) ahead = Math.abs(offset) > COARSE ? offset : 0;
 }
 
 async function send(method, address, { params, body, type = "application/json", headers = {}, signal } = {}) {
@@ -65,7 +65,7 @@ async function failure(response, address) {
   try {
     status = await response.json();
   } catch {
-    // A proxy in between answers with something else than JSON.
+    // The response of a proxy in between is not JSON.
   }
   if (response.status === 401 && !address.startsWith("/login")) for (const listener of signedOut) listener();
   const message = status.message || `the server answered ${response.status} ${response.statusText}`;
@@ -80,13 +80,13 @@ export async function post(address, body, options = {}) {
   return (await send("POST", address, { body, ...options })).json();
 }
 
-// A JSON merge patch; `reason` is kept in the history and the audit.
+// Sends a JSON merge patch; `reason` is stored in the history and the audit log.
 export async function patch(address, body, { dryRun = false, reason = "" } = {}) {
   const params = { dryRun: dryRun ? "All" : "", reason };
   return (await send("PATCH", address, { params, body, type: "application/merge-patch+json" })).json();
 }
 
-// All objects of a list, page by page, and the resourceVersion from which a watch goes on.
+// Lists all objects, page by page; returns them with the resourceVersion to begin a watch from.
 export async function list(address, params, signal) {
   const items = [];
   let page, token = "";
@@ -98,8 +98,8 @@ export async function list(address, params, signal) {
   return { items, resourceVersion: page.metadata.resourceVersion };
 }
 
-// Calls `told` with each event of a watch until it ends. Rejects when the connection breaks.
-export async function watch(address, params, told, signal) {
+// Calls `onEvent` with each event of a watch until it ends. Rejects when the connection breaks.
+export async function watch(address, params, onEvent, signal) {
   const response = await send("GET", address, { params: { ...params, watch: "1", allowWatchBookmarks: "1" }, signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -112,7 +112,7 @@ export async function watch(address, params, told, signal) {
       if (!line) continue;
       const event = JSON.parse(line);
       if (event.type === "ERROR") throw new ApiError(event.object.code, event.object.message, { reason: event.object.reason });
-      told(event);
+      onEvent(event);
     }
   }
 }

@@ -1,9 +1,9 @@
-// Charts as SVG. Each has a text that says the same.
+// Charts as SVG, each with a text alternative.
 import { clock, day, percent, shown } from "./format.js";
 import { useWidth } from "./components.js";
 import { html, useState } from "./ui.js";
 
-// Quota of one node: used within nominal, borrowed beyond it, lent to others, idle. `scale` is the amount at the right end.
+// Bar of one queue's or Cohort's quota: used within nominal, borrowed, lent, idle. `scale` is the amount at the right end.
 export function QuotaBar({ resource, totals, scale }) {
   const width = (value) => `${Math.max(0, Math.min(100, (100 * value) / (scale || 1)))}%`;
   const within = Math.min(totals.used, totals.nominal), beyond = Math.max(0, totals.used - totals.nominal);
@@ -21,14 +21,14 @@ export function QuotaBar({ resource, totals, scale }) {
 
 export const SERIES_COLORS = 8;
 
-// Round marks for an axis from zero to at least `most`.
+// Round tick values of an axis from zero to at least `most`.
 function ticks(most) {
   const power = 2 ** Math.floor(Math.log2(most)), base = most > 4096 ? power : 10 ** Math.floor(Math.log10(most));
   const step = [0.1, 0.2, 0.25, 0.5, 1, 2, 2.5, 5].map((part) => part * base).find((each) => most / each <= 4.2) || base;
   return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, index) => index * step);
 }
 
-// Areas on top of one another. `series`: [{name, values}], one value for each of `times` (ms); `line`: {name, value} across.
+// Stacked bar chart. `series`: [{name, values}], one value for each of `times` (Unix ms); `line`: a limit {name, value}.
 export function StackedChart({ label, times, series, line, format, stepMs, height = 180 }) {
   const [hovered, setHovered] = useState(-1);
   const [width, box] = useWidth();
@@ -51,7 +51,7 @@ export function StackedChart({ label, times, series, line, format, stepMs, heigh
   const every = Math.max(1, Math.ceil(times.length / Math.max(2, Math.floor(width / 110))));
   const mean = sums.length ? sums.reduce((a, b) => a + b, 0) / sums.length : 0;
   const text = `${label}: on average ${format(mean)}, at most ${format(Math.max(0, ...sums))}${line ? `, ${line.name} ${format(line.value)}` : ""}`;
-  // A label that would not fit before the right end is left out.
+  // Labels that do not fit before the right end are left out.
   const fits = (index) => width - (left + index * step) > 36;
   const named = (time) => (stepMs >= 86400000 ? day(time) : clock(time));
   const find = (event) => {
@@ -76,7 +76,7 @@ export function StackedChart({ label, times, series, line, format, stepMs, heigh
   </figure>`;
 }
 
-// One number through time, small.
+// Small line chart of one value over time.
 export function Sparkline({ label, values, whole }) {
   const most = Math.max(whole || 0, ...values, 1e-9), step = 100 / Math.max(1, values.length - 1);
   const points = values.map((value, index) => `${(index * step).toFixed(2)} ${(30 - (28 * value) / most).toFixed(2)}`);

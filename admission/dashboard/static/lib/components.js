@@ -1,4 +1,4 @@
-// The parts that all pages are made of.
+// Components shared by all pages.
 import { ApiError } from "./api.js";
 import { dateTime, duration, fullTime, seconds } from "./format.js";
 import { useNow } from "./live.js";
@@ -10,7 +10,7 @@ export function useTitle(title) {
   }, [title]);
 }
 
-// The heading of a page; it takes the focus when the page is opened, so that screen readers and Tab begin there.
+// Heading of a page. It receives the focus when the page is opened, so that screen readers and Tab begin there.
 export function PageHead({ title, crumbs = [], badge, actions, children }) {
   useTitle(title);
   const heading = useRef(null);
@@ -64,7 +64,7 @@ export function Badge({ tone, children }) {
   return html`<span class=${`badge ${TONES[tone] || "calm"}`}>${children}</span>`;
 }
 
-// The state of a workload in one word, with its tone.
+// State of a workload in a word or two, with the tone (colour) of its badge.
 export function stateOf(workload) {
   const { state, conditions = [] } = workload.status;
   if (state === "finished") {
@@ -85,7 +85,7 @@ export function StateBadge({ workload }) {
   return html`<${Badge} tone=${tone}>${text}<//>`;
 }
 
-// How long ago a time was, growing.
+// Time elapsed since a time, updated every second.
 export function Age({ since, until }) {
   const now = useNow();
   if (!since) return html`<span class="soft">–</span>`;
@@ -102,7 +102,7 @@ export function Segments({ label, options, value, onChange }) {
   </div>`;
 }
 
-// Label, value pairs.
+// List of labels and values; pairs without a value are left out.
 export function Facts({ items }) {
   return html`<dl class="facts">${items.filter(([, value]) => value !== null && value !== undefined && value !== "").map(
     ([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
@@ -119,9 +119,9 @@ export function useNarrow(query = "(max-width: 760px)") {
   return narrow;
 }
 
-// A table of which only the rows in sight exist. `columns`: {name, cell(row, index), className}; `rowAt(index)` may be undefined
-// while it is loaded. `onRange(first, last)` tells what is in sight. `tall`: its
-// rows have three lines where it is not wide.
+// Virtual table: only the visible rows exist in the document. `columns`: [{name, cell(row, index), className}]; `rowAt(index)`
+// returns undefined while a row is being loaded; `onRange(first, last)` is called with the visible range; `tall`: rows have
+// three lines on narrow screens.
 export function VirtualTable({ label, columns, total, rowAt, onRange, keyOf, highest = 560, tall = false }) {
   const narrow = useNarrow();
   const middling = useNarrow("(max-width: 1360px)");
@@ -151,7 +151,7 @@ export function VirtualTable({ label, columns, total, rowAt, onRange, keyOf, hig
   </div>`;
 }
 
-// The width of an element in pixels, and the reference to give it.
+// Returns [width in pixels, ref]; the ref is to be set on the element that is measured.
 export function useWidth(fallback = 720) {
   const ref = useRef(null);
   const [width, setWidth] = useState(fallback);
@@ -163,7 +163,7 @@ export function useWidth(fallback = 720) {
   return [width, ref];
 }
 
-// An ordinary table. `columns`: {name, cell(row), className}.
+// Table with all rows. `columns`: [{name, cell(row), className}].
 export function Table({ label, columns, rows, keyOf }) {
   return html`<div class="table-box" tabindex="0" role="region" aria-label=${label}><table>
     <thead><tr>${columns.map((column) => html`<th scope="col" key=${column.name} class=${column.className || ""}>${column.name}</th>`)}</tr></thead>
@@ -172,7 +172,7 @@ export function Table({ label, columns, rows, keyOf }) {
   </table></div>`;
 }
 
-// A modal window. Escape and the button close it; the focus goes back to where it was.
+// Modal dialog. Escape and the button close it; the focus then returns to the element that had it before.
 export function Dialog({ title, onClose, children, footer }) {
   const dialog = useRef(null);
   useEffect(() => {
@@ -180,7 +180,7 @@ export function Dialog({ title, onClose, children, footer }) {
     const element = dialog.current;
     element.showModal();
     return () => {
-      element.close();  // what is behind an open one takes no focus
+      element.close();  // elements outside of an open modal dialog cannot receive the focus
       if (before instanceof HTMLElement) before.focus();
     };
   }, []);
@@ -202,7 +202,7 @@ export function Icon({ name }) {
   return html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true" focusable="false"><path d=${PATHS[name]} /></svg>`;
 }
 
-// Text that anybody may have written: shown as text, isolated from the direction of what is around it, and cut if it is long.
+// Untrusted text: rendered as text, isolated from the writing direction around it (bdi), and truncated if it is long.
 export function Free({ text, longest = 300 }) {
   const [whole, setWhole] = useState(false);
   const value = String(text ?? "");

@@ -1,8 +1,8 @@
-// Amounts, times and names as people read them.
+// Formatting of amounts, times and names for people.
 
 const SUFFIXES = { m: 1e-3, "": 1, k: 1e3, M: 1e6, G: 1e9, T: 1e12, P: 1e15, E: 1e18, Ki: 2 ** 10, Mi: 2 ** 20, Gi: 2 ** 30, Ti: 2 ** 40, Pi: 2 ** 50, Ei: 2 ** 60 };
 
-// A Kubernetes quantity ("500m", "1280Gi") as a number: cores, bytes or pieces.
+// Converts a Kubernetes quantity ("500m", "1280Gi") to a number: cores, bytes or units.
 export function amount(quantity) {
   const found = /^([+-]?[0-9.]+(?:[eE][+-]?\d+)?)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$/.exec(String(quantity ?? "0"));
   return found ? Number(found[1]) * SUFFIXES[found[2] || ""] : 0;
@@ -15,7 +15,7 @@ function rounded(value) {
   return Number(value.toFixed(digits)).toLocaleString("en", { maximumFractionDigits: digits });
 }
 
-// A number as an amount of a resource: 16, 1.5, 640 Gi.
+// Formats a number as an amount of a resource: 16, 1.5, 640 Gi.
 export function shown(resource, value) {
   if (!isBytes(resource)) return rounded(value);
   let number = value, unit = 0;
@@ -27,14 +27,14 @@ export function shown(resource, value) {
   return `${rounded(number)} ${units[unit]}`;
 }
 
-// Resource-seconds as hours of the resource: GPU hours, CPU hours, GiB hours.
+// Converts resource-seconds to hours of the resource: GPU hours, CPU hours, GiB hours.
 export function hours(resource, seconds) {
   return isBytes(resource) ? rounded(seconds / 3600 / 2 ** 30) : rounded(seconds / 3600);
 }
 
 const NAMES = { cpu: "CPU", memory: "Memory", pods: "Pods", "ephemeral-storage": "Disk" };
 
-// The name of a resource for headings: CPU, Memory, GPU (nvidia).
+// Name of a resource for headings: CPU, Memory, GPU (nvidia).
 export function resourceName(resource) {
   if (NAMES[resource]) return NAMES[resource];
   const found = /^(?:([\w-]+)\.com\/)?(.+)$/.exec(resource);
@@ -44,7 +44,7 @@ export function resourceName(resource) {
 
 export const hoursName = (resource) => `${isBytes(resource) ? "GiB" : resourceName(resource)} hours`;
 
-// Seconds as 45 s, 12 min, 3 h 20 min, 2 d 4 h.
+// Formats seconds: 45 s, 12 min, 3 h 20 min, 2 d 4 h.
 export function duration(seconds) {
   const total = Math.max(0, Math.round(seconds));
   if (total < 60) return `${total} s`;

@@ -1,4 +1,4 @@
-// Data that stays up to date while the page is looked at: hidden pages hold no connection and ask for nothing.
+// Live data while the page is visible: hidden pages keep no connection open and send no requests.
 import { ApiError, get, list, onSignedOut, serverNow, watch } from "./api.js";
 import { useEffect, useMemo, useRef, useState } from "./ui.js";
 
@@ -8,7 +8,7 @@ const LONGEST_PAUSE_MS = 15000;
 let reconnecting = 0;
 const listeners = new Set();
 
-// How many connections are being made again; the header shows it.
+// Whether any watch is reconnecting, for the indicator in the header.
 export function useReconnecting() {
   const [count, setCount] = useState(reconnecting);
   useEffect(() => {
@@ -51,7 +51,7 @@ function pause(ms, signal) {
 
 const keyOf = (object) => object.metadata.uid || `${object.metadata.namespace || ""}/${object.metadata.name}`;
 
-// Keeps `state` = {items: Map, error, ready} equal to a list of the API until `signal` is aborted.
+// Keeps `state` = {items: Map, error, ready} in sync with a list of the API, by list and watch, until `signal` is aborted.
 async function follow(address, params, state, changed, signal) {
   let failures = 0, lost = false;
   const again = (isLost) => {
@@ -117,7 +117,7 @@ async function follow(address, params, state, changed, signal) {
   }
 }
 
-// The objects of a list, kept up to date by a watch: {items, ready, error}. No address: nothing is asked for.
+// Objects of a list, kept up to date by a watch: {items, ready, error, version}. Without an address no request is sent.
 export function useCollection(address, params = {}) {
   const key = address && JSON.stringify([address, params]);
   const [, render] = useState(0);
@@ -145,8 +145,8 @@ export function useCollection(address, params = {}) {
   return { items, ready: state.ready, error: state.error, version: state.version };
 }
 
-// One answer, asked for again when `deps` change and each `everyMs`, at most once in `leastMs`; the old one stays meanwhile.
-// `first`: what was answered just before.
+// One response, requested again when `deps` change and every `everyMs`, at most once in `leastMs`; meanwhile the last one is kept.
+// `first`: a recent response to start with. Returns {data, error, again()}.
 export function useAnswer(address, params = {}, { everyMs = 0, leastMs = 0, deps = [], first = null } = {}) {
   const key = address && JSON.stringify([address, params]);
   const [found, setFound] = useState({ key: first && key, data: first, error: null });
@@ -192,7 +192,7 @@ setInterval(() => {
   for (const tick of tickers) tick(now);
 }, 1000);
 
-// The time in milliseconds by Sluice's clock, anew each second.
+// Current time by Sluice's clock (Unix ms), updated every second.
 export function useNow() {
   const [value, setValue] = useState(serverNow());
   useEffect(() => {

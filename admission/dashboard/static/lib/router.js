@@ -1,21 +1,21 @@
-// Addresses: which page is shown, and its filters, all in the URL, so that it can be kept, shared and gone back to.
+// Router: the page and its filters are in the URL, so that they can be bookmarked, shared and reached by the back button.
 import { useEffect, useState } from "./ui.js";
 
 const BASE = "/ui";
 const listeners = new Set();
 
-const told = () => {
+const notify = () => {
   for (const listener of listeners) listener(location.pathname + location.search);
 };
-addEventListener("popstate", told);
+addEventListener("popstate", notify);
 
 export function navigate(address, { replace = false } = {}) {
   history[replace ? "replaceState" : "pushState"](null, "", address);
   if (!replace) scrollTo(0, 0);
-  told();
+  notify();
 }
 
-// The address of a page, with all names escaped: link("queues", "team-a").
+// Returns the URL of a page, with all names escaped: link("queues", "team-a").
 export function link(...parts) {
   return `${BASE}/${parts.map(encodeURIComponent).join("/")}`;
 }
@@ -28,7 +28,7 @@ function parts() {
   try {
     return location.pathname.slice(BASE.length).split("/").filter(Boolean).map(decodeURIComponent);
   } catch {
-    return ["?"];  // an escape sequence that is none
+    return ["?"];  // a malformed escape sequence
   }
 }
 
@@ -41,7 +41,7 @@ export function useAddress() {
   return { address, parts: parts() };
 }
 
-// A filter that lives in the URL: [value, set]. The default is not written.
+// State in a query parameter of the URL: returns [value, set]. The default value is left out of the URL.
 export function useParameter(name, fallback = "") {
   useAddress();
   const value = new URLSearchParams(location.search).get(name) ?? fallback;
@@ -55,7 +55,7 @@ export function useParameter(name, fallback = "") {
   return [value, set];
 }
 
-// Follows links of the dashboard without loading the page anew.
+// Follows links within the dashboard without loading the document again.
 addEventListener("click", (event) => {
   const anchor = event.target instanceof Element && event.target.closest("a[href]");
   if (!anchor || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;

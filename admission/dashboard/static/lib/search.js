@@ -1,4 +1,4 @@
-// Search over everything that the user may see, from any page by "/".
+// Search among all objects that the user may read; "/" focuses it on any page.
 import { get, path } from "./api.js";
 import { Icon } from "./components.js";
 import { link, localQueueLink, navigate, queueLink, workloadLink } from "./router.js";
@@ -8,7 +8,7 @@ import { html, useEffect, useRef, useState } from "./ui.js";
 const SHOWN = 8;
 const DELAY_MS = 200;
 
-// Names of queue objects are few: they are listed once for each time that the search is opened.
+// Names of all readable queue objects. They are few, and listed each time that the search is opened.
 async function names(session) {
   const { rights, everywhere, namespaces } = session;
   const lists = [];

@@ -1,4 +1,4 @@
-// Who is signed in, and what they may do: what they may not is not offered.
+// The session: user, readable namespaces and rights. Pages offer only actions that the user has the right to.
 import { get, list, path, post } from "./api.js";
 import { useCollection } from "./live.js";
 import { createContext, useContext, useEffect, useState } from "./ui.js";
@@ -21,14 +21,14 @@ const REVIEWS = {
 };
 
 export async function load() {
-  const who = await get("/session");  // alone, so that who is not signed in sends one request
+  const who = await get("/session");  // first and alone: without a session it is the only request
   const [namespaces, access] = await Promise.all([
     get("/session/namespaces"), post("/session/access", { reviews: Object.values(REVIEWS) })]);
   const rights = Object.fromEntries(Object.keys(REVIEWS).map((name, index) => [name, access.allowed[index]]));
   return { ...who, everywhere: namespaces.all, namespaces: namespaces.namespaces, rights };
 }
 
-// Whether the user may do each of `reviews` (by name); {} until it is known.
+// Reviews rights, {name: {verb, resource, ...}}: returns {name: allowed}; {} until the response arrives.
 export function useRights(reviews) {
   const key = JSON.stringify(reviews);
   const [found, setFound] = useState({ key: "", rights: {} });
@@ -46,7 +46,8 @@ export function useRights(reviews) {
 
 const POLL_MS = 5000;
 
-// The objects of a namespaced resource in all namespaces that the user may read: {items, ready, error}.
+// Objects of a namespaced resource in all namespaces that the user may read: {items, ready, error}. One watch for all namespaces
+// or a single one; several namespaces are polled, as browsers allow few connections.
 export function useReadable(plural, params = {}) {
   const session = useSession();
   const whole = session.everywhere || session.namespaces.length === 1;
@@ -80,8 +81,8 @@ export function useReadable(plural, params = {}) {
 const MOST_LISTED = 500;
 const MOST_NAMESPACES = 20;
 
-// Some objects of a namespaced resource, read once for each value of `version`: for lists that may be very long.
-// {items, more}: `more` says that there are further ones.
+// First objects of a namespaced resource in all readable namespaces, for lists that may be very long; read again when `version`
+// changes. Returns {items, more}: `more` is true if there are further ones.
 export function useSome(plural, params, version) {
   const session = useSession();
   const [found, setFound] = useState({ items: [], more: false });
@@ -91,7 +92,7 @@ export function useSome(plural, params, version) {
     const addresses = session.everywhere ? [path(plural)] : session.namespaces.slice(0, MOST_NAMESPACES).map((namespace) => path("namespaces", namespace, plural));
     Promise.all(addresses.map((address) => get(address, { ...params, limit: MOST_LISTED }, abort.signal))).then(
       (pages) => setFound({ items: pages.flatMap((page) => page.items), more: pages.some((page) => page.metadata.continue) || (!session.everywhere && session.namespaces.length > MOST_NAMESPACES) }),
-      () => {});  // what is active is shown all the same, and says what is wrong
+      () => {});  // ignored: the list of active workloads is shown anyway, and reports its own errors
     return () => abort.abort();
   }, [key]);
   return found;

@@ -1,4 +1,4 @@
-// The quota tree: Cohorts and ClusterQueues with what they have, use, borrow and lend of each flavor and resource.
+// The quota tree: Cohorts and ClusterQueues with nominal, used, borrowed and lent amounts by flavor and resource.
 import { amount } from "./format.js";
 
 const UNKNOWN = { nominal: 0, used: 0, borrowed: 0, lent: 0, lendable: 0 };
@@ -26,7 +26,7 @@ function readSpec(of, spec) {
   }
 }
 
-// A ClusterQueue by itself, as a node without a place.
+// Node of a single ClusterQueue, outside of a tree.
 export function queueNode(item) {
   const found = node("ClusterQueue", item.metadata.name, item, item.spec.cohortName || "");
   readSpec(found, item.spec);
@@ -42,7 +42,7 @@ export function queueNode(item) {
   return found;
 }
 
-// The roots, each with its subtree. A Cohort that is only named by its members is part of it, too.
+// Returns the roots with their subtrees, including Cohorts without an object that are only named by their members.
 export function forest(cohorts, queues) {
   const named = new Map();
   for (const item of cohorts) {
@@ -92,7 +92,8 @@ export function* walk(nodes) {
   }
 }
 
-// What is borrowed in a tree is lent by its members in proportion to their idle nominal quota, after that of the Cohorts themselves.
+// Estimates lent amounts: quota borrowed in a tree counts as lent by the Cohorts' own quota first, then by the members in
+// proportion to their idle nominal quota.
 function lend(root, key) {
   const members = leavesOf(root).map((leaf) => leaf.quotas.get(key)).filter(Boolean);
   let borrowed = members.reduce((sum, entry) => sum + entry.borrowed, 0);
@@ -102,7 +103,7 @@ function lend(root, key) {
   for (const entry of members) entry.lent = borrowed > 0 && total > 0 ? Math.min(idle(entry), (borrowed * idle(entry)) / total) : 0;
 }
 
-// The sums of a node over the flavors of a resource, or one flavor of it.
+// Sums of a node's amounts over all flavors of a resource, or of one flavor.
 export function totals(of, resource, flavor = "") {
   const sum = { nominal: 0, used: 0, borrowed: 0, lent: 0, any: false };
   for (const entry of of.quotas.values()) {
@@ -115,7 +116,7 @@ export function totals(of, resource, flavor = "") {
 
 const ORDER = (resource) => (/gpu|tpu|accelerator/i.test(resource) ? 0 : resource === "cpu" ? 1 : resource === "memory" ? 2 : 3);
 
-// The resources of some nodes, accelerators first, and the flavors of each.
+// Resources of some nodes, accelerators first, with the flavors of each.
 export function resourcesOf(nodes) {
   const found = new Map();
   for (const each of nodes) {

@@ -1,4 +1,4 @@
-// Usage through time: what to ask the usage report for, and its rows as series for charts.
+// Usage over time: parameters of the usage report, and conversion of its items to series for charts.
 import { seconds } from "./format.js";
 
 export const PERIODS = {
@@ -8,10 +8,11 @@ export const PERIODS = {
 };
 export const PERIOD_OPTIONS = Object.entries(PERIODS).map(([value, { text }]) => ({ value, text }));
 
-// Whose an item is; the report adds up those beyond the parameter `top`.
+// Name of an item's group; the report sums up the groups beyond the parameter `top` in one item.
 export const nameIn = (item, nameOf) => (item.others ? `${item.others} others` : nameOf(item));
 
-// The report as averages in use: {times, series}, the largest series first, those beyond `most` as "others".
+// Converts a report to average amounts in use: {times, series, total}. The largest series come first; those beyond `most` are
+// summed up as "others".
 export function seriesOf(report, resource, nameOf, most = 7) {
   const step = report.intervalSeconds, start = seconds(report.from), end = seconds(report.to);
   const times = [];

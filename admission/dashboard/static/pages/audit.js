@@ -1,4 +1,4 @@
-// Who wrote what through the API, newest first.
+// Page "Audit": writes through the API, the newest first, and the consistency audit.
 import { get } from "../lib/api.js";
 import { Badge, Card, Empty, Failure, Free, Loading, PageHead, Time } from "../lib/components.js";
 import { link, queueLink, useParameter, workloadLink } from "../lib/router.js";
@@ -46,7 +46,7 @@ export function Audit() {
     ${rights.consistency && html`<${Consistency} />`}`;
 }
 
-// Whether database, cluster and memory agree. It reads everything, so only when somebody asks for it.
+// Consistency audit: compares database, cluster and the leader's memory. It reads everything, so it runs on request only.
 function Consistency() {
   const [state, setState] = useState({ busy: false, items: null, error: null });
   const look = async () => {
@@ -81,7 +81,7 @@ function strip(object) {
   return { ...rest, metadata: { labels: metadata.labels, annotations: metadata.annotations } };
 }
 
-// Where two documents differ: [{path, before, after}].
+// Differences between two documents: [{path, before, after}].
 function difference(before, after, place = "", found = []) {
   if (JSON.stringify(before) === JSON.stringify(after)) return found;
   const nested = before && after && typeof before === "object" && typeof after === "object" && Array.isArray(before) === Array.isArray(after);

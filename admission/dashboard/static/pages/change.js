@@ -1,4 +1,4 @@
-// Changes of a ClusterQueue: each is previewed by a dry run, needs a reason, and is applied only then.
+// Dialogs to change a ClusterQueue: each change is previewed by a dry run, and needs a reason before it can be applied.
 import { path, patch, post } from "../lib/api.js";
 import { Badge, Dialog, Empty, Failure, Free, Loading } from "../lib/components.js";
 import { plural, resourceName } from "../lib/format.js";
@@ -8,7 +8,7 @@ import { Difference } from "./history.js";
 
 const NAMED = 20;
 
-// What would follow from a change, as the dry run of the API says.
+// Impact of a change, from the API's dry run.
 function Impact({ impact }) {
   const { counts, admitted, evicted, impossible, overQuota } = impact;
   const nothing = !counts.admitted && !counts.evicted && !counts.impossible && !overQuota?.length;
@@ -29,7 +29,7 @@ function Group({ tone, title, number, items }) {
     ${number > NAMED && html`<li class="soft">and ${number - NAMED} more</li>`}</ul>`;
 }
 
-// `send({dryRun, reason})` makes the change. `inputs` are fields before it; `blocked` says what is wrong with them.
+// Dialog of a change. `send({dryRun, reason})` sends it. `inputs`: form fields; `blocked`: message about invalid input.
 export function ChangeDialog({ title, send, inputs, blocked = "", danger = false, action = "Apply", revision = "", onClose, children }) {
   const [reason, setReason] = useState("");
   const [preview, setPreview] = useState({ key: null, impact: null, error: null });

@@ -1,4 +1,4 @@
-// Fair share: what the members of a Cohort are entitled to by weight, and what they received.
+// Fair share: entitlement by weight and actual usage of the members of a Cohort.
 import { path } from "../lib/api.js";
 import { Empty, Failure, Loading, Segments, Table } from "../lib/components.js";
 import { hours, hoursName, percent, resourceName, seconds, shown } from "../lib/format.js";

@@ -1,4 +1,4 @@
-// Flavors: which nodes they mean, how much quota is given in them, and whether the nodes have as much.
+// Page "Flavors and nodes": nodes of each ResourceFlavor, and quota compared with the nodes' capacity.
 import { path } from "../lib/api.js";
 import { QuotaBar } from "../lib/charts.js";
 import { Badge, Card, Empty, Failure, Loading, PageHead } from "../lib/components.js";

@@ -1,4 +1,4 @@
-// The versions of a queue object: who changed what, when and why.
+// History of a queue object: versions with author, time, reason and differences.
 import { get } from "../lib/api.js";
 import { Empty, Failure, Free, Loading, Time } from "../lib/components.js";
 import { resourceName } from "../lib/format.js";
@@ -32,14 +32,14 @@ const text = (value) => (typeof value === "string" ? value : JSON.stringify(valu
 
 const QUOTA = /^spec\.resourceGroups\[(\d+)\]\.flavors\[(\d+)\]\.resources\[(\d+)\]\.(\w+)$/;
 
-// Where a change is, in words if it is one of quota: the path has numbers for the flavor and the resource.
+// Describes the path of a change. Quota is described by flavor and resource, since the path has only their indices.
 function placed(path, object) {
   const [, group, flavor, resource, field] = QUOTA.exec(path) || [];
   const inFlavor = object?.spec?.resourceGroups?.[group]?.flavors?.[flavor], quota = inFlavor?.resources?.[resource];
   return quota ? html`<span title=${path}><b>${resourceName(quota.name)}</b> in <bdi>${inFlavor.name}</bdi>, ${field}</span>` : html`<code>${path}</code>`;
 }
 
-// `object` is what has the changed fields.
+// `object`: the version of the object that contains the changed field.
 export function Difference({ differences, object }) {
   if (!differences?.length) return null;
   return html`<ul class="diff">${differences.slice(0, 30).map((change, index) => html`<li key=${index}>${placed(change.path, object)}

@@ -1,4 +1,4 @@
-// The work of the person who is signed in.
+// Page "My work": workloads of the signed-in user.
 import { Age, Card, Empty, Failure, Free, Loading, PageHead, StateBadge } from "../lib/components.js";
 import { plural, seconds } from "../lib/format.js";
 import { useReadable, useSession, useSome } from "../lib/session.js";
@@ -12,7 +12,7 @@ export function MyWork() {
   const session = useSession();
   const escaped = session.user.replace(/[\\,=]/g, "\\$&");
   const found = useReadable("workloads", { fieldSelector: `spec.user=${escaped},status.state!=finished` });
-  // Anew when one of them is not active any more; a person may have finished very many.
+  // Read again when the number of active workloads changes. Not watched: a user may have very many finished ones.
   const ended = useSome("workloads", { fieldSelector: `spec.user=${escaped},status.state=finished` }, found.items.length);
   const head = html`<${PageHead} title="My work">Submitted by <bdi>${session.user}</bdi><//>`;
   if (found.error) return html`${head}<${Failure} error=${found.error} />`;

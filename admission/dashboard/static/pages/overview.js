@@ -1,4 +1,4 @@
-// Who has, uses, borrows and lends how much, and what needs attention.
+// Page "Overview": the quota tree with usage, borrowing and lending, and problems that need attention.
 import { path } from "../lib/api.js";
 import { QuotaBar, Sparkline } from "../lib/charts.js";
 import { Age, Badge, Card, Empty, Failure, Icon, Loading, PageHead, Segments } from "../lib/components.js";
@@ -11,7 +11,7 @@ import { forest, leavesOf, resourcesOf, totals, walk } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
 import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
 
-const OPEN_QUEUES = 60;  // trees with more ClusterQueues begin with their Cohorts closed
+const OPEN_QUEUES = 60;  // trees with more ClusterQueues are collapsed to their Cohorts at first
 
 export function Overview() {
   const { rights } = useSession();
@@ -101,7 +101,7 @@ function Tree({ roots, resource, flavor }) {
     }
   };
   add(roots);
-  // Cohorts are drawn to the scale of their level: beside the sum of all the bars of single queues could not be told apart.
+  // Each level has its own scale: on the scale of the whole tree the bars of single queues would be too short to compare.
   const levelOf = (each) => (each.kind === "Cohort" ? `Cohort ${each.depth}` : each.kind);
   const scales = {};
   for (const { each, sum } of rows) scales[levelOf(each)] = Math.max(scales[levelOf(each)] || 0, sum.nominal, sum.used);
@@ -130,7 +130,7 @@ function Tree({ roots, resource, flavor }) {
 
 const LISTED = 6;
 
-// Subscriptions whose notifications do not arrive.
+// Subscriptions whose notifications cannot be delivered.
 function undelivered(subscriptions) {
   return subscriptions.map(({ metadata, status }) => ({ key: `${metadata.namespace}/${metadata.name}`, status, condition: status.conditions.find((each) => each.type === "Delivering") }))
     .filter(({ condition }) => condition?.status === "False");
@@ -152,7 +152,7 @@ function ReadableNotifications() {
   return failing.length > 0 && html`<${Card} title="Needs attention" className="attention"><${Undelivered} found=${failing} /><//>`;
 }
 
-// Workloads that others were preempted for, and that did not start for it.
+// Workloads that others were preempted for, and that have not started since.
 function InVain({ found }) {
   const now = useNow() / 1000;
   return html`<h3>Preempted in vain</h3><ul>${found.slice(0, LISTED).map((each) => html`<li key=${`${each.namespace}/${each.name}`}>

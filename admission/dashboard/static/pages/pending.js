@@ -1,4 +1,4 @@
-// Who waits in a queue, in order: a list that may be very long, of which only what is in sight is asked for.
+// Pending workloads of a queue, in order. The list may be very long: only the visible part is requested.
 import { get } from "../lib/api.js";
 import { Age, Badge, Empty, Failure, Free, Loading, VirtualTable } from "../lib/components.js";
 import { count, duration, fullTime, seconds } from "../lib/format.js";
@@ -8,11 +8,11 @@ import { html, useEffect, useRef, useState } from "../lib/ui.js";
 
 const PAGE = 200;
 const LEAST_MS = 1000;
-// Reasons that do not pass by themselves.
+// Reasons that need an action of a user or admin.
 export const HOPELESS = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
 
-// `address` is that of the subresource pendingworkloads; `total` how many wait, as far as is known; `changes` a number that
-// grows when the queue has changed, whereupon what is in sight is asked for again.
+// `address`: URL of the subresource pendingworkloads. `total`: number of pending workloads, as last known. `changes`: a number
+// that grows when the queue has changed; the visible part is then requested again.
 export function Pending({ address, total, changes, local }) {
   const [state, setState] = useState({ pages: new Map(), total, error: null });
   const range = useRef([0, 1]);
@@ -53,7 +53,7 @@ export function Pending({ address, total, changes, local }) {
     document.addEventListener("visibilitychange", shown);
     return () => document.removeEventListener("visibilitychange", shown);
   }, [address]);
-  // The list comes from an engine that may be seconds behind the queue's numbers.
+  // The list is computed by an engine that may be seconds behind the numbers in the queue's status: request it again if it is empty.
   useEffect(() => {
     if (!total || state.total || !state.pages.size) return undefined;
     const timer = setTimeout(() => load(pagesInSight(), true), 2 * LEAST_MS);
@@ -81,7 +81,7 @@ export function Pending({ address, total, changes, local }) {
     rowAt=${(index) => state.pages.get(Math.floor(index / PAGE))?.[index % PAGE]} onRange=${inSight} />`;
 }
 
-// The range in which it is expected to start, from now.
+// Estimated time until a workload starts, as a range.
 function StartsIn({ estimate }) {
   const now = useNow() / 1000;
   if (!estimate) return html`<span class="soft">–</span>`;

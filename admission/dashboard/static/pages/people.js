@@ -1,4 +1,4 @@
-// Users and namespaces: who runs and waits for how much now, and used how much lately.
+// Page "Users and namespaces": running and pending workloads now, and recent usage, of each.
 import { Card, Empty, Failure, Free, Loading, PageHead, Segments, Table } from "../lib/components.js";
 import { count, hours, hoursName } from "../lib/format.js";
 import { useAnswer } from "../lib/live.js";

@@ -1,4 +1,4 @@
-// One ClusterQueue, or one LocalQueue for those who see no more of it.
+// Pages of a ClusterQueue and of a LocalQueue; the latter is all that users without rights to ClusterQueues can see.
 import { path } from "../lib/api.js";
 import { QuotaBar, StackedChart } from "../lib/charts.js";
 import { Badge, Card, Empty, Facts, Failure, Loading, PageHead, Segments } from "../lib/components.js";
@@ -83,7 +83,7 @@ export function LocalQueuePage({ namespace, name }) {
     ]} />`;
 }
 
-// Several views of one thing, of which the URL says which one is open.
+// Tabs; the open one is in the URL.
 export function Tabs({ tabs }) {
   const [chosen, setChosen] = useParameter("tab");
   const offered = tabs.filter(Boolean);
@@ -119,7 +119,7 @@ function Quota({ queue }) {
   </table></div><//>`;
 }
 
-// More than are drawn, so that few are missing when the largest of another resource is chosen.
+// Groups to request: more than are drawn, since each resource has other largest groups.
 const MOST = 20;
 const GROUPS = {
   user: { text: "User", name: (item) => item.user || "unknown" },
@@ -129,7 +129,7 @@ const GROUPS = {
   workload: { text: "Workload", name: (item) => `${item.namespace}/${item.workload}` },
 };
 
-// Without `resources`: those that were used.
+// Chart of usage over time. `resources` to choose from; by default those with usage.
 export function Usage({ address = "/apis/sluice.dev/v1/reports/usage", filters, resources: given, groups, nominal }) {
   const [period, setPeriod] = useParameter("period", "day");
   const [by, setBy] = useParameter("by", groups[0]);

@@ -1,11 +1,11 @@
-// Signing in at the issuer, if there is one, or with a token of the cluster, which the server keeps for the session; the
-// page forgets it.
+// Sign-in page: at the OIDC issuer, if there is one, or with a bearer token of the cluster. The token is stored in the session on
+// the server only, not in the browser.
 import { get, post } from "../lib/api.js";
 import { Icon, useTitle } from "../lib/components.js";
 import { toIssuer } from "../lib/oidc.js";
 import { html, useEffect, useRef, useState } from "../lib/ui.js";
 
-// The host of the issuer at which one can sign in; "" if there is none, or as long as it is not known.
+// Host of the OIDC issuer; "" if there is none, or until it is known.
 function useIssuer() {
   const [host, setHost] = useState("");
   useEffect(() => {

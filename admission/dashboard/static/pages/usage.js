@@ -1,4 +1,4 @@
-// Who used how much: chart, table, and a file to take along.
+// Page "Usage": chart and table of usage by group, and CSV export.
 import { serverNow } from "../lib/api.js";
 import { StackedChart } from "../lib/charts.js";
 import { Card, Empty, Failure, Loading, PageHead, Segments, Table } from "../lib/components.js";
@@ -19,7 +19,7 @@ const GROUPS = {
   kind: { text: "Kind", name: (item) => item.kind || "unknown" },
   workload: { text: "Workload", name: (item) => `${item.namespace}/${item.workload}`, link: (item) => workloadLink(item.namespace, item.workload) },
 };
-// Beyond these a table is of use to nobody; the report adds them up.
+// Most groups in the table; the report sums up the others.
 const MOST = 100;
 const DAYS = 86400;
 const INTERVALS = [["1m", 60, 2 * 3600], ["1h", 3600, 3 * DAYS], ["6h", 21600, 14 * DAYS], ["1d", DAYS, 120 * DAYS], ["1w", 7 * DAYS, Infinity]];
@@ -35,7 +35,7 @@ function lengthOf(from, to) {
   return (to ? at(to) : serverNow() / 1000) - at(from);
 }
 
-// `address` is that of the report: of the cluster, of a namespace, or of one's own work.
+// `address`: URL of the report: of the cluster, of a namespace, or of the user's own workloads.
 export function UsageReport() {
   const { rights, namespaces } = useSession();
   const [by, setBy] = useParameter("by", rights.usage ? "clusterqueue" : "queue");
@@ -95,7 +95,7 @@ function rowsOf(report, resource, group) {
   return [...found.values()].sort((a, b) => !!a.others - !!b.others || b.all - a.all);
 }
 
-// A cell that begins like a formula would be one in a spreadsheet.
+// Escapes cells that spreadsheets would evaluate as formulas.
 const cell = (value) => {
   const text = String(value);
   const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;

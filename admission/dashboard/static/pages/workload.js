@@ -1,4 +1,4 @@
-// One workload: why it is where it is, in words and numbers, and all that happened to it.
+// Page of a workload: its state with the explanation, its pods, and its history.
 import { path } from "../lib/api.js";
 import { Age, Badge, Card, Dialog, Empty, Facts, Failure, Free, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
 import { amount, count, duration, hours, hoursName, resourceName, seconds, shown } from "../lib/format.js";
@@ -57,7 +57,7 @@ function CopyLink() {
       setCopied(true);
       setTimeout(() => setCopied(false), 2000);
     } catch {
-      setCopied(false);  // a page without TLS has no clipboard; the address bar has the same link
+      setCopied(false);  // pages without TLS cannot use the clipboard; the address bar has the same link
     }
   };
   return html`<button type="button" class="button" onClick=${copy}>${copied ? "Copied" : "Copy link"}</button>`;
@@ -99,7 +99,7 @@ function Why({ address, version }) {
 
 const quantity = (lack, name) => (lack[name] === undefined ? "–" : shown(lack.resource, amount(lack[name])));
 
-// The range in which it is expected to start, and how far such estimates were right.
+// Estimated start as a range, and how often such estimates were right.
 export function Estimate({ estimate }) {
   const { p50, p90, shareHeld } = estimate;
   const held = shareHeld === undefined ? "" : ` ${Math.round(100 * shareHeld)} % of past estimates held.`;
@@ -129,7 +129,7 @@ function Checks({ checks }) {
 
 const CONTAINER_TONES = { running: "good", waiting: "wait", terminated: "calm" };
 
-// Its pods, by the rights that the user has in the cluster: who may not list pods is shown none.
+// Pods of the workload, if the user has the right to list pods in the cluster.
 function Pods({ namespace, name, version, state }) {
   const wanted = state === "admitted" || state === "evicting" || state === "finished";
   const address = `/session/namespaces/${encodeURIComponent(namespace)}/workloads/${encodeURIComponent(name)}`;
@@ -180,7 +180,7 @@ function Story({ history }) {
   <//>`;
 }
 
-// What it held, from when to when, and what that adds up to.
+// Admissions of the workload from the ledger, with total usage.
 function Held({ history }) {
   const now = useNow() / 1000;
   const rows = history.data?.admissions;
@@ -199,7 +199,7 @@ function Held({ history }) {
   <//>`;
 }
 
-// The rows of the ledger with the same time: [{from, to, endReason, parts: [[flavor, {resource: amount}]]}].
+// Groups rows of the ledger by time: [{from, to, endReason, parts: [[flavor, {resource: amount}]]}].
 function turnsOf(rows) {
   const turns = new Map();
   for (const { from, to, endReason, flavor, resource, amount: quantity } of rows) {

@@ -1,4 +1,4 @@
-// Tables of workloads, which several pages show.
+// Tables of workloads, for several pages.
 import { Age, Free, StateBadge, VirtualTable } from "../lib/components.js";
 import { amount, resourceName, shown } from "../lib/format.js";
 import { workloadLink } from "../lib/router.js";
@@ -8,7 +8,7 @@ export function conditionOf(workload, type) {
   return workload.status.conditions?.find((condition) => condition.type === type);
 }
 
-// What all pods of a workload ask for together, or hold: {resource: amount}.
+// Total requests of a workload's pods, or its reserved quota: {resource: amount}.
 export function requestsOf(workload) {
   const sums = {};
   const held = workload.status.admission?.podSetAssignments;
