@@ -63,7 +63,7 @@ class Trainer(Controller[tuple[str, str]]):
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         """Of both, the name is that of the TrainJob."""
-        self.dirty((obj["metadata"]["namespace"], obj["metadata"]["name"]))
+        self.enqueue((obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     async def sync(self, key: tuple[str, str]) -> None:
         """As `pkg/runtime/framework/plugins/jobset` does it."""

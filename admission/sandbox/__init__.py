@@ -1,4 +1,4 @@
-"""A Kubernetes API server in one process, for demonstrations and tests: `Sandbox` starts one."""
+"""Simulated Kubernetes cluster in one process, for demonstrations and tests: `Sandbox` starts its API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that run beside a block of code and fail loudly."""
+"""Background tasks for the duration of a block; their failure ends the block."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def background(**jobs: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run named jobs for the time of the block.
+    """Run coroutines as tasks, named by their keywords, for the duration of the block.
 
-    When one of them ends by itself, the task that entered is cancelled, and an ExceptionGroup with the failures
-    raised at exit.
+    When one of them ends by itself, the task that runs the block is cancelled; at exit their exceptions are raised
+    as an ExceptionGroup.
     """
     body = asyncio.current_task()
     tasks = [asyncio.create_task(job, name=name) for name, job in jobs.items()]

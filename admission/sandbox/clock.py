@@ -1,4 +1,4 @@
-"""Sandbox time: one clock for the API server and its controllers, that can run faster than the wall's."""
+"""Clock of the sandbox, shared by API server and controllers, which can run faster than real time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
 
 class Clock:
-    """Starts at the present and from then on runs `speed` times as fast; it never jumps or goes back.
+    """A clock that starts at the current time and runs `speed` times as fast; it is monotonic.
 
     All times are seconds since the epoch, all durations seconds of this clock.
     """
@@ -24,20 +24,20 @@ class Clock:
         self._started = time.monotonic()
 
     def now(self) -> float:
-        """The present, in seconds since the epoch."""
+        """Return the clock's time, in seconds since the epoch."""
         return self._epoch + (time.monotonic() - self._started) * self.speed
 
     async def sleep(self, seconds: float) -> None:
-        """Pause for so many seconds of this clock."""
+        """Sleep for `seconds` of this clock."""
         await asyncio.sleep(max(0.0, seconds) / self.speed)
 
     async def sleep_until(self, instant: float) -> None:
-        """Pause until `now()` has reached `instant`; an instant in the past only yields."""
+        """Sleep until `now()` reaches `instant`; for one in the past, only yield to the event loop."""
         await self.sleep(instant - self.now())
 
 
 def rfc3339(instant: float) -> str:
-    """A Kubernetes `Time`: whole seconds, rounded down, the last one of the year 9999 for all that is later."""
+    """Format a Kubernetes `Time`: whole seconds, rounded down; instants after the year 9999 give its last second."""
     return _whole_seconds(int(min(instant, _LATEST)))
 
 
@@ -47,10 +47,10 @@ def _whole_seconds(instant: int) -> str:
 
 
 def rfc3339_micro(instant: float) -> str:
-    """A Kubernetes `MicroTime`: exactly six fraction digits."""
+    """Format a Kubernetes `MicroTime`, which has exactly six fraction digits."""
     return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def parse_rfc3339(text: str) -> float:
-    """Seconds since the epoch of a Kubernetes `Time` or `MicroTime`. ValueError if it is neither."""
+    """Return a Kubernetes `Time` or `MicroTime` in seconds since the epoch. Raises ValueError if it is neither."""
     return datetime.fromisoformat(text).timestamp()

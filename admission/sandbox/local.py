@@ -1,4 +1,4 @@
-"""The API server for code in the same process: the rules of the HTTP door without HTTP."""
+"""In-process API client, for controllers and tests: the same rules as over HTTP, without HTTP."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.storage import Collection, Event, EventType, Version
 
-# (plural, type, object, previous object or None)
+# (plural, event type, object, previous object or None)
 Change = tuple[str, "EventType", "Object", "Object | None"]
 
 
 class LocalClient:
-    """One user's view of the API. Objects handed out are shared: they must not be modified.
+    """API client of one user. Returned objects are shared and must not be modified.
 
-    Resources are named by their plural alone; where groups share one, the core group's is meant.
+    Resources are named by their plural, or by `plural.group`; a plural that several groups have is the core group's,
+    or that of the alphabetically first.
     """
 
     def __init__(self, registry: Registry, user: User) -> None:
@@ -36,20 +37,20 @@ class LocalClient:
         self._by_plural: dict[str, Resource] = {}
 
     def get(self, plural: str, namespace: str, name: str) -> Object | None:
-        """One object, or None; `namespace` is empty for cluster-scoped resources."""
+        """Return an object, or None; `namespace` is empty for cluster-scoped resources."""
         version = self._collection(plural).get(namespace, name)
         return version.obj if version else None
 
     def controlled_by(self, plural: str, uid: str) -> list[Object]:
-        """The objects of a resource that are controlled by the one of this uid, in the order of their keys."""
+        """Return the objects of a resource whose controller has this uid, ordered by namespace and name."""
         return [version.obj for version in self._collection(plural).controlled_by(uid)]
 
     def list(self, plural: str, namespace: str | None = None) -> list[Object]:
-        """All objects, of one namespace or of all, in the order of their keys."""
+        """Return the objects of one namespace or of all, ordered by namespace and name."""
         return [version.obj for version in self._collection(plural).versions(namespace)]
 
     async def create(self, plural: str, namespace: str, obj: Object) -> Object:
-        """Store a new object, which the caller gives up. Raises ApiError."""
+        """Create an object from `obj`, which the caller gives up. Raises ApiError."""
         resource, call = self._resource(plural), self._call("CreateOptions")
         version = await self._registry.create(resource, namespace, decode_new(resource, obj, []), call)
         return version.obj
@@ -84,33 +85,33 @@ class LocalClient:
         propagation: str | None = None,
         uid: str | None = None,
     ) -> None:
-        """Delete an object or begin to; `grace` in seconds, `uid` a precondition. Raises ApiError."""
+        """Delete an object or mark it as terminating; `grace` in seconds, `uid` is a precondition. Raises ApiError."""
         options = DeleteOptions(grace=grace, propagation=propagation, uid=uid)
         await self._registry.delete(self._resource(plural), namespace, name, options, self._call("DeleteOptions"))
 
     async def bind(self, namespace: str, name: str, node: str) -> None:
-        """Assign a pod to a node, as the scheduler does. Raises ApiError."""
+        """Bind a pod to a node, as the scheduler does. Raises ApiError."""
         binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
         await bind(self._registry, namespace, name, binding, self._call("CreateOptions"))
 
     def plurals(self, *, namespaced: bool = False) -> tuple[str, ...]:
-        """The names of all resources that are served now; only the namespaced ones if asked to."""
+        """Return the names of all served resources, or with `namespaced` of the namespaced ones only."""
         served = self._registry.resources.values()
         return tuple(dict.fromkeys(self._name(each) for each in served if each.namespaced or not namespaced))
 
     def plural_of(self, api_version: str, kind: str) -> str | None:
-        """The resource of a kind as owner references name it; None if no such kind is served."""
+        """Return the resource of an owner reference's apiVersion and kind; None if it is not served."""
         served = self._registry.resources.values()
         found = next((each for each in served if each.api_version == api_version and each.kind == kind), None)
         return None if found is None else self._name(found)
 
     def _name(self, resource: Resource) -> str:
-        """By which it is found again: with its group, if without it another resource is meant."""
+        """Return the name by which `_resource` finds it: with the group if the plural alone means another resource."""
         is_meant = self._resource(resource.plural).group == resource.group
         return resource.plural if is_meant else f"{resource.plural}.{resource.group}"
 
     def watch(self, *plurals: str) -> Watcher:
-        """What exists, as ADDED, and then every change."""
+        """Watch resources: existing objects as ADDED, then every change."""
         return Watcher(self._collection, plurals)
 
     async def _update(
@@ -131,7 +132,7 @@ class LocalClient:
     def _resource(self, plural: str) -> Resource:
         found = self._by_plural.get(plural)
         if found is None:
-            name, _, group = plural.partition(".")  # of two of the same name the group tells which
+            name, _, group = plural.partition(".")  # the group distinguishes resources of the same plural
             served = self._registry.resources.values()
             candidates = [known for known in served if known.plural == name and group in ("", known.group)]
             if not candidates:
@@ -144,7 +145,7 @@ class LocalClient:
 
 
 class Watcher:
-    """Batches of changes to some resources, in their order; the first batch is what exists, if anything does."""
+    """Asynchronous iterator of batches of changes to resources, in their order; existing objects come first."""
 
     def __init__(self, collection_of: Callable[[str], Collection], plurals: Iterable[str]) -> None:
         self._collection_of = collection_of
@@ -154,10 +155,10 @@ class Watcher:
         self._wake = asyncio.Event()
         self._closed = False
         for plural in plurals:
-            self.also(plural)
+            self.add(plural)
 
-    def also(self, plural: str) -> None:
-        """Watch one more resource; what exists of it comes in the next batch."""
+    def add(self, plural: str) -> None:
+        """Watch another resource too; its existing objects come in the next batch."""
         if plural in self._collections:
             return
         collection = self._collections[plural] = self._collection_of(plural)
@@ -167,7 +168,7 @@ class Watcher:
         self._wake.set()
 
     def close(self) -> None:
-        """End the watch; a waiting reader stops. A second call does nothing."""
+        """End the watch and its iteration. A second call has no effect."""
         if self._closed:
             return
         self._closed = True

@@ -1,4 +1,4 @@
-"""What `sluice sandbox` runs: a sandbox until it is told to stop, with pretend nodes."""
+"""Server loop of `sluice sandbox`: a sandbox with simulated nodes, until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, DEFAULT_USERS, MASTERS
-from admission.sandbox.operators import operated
+from admission.sandbox.operators import run_operators
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
 
-# Sluice has a user of its own here, so that its requests can be told from those of an administrator.
+# Sluice has its own user, so that its requests can be distinguished from an administrator's.
 _USERS = {**DEFAULT_USERS, "sluice-token": User("sluice", "6", (MASTERS, AUTHENTICATED))}
 
 
-def pretend_node(name: str, *, cpu: str = "10", memory: str = "64Gi", pods: str = "110") -> Object:
-    """A node that the sandbox's own kubelet plays; the quantities are its capacity."""
+def simulated_node(name: str, *, cpu: str = "10", memory: str = "64Gi", pods: str = "110") -> Object:
+    """Return a node for the simulated kubelet; the quantities are its capacity."""
     return {
         "metadata": {
             "name": name,
@@ -42,12 +42,12 @@ async def serve(
     kinds: Iterable[str] = (),
     ready: Callable[[Sandbox], None],
 ) -> None:
-    """Run a sandbox until SIGINT or SIGTERM; `ready` is called when it answers, after its nodes are made.
+    """Run a sandbox until SIGINT or SIGTERM; `ready` is called when it serves requests and its nodes exist.
 
-    `kinds` are the custom resources that are served and operated, by their names in the setting `integrations`.
-    Raises SandboxError if the port is taken or nobody pretends one of the kinds, InvalidObject for a name of none.
+    `kinds` are custom resources to serve, each with a simulated operator, by their names in the setting `integrations`.
+    Raises SandboxError if the port is taken or a kind has no simulated operator, InvalidObject for an unknown name.
     """
-    # Thousands of long-lived objects make every full collection dear, and hardly any of them is cyclic garbage.
+    # Thousands of long-lived objects make each full collection expensive, and hardly any of them is cyclic garbage.
     gc.set_threshold(50_000, 20, 100)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -55,10 +55,10 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     async with (
         Sandbox(port=port, controllers=controllers, speed=speed, users=_USERS) as sandbox,
-        operated(sandbox, kinds),
+        run_operators(sandbox, kinds),
     ):
         client = sandbox.local("system:admin")
         for index in range(nodes):
-            await client.create("nodes", "", pretend_node(f"node-{index}"))
+            await client.create("nodes", "", simulated_node(f"node-{index}"))
         ready(sandbox)
         await stop.wait()

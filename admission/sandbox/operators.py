@@ -1,4 +1,4 @@
-"""Custom resources in the sandbox: the definitions of kinds that Sluice knows, and a pretend operator for each."""
+"""Custom resources of the sandbox: definitions of the kinds that Sluice knows, and a simulated operator for each."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from admission.sandbox.sandbox import Sandbox
 
 _USER = "system:serviceaccount:operators:operator"
-_GROUPED = {
+_OF_GROUPED_KINDS = {
     ("batch.volcano.sh", "Job"): VolcanoController,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): LeaderWorkerSetController,
 }
 
 
 def definition(kind: Kind, version: str | None = None) -> Object:
-    """The definition of a kind, in all versions or one, which lets any fields pass."""
+    """Return the CustomResourceDefinition of a kind, in all its versions or in one; its schema allows any fields."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
     versions = [
@@ -47,16 +47,16 @@ def definition(kind: Kind, version: str | None = None) -> Object:
 
 
 @asynccontextmanager
-async def operated(sandbox: Sandbox, names: Iterable[str]) -> AsyncIterator[None]:
-    """In the block the kinds of these names (`ray.io/raycluster`) are served, and have an operator each.
+async def run_operators(sandbox: Sandbox, names: Iterable[str]) -> AsyncIterator[None]:
+    """Serve kinds, by their names in `integrations` (`ray.io/raycluster`), each with an operator, during the block.
 
-    Raises InvalidObject for a name that Sluice does not know, SandboxError for one that nobody pretends.
+    Raises InvalidObject for a name that Sluice does not know, SandboxError for a kind without a simulated operator.
     """
     client, user = sandbox.local("system:admin"), sandbox.local(_USER)
     running: dict[str, Controller[tuple[str, str]]] = {}
     for name in dict.fromkeys(names):
         (kind,) = all_kinds(frameworks=(name,))
-        grouped = _GROUPED.get((kind.group, kind.kind))
+        grouped = _OF_GROUPED_KINDS.get((kind.group, kind.kind))
         if grouped is not None:
             running[name] = grouped(user, sandbox.clock)
         elif isinstance(kind, DeclaredKind):

@@ -1,4 +1,4 @@
-"""The sandbox as one thing to start and stop: API server, controllers, users, certificates, kubeconfig."""
+"""The sandbox: API server, controllers, users, certificates and kubeconfigs, started and stopped together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aiohttp import web
 from admission.sandbox.admission.chain import Admission
 from admission.sandbox.aggregation.aggregator import Aggregator
 from admission.sandbox.aggregation.front_proxy import FrontProxy
-from admission.sandbox.apiserver.bodies import LIMIT
+from admission.sandbox.apiserver.bodies import MAX_BODY_BYTES
 from admission.sandbox.apiserver.decoding import decode_new
 from admission.sandbox.apiserver.errors import SandboxError
 from admission.sandbox.apiserver.registry import Registry
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.requests import User
 
-FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-# The classes that no user may create, with their priorities.
+INITIAL_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+# PriorityClasses that exist in every cluster and that users cannot create: name, priority, description.
 SYSTEM_PRIORITIES = (
     (
         "system-cluster-critical",
@@ -61,16 +61,16 @@ SYSTEM_PRIORITIES = (
 )
 
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""libyaml's, where it is there: it takes a tenth of the time."""
+"""libyaml's dumper, where available: it takes a tenth of the time."""
 
 
 class Sandbox:
-    """A Kubernetes API server on loopback, with pretend controllers, while the context is open.
+    """A Kubernetes API server on loopback, with simulated controllers, while the context is open.
 
-    `speed` is how many times faster than time its clock runs, `port` 0 takes any free port, `users` are bearer
-    tokens and who they stand for. A `minor` below 36 is an older Kubernetes, as far as the README says what differs.
-    `admission_delay`: seconds until a webhook configuration or policy that was written is in force; one that was
-    deleted is in force no more at once.
+    `speed` is the speed of its clock relative to real time; `port` 0 takes any free port; `users` maps bearer tokens
+    to users. A `minor` below 36 simulates an older Kubernetes, with the differences that the README lists.
+    `admission_delay`: seconds until a webhook configuration or policy that was written is in force; a deletion takes
+    effect immediately.
     """
 
     def __init__(
@@ -95,12 +95,12 @@ class Sandbox:
         self._aggregator = Aggregator(self.registry, self._front_proxy, named_user("system:apiserver"))
         self._authenticator = Authenticator(users, self.clock)
         self.faults = Faults()
-        """What goes wrong on purpose for clients that come over HTTP: nothing, until it is told to."""
+        """Faults injected into requests over HTTP; none until they are installed."""
         self.authorizer = Authorizer(self.registry)
         self._server = Server(self.registry, self._authenticator, self.authorizer, self._aggregator, self.faults)
-        self._fill()
+        self._create_initial_objects()
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ start and stop
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -131,26 +131,28 @@ class Sandbox:
             raise SandboxError(f"The sandbox cannot listen on 127.0.0.1:{self._port}: {error.strerror}.") from error
         self._port = runner.addresses[0][1]
 
-    def _fill(self) -> None:
-        """What is there from the beginning."""
-        for name in FIRST_NAMESPACES:
+    def _create_initial_objects(self) -> None:
+        """Store the objects of a new cluster: namespaces, PriorityClasses, RBAC policy, the front proxy's ConfigMap."""
+        for name in INITIAL_NAMESPACES:
             status = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-            self._put("", "v1", "namespaces", name, status)
+            self._create("", "v1", "namespaces", name, status)
         for name, value, text in SYSTEM_PRIORITIES:
-            self._put("scheduling.k8s.io", "v1", "priorityclasses", name, {"value": value, "description": text})
+            self._create("scheduling.k8s.io", "v1", "priorityclasses", name, {"value": value, "description": text})
         for name, content in CLUSTER_ROLES:
-            self._put(RBAC, "v1", "clusterroles", name, content)
+            self._create(RBAC, "v1", "clusterroles", name, content)
         for name, groups in CLUSTER_ROLE_BINDINGS:
             subjects = [{"kind": "Group", "apiGroup": RBAC, "name": group} for group in groups]
             reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-            self._put(RBAC, "v1", "clusterrolebindings", name, {"subjects": subjects, "roleRef": reference})
+            self._create(RBAC, "v1", "clusterrolebindings", name, {"subjects": subjects, "roleRef": reference})
         aggregate(self.registry)
         name, content = AUTHENTICATION_READER
-        self._put(RBAC, "v1", "roles", name, content, namespace="kube-system")
+        self._create(RBAC, "v1", "roles", name, content, namespace="kube-system")
         config = self._front_proxy.config_map(self.ca_pem)
-        self._put("", "v1", "configmaps", config["metadata"]["name"], config, namespace="kube-system")
+        self._create("", "v1", "configmaps", config["metadata"]["name"], config, namespace="kube-system")
 
-    def _put(self, group: str, version: str, plural: str, name: str, content: Object, *, namespace: str = "") -> None:
+    def _create(
+        self, group: str, version: str, plural: str, name: str, content: Object, *, namespace: str = ""
+    ) -> None:
         resource = self.registry.resources[group, version, plural]
         metadata = {**content.get("metadata", {}), "name": name}
         if namespace:
@@ -171,31 +173,31 @@ class Sandbox:
 
     @property
     def ca_pem(self) -> str:
-        """The certificate of the authority that signed the server's."""
+        """Certificate of the authority that signed the server's, in PEM."""
         return self._authority.pem
 
     @property
     def requests(self) -> Counter[tuple[str, str, str]]:
-        """How many requests came over HTTP, by (method, plural or plural/subresource, user)."""
+        """Number of requests received over HTTP, by (method, plural or plural/subresource, user)."""
         return self._server.requests
 
     def local(self, user: str) -> LocalClient:
-        """A client in the process, for a user known by name, who may everything."""
+        """Return an in-process client for a user; it is not subject to authorization."""
         return LocalClient(self.registry, named_user(user))
 
     def token(self, user: str) -> str:
-        """The bearer token of a user. Raises SandboxError if there is no such user."""
+        """Return the bearer token of a user. Raises SandboxError if there is no such user."""
         token = self._authenticator.token(user)
         if token is None:
             raise SandboxError(f"The sandbox has no user {user!r}: there are {', '.join(self._authenticator.names)}.")
         return token
 
     def add_user(self, user: User, *, expires: float | None = None) -> str:
-        """A new token for a user, good for so many seconds of the sandbox's clock, or for ever."""
+        """Register a user and return a new token; `expires` is its lifetime in seconds of the sandbox's clock."""
         return self._authenticator.add(user, expires=expires)
 
     def kubeconfig(self, user: str = "admin") -> Object:
-        """A kubeconfig for a user."""
+        """Return a kubeconfig for a user. Raises SandboxError if there is no such user."""
         authority = base64.b64encode(self.ca_pem.encode()).decode()
         context = {"cluster": "sandbox", "user": user, "namespace": "default"}
         return {
@@ -208,12 +210,12 @@ class Sandbox:
         }
 
     def write_kubeconfig(self, path: Path, user: str = "admin") -> None:
-        """Write a user's kubeconfig to a file that only this account can read."""
+        """Write a user's kubeconfig; a new file is readable by its owner only."""
         path.touch(mode=0o600)
         path.write_text(yaml.dump(self.kubeconfig(user), Dumper=_Dumper, sort_keys=False))
 
     def expire_history(self) -> None:
-        """Forget every past version: watches and lists that go on from one are answered 410."""
+        """Drop all past versions: watches and lists that continue from one get 410 Gone."""
         self.registry.store.compact(keep=0)
 
 
@@ -224,5 +226,5 @@ def _request(
     writer: AbstractStreamWriter,
     task: asyncio.Task[None],
 ) -> web.BaseRequest:
-    """A request whose body may be as large as the API server allows."""
-    return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), client_max_size=LIMIT)
+    """Create a request with the API server's limit on the size of bodies."""
+    return web.BaseRequest(message, payload, protocol, writer, task, task.get_loop(), client_max_size=MAX_BODY_BYTES)

@@ -1,4 +1,4 @@
-"""Cron schedules, as CronJobs write them: five fields, or a word like @hourly."""
+"""Cron schedules of CronJobs: five fields, or a macro like @hourly (github.com/robfig/cron)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _NAMES = {
     "month": ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
     "day of week": ("sun", "mon", "tue", "wed", "thu", "fri", "sat"),
 }
-# No day in so many years: 29 February comes within eight.
+# A schedule without a match within this time has none: 29 February recurs within eight years.
 _HORIZON = timedelta(days=366 * 9)
 
 
 class InvalidSchedule(SluiceError):
-    """A text that is no schedule."""
+    """The text is not a valid schedule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The minutes, hours, days, months and weekdays (0 is Sunday) at which something is due."""
+    """The minutes, hours, days, months and weekdays (0 is Sunday) at which a job is due."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -38,10 +38,10 @@ class Schedule:
     months: frozenset[int]
     weekdays: frozenset[int]
     either_day: bool
-    """Days and weekdays are both restricted: then it is enough that one of them holds."""
+    """Days and weekdays are both restricted: then a date matches if either of them does."""
 
     def next_after(self, instant: float, zone: tzinfo = UTC) -> float | None:
-        """The first due minute after an instant, both in seconds since the epoch; None if there is none."""
+        """Return the first due minute after an instant, both in seconds since the epoch; None if there is none."""
         moment = datetime.fromtimestamp(instant, zone).replace(second=0, microsecond=0) + timedelta(minutes=1)
         last = moment + _HORIZON
         while moment < last:
@@ -61,7 +61,7 @@ class Schedule:
 
 
 def parse_schedule(text: str) -> Schedule:
-    """The schedule that a text says. Raises InvalidSchedule."""
+    """Parse a cron expression. Raises InvalidSchedule."""
     fields = _WORDS.get(text, text).split()
     if len(fields) != len(_FIELDS):
         raise InvalidSchedule(f"expected exactly 5 fields, found {len(fields)}: {text}")

@@ -1,4 +1,4 @@
-"""Where a Service is, for what the API server calls by one: webhooks, and the servers behind APIServices."""
+"""Resolution of Services that the API server calls: webhooks and extension API servers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
 
 
 def host_of(service: Object) -> str:
-    """The host of a Service: its external name or cluster IP; empty if it has neither.
+    """Return the host of a Service: its external name or cluster IP; empty if it has neither.
 
-    The sandbox gives no cluster IPs: whoever creates a Service may name one, at which something has to listen.
+    The sandbox allocates no cluster IPs. A test may set one, at which its server has to listen.
     """
     spec = service.get("spec", {})
     if spec.get("type") == "ExternalName":

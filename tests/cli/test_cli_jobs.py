@@ -114,7 +114,7 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
         assert f"error: {name} has no pods with logs: {name} is number 1 in ClusterQueue cq" in nothing.stderr
         while not (shown := await sluice("logs", "job/big")).stdout:
             pass  # its pod starts
-        assert "pretending to run for 100000 s: sleep 100000\n" in shown.stdout
+        assert "simulating a run for 100000 s: sleep 100000\n" in shown.stdout
         for flags in ((), ("-f",)):
             code, out, err = await process(sluice, "logs", "big", "-c", "nope", *flags)
             assert (code, out) == (1, "")

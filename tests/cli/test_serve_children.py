@@ -129,7 +129,7 @@ async def test_a_child_and_an_owner_that_wait_are_told_why_though_serve_is_kille
         await replica.until_ready()
         owner = await admin.create("jobsets", "team-a", jobset("set"))  # its queue is not there
         await sandbox.local("jobset-controller").create("jobs", "team-a", made_by(owner, "set-workers-0"))
-        while sandbox.faults.shown()["rules"][0]["struck"] == 0:
+        while sandbox.faults.describe()["rules"][0]["struck"] == 0:
             assert replica.process.returncode is None, replica.log.decode()
             await asyncio.sleep(0.02)
         replica.send(signal.SIGKILL)

@@ -36,7 +36,7 @@ async def test_a_thousand_jobs_have_one_event_each_and_no_start_waits_for_one(wo
         return sum(not obj["spec"]["suspend"] for obj in world.user.list("jobs", "team-a")) == number
 
     async def all_events_are_held_up() -> bool:
-        return world.sandbox.faults.shown()["rules"][0]["struck"] == IN_FLIGHT
+        return world.sandbox.faults.describe()["rules"][0]["struck"] == IN_FLIGHT
 
     for number in range(IN_FLIGHT):
         await world.submit(job(f"j{number}", cpu="1m"))

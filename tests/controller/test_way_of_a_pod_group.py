@@ -170,8 +170,8 @@ async def test_what_is_refused_again_and_again_is_tried_less_and_less_often_and_
     cluster.sandbox.faults.install({"rules": [refused]})
     await create(cluster, *(member(f"g-{number}", total=2, cpu="1") for number in range(2)))
     problem = await cluster.record("g", "admitted", reason="PodsUnscheduled")
-    assert cluster.sandbox.faults.shown()["rules"][0]["struck"] == 3
-    assert "a fault on purpose" in problem.message
+    assert cluster.sandbox.faults.describe()["rules"][0]["struck"] == 3
+    assert "an injected fault" in problem.message
     cluster.sandbox.faults.remove()
     await pods_until(cluster, run("g-0", "g-1"))
     await cluster.record("g", "admitted", reason="Admitted")
@@ -356,7 +356,7 @@ async def test_pods_of_a_large_group_one_patch_each_and_others_do_not_wait_for_t
     await create(cluster, *(member(f"g-{number}", 250, cpu="1") for number in range(250)))
 
     async def as_many_as_go_at_once():
-        return faults.shown()["rules"][0]["struck"] == IN_FLIGHT
+        return faults.describe()["rules"][0]["struck"] == IN_FLIGHT
 
     await cluster.eventually(as_many_as_go_at_once)
     await cluster.submit(job("other", queue="other"))

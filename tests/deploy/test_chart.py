@@ -23,7 +23,7 @@ from admission.cli.configuration.documentation import example
 from admission.cli.configuration.settings import load_settings
 from admission.cli.serve.aggregation import aggregation
 from admission.cluster.client import Client
-from admission.sandbox.main import pretend_node
+from admission.sandbox.main import simulated_node
 from admission.sandbox.sandbox import Sandbox
 from tests.deploy.commands import output_of
 
@@ -294,7 +294,7 @@ async def test_the_hook_of_an_uninstall_leaves_nothing_behind(tmp_path: Path):
     """Helm waits for its Job, which the sandbox only pretends to run; what it does has tests of its own."""
     values = {"podAnnotations": {"sandbox.sluice.dev/run-seconds": "1"}, "database": {"sqlite": {"keep": False}}}
     async with cluster(tmp_path, controllers=True) as sandbox:
-        await sandbox.local("admin").create("nodes", "", pretend_node("node"))
+        await sandbox.local("admin").create("nodes", "", simulated_node("node"))
         before = everything(sandbox).keys()
         await helm_does("install", tmp_path, values)
         await helm_does("uninstall", tmp_path)

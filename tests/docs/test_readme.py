@@ -56,7 +56,7 @@ async def test_the_readme_followed(tmp_path, has_cluster, warm_sluice):
     assert "job.batch/hello created" in run.stdout
     assert "hello is admitted by ClusterQueue team-a: its pods start now" in run.stdout
     assert re.search(r"^team-a +job-hello-\w+ +batch +team-a +admitted ", run.stdout, re.MULTILINE), run.stdout
-    assert re.search(r"^hello-\w+: pretending to run for 20 s: sleep 20$", run.stdout, re.MULTILINE), run.stdout
+    assert re.search(r"^hello-\w+: simulating a run for 20 s: sleep 20$", run.stdout, re.MULTILINE), run.stdout
     assert "warning" not in run.stdout.split("\ndone\n")[0].lower(), run.stdout
 
 

@@ -88,26 +88,26 @@ class TestCounting:
 class TestVerdict:
     def test_more_failures_than_the_backoff_limit_end_the_job(self):
         failed = [pod("x", "Failed", code=1)]
-        assert jobstate.verdict(jobstate.count(job(backoffLimit=1), failed), 0) is None
-        end = jobstate.verdict(jobstate.count(job(backoffLimit=0), failed), 0)
+        assert jobstate.find_outcome(jobstate.count(job(backoffLimit=1), failed), 0) is None
+        end = jobstate.find_outcome(jobstate.count(job(backoffLimit=0), failed), 0)
         assert end is not None
         assert (end.target, end.final, end.reason) == ("FailureTarget", "Failed", "BackoffLimitExceeded")
 
     def test_the_deadline_ends_a_job_that_runs_but_not_a_suspended_one(self):
         running = job({"startTime": rfc3339(100)}, activeDeadlineSeconds=10)
-        assert jobstate.verdict(jobstate.count(running, []), 109.9) is None
-        assert jobstate.verdict(jobstate.count(running, []), 110).reason == "DeadlineExceeded"
+        assert jobstate.find_outcome(jobstate.count(running, []), 109.9) is None
+        assert jobstate.find_outcome(jobstate.count(running, []), 110).reason == "DeadlineExceeded"
         running["spec"]["suspend"] = True
-        assert jobstate.verdict(jobstate.count(running, []), 999) is None
+        assert jobstate.find_outcome(jobstate.count(running, []), 999) is None
 
     def test_too_many_failed_indexes_end_the_job_at_once(self):
         spec = {"completionMode": "Indexed", "backoffLimitPerIndex": 0, "completions": 5, "maxFailedIndexes": 1}
-        end = jobstate.verdict(jobstate.count(job({"failedIndexes": "0,1"}, **spec), []), 0)
+        end = jobstate.find_outcome(jobstate.count(job({"failedIndexes": "0,1"}, **spec), []), 0)
         assert end.reason == "MaxFailedIndexesExceeded"
 
     def test_a_verdict_stands_whatever_happens_later(self):
         doomed = [{"type": "FailureTarget", "status": "True", "reason": "Because", "message": "m"}]
-        end = jobstate.verdict(jobstate.count(job({"conditions": doomed}), [pod("x", "Succeeded")]), 0)
+        end = jobstate.find_outcome(jobstate.count(job({"conditions": doomed}), [pod("x", "Succeeded")]), 0)
         assert (end.final, end.reason) == ("Failed", "Because")
 
 
@@ -120,13 +120,15 @@ class TestPolicies:
 
     @pytest.mark.parametrize(("code", "action"), [(42, "FailJob"), (7, "FailIndex"), (1, "")])
     def test_the_first_matching_rule_decides(self, code, action):
-        judged = policies.judge_failure(job(podFailurePolicy={"rules": self.RULES}), pod("x", "Failed", code=code))
+        judged = policies.match_failure_policy(
+            job(podFailurePolicy={"rules": self.RULES}), pod("x", "Failed", code=code)
+        )
         assert (judged.action, judged.counts) == (action, True)
 
     def test_a_disrupted_pod_can_be_ignored(self):
         lost = pod("x", "Failed", code=42)
         lost["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
-        judged = policies.judge_failure(job(podFailurePolicy={"rules": self.RULES}), lost)
+        judged = policies.match_failure_policy(job(podFailurePolicy={"rules": self.RULES}), lost)
         assert (judged.action, judged.counts) == ("Ignore", False)
 
     @pytest.mark.parametrize(
@@ -227,8 +229,8 @@ class TestFit:
         inits = [asks("500m", restartPolicy="Always"), asks("3")]
         wanted = shape(containers=[asks("1"), asks("1")], initContainers=inits, overhead={"cpu": "100m"})
         assert dict(wanted.requests) == {"cpu": 3600, "pods": 1}
-        assert fit.has_room({"cpu": 3600, "pods": 1}, wanted)
-        assert not fit.has_room({"cpu": 3600, "pods": 0}, wanted)
+        assert fit.fits({"cpu": 3600, "pods": 1}, wanted)
+        assert not fit.fits({"cpu": 3600, "pods": 0}, wanted)
 
     def test_pods_that_differ_in_labels_alone_share_a_shape(self):
         spec = {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}], "nodeSelector": {"x": "y"}}

@@ -32,7 +32,7 @@ async def test_a_controller_that_has_much_to_do_sees_what_happens_meanwhile():
         def observe(self, plural, change, obj, before):
             seen.append(obj["metadata"]["name"])
             if not obj["metadata"]["name"].startswith("new"):
-                self.dirty(obj["metadata"]["name"])
+                self.enqueue(obj["metadata"]["name"])
 
         async def sync(self, key):
             """Something happens while it works, and it was told of what happened the last time."""

@@ -46,9 +46,9 @@ async def test_an_object_that_cannot_be_read_stops_no_other(user, caplog):
             obj["metadata"] |= {"namespace": "default", "name": "good"}
             await user.create(plural, "default", obj)
         await pods_until(user, "default", lambda found: len(found) == 1 + 8 + 1 + 3)
-    told = [each for each in caplog.messages if "and leaves it until it changes" in each]
+    logged = [each for each in caplog.messages if "and ignores it until it changes" in each]
     names = ("LeaderWorkerSetController", "VolcanoController", "Operator")
-    assert {each.partition(" cannot read ")[0] for each in told} == {*names}
-    assert "LeaderWorkerSetController cannot read ('default', 'odd'), and leaves it until it changes" in caplog.text
+    assert {each.partition(" cannot read ")[0] for each in logged} == {*names}
+    assert "LeaderWorkerSetController cannot read ('default', 'odd'), and ignores it until it changes" in caplog.text
     await user.patch(SETS, "default", "odd", {"spec": {"replicas": 1}})
     await pods_until(user, "default", lambda found: {"odd-0", "odd-0-3"} <= found.keys())

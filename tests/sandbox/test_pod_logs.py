@@ -53,7 +53,7 @@ async def test_a_log_that_is_followed_ends_with_the_container(sandbox, http):
     status, text = await log(http, "a", follow="true")
     assert status == 200
     first, *ticks, last = text.splitlines()
-    assert (first, last) == ("a: pretending to run for 25 s: sleep 25", "ended with exit code 0")
+    assert (first, last) == ("a: simulating a run for 25 s: sleep 25", "ended with exit code 0")
     # A slow machine ends it late.
     assert ticks == [f"running for {10 * number} s" for number in range(1, max(2, len(ticks)) + 1)]
     assert (await log(http, "a"))[1] == text

@@ -1,1 +1,1 @@
-"""Admission in the sandbox: webhooks, admission policies, LimitRanges."""
+"""Admission control of the sandbox: webhooks, admission policies and LimitRanges."""

@@ -1,4 +1,4 @@
-"""All who admit a request in their order: policies before webhooks; and which of them are in force by now."""
+"""Admission chain: policies before webhooks, with the configurations that are in force."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Admission:
-    """Admission by what was configured; `delay` in seconds is what a configuration takes until it is in force."""
+    """Admission by the stored configurations; `delay`: seconds until a written one is in force."""
 
     def __init__(self, registry: Registry, *, delay: float) -> None:
         self._webhooks = Webhooks(registry, self.in_force)
@@ -27,15 +27,18 @@ class Admission:
         self._in_force: dict[tuple[str, str], Object] = {}
 
     async def close(self) -> None:
-        """End the connections to webhooks."""
+        """Close the connections to webhook servers."""
         await self._webhooks.close()
 
     def in_force(self, kind: str) -> list[Object]:
-        """The webhook configurations, policies or bindings that count now, in the order of their names."""
+        """Return the webhook configurations, policies or bindings of a kind that are in force, ordered by name."""
         return [obj for (known, _), obj in sorted(self._in_force.items(), key=itemgetter(0)) if known == kind]
 
-    def changed(self, new: Object | None, old: Object | None) -> None:
-        """One of them was written, and counts now or after the delay; or it is gone, and counts no more at once."""
+    def configuration_changed(self, new: Object | None, old: Object | None) -> None:
+        """Receive a write: a stored configuration is in force after the delay, a deleted one no longer, immediately.
+
+        That is the worst case of a cluster, whose API servers learn of both through watches.
+        """
         obj = new or old
         assert obj is not None
         key = obj["kind"], obj["metadata"]["name"]
@@ -62,7 +65,10 @@ class Admission:
     async def mutate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> Object:
-        """What all make of an object. Raises ApiError."""
+        """Return the object after mutating policies and webhooks. Raises ApiError.
+
+        If a webhook changed it, policies with reinvocationPolicy IfNeeded run again.
+        """
         new = self._policies.mutate(resource, subresource, operation, new, old, call)
         changed = await self._webhooks.mutate(resource, subresource, operation, new, old, call)
         if changed is new:
@@ -72,11 +78,11 @@ class Admission:
     async def validate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> None:
-        """Raises ApiError if anybody has something against it."""
+        """Run validating policies and webhooks. Raises ApiError if one denies the request."""
         self._policies.validate(resource, subresource, operation, new, old, call)
         await self._webhooks.validate(resource, subresource, operation, new, old, call)
 
     async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
-        """Ask all about a deletion. Raises ApiError."""
+        """Run validating policies, and webhooks of both kinds, for a deletion. Raises ApiError if one denies it."""
         self._policies.validate(resource, "", "DELETE", None, old, call, named=named)
         await self._webhooks.review_delete(resource, old, call, named=named)

@@ -16,7 +16,7 @@ _ANNOTATION = "kubernetes.io/limit-ranger"
 
 
 class LimitRanges(Strategy):
-    """core/v1 LimitRange."""
+    """Strategy for core/v1 LimitRange."""
 
     has_generation = False
 
@@ -34,7 +34,7 @@ class LimitRanges(Strategy):
 
 
 def apply_limit_ranges(registry: Registry, pod: Object) -> None:
-    """Fill and check a new pod by the ranges of its namespace. Raises ApiError (403)."""
+    """Default and validate a new pod's resources by the LimitRanges of its namespace. Raises ApiError (403)."""
     ranges = list(registry.store.collections["", "limitranges"].versions(pod["metadata"]["namespace"]))
     if not ranges:
         return

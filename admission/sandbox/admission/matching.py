@@ -1,4 +1,4 @@
-"""Which requests webhooks and admission policies are about: rules, selectors, match conditions."""
+"""Matching of requests to webhooks and admission policies: rules, selectors and match conditions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUP = "admissionregistration.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A request as those who admit it see it, but for the object that they may change."""
+    """Attributes of a request for admission, except for the new object, which changes during mutation."""
 
     resource: Resource
     subresource: str
@@ -41,13 +41,13 @@ class Review:
         cls, resource: Resource, subresource: str, operation: str, obj: Object, old: Object | None, call: Call,
         *, named: bool = True,
     ) -> Self:  # fmt: skip
-        """A review about `obj`, which gives its name and namespace."""
+        """Return the review of a request for `obj`; with `named` False the name is empty, as in a deletecollection."""
         metadata = obj["metadata"]
         namespace = "" if resource.key == ("", "namespaces") else metadata.get("namespace", "")
         return cls(resource, subresource, operation, metadata.get("name", "") if named else "", namespace, old, call)
 
     def body(self, new: Object | None) -> Object:
-        """The AdmissionReview to send; its uid is fresh."""
+        """Return an AdmissionReview with a new uid."""
         resource = self.resource
         kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
         target = {"group": resource.group, "version": resource.version, "resource": resource.plural}
@@ -71,19 +71,19 @@ class Review:
         return {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
 
     def values(self, new: Object | None) -> Object:
-        """What CEL expressions may speak of."""
+        """Return the CEL variables `object`, `oldObject` and `request`."""
         request = self.body(None)["request"]
         return {"object": new, "oldObject": self.old, "request": {k: v for k, v in request.items() if v is not None}}
 
     def subject(self, new: Object | None) -> str:
-        """The name of what it is about, if it has one by now."""
+        """Return the object's name; empty while it has only a generateName."""
         name: str = (new or self.old or {}).get("metadata", {}).get("name", "")
         return name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraints:
-    """Rules, and selectors of namespaces and of objects, all of which must hold."""
+    """Match constraints: resource rules, excluded rules, and selectors of namespaces and objects. All must match."""
 
     rules: tuple[Object, ...]
     excluded: tuple[Object, ...]
@@ -92,12 +92,12 @@ class Constraints:
 
     @classmethod
     def of(cls, spec: Object, rules: Sequence[Object], excluded: Sequence[Object] = ()) -> Self:
-        """Those of a webhook, or of a policy's `matchConstraints`."""
+        """Return the constraints of a webhook or of a policy's `matchConstraints`; `spec` has the selectors."""
         namespaces, objects = spec.get("namespaceSelector", {}), spec.get("objectSelector", {})
         return cls(tuple(rules), tuple(excluded), requirements_of(namespaces), requirements_of(objects))
 
-    def hold(self, registry: Registry, review: Review, new: Object | None) -> bool:
-        """Whether a request is one of them. Nothing is asked about what configures admission itself."""
+    def match(self, registry: Registry, review: Review, new: Object | None) -> bool:
+        """Return whether a request matches. Objects that configure admission are exempt from admission themselves."""
         if review.resource.group == GROUP or not any(_rule_matches(rule, review) for rule in self.rules):
             return False
         if any(_rule_matches(rule, review) for rule in self.excluded):
@@ -122,22 +122,23 @@ class Constraints:
 
 
 Conditions = tuple[tuple[str, "cel.Program"], ...]
+"""Pairs of an expression's text and its compiled program."""
 
 
 class ConditionFailed(CelError):
-    """A match condition that could not be evaluated."""
+    """Evaluation of a match condition failed."""
 
 
 def conditions_of(spec: Object) -> Conditions:
-    """The match conditions of a webhook or a policy."""
+    """Compile the match conditions of a webhook or a policy."""
     return tuple(
         (condition["expression"], compile_expression(condition["expression"], MATCH_VARIABLES))
         for condition in spec.get("matchConditions", ())
     )
 
 
-def conditions_hold(conditions: Conditions, review: Review, new: Object | None) -> bool:
-    """All of them; an error counts only if none is false. Raises ConditionFailed for it."""
+def conditions_match(conditions: Conditions, review: Review, new: Object | None) -> bool:
+    """Return whether all match conditions are true. Raises ConditionFailed for an error, if none is false."""
     if not conditions:
         return True
     values = review.values(new)

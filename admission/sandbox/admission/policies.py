@@ -1,4 +1,4 @@
-"""Admission policies: what CEL expressions in the API server itself make of a request, or have against it."""
+"""Admission policies: mutation and validation of requests by CEL expressions within the API server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from admission.sandbox.admission.matching import (
     Conditions,
     Constraints,
     Review,
-    conditions_hold,
+    conditions_match,
     conditions_of,
 )
 from admission.sandbox.apiserver import errors
@@ -42,7 +42,7 @@ _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Policy:
-    """A policy with one of its bindings, ready to be matched."""
+    """A policy with one of its bindings; its expressions are compiled."""
 
     kind: str
     name: str
@@ -63,7 +63,7 @@ class Policy:
 
 
 class Policies:
-    """All policies that are bound."""
+    """All policies that are in force and have a binding."""
 
     def __init__(self, registry: Registry, in_force: Callable[[str], list[Object]]) -> None:
         self._registry = registry
@@ -72,7 +72,7 @@ class Policies:
         self._validating: list[Policy] = []
 
     def reload(self) -> None:
-        """Read the policies and their bindings again, after one changed."""
+        """Compile the policies and bindings again after one of them changed."""
         self._mutating = list(self._read("MutatingAdmissionPolicy"))
         self._validating = list(self._read("ValidatingAdmissionPolicy"))
 
@@ -83,13 +83,16 @@ class Policies:
                 if binding["spec"]["policyName"] == policy["metadata"]["name"]:
                     yield _policy(policy, binding)
 
-    # ------------------------------------------------------------------ the two occasions
+    # ------------------------------------------------------------------ mutation and validation
 
     def mutate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call,
         *, again: bool = False,
     ) -> Object:  # fmt: skip
-        """What the mutating policies make of the object; `again` asks only those that want to be. Raises ApiError."""
+        """Return the object after the mutating policies. Raises ApiError.
+
+        `again`: reinvocation, of policies with reinvocationPolicy IfNeeded only.
+        """
         for policy in self._mutating:
             review = Review.of(resource, subresource, operation, old or new, old, call)
             if again and policy.spec["reinvocationPolicy"] != "IfNeeded":
@@ -107,12 +110,12 @@ class Policies:
         self, resource: Resource, subresource: str, operation: str, new: Object | None, old: Object | None, call: Call,
         *, named: bool = True,
     ) -> None:  # fmt: skip
-        """Ask all validating policies; the first denial is raised as ApiError, after all warnings were noted."""
+        """Run all validating policies. Raises ApiError for the first denial, after all warnings were collected."""
         denial: errors.ApiError | None = None
         for policy in self._validating:
-            known = new if new is not None else old
-            assert known is not None
-            review = Review.of(resource, subresource, operation, known, old, call, named=named)
+            obj = new if new is not None else old
+            assert obj is not None
+            review = Review.of(resource, subresource, operation, obj, old, call, named=named)
             for message, reason in self._objections(policy, review, new):
                 if "Warn" in policy.actions:
                     binding = f"{policy.kind} '{policy.name}' with binding '{policy.binding}'"
@@ -125,16 +128,16 @@ class Policies:
     # ------------------------------------------------------------------ one policy
 
     def _matches(self, policy: Policy, review: Review, new: Object | None) -> bool:
-        """Raises ConditionFailed."""
-        if not policy.constraints.hold(self._registry, review, new):
+        """Return whether policy and binding match the request. Raises ConditionFailed."""
+        if not policy.constraints.match(self._registry, review, new):
             return False
         narrower = policy.binding_constraints
-        if narrower is not None and not narrower.hold(self._registry, review, new):
+        if narrower is not None and not narrower.match(self._registry, review, new):
             return False
-        return conditions_hold(policy.conditions, review, new)
+        return conditions_match(policy.conditions, review, new)
 
     def _objections(self, policy: Policy, review: Review, new: Object | None) -> Iterator[tuple[str, str]]:
-        """(message, reason) of each validation that does not hold, or fails and must not."""
+        """Yield (message, reason) of each validation that is false, or that fails under failurePolicy Fail."""
         try:
             if not self._matches(policy, review, new):
                 return
@@ -155,7 +158,7 @@ class Policies:
             yield _message(validation, values), validation.get("reason", "")
 
     def _mutated(self, policy: Policy, mutation: Object, review: Review, new: Object) -> Object:
-        """Raises ApiError and CelError."""
+        """Return the object after one mutation. Raises ApiError and CelError."""
         schema, values = review.resource.schema, self._values(policy, review, new)
         try:
             if mutation["patchType"] == "JSONPatch":
@@ -171,7 +174,7 @@ class Policies:
         return new if changed == new else changed
 
     def _values(self, policy: Policy, review: Review, new: Object | None) -> Object:
-        """What the expressions of a policy may speak of."""
+        """Return the CEL variables of a policy's expressions, including its `variables`."""
         values = review.values(new)
         namespace = self._registry.find("", "namespaces", "", review.namespace) if review.namespace else None
         values |= {"namespaceObject": namespace, "variables": {}, "jsonpatch": {}}
@@ -179,12 +182,12 @@ class Policies:
             try:
                 values["variables"][name] = value_of(program, values)
             except CelError:
-                continue  # an expression that does not come to use it is none the worse
+                continue  # only an expression that reads the variable fails
         return values
 
 
 def compile_policy_expression(text: str) -> cel.Program:
-    """An expression of a policy. Raises CelError."""
+    """Compile an expression of a policy. Raises CelError."""
     return compile_expression(structs_as_maps(text), POLICY_VARIABLES)
 
 
@@ -216,15 +219,16 @@ def _policy(policy: Object, binding: Object) -> Policy:
 
 
 _EVERYTHING = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*", "*/*"]}
+"""Rule of a binding without resourceRules, which matches all that its policy matches."""
 
 
 def _constraints(spec: Object) -> Constraints:
-    """In a binding the rules may be left out."""
+    """Return match constraints; without resourceRules, which bindings may omit, they match all resources."""
     return Constraints.of(spec, spec.get("resourceRules") or (_EVERYTHING,), spec.get("excludeResourceRules", ()))
 
 
 def _refusal(review: Review, new: Object | None, message: str, reason: str) -> errors.ApiError:
-    """The same text for every reason; without one it is Invalid."""
+    """Return the error of a denial. The text is the same for every reason; the default reason is Invalid (422)."""
     name = review.subject(new)
     text = f'{review.resource.qualified} "{name}" is forbidden: {message}'
     refusal = errors.denied(text, review.resource, name)

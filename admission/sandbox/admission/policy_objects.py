@@ -1,4 +1,4 @@
-"""Admission policies and their bindings as objects: their defaults, and what is refused before it could be in force."""
+"""Strategies for admission policies and their bindings: defaulting and validation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REASONS = ("Unauthorized", "Forbidden", "Invalid", "RequestEntityTooLarge")
 
 
 class AdmissionPolicies(Strategy):
-    """MutatingAdmissionPolicy and ValidatingAdmissionPolicy."""
+    """Strategy for MutatingAdmissionPolicy and ValidatingAdmissionPolicy."""
 
     def __init__(self, *, mutating: bool) -> None:
         self._mutating = mutating
@@ -37,7 +37,7 @@ class AdmissionPolicies(Strategy):
 
     def _causes(self, spec: Object) -> Iterator[Cause]:
         if "paramKind" in spec:
-            yield forbidden("spec.paramKind", "the sandbox knows no parameters of policies")
+            yield forbidden("spec.paramKind", "the sandbox does not support parameters of policies")
         if not spec.get("matchConstraints", {}).get("resourceRules"):
             yield required("spec.matchConstraints.resourceRules")
         for index, condition in enumerate(spec.get("matchConditions", ())):
@@ -52,12 +52,12 @@ class AdmissionPolicies(Strategy):
     def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
-    def stored(self, registry: Registry, new: Object | None, old: Object | None) -> None:
-        registry.admission.changed(new, old)
+    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+        registry.admission.configuration_changed(new, old)
 
 
 class AdmissionPolicyBindings(Strategy):
-    """MutatingAdmissionPolicyBinding and ValidatingAdmissionPolicyBinding."""
+    """Strategy for MutatingAdmissionPolicyBinding and ValidatingAdmissionPolicyBinding."""
 
     def __init__(self, *, mutating: bool) -> None:
         self._mutating = mutating
@@ -72,7 +72,7 @@ class AdmissionPolicyBindings(Strategy):
         if not spec.get("policyName"):
             causes.append(required("spec.policyName"))
         if "paramRef" in spec:
-            causes.append(forbidden("spec.paramRef", "the sandbox knows no parameters of policies"))
+            causes.append(forbidden("spec.paramRef", "the sandbox does not support parameters of policies"))
         if not self._mutating:
             actions = spec.get("validationActions", [])
             if not actions:
@@ -85,8 +85,8 @@ class AdmissionPolicyBindings(Strategy):
     def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
-    def stored(self, registry: Registry, new: Object | None, old: Object | None) -> None:
-        registry.admission.changed(new, old)
+    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+        registry.admission.configuration_changed(new, old)
 
 
 def _default_resources(resources: Object) -> None:

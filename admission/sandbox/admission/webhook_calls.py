@@ -1,4 +1,4 @@
-"""Dynamic admission: which webhooks are asked about a request, how they are called, and what their answers do."""
+"""Dynamic admission: selection of webhooks, their calls over HTTPS, and the effects of their responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from admission.sandbox.admission.matching import (
     Conditions,
     Constraints,
     Review,
-    conditions_hold,
+    conditions_match,
     conditions_of,
 )
 from admission.sandbox.apiserver import errors
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hook:
-    """One webhook of a configuration, ready to be matched."""
+    """One webhook of a configuration; its match conditions are compiled."""
 
     name: str
     spec: Object
@@ -52,11 +52,11 @@ class Hook:
 
 
 class HookFailed(errors.SandboxError):
-    """A webhook could not be asked, or its answer is none."""
+    """A webhook could not be called, or its response is invalid."""
 
 
 class Webhooks:
-    """All registered webhooks."""
+    """All webhooks that are in force."""
 
     def __init__(self, registry: Registry, in_force: Callable[[str], list[Object]]) -> None:
         self._registry = registry
@@ -71,19 +71,22 @@ class Webhooks:
         self._sessions.clear()
 
     def reload(self) -> None:
-        """Read the configurations again, after one changed."""
+        """Read the webhook configurations again after one changed."""
         self._mutating = self._read("MutatingWebhookConfiguration")
         self._validating = self._read("ValidatingWebhookConfiguration")
 
     def _read(self, kind: str) -> list[Hook]:
         return [_hook(spec) for obj in self._in_force(kind) for spec in obj.get("webhooks", ())]
 
-    # ------------------------------------------------------------------ the three occasions
+    # ------------------------------------------------------------------ mutation, validation, deletion
 
     async def mutate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> Object:
-        """What the mutating webhooks make of the object. Raises ApiError."""
+        """Return the object after the mutating webhooks. Raises ApiError.
+
+        A webhook with reinvocationPolicy IfNeeded is called once more if a later one changed the object.
+        """
         if not self._mutating:
             return new
         review = Review.of(resource, subresource, operation, old or new, old, call)
@@ -107,12 +110,12 @@ class Webhooks:
         self, resource: Resource, subresource: str, operation: str, new: Object | None, old: Object | None, call: Call,
         *, named: bool = True,
     ) -> None:  # fmt: skip
-        """Ask all validating webhooks at once; the first denial, in their order, is raised as ApiError."""
+        """Call all validating webhooks concurrently. Raises ApiError for the first denial in their order."""
         if not self._validating:
             return
-        known = new if new is not None else old
-        assert known is not None
-        review = Review.of(resource, subresource, operation, known, old, call, named=named)
+        obj = new if new is not None else old
+        assert obj is not None
+        review = Review.of(resource, subresource, operation, obj, old, call, named=named)
         hooks = [hook for hook in self._validating if self._matches(hook, review, new)]
         if not hooks:
             return
@@ -124,7 +127,7 @@ class Webhooks:
                 raise result
 
     async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
-        """Ask both kinds of webhooks about a deletion. Raises ApiError."""
+        """Call mutating and validating webhooks for a deletion. Raises ApiError."""
         if self._mutating:
             review = Review.of(resource, "", "DELETE", old, old, call, named=named)
             for hook in self._mutating:
@@ -135,10 +138,10 @@ class Webhooks:
     # ------------------------------------------------------------------ matching
 
     def _matches(self, hook: Hook, review: Review, new: Object | None) -> bool:
-        if not hook.constraints.hold(self._registry, review, new):
+        if not hook.constraints.match(self._registry, review, new):
             return False
         try:
-            return conditions_hold(hook.conditions, review, new)
+            return conditions_match(hook.conditions, review, new)
         except ConditionFailed as error:
             if not hook.fails_closed:
                 return False
@@ -171,7 +174,7 @@ class Webhooks:
         await self._answer(hook, review, new)
 
     async def _answer(self, hook: Hook, review: Review, new: Object | None) -> Object | None:
-        """The response of an allowing webhook; None if its failure is ignored. Raises ApiError."""
+        """Return the response of a webhook that allows the request; None if its failure is ignored. Raises ApiError."""
         mutating = "reinvocationPolicy" in hook.spec
         try:
             response = await self._call(hook, review.body(new), mutating=mutating)
@@ -207,7 +210,7 @@ class Webhooks:
         return _checked(review, body["request"]["uid"], mutating=mutating)
 
     def _address(self, client: Object) -> tuple[URL, str | None]:
-        """The URL to call, and the name that the certificate must be for, if not that of the URL. Raises HookFailed."""
+        """Return the URL to call, and the server name of its certificate (None: the URL's host). Raises HookFailed."""
         if client.get("url"):
             return URL(client["url"]), None
         wanted = client["service"]
@@ -222,7 +225,7 @@ class Webhooks:
         return url, f"{name}.{namespace}.svc"
 
     def _session(self, ca_bundle: str) -> aiohttp.ClientSession:
-        """A session that trusts the bundle; it keeps its connections."""
+        """Return the session that trusts the bundle (base64 of PEM); it reuses its connections."""
         session = self._sessions.get(ca_bundle)
         if session is None:
             bundle = base64.b64decode(ca_bundle).decode() if ca_bundle else None
@@ -237,7 +240,7 @@ def _hook(spec: Object) -> Hook:
 
 
 def _checked(review: Any, uid: str, *, mutating: bool) -> Object:
-    """The response in an AdmissionReview. Raises HookFailed when it is no proper one."""
+    """Return the response of an AdmissionReview. Raises HookFailed if it is invalid."""
     if not isinstance(review, dict):
         raise HookFailed("received invalid webhook response: no object")
     kind, version = review.get("kind", ""), review.get("apiVersion", "")

@@ -1,4 +1,4 @@
-"""Webhook configurations: their defaults and what is refused before any webhook could fail on it."""
+"""Strategy for webhook configurations: defaulting and validation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIDE_EFFECTS = ("None", "NoneOnDryRun")
 
 
 class WebhookConfigurations(Strategy):
-    """MutatingWebhookConfiguration and ValidatingWebhookConfiguration."""
+    """Strategy for MutatingWebhookConfiguration and ValidatingWebhookConfiguration."""
 
     def __init__(self, *, mutating: bool) -> None:
         self._mutating = mutating
@@ -46,8 +46,8 @@ class WebhookConfigurations(Strategy):
     def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
-    def stored(self, registry: Registry, new: Object | None, old: Object | None) -> None:
-        registry.admission.changed(new, old)
+    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+        registry.admission.configuration_changed(new, old)
 
 
 def _hook_causes(hook: Object, field: str) -> list[Cause]:

@@ -1,1 +1,1 @@
-"""The aggregation layer: APIs of other servers, served as if they were the API server's own."""
+"""Aggregation layer: APIs of extension API servers, served by the sandbox's API server (kube-aggregator)."""

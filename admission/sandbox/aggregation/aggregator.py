@@ -1,4 +1,4 @@
-"""The servers behind: one for each APIService, probed without end, and known by the paths that are theirs."""
+"""Aggregator: the extension API servers of APIServices, their probes and the paths they serve."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.registry import Registry
     from admission.sandbox.apiserver.requests import User
 
-# Seconds, of the wall's clock: the servers behind live in real time, whatever the speed of the sandbox.
+# Seconds between probes, of real time: the extension servers run in real time, whatever the sandbox's speed.
 PROBE_INTERVAL = 2.0
+# Seconds; doubled with each failed probe, up to PROBE_INTERVAL.
 FIRST_RETRY = 0.1
-# How long what a server says that it serves is believed.
-LEARN_INTERVAL = 30.0
+# Seconds after which the discovery documents of a server are read again.
+DISCOVERY_INTERVAL = 30.0
 
 
 class Aggregator:
-    """All servers behind APIServices, as long as it runs."""
+    """All extension API servers; follows the APIServices while `running`."""
 
     def __init__(self, registry: Registry, front_proxy: FrontProxy, user: User) -> None:
         self._registry = registry
@@ -36,10 +37,10 @@ class Aggregator:
         self._client = LocalClient(registry, user)
         self._services = registry.store.collections[GROUP, PLURAL]
         self._backends: dict[str, Backend] = {}
-        self._watches: dict[str, asyncio.Task[None]] = {}
+        self._probes: dict[str, asyncio.Task[None]] = {}
 
     def backends(self) -> list[Backend]:
-        """Those that are known, the most important group first, then the most important version."""
+        """Return all backends, ordered by group priority, group, version priority and version."""
 
         def rank(backend: Backend) -> tuple[int, str, int, str]:
             spec = backend.spec
@@ -47,8 +48,8 @@ class Aggregator:
 
         return sorted(self._backends.values(), key=rank)
 
-    def owner(self, path: str) -> Backend | None:
-        """Whose a path is; None when it is the API server's own."""
+    def backend_for(self, path: str) -> Backend | None:
+        """Return the backend that serves a path; None: the API server itself."""
         match path.split("/", 5 if path.startswith("/openapi/") else 4):
             case ["", "apis", group, version, *_] | ["", "openapi", "v3", "apis", group, version]:
                 return self._backends.get(f"{version}.{group}")
@@ -59,7 +60,7 @@ class Aggregator:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow the APIServices for the time of the block."""
+        """Follow the APIServices during the block."""
         try:
             async with background(aggregator=self._follow()):
                 yield
@@ -70,25 +71,25 @@ class Aggregator:
 
     async def _follow(self) -> None:
         wake = asyncio.Event()
-        addresses = self._registry.store.collections["", "services"]
+        services = self._registry.store.collections["", "services"]
         self._services.subscribe(wake.set)
-        addresses.subscribe(self._wake_all)
+        services.subscribe(self._wake_all)
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
                     wake.clear()
-                    await self._adopt(group)
+                    await self._sync(group)
                     await wake.wait()
         finally:
             self._services.unsubscribe(wake.set)
-            addresses.unsubscribe(self._wake_all)
+            services.unsubscribe(self._wake_all)
 
     def _wake_all(self) -> None:
         for backend in self._backends.values():
             backend.wake.set()
 
-    async def _adopt(self, group: asyncio.TaskGroup) -> None:
-        """Begin with the APIServices that are new or changed, be done with those that are gone."""
+    async def _sync(self, group: asyncio.TaskGroup) -> None:
+        """Start probes of new and changed APIServices, stop those of deleted and changed ones."""
         wanted = {
             version.obj["metadata"]["name"]: version.obj["spec"]
             for version in self._services.versions()
@@ -96,53 +97,53 @@ class Aggregator:
         }
         for name, backend in list(self._backends.items()):
             if wanted.get(name) != backend.spec:
-                self._watches.pop(name).cancel()
+                self._probes.pop(name).cancel()
                 await self._backends.pop(name).close()
         for name, spec in wanted.items():
             if name not in self._backends:
                 backend = self._backends[name] = Backend.of(name, spec, self._front_proxy)
-                self._watches[name] = group.create_task(self._watch_over(backend))
+                self._probes[name] = group.create_task(self._probe_loop(backend))
 
     # ------------------------------------------------------------------ probing one
 
-    async def _watch_over(self, backend: Backend) -> None:
-        failures, learned = 0, 0.0
+    async def _probe_loop(self, backend: Backend) -> None:
+        failures, discovered = 0, 0.0
         while True:
             backend.wake.clear()
             try:
                 await backend.probe(self._registry)
-                if not backend.available or time.monotonic() - learned > LEARN_INTERVAL:
-                    await backend.learn(self._registry)
-                    learned = time.monotonic()
+                if not backend.available or time.monotonic() - discovered > DISCOVERY_INTERVAL:
+                    await backend.discover(self._registry)
+                    discovered = time.monotonic()
             except Unavailable as error:
                 backend.available, failures = False, failures + 1
-                await self._tell(backend.name, error)
+                await self._update_condition(backend.name, error)
             else:
                 backend.available, failures = True, 0
-                await self._tell(backend.name, None)
+                await self._update_condition(backend.name, None)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_pause(failures)):
                     await backend.wake.wait()
 
-    async def _tell(self, name: str, fault: Unavailable | None) -> None:
-        """Write the condition, if it is another."""
+    async def _update_condition(self, name: str, error: Unavailable | None) -> None:
+        """Update the condition Available of an APIService if it changed; `error` None: the probe succeeded."""
         found = self._client.get(PLURAL, "", name)
         if found is None:
             return
-        status, reason, message = ("False", fault.reason, str(fault)) if fault else _PASSED
-        told = condition(status, reason, message, self._registry.now())
-        for known in found.get("status", {}).get("conditions", ()):
-            if known["status"] == status:
-                told["lastTransitionTime"] = known["lastTransitionTime"]
-            if known == told:
+        status, reason, message = ("False", error.reason, str(error)) if error else _PASSED
+        new = condition(status, reason, message, self._registry.now())
+        for old in found.get("status", {}).get("conditions", ()):
+            if old["status"] == status:
+                new["lastTransitionTime"] = old["lastTransitionTime"]
+            if old == new:
                 return
-        # The APIService may have gone in the meantime.
+        # The APIService may have been deleted in the meantime.
         with suppress(ApiError):
-            await self._client.patch(PLURAL, "", name, {"status": {"conditions": [told]}}, subresource="status")
+            await self._client.patch(PLURAL, "", name, {"status": {"conditions": [new]}}, subresource="status")
 
 
 def _pause(failures: int) -> float:
-    """Seconds until the next probe: short after a first failure, then longer and longer."""
+    """Return the seconds until the next probe: short after a first failure, with exponential backoff after more."""
     return min(FIRST_RETRY * 2 ** min(failures, 8), PROBE_INTERVAL) if failures else PROBE_INTERVAL
 
 

@@ -1,4 +1,4 @@
-"""One server behind the API server: where it is, whether it answers, and what it says that it serves."""
+"""Extension API server behind an APIService: its address, its availability and its discovery documents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.registry import Registry
 
-# How long a server may take to answer the probe, in seconds.
+# Seconds that a server may take to answer a probe.
 PROBE_TIMEOUT = 5.0
 _FAILED = "FailedDiscoveryCheck"
 _PROBER = User("system:kube-aggregator", groups=(MASTERS,))
@@ -33,7 +33,7 @@ _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryL
 
 
 class Unavailable(SandboxError):
-    """The server behind an APIService cannot be asked. `reason` is that of the condition Available."""
+    """The server of an APIService cannot be called. `reason` is that of the condition Available."""
 
     def __init__(self, reason: str, message: str) -> None:
         self.reason = reason
@@ -42,30 +42,30 @@ class Unavailable(SandboxError):
 
 @dataclass(slots=True, eq=False)
 class Backend:
-    """The server of one APIService, as its spec tells. Closing it ends all that goes through it."""
+    """The server of one APIService; closing it aborts the requests that it serves."""
 
     name: str
     spec: Object
     session: aiohttp.ClientSession
     server_name: str
-    """What its certificate must be for."""
-    fault: str = ""
-    """Why the trust that the spec asks for cannot be set up."""
+    """Host name that its certificate must be valid for."""
+    ca_error: str = ""
+    """Why the CA bundle of the spec cannot be loaded; empty: it is valid."""
     available: bool = False
     resources: list[Object] = field(default_factory=list)
-    """Its resources as aggregated discovery shows them, when it was last asked."""
+    """Its resources in the form of aggregated discovery, from the last `discover`."""
     openapi: Object = field(default_factory=dict)
-    """Its part of the index of OpenAPI documents."""
+    """Its entry in the index of OpenAPI documents."""
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when something says that it should be probed at once."""
+    """Set when it is to be probed immediately, because a Service changed."""
 
     @classmethod
     def of(cls, name: str, spec: Object, front_proxy: FrontProxy) -> Backend:
-        """The server of an APIService that names a Service."""
+        """Return the backend of an APIService whose spec names a Service."""
         try:
-            context, fault = _context(spec), ""
+            context, ca_error = _context(spec), ""
         except (ssl.SSLError, UnicodeDecodeError) as error:
-            context, fault = ssl.create_default_context(), f"unable to load root certificates: {error}"
+            context, ca_error = ssl.create_default_context(), f"unable to load root certificates: {error}"
         front_proxy.load(context)
         session = aiohttp.ClientSession(
             connector=client_connector(context, limit=0),
@@ -75,7 +75,7 @@ class Backend:
             skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
         )
         service = spec["service"]
-        return cls(name, spec, session, f"{service['name']}.{service['namespace']}.svc", fault)
+        return cls(name, spec, session, f"{service['name']}.{service['namespace']}.svc", ca_error)
 
     @property
     def group(self) -> str:
@@ -95,9 +95,9 @@ class Backend:
         await self.session.close()
 
     def address(self, registry: Registry) -> URL:
-        """Where it is now. Raises Unavailable."""
-        if self.fault:
-            raise Unavailable(_FAILED, self.fault)
+        """Return its current URL, without a path. Raises Unavailable."""
+        if self.ca_error:
+            raise Unavailable(_FAILED, self.ca_error)
         wanted = self.spec["service"]
         name, namespace = wanted["name"], wanted["namespace"]
         service = registry.find("", "services", namespace, name)
@@ -109,19 +109,19 @@ class Backend:
         return URL.build(scheme="https", host=host, port=wanted["port"])
 
     async def probe(self, registry: Registry) -> None:
-        """Ask whether it is there. Raises Unavailable."""
+        """Check whether it answers. Raises Unavailable."""
         url = self.address(registry).with_path(self.path)
         try:
             status, _ = await self._get(url, _PROBER, "")
         except (aiohttp.ClientError, OSError) as error:
-            text = f'failing or missing response from {url}: Get "{url}": {_said(error)}'
+            text = f'failing or missing response from {url}: Get "{url}": {_error_text(error)}'
             raise Unavailable(_FAILED, text) from error
         if not 200 <= status < 300:
             text = f"failing or missing response from {url}: bad status from {url}: {status}"
             raise Unavailable(_FAILED, text)
 
-    async def learn(self, registry: Registry) -> None:
-        """Ask what it serves. What it does not tell stays as it was; it is asked again. Raises Unavailable."""
+    async def discover(self, registry: Registry) -> None:
+        """Read its discovery and OpenAPI documents. Missing resources stay as they were. Raises Unavailable."""
         root = self.address(registry)
         aggregated = await self._document(root.with_path("/apis"), _PROBER, _AGGREGATED)
         plain = await self._document(root.with_path(self.path), _PROBER, "application/json")
@@ -138,14 +138,14 @@ class Backend:
         self.openapi = paths
 
     async def _document(self, url: URL, user: User, accept: str) -> Any:
-        """A JSON document, None when there is none. Raises Unavailable."""
+        """Get a JSON document; None: there is none. Raises Unavailable."""
         try:
             status, body = await self._get(url, user, accept)
             return orjson.loads(body) if status == 200 else None
         except orjson.JSONDecodeError:
             return None
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(_FAILED, f"failing or missing response from {url}: {_said(error)}") from error
+            raise Unavailable(_FAILED, f"failing or missing response from {url}: {_error_text(error)}") from error
 
     async def _get(self, url: URL, user: User, accept: str) -> tuple[int, bytes]:
         headers = remote_headers(user)
@@ -158,12 +158,15 @@ class Backend:
             return answer.status, await answer.read()
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
 def _context(spec: Object) -> ssl.SSLContext:
-    """Raises ssl.SSLError or UnicodeDecodeError for a bundle that holds no certificates."""
+    """Return the TLS context of an APIService.
+
+    Raises ssl.SSLError or UnicodeDecodeError for a CA bundle without certificates.
+    """
     bundle = base64.b64decode(spec.get("caBundle", ""))
     context = ssl.create_default_context(cadata=bundle.decode() if bundle else None)
     if spec.get("insecureSkipTLSVerify"):
@@ -173,7 +176,7 @@ def _context(spec: Object) -> ssl.SSLContext:
 
 
 def _from_aggregated(document: Any, group: str, version: str) -> list[Object] | None:
-    """The resources of a group version, None when this is no aggregated discovery that has it."""
+    """Return the resources of a group version from aggregated discovery; None: the document does not have them."""
     if document is None or document.get("kind") != "APIGroupDiscoveryList":
         return None
     for item in document.get("items") or ():
@@ -186,7 +189,7 @@ def _from_aggregated(document: Any, group: str, version: str) -> list[Object] | 
 
 
 def _from_plain(document: Any, group: str, version: str) -> list[Object] | None:
-    """The same from an APIResourceList."""
+    """Return the same from an APIResourceList."""
     if document is None or document.get("kind") != "APIResourceList":
         return None
     rows: list[Object] = document.get("resources") or []

@@ -1,4 +1,4 @@
-"""How the API server shows itself to the servers behind it: its certificate, and headers that name the user."""
+"""Front proxy: identity of the API server towards extension API servers, and headers that carry the user."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ USER, UID, GROUP, EXTRA = "X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-
 
 
 class FrontProxy:
-    """The identity of the proxy: a certificate signed by an authority that signs nothing else."""
+    """Client certificate of the proxy, signed by an authority that signs nothing else."""
 
     def __init__(self) -> None:
         authority = Authority("front-proxy-ca")
         self._ca_pem = authority.pem
-        self._pair = authority.client(NAME)
+        self._certificate = authority.client(NAME)
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Make a TLS context show the certificate."""
-        self._pair.load(context)
+        """Load the client certificate into a TLS context."""
+        self._certificate.load(context)
 
     def config_map(self, client_ca_pem: str) -> Object:
-        """What the servers behind are told, in kube-system: how to recognise the proxy, and the clients themselves."""
+        """Return the ConfigMap by which extension API servers authenticate the proxy and, directly, clients."""
         data = {
             "client-ca-file": client_ca_pem,
             "requestheader-allowed-names": _list(NAME),
@@ -48,7 +48,7 @@ class FrontProxy:
 
 
 def remote_headers(user: User) -> CIMultiDict[str]:
-    """The user as the servers behind are told of him."""
+    """Return the X-Remote-* headers for a user."""
     headers = CIMultiDict({USER: user.name})
     if user.uid:
         headers[UID] = user.uid
@@ -61,7 +61,7 @@ def remote_headers(user: User) -> CIMultiDict[str]:
 
 
 def is_identity(header: str) -> bool:
-    """Whether a header says who somebody is: a client's own must never be passed on."""
+    """Return whether a header asserts an identity; those of a client must never be forwarded."""
     lower = header.lower()
     return lower in _IDENTITY or lower.startswith((EXTRA.lower(), "impersonate-"))
 

@@ -1,4 +1,4 @@
-"""Passing a request on to the server that it is for, and its answer back as it comes."""
+"""Reverse proxy to extension API servers, which streams their responses."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What is said between two neighbours, and not from end to end (RFC 9110, section 7.6.1); `Host` is the neighbour's own.
-_NEIGHBOURS = frozenset(
+# Hop-by-hop headers, which a proxy does not forward (RFC 9110, section 7.6.1); `Host` is set for the next hop.
+_HOP_BY_HOP = frozenset(
     ("connection", "host", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
      "trailer", "transfer-encoding", "upgrade"),
 )  # fmt: skip
 _FORWARDED = "X-Forwarded-For"
 
 
-async def pass_on(
+async def forward(
     request: web.BaseRequest,
     backend: Backend,
     user: User,
     registry: Registry,
-    answered: Callable[[], Awaitable[None]],
+    on_response: Callable[[], Awaitable[None]],
 ) -> web.StreamResponse:
-    """Have the server behind answer a request that `user` may make; `answered` is awaited when it begins to."""
+    """Forward an authorized request of `user` to the backend; `on_response` is awaited when its response begins."""
     body = await request.read() if request.body_exists else None
     try:
         address = backend.address(registry)
@@ -57,8 +57,8 @@ async def pass_on(
         log.warning("error trying to reach %s for %s: %s", backend.name, request.path, error)
         return _unavailable(f"error trying to reach service: {error}")
     async with answer:
-        await answered()
-        return await _pass_back(request, answer)
+        await on_response()
+        return await _copy_response(request, answer)
 
 
 def _headers(request: web.BaseRequest, user: User) -> CIMultiDict[str]:
@@ -67,26 +67,29 @@ def _headers(request: web.BaseRequest, user: User) -> CIMultiDict[str]:
         for name, value in _end_to_end(request.headers)
         if not is_identity(name) and name.lower() != "content-length"
     )
-    came_from = [*headers.popall(_FORWARDED, []), request.remote or ""]
-    headers[_FORWARDED] = ", ".join(came_from)
+    addresses = [*headers.popall(_FORWARDED, []), request.remote or ""]
+    headers[_FORWARDED] = ", ".join(addresses)
     headers.extend(remote_headers(user))
     return headers
 
 
-async def _pass_back(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:
-    """Once the answer has begun its end can only be cut off, so that the client does not take a part for the whole."""
+async def _copy_response(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> web.StreamResponse:
+    """Stream the response to the client.
+
+    If it breaks off, the client's connection is reset, so that the client does not take a part for the whole.
+    """
     response = web.StreamResponse(status=answer.status, reason=answer.reason)
     for name, value in _end_to_end(answer.headers):
         response.headers.add(name, value)
     await response.prepare(request)
-    while chunk := await _next(request, answer):
+    while chunk := await _next_chunk(request, answer):
         await response.write(chunk)
     await response.write_eof()
     return response
 
 
-async def _next(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> bytes:
-    """What has come in the meantime, empty at the end."""
+async def _next_chunk(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> bytes:
+    """Return the data received in the meantime; empty at the end. Raises ConnectionResetError if the server fails."""
     try:
         return await answer.content.readany()
     except (aiohttp.ClientError, OSError) as error:
@@ -94,7 +97,7 @@ async def _next(request: web.BaseRequest, answer: aiohttp.ClientResponse) -> byt
 
 
 def cut_off(request: web.BaseRequest, cause: Exception | None = None) -> NoReturn:
-    """End the connection without a further word. Raises ConnectionResetError."""
+    """Abort the connection without ending the response. Raises ConnectionResetError."""
     if request.transport is not None:
         request.transport.abort()
     raise ConnectionResetError("the connection was cut off") from cause
@@ -102,9 +105,9 @@ def cut_off(request: web.BaseRequest, cause: Exception | None = None) -> NoRetur
 
 def _end_to_end(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     named = {part.strip().lower() for part in headers.get("Connection", "").split(",")}
-    return [(k, v) for k, v in headers.items() if k.lower() not in _NEIGHBOURS and k.lower() not in named]
+    return [(k, v) for k, v in headers.items() if k.lower() not in _HOP_BY_HOP and k.lower() not in named]
 
 
 def _unavailable(text: str) -> web.Response:
-    """The aggregator answers in plain text, from which clients make the Status."""
+    """Return 503 in plain text, as kube-aggregator does; clients make a Status from it."""
     return web.Response(text=f"{text}\n", status=503, headers={"X-Content-Type-Options": "nosniff"})

@@ -1,1 +1,1 @@
-"""What an API server rests on: storage, the registry with the life of objects, schemas, patches, selectors, bodies."""
+"""Core of the simulated API server: storage, registry, strategies, schemas, patches, selectors and request bodies."""

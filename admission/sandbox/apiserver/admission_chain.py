@@ -1,4 +1,4 @@
-"""What the registry asks of admission before it stores a change."""
+"""Protocol of the admission chain, which the registry calls before it stores a change."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ if TYPE_CHECKING:
 
 
 class AdmissionChain(Protocol):
-    """All who admit a request. `operation` is CREATE or UPDATE; `old` is None for what is created."""
+    """Mutating and validating admission of one request. `operation` is CREATE or UPDATE; `old` is None on CREATE."""
 
-    def changed(self, new: Object | None, old: Object | None) -> None:
-        """An object that configures admission was written (`new`), or is gone."""
+    def configuration_changed(self, new: Object | None, old: Object | None) -> None:
+        """Receive a write of a webhook configuration, an admission policy or a policy binding.
+
+        `new` is None after a deletion, `old` after a creation.
+        """
 
     async def mutate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> Object:
-        """What all make of an object. Raises ApiError."""
+        """Return the object after all mutating plugins, policies and webhooks. Raises ApiError if one rejects it."""
 
     async def validate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> None:
-        """Raises ApiError if anybody has something against it."""
+        """Run the validating policies and webhooks. Raises ApiError if one rejects the object."""
 
     async def review_delete(self, resource: Resource, old: Object, call: Call, *, named: bool) -> None:
-        """Ask all about a deletion; `named` if not among many. Raises ApiError."""
+        """Run admission for a deletion. Raises ApiError if it is rejected.
+
+        `named` is False for an object of a deletecollection request, whose review carries no name.
+        """
 
     async def close(self) -> None:
-        """End the connections to those who were asked."""
+        """Close the connections to webhook servers."""

@@ -1,7 +1,7 @@
-"""Server-side apply: who owns which field, and what follows when somebody applies less, more or something else.
+"""Server-side apply: field managers, conflicts, and removal of fields that a manager no longer applies.
 
-Ownership is kept only for objects that were applied at least once; the writer of an object that nobody applied
-is not remembered, so that ordinary writes stay cheap.
+`metadata.managedFields` is kept only for objects that were applied at least once. The writer of an object before its
+first apply is not recorded, so that ordinary writes stay cheap.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 def apply_patch(
     resource: Resource, live: Object | None, body: Object, manager: str, now: str, *, force: bool
 ) -> Object:
-    """The object after `manager` applied `body`. Raises ApiError (400, 409, 500)."""
+    """Return the object after field manager `manager` applied `body`.
+
+    `now` is the timestamp of the managedFields entry (RFC 3339); with `force` conflicting fields are taken over.
+    Raises ApiError: 400 (invalid body), 409 (conflict with another manager), 500 (undeclared field or wrong type).
+    """
     config = _config(resource, body)
     struct = resource.schema.struct()
     wanted = {path for path, _ in _values(config, struct)}
@@ -60,7 +64,7 @@ def apply_patch(
 
 
 def _config(resource: Resource, body: Object) -> Object:
-    """What was sent, decoded; strict, as apply is."""
+    """Return the apply configuration, decoded. Unknown fields are errors: upstream's typed conversion is strict."""
     if not body.get("apiVersion") or not body.get("kind"):
         raise bad_request(f"invalid object type: {body.get('apiVersion', '/')}, Kind={body.get('kind', '')}")
     if body["metadata"].get("managedFields"):
@@ -79,7 +83,10 @@ def _config(resource: Resource, body: Object) -> Object:
 
 
 def track_update(old: Object, new: Object, manager: str, resource: Resource, now: str) -> None:
-    """Note in `new`, whose top level the caller owns, that an ordinary writer took over what changed."""
+    """Update managedFields in `new` after a write other than apply: `manager` takes over the changed fields.
+
+    The caller owns the top level of `new`. Nothing is recorded for an object that was never applied.
+    """
     entries = old["metadata"].get("managedFields")
     metadata = new["metadata"] = dict(new["metadata"])
     if not entries:
@@ -90,11 +97,11 @@ def track_update(old: Object, new: Object, manager: str, resource: Resource, now
     metadata["managedFields"] = updated(entries, before, after, Writer(manager or "unknown", resource.api_version, now))
 
 
-# ---------------------------------------------------------------------- fields and sets of them
+# ---------------------------------------------------------------------- field paths
 
 
 def _values(value: Object, struct: Struct | None) -> Iterator[tuple[Path, Any]]:
-    """All fields that can be owned, with their values."""
+    """Yield the path and value of each field that can have an owner in managedFields."""
     for path, item in _walk(value, struct, ()):
         if can_be_owned(path):
             yield path, item

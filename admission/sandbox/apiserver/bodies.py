@@ -1,4 +1,4 @@
-"""Request bodies: JSON or YAML."""
+"""Decoding of request bodies: JSON, YAML or protobuf."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from admission.sandbox.apiserver.errors import ApiError, bad_request
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
 
-# The size that the API server takes at most.
-LIMIT = 3 * 1024 * 1024
+# Bytes; a larger body gets 413. The value of kube-apiserver (MaxRequestBodyBytes).
+MAX_BODY_BYTES = 3 * 1024 * 1024
 _JSON, _YAML = "application/json", "application/yaml"
 
 
 def media_type(header: str) -> str:
-    """The type without its parameters."""
+    """Return the media type of a Content-Type header without its parameters, in lower case."""
     return header.partition(";")[0].strip().lower()
 
 
 def decode(raw: bytes, content_type: str, kind: str) -> Any:
-    """The value in a body. Raises ApiError (400, 415)."""
+    """Return the value in a body; `kind` is for error messages. Raises ApiError: 400 (malformed), 415 (media type)."""
     if not raw:
         raise _unrecognised(kind, "unexpected end of JSON input (<empty>)")
     if content_type == _YAML or content_type.endswith("+yaml"):
@@ -45,7 +45,7 @@ def decode(raw: bytes, content_type: str, kind: str) -> Any:
 
 
 def decode_object(raw: bytes, content_type: str, kind: str) -> Object:
-    """The object in a body. Raises ApiError (400, 415)."""
+    """Return the JSON object in a body. Raises ApiError: 400 (malformed, no object), 415 (media type)."""
     value = decode(raw, content_type, kind)
     if not isinstance(value, dict):
         raise _unrecognised(kind, "the body is no JSON object")
@@ -58,7 +58,7 @@ def _unrecognised(kind: str, why: str) -> ApiError:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as Kubernetes reads it: dates stay texts."""
+    """Safe YAML loader that leaves timestamps strings, as sigs.k8s.io/yaml does."""
 
 
 _Loader.yaml_implicit_resolvers = {

@@ -1,4 +1,4 @@
-"""CEL expressions: match conditions, admission policies, and the rules of custom resource schemas."""
+"""CEL expressions: match conditions, admission policies and validation rules of custom resources."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
 
 
-# What the match conditions of webhooks may speak of.
+# Variables that are declared for the match conditions of webhooks.
 MATCH_VARIABLES = ("object", "oldObject", "request")
 
 
-# The name that a macro gives each element: `list.exists(NAME, ...)`.
+# Captures the iteration variable of a macro: `list.exists(NAME, ...)`.
 _ITERATED = re.compile(r"\.(?:all|exists|exists_one|map|filter)\(\s*(\w+)\s*,")
 _TOKEN = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[A-Za-z_][\w.]*\s*\{|\w+|\S|\s+""")
 
 
 class CelError(SandboxError):
-    """An expression that cannot be compiled, or that fails on these values."""
+    """The expression does not compile, or its evaluation failed."""
 
 
 @lru_cache(maxsize=512)
 def compile_expression(text: str, variables: tuple[str, ...]) -> cel.Program:
-    """A program that may use such variables. Raises CelError."""
+    """Return the compiled expression. Raises CelError on a syntax error or a variable that is not in `variables`."""
     try:
         program = cel.compile(text)
     except ValueError as error:
@@ -42,15 +42,15 @@ def compile_expression(text: str, variables: tuple[str, ...]) -> cel.Program:
     return program
 
 
-def _spoken_of(text: str, values: Object) -> Object:
-    """Of `values` what an expression speaks of: their conversion is what evaluation takes its time for."""
-    spoken: Object = {}
+def _used_values(text: str, values: Object) -> Object:
+    """Return the part of `values` that the expression reads: converting inputs takes most of an evaluation's time."""
+    used: Object = {}
     for name, fields in _fields(text, tuple(values)).items():
         value = values[name]
         if fields is not None and isinstance(value, dict):
             value = {field: _part(value[field], inner) for field, inner in fields.items() if field in value}
-        spoken[name] = value
-    return spoken
+        used[name] = value
+    return used
 
 
 def _part(value: Any, fields: frozenset[str] | None) -> Any:
@@ -61,9 +61,10 @@ def _part(value: Any, fields: frozenset[str] | None) -> Any:
 
 @lru_cache(maxsize=512)
 def _fields(text: str, names: tuple[str, ...]) -> dict[str, dict[str, frozenset[str] | None] | None]:
-    """The variables in an expression, each with the fields read from it, and from those; None: in any other way.
+    """Return the fields that an expression reads: variable -> field -> subfields; None: the whole value is used.
 
-    Comparing with null needs no fields. What only looks like a variable, such as a word in a string, does no harm.
+    Comparing with null needs no fields. A false match, such as a variable's name inside a string, only keeps more
+    of the input.
     """
     used: dict[str, dict[str, frozenset[str] | None] | None] = {}
     for name in names:
@@ -83,9 +84,12 @@ def _fields(text: str, names: tuple[str, ...]) -> dict[str, dict[str, frozenset[
 
 
 def structs_as_maps(text: str) -> str:
-    """`Object{spec: Object.spec{...}}` as `{"spec": {...}}`: the evaluator knows maps, and no types with fields."""
+    """Rewrite typed literals to maps: `Object{spec: Object.spec{...}}` to `{"spec": {...}}`.
+
+    The evaluator has maps but no types with fields.
+    """
     result: list[str] = []
-    brackets: list[bool] = []  # of each that is open, whether it holds the fields of a struct
+    brackets: list[bool] = []  # for each open bracket, whether it encloses the fields of a struct literal
     field = False
     for word in _TOKEN.findall(text):
         if word[-1] in "([{" and word[0] not in "'\"":
@@ -101,7 +105,7 @@ def structs_as_maps(text: str) -> str:
 
 
 def evaluate(program: cel.Program, values: Object) -> bool:
-    """The truth of an expression. Raises CelError when it fails or is no truth value."""
+    """Return the boolean that the expression evaluates to. Raises CelError if it fails or yields another type."""
     result = value_of(program, values)
     if not isinstance(result, bool):
         raise CelError("must evaluate to bool")
@@ -109,10 +113,10 @@ def evaluate(program: cel.Program, values: Object) -> bool:
 
 
 def value_of(program: cel.Program, values: Object) -> Any:
-    """What an expression evaluates to. Raises CelError when it fails."""
-    spoken = _spoken_of(program.source, values)
+    """Return the value that the expression evaluates to. Raises CelError if it fails."""
+    used = _used_values(program.source, values)
     try:
-        return program.execute(cel.Context(spoken, _FUNCTIONS) if _CALLED.search(program.source) else spoken)
+        return program.execute(cel.Context(used, _FUNCTIONS) if _CALLED.search(program.source) else used)
     except KeyError as error:
         raise CelError(f"no such key: {error.args[0] if error.args else error}") from error
     except (ValueError, TypeError, RuntimeError) as error:
@@ -120,10 +124,10 @@ def value_of(program: cel.Program, values: Object) -> Any:
 
 
 def _escape_key(_: object, key: str) -> str:
-    """`jsonpatch.escapeKey(KEY)`: a key as a JSON pointer names it."""
+    """Implement `jsonpatch.escapeKey(KEY)`: escape `~` and `/` for a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"escapeKey": _escape_key, "split": str.split, "trim": str.strip}
-"""Of Kubernetes' libraries of CEL, which the evaluator has not: it is given them where they are called."""
+"""Functions of Kubernetes' CEL libraries that the evaluator lacks, passed to the expressions that call them."""
 _CALLED = re.compile(rf"\.({'|'.join(_FUNCTIONS)})\(")

@@ -1,4 +1,4 @@
-"""Custom resource definitions: what is accepted, and how each becomes a resource that is served."""
+"""CustomResourceDefinitions: their validation, and the resources that the server serves for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "updat
 
 
 class CustomResources(Strategy):
-    """Objects of one version of a custom resource definition."""
+    """Strategy for the objects of one version of a CustomResourceDefinition."""
 
     unconditional_update = False
     status_takes_metadata = False
@@ -61,7 +61,7 @@ class CustomResources(Strategy):
 
 
 class Definitions(Strategy):
-    """apiextensions.k8s.io/v1 CustomResourceDefinition."""
+    """Strategy for apiextensions.k8s.io/v1 CustomResourceDefinition."""
 
     def default(self, obj: Object) -> None:
         spec = obj.get("spec", {})
@@ -82,7 +82,7 @@ class Definitions(Strategy):
             causes.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
         versions = spec.get("versions", [])
         for index, version in enumerate(versions):
-            # A single version's faults are reported as if they were in the old top-level fields.
+            # Errors of a sole version are reported at the field paths of v1beta1, whose schema was at the top level.
             alone = len(versions) == 1
             place = "spec.validation.openAPIV3Schema" if alone else f"spec.versions[{index}].schema.openAPIV3Schema"
             schema = version.get("schema", {}).get("openAPIV3Schema")
@@ -100,12 +100,12 @@ class Definitions(Strategy):
     def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
         return self.validate_create(registry, new)
 
-    def is_held(self, obj: Object) -> bool:
-        """A definition goes with the last of its objects, see `stored`."""
+    def blocks_removal(self, obj: Object) -> bool:
+        """Return True: a definition is removed by `after_write`, after all its objects."""
         return True
 
-    def deleting(self, obj: Object) -> Object:
-        # The generation of a definition counts changes of its spec alone.
+    def begin_deletion(self, obj: Object) -> Object:
+        # Undo the registry's increment: the generation of a definition counts changes of its spec only.
         metadata = {**obj["metadata"], "finalizers": [_CLEANUP], "generation": obj["metadata"]["generation"] - 1}
         terminating = {
             "type": "Terminating", "status": "True", "lastTransitionTime": metadata["deletionTimestamp"],
@@ -114,7 +114,7 @@ class Definitions(Strategy):
         status = {**obj["status"], "conditions": [*(obj["status"]["conditions"] or ()), terminating]}
         return {**obj, "metadata": metadata, "status": status}
 
-    def stored(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
         if new is None:
             return
         collection = registry.store.collections[GROUP, "customresourcedefinitions"]
@@ -193,7 +193,7 @@ def _resource(spec: Object, version: Object) -> Resource:
 
 
 def _withdraw(registry: Registry, definition: Object) -> None:
-    """Delete all objects of a definition, and serve it no longer."""
+    """Delete all objects of a definition and stop serving its versions."""
     spec = definition["spec"]
     key = (spec["group"], spec["names"]["plural"])
     collection = registry.store.collections.get(key)

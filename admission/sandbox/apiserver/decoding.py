@@ -1,4 +1,4 @@
-"""From what a client sent to an object of its kind: types checked, unknown fields dropped, defaults filled."""
+"""Decoding of client input to an object of its kind: type checks, pruning of unknown fields, defaulting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def decode_new(resource: Resource, obj: Object, unknown: list[str]) -> Object:
-    """An object as sent in a POST or PUT, changed in place. Raises ApiError (400)."""
+    """Decode the body of a POST or PUT in place; paths of dropped fields go to `unknown`. Raises ApiError (400)."""
     _check_type(resource, obj)
     obj.setdefault("metadata", {})
     try:
@@ -26,7 +26,10 @@ def decode_new(resource: Resource, obj: Object, unknown: list[str]) -> Object:
 
 
 def decode_update(resource: Resource, obj: Object, old: Object, unknown: list[str]) -> Object:
-    """The result of a patch, whose top level and changed parts the caller owns. Raises ApiError (422)."""
+    """Decode the result of a patch in place; paths of dropped fields go to `unknown`. Raises ApiError (422).
+
+    The caller owns the top level and the changed parts of `obj`; the rest is shared with `old`.
+    """
     if obj.get("kind", resource.kind) != resource.kind or obj.get("apiVersion", "") != old["apiVersion"]:
         raise errors.bad_patch(f"{obj.get('apiVersion')}, Kind={obj.get('kind')} is not {resource.kind}")
     try:
@@ -54,7 +57,10 @@ def _check_type(resource: Resource, obj: Object) -> None:
 
 
 def complete(resource: Resource, obj: Object) -> Object:
-    """The object with its defaults and its type first, as it is stored and serialised."""
+    """Return the object with defaults and with `kind` and `apiVersion` first, as it is stored and serialised.
+
+    Readers rely on that order, see `Resource.type_length`.
+    """
     resource.strategy.default(obj)
     if tuple(islice(obj, 2)) == ("kind", "apiVersion"):
         return obj

@@ -1,4 +1,4 @@
-"""The refusals of the API server: each becomes one Kubernetes Status."""
+"""Errors of the API server, each of which becomes a Kubernetes Status object, and constructors for the usual ones."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class SandboxError(SluiceError):
-    """The sandbox itself cannot do what it was asked to."""
+    """The sandbox cannot do what its caller (not an API client) requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One fault of an object. `reason` is a Kubernetes cause type, `field` a path like `spec.template.spec`."""
+    """One validation error. `reason` is a Kubernetes cause type, `field` a path like `spec.template.spec`."""
 
     reason: str
     field: str
@@ -49,7 +49,7 @@ def unsupported(field: str, value: object, allowed: tuple[str, ...]) -> Cause:
 
 
 class ApiError(SandboxError):
-    """A refused request. `code` is the HTTP status, `reason` a Kubernetes status reason or empty."""
+    """A rejected request. `code` is the HTTP status, `reason` a Kubernetes status reason or empty."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class ApiError(SandboxError):
         self.metadata = metadata or {}
 
     def status(self) -> dict[str, Any]:
-        """The Status object that the client receives."""
+        """Return the Status object that the client receives."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -106,6 +106,7 @@ def not_found(resource: Resource, name: str) -> ApiError:
 
 
 def no_such_path() -> ApiError:
+    """Return 404 for a path that names no served resource."""
     return ApiError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
@@ -132,13 +133,14 @@ def denied(
 
 
 def internal(message: str) -> ApiError:
+    """Return 500 with the message of an unexpected failure, such as an unreachable webhook."""
     return ApiError(
         500, "InternalError", f"Internal error occurred: {message}", details={"causes": [{"message": message}]}
     )
 
 
 def unprocessable(group: str, kind: str, name: str, causes: list[Cause]) -> ApiError:
-    """422 for an object that breaks rules; `causes` must not be empty."""
+    """Return 422 for an object that fails validation; `causes` must not be empty."""
     texts = [f"{cause.field}: {cause.message}" for cause in causes]
     joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     subject = f"{kind}.{group}" if group else kind
@@ -152,7 +154,7 @@ def unprocessable(group: str, kind: str, name: str, causes: list[Cause]) -> ApiE
 
 
 def bad_patch(message: str) -> ApiError:
-    """422 for a patch whose result is no object of its kind."""
+    """Return 422 for a patch whose result cannot be decoded as an object of its kind."""
     return unprocessable("", "", "", [invalid("patch", "", message)])
 
 

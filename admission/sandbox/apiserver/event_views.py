@@ -1,4 +1,4 @@
-"""Events as events.k8s.io/v1 shows them: the same objects as those of core/v1 under other names."""
+"""Conversion of Events between core/v1, in which they are stored, and events.k8s.io/v1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from admission.sandbox.apiserver.resources import View
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
 
-# Field names of core/v1 and of events.k8s.io/v1; all others are the same.
+# Names of one field in core/v1 and in events.k8s.io/v1; other fields have the same name in both.
 _NAMES = (
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -19,7 +19,7 @@ _NAMES = (
     ("lastTimestamp", "deprecatedLastTimestamp"),
     ("count", "deprecatedCount"),
 )
-_OUTWARD, _INWARD = dict(_NAMES), {new: old for old, new in _NAMES}
+_TO_VIEW, _TO_STORAGE = dict(_NAMES), {new: old for old, new in _NAMES}
 _OPTIONAL = ("reportingController", "reportingInstance")
 _ALWAYS: tuple[tuple[str, object], ...] = (
     ("source", {}), ("firstTimestamp", None), ("lastTimestamp", None), ("eventTime", None),
@@ -27,8 +27,8 @@ _ALWAYS: tuple[tuple[str, object], ...] = (
 )  # fmt: skip
 
 
-def _outward(obj: Object) -> Object:
-    shown = {_OUTWARD.get(key, key): value for key, value in obj.items()}
+def _from_storage(obj: Object) -> Object:
+    shown = {_TO_VIEW.get(key, key): value for key, value in obj.items()}
     for key in _OPTIONAL:
         if not shown.get(key):
             shown.pop(key, None)
@@ -36,12 +36,12 @@ def _outward(obj: Object) -> Object:
     return shown
 
 
-def _inward(obj: Object) -> Object:
-    stored = {_INWARD.get(key, key): value for key, value in obj.items()}
+def _to_storage(obj: Object) -> Object:
+    stored = {_TO_STORAGE.get(key, key): value for key, value in obj.items()}
     for key, empty in _ALWAYS:
         stored.setdefault(key, empty)
     stored["apiVersion"] = "v1"
     return stored
 
 
-EVENTS_VIEW = View(("", "events"), _outward, _inward)
+EVENTS_VIEW = View(("", "events"), _from_storage, _to_storage)

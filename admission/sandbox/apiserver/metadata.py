@@ -1,4 +1,4 @@
-"""The rules of object metadata, equal for all kinds."""
+"""Validation of object metadata, the same for all kinds (apimachinery's pkg/api/validation/objectmeta.go)."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _VALUE_TEXT = (
 
 
 def subdomain_fault(name: str) -> str:
-    """Why a name is no DNS subdomain; empty if it is one."""
+    """Return the validation message for a name that is no DNS subdomain; empty if it is one."""
     if len(name) > 253:
         return "must be no more than 253 bytes"
     return "" if DNS_SUBDOMAIN.fullmatch(name) else _SUBDOMAIN_TEXT
 
 
 def label_fault(name: str) -> str:
-    """Why a name is no DNS label; empty if it is one."""
+    """Return the validation message for a name that is no DNS label; empty if it is one."""
     if len(name) > 63:
         return "must be no more than 63 bytes"
     return "" if DNS_LABEL.fullmatch(name) else _LABEL_TEXT
@@ -54,7 +54,7 @@ def label_fault(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def key_fault(key: str) -> str:
-    """Why a text is no qualified name (the key of a label); empty if it is one."""
+    """Return the validation message for a text that is no qualified name (a label's key); empty if it is one."""
     prefix, slash, name = key.rpartition("/")
     if slash and (not prefix or subdomain_fault(prefix)):
         return f"prefix part {subdomain_fault(prefix) or 'must be non-empty'}"
@@ -65,14 +65,14 @@ def key_fault(key: str) -> str:
 
 @lru_cache(maxsize=4096)
 def value_fault(value: str) -> str:
-    """Why a text is no label value; empty if it is one."""
+    """Return the validation message for a text that is no label value; empty if it is one."""
     if len(value) > 63:
         return "must be no more than 63 bytes"
     return "" if LABEL_VALUE.fullmatch(value) else _VALUE_TEXT
 
 
 def label_causes(labels: Object, field: str) -> list[Cause]:
-    """The faults of a map of labels."""
+    """Return the validation errors of a map of labels; `field` is its path."""
     causes = []
     for key, value in labels.items():
         if fault := key_fault(key):
@@ -83,7 +83,7 @@ def label_causes(labels: Object, field: str) -> list[Cause]:
 
 
 def annotation_causes(annotations: Object, field: str) -> list[Cause]:
-    """The faults of a map of annotations."""
+    """Return the validation errors of a map of annotations; `field` is its path."""
     causes = [invalid(field, key, fault) for key in annotations if (fault := key_fault(key.lower()))]
     if sum(len(key) + len(value) for key, value in annotations.items()) > ANNOTATIONS_LIMIT:
         causes.append(Cause("FieldValueTooLong", field, f"Too long: may not be more than {ANNOTATIONS_LIMIT} bytes"))
@@ -91,7 +91,7 @@ def annotation_causes(annotations: Object, field: str) -> list[Cause]:
 
 
 def validate_new_metadata(resource: Resource, metadata: Object) -> list[Cause]:
-    """The faults of a new object's metadata."""
+    """Return the validation errors of a new object's metadata."""
     causes = []
     name = metadata.get("name", "")
     if not name:
@@ -131,7 +131,10 @@ def _owner_causes(owners: list[Object] | tuple[()]) -> list[Cause]:
 
 
 def validate_metadata_update(new: Object, old: Object) -> list[Cause]:
-    """The faults of changed metadata. Each is found by the generic and again by the kind's rules, as in Kubernetes."""
+    """Return the validation errors of changed metadata.
+
+    Each appears twice, as in Kubernetes, where both the generic registry and the kind's strategy validate metadata.
+    """
     causes = [
         invalid(f"metadata.{key}", new.get(key), "field is immutable")
         for key in ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
@@ -153,7 +156,7 @@ def validate_metadata_update(new: Object, old: Object) -> list[Cause]:
 
 
 def duplicates(values: list[str], field: str) -> list[Cause]:
-    """A cause for each value that was there before."""
+    """Return an error for each value that occurs earlier in the list; `field` is the list's path."""
     seen: set[str] = set()
     causes = []
     for index, value in enumerate(values):

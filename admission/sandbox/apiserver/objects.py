@@ -1,23 +1,23 @@
-"""The shape in which objects travel through the sandbox: raw JSON, treated as immutable once it is stored."""
+"""Kubernetes objects inside of the sandbox: raw JSON, treated as immutable once it is stored."""
 
 from __future__ import annotations
 
 import secrets
 from typing import Any
 
-# A Kubernetes object as JSON. Whoever receives a stored one must not change it: it is shared with every reader.
+# A Kubernetes object as JSON. A stored object must not be modified: all readers share it.
 Object = dict[str, Any]
 
-# Kubernetes leaves out vowels and digits that look like them, so that no word appears by chance.
+# Characters of generated names. Kubernetes leaves out vowels and digits that resemble them, so that no words appear.
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def random_suffix(length: int = 5) -> str:
-    """What the API server appends to `generateName`."""
+    """Return a suffix for `generateName`."""
     return "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(length))
 
 
 def labels_of(obj: Object) -> dict[str, str]:
-    """The labels of an object, empty if it has none."""
+    """Return the labels of an object, empty if it has none."""
     found: dict[str, str] = obj["metadata"].get("labels") or {}
     return found

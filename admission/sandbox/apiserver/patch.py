@@ -1,4 +1,4 @@
-"""The patch types: JSON, merge and strategic merge. What a patch does not touch is shared with the original."""
+"""JSON patch, merge patch and strategic merge patch. The result shares unchanged parts with the original."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MISSING = object()
 
 
 def merge_key(struct: Struct | None, field: str) -> str | None:
-    """The key by which a list field is merged, empty for a set of values, None when it is replaced."""
+    """Return the patchMergeKey of a list field; empty for a set of values, None for a list that is replaced."""
     return struct.merge_keys.get(field) if isinstance(struct, Struct) else None
 
 
 def json_patch(target: Any, operations: list[Object]) -> Any:
-    """RFC 6902; Kubernetes does not say which operation failed. Raises ApiError (422)."""
+    """Apply a JSON patch (RFC 6902). Raises ApiError (422); as in Kubernetes it does not name the failed operation."""
     try:
         return patches.json_patch(target, operations)
     except PatchFailed as error:
@@ -36,7 +36,10 @@ def json_patch(target: Any, operations: list[Object]) -> Any:
 
 
 def strategic_merge(target: Any, patch: Object, struct: Struct | None) -> Object:
-    """Merge by the rules of the kind: lists of named things by their key, `$patch` directives. Raises ApiError."""
+    """Apply a strategic merge patch: lists are merged by their merge key, `$` directives are obeyed.
+
+    Raises ApiError (500) for an item without its merge key.
+    """
     directive = patch.get("$patch")
     if directive == "replace":
         return {key: value for key, value in patch.items() if key != "$patch"}
@@ -74,27 +77,27 @@ def _merge_field(current: Any, value: Any, struct: Struct | None, key: str) -> A
 
 
 def _merge_list(existing: list[Object], changes: list[Object], key: str, struct: Struct | None) -> list[Object]:
-    """New items come first, in their order; changed ones keep their place."""
+    """Merge two lists of objects by `key`: new items come first, in the patch's order; changed ones stay in place."""
     if any(item == {"$patch": "replace"} for item in changes):
         return [item for item in changes if "$patch" not in item]
     places = {item.get(key): index for index, item in enumerate(existing)}
-    result, new, gone = list(existing), [], set()
+    result, new, deleted = list(existing), [], set()
     for item in changes:
         if key not in item:
             shown = " ".join(f"{name}:{value}" for name, value in item.items())
             raise ApiError(500, "", f"map: map[{shown}] does not contain declared merge key: {key}")
         place = places.get(item[key])
         if item.get("$patch") == "delete":
-            gone.add(item[key])
+            deleted.add(item[key])
         elif place is None:
             new.append(strategic_merge({}, item, struct))
         else:
             result[place] = strategic_merge(result[place], item, struct)
-    return [item for item in [*new, *result] if item[key] not in gone]
+    return [item for item in [*new, *result] if item[key] not in deleted]
 
 
 def _reordered(result: Object, patch: Object, struct: Struct | None) -> Object:
-    """Lists in the order that the patch's $setElementOrder asks for; others keep their place at the end."""
+    """Sort the lists for which the patch has a $setElementOrder; items that it does not name come last."""
     for directive, order in patch.items():
         if not directive.startswith("$setElementOrder/"):
             continue

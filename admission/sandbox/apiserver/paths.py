@@ -1,4 +1,4 @@
-"""The URLs of the API: which resource, object and subresource a path names."""
+"""Parsing of API paths: the resource, object and subresource that a URL names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names; `namespace` is None for all namespaces and for cluster-scoped resources."""
+    """Resource, object or subresource of a request (RequestInfo in apiserver).
+
+    `namespace` is None for requests across namespaces and for cluster-scoped resources, `name` empty for a collection.
+    """
 
     group: str
     version: str
@@ -19,7 +22,7 @@ class Target:
 
 
 def parse(path: str) -> Target | None:
-    """The target of a resource path, None for any other path."""
+    """Return the target of a resource path; None for any other path."""
     parts = path.strip("/").split("/")
     if len(parts) > 2 and parts[0] == "api":
         group, version, rest = "", parts[1], parts[2:]

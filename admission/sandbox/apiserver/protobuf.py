@@ -1,7 +1,7 @@
-"""Protobuf bodies: `kubectl create job` and its kin send nothing else. Read here for the kinds that kubectl writes so.
+"""Decoder for protobuf request bodies, which `kubectl create job` and similar commands send instead of JSON.
 
-The field numbers are those of the API's published .proto files. A field that is not in the table is refused,
-never dropped: the client is told to send JSON.
+It knows the kinds that kubectl creates so. The field numbers are those of the API's published .proto files. A field
+that is not in the table is rejected with 415, never dropped, and the message advises to send JSON.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 
-# Fields by message: number, name and type. A type is str, int, bool, bytes or a message; `[]` repeats it, and `{}`
-# maps names to it.
+# Fields by message: number, name and type. A type is str, int, bool, bytes or a message; the prefix `[]` makes it a
+# repeated field, `{}` a map with string keys.
 _MESSAGES: dict[str, str] = {
     "ObjectMeta": "1 name str, 2 generateName str, 3 namespace str, 4 selfLink str, 5 uid str, 6 resourceVersion "
     "str, 7 generation int, 8 creationTimestamp Time, 11 labels {}str, 12 annotations {}str, 13 ownerReferences "
@@ -94,12 +94,12 @@ _FIELDS = {
     message: {int(number): (name, kind) for number, name, kind in (field.split() for field in fields.split(", "))}
     for message, fields in _MESSAGES.items()
 }
-# Messages that say nothing here: zero times, and the status of what is only about to be created.
+# Messages that are skipped: timestamps, which are zero in requests, and the status of objects about to be created.
 _IGNORED = ("Time", "Empty")
 
 
 def decode(raw: bytes) -> Object:
-    """The object in a protobuf body. Raises ApiError (400, 415)."""
+    """Return the object in a protobuf body. Raises ApiError: 400 (malformed), 415 (kind or field not in the table)."""
     if not raw.startswith(_MAGIC):
         raise bad_request("the body is no Kubernetes protobuf: it does not begin with its four magic bytes")
     try:
@@ -154,7 +154,7 @@ def _value(value: Any, kind: str) -> Any:
 
 
 def _wire(raw: bytes) -> Iterator[tuple[int, Any]]:
-    """Field numbers and values: integers, or bytes for everything with a length."""
+    """Yield field numbers and values: int for varints, bytes for length-delimited fields."""
     position = 0
     while position < len(raw):
         tag, position = _varint(raw, position)

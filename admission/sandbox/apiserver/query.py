@@ -1,4 +1,4 @@
-"""The query parameters of a request, and the options that they make up."""
+"""Query parameters of a request, and the options (CreateOptions, DeleteOptions ...) that they encode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 
 
 class Query:
-    """Parameters by name; a missing one is empty."""
+    """Query parameters by name; a missing one is the empty string."""
 
     def __init__(self, text: str) -> None:
         self._values = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
@@ -26,11 +26,11 @@ class Query:
         return self._values.get(name, "")
 
     def flag(self, name: str) -> bool:
-        """Whether a boolean parameter is there and not false."""
+        """Return whether a boolean parameter is present and not `false` or `0`."""
         return name in self._values and self._values[name].lower() not in ("false", "0")
 
     def integer(self, name: str) -> int | None:
-        """A number, None when it is missing. Raises ApiError (400)."""
+        """Return an integer parameter; None if it is missing. Raises ApiError (400)."""
         text = self._values.get(name, "")
         if not text:
             return None
@@ -40,9 +40,10 @@ class Query:
             raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from error
 
     def write_options(self, kind: str) -> tuple[Object, bool, str]:
-        """The options of a create, update or patch: as webhooks see them, dry run or not, field validation.
+        """Return the options of a create, update or patch.
 
-        Raises ApiError (422).
+        They are the CreateOptions, UpdateOptions or PatchOptions (`kind`) that webhooks receive, whether it is a dry
+        run, and the field validation directive (`Warn` by default). Raises ApiError (422).
         """
         options: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
         if not self._values:
@@ -63,7 +64,7 @@ class Query:
         return options, dry_run, validation or "Warn"
 
     def check_patch(self, *, apply: bool) -> None:
-        """`force` and a required manager are for server-side apply only. Raises ApiError (422)."""
+        """Check `force` (only for server-side apply) and `fieldManager` (required for it). Raises ApiError (422)."""
         if apply and not self.get("fieldManager"):
             cause = required("fieldManager", "is required for apply patch")
         elif not apply and "force" in self._values:
@@ -73,9 +74,9 @@ class Query:
         raise errors.unprocessable("meta.k8s.io", "PatchOptions", "", [cause])
 
     def delete_options(self, body: Object | None) -> tuple[DeleteOptions, Object, bool]:
-        """The options of a delete, from the body or else from the query; as webhooks see them; dry run or not.
+        """Return the options of a delete, the same as webhooks receive them, and whether it is a dry run.
 
-        Raises ApiError (400, 422).
+        They come from the body or, without one, from the query. Raises ApiError (400, 422).
         """
         if body:
             preconditions = body.get("preconditions", {})
@@ -116,7 +117,7 @@ class Query:
 
 
 def check_watch(query: Query) -> None:
-    """The rules of streaming lists. Raises ApiError (422)."""
+    """Validate `sendInitialEvents` and `resourceVersionMatch` of a watch (streaming lists). Raises ApiError (422)."""
     match, initial = query.get("resourceVersionMatch"), "sendInitialEvents" in query._values
     causes = []
     if initial and match != "NotOlderThan":
@@ -136,7 +137,10 @@ def check_watch(query: Query) -> None:
 
 
 def start_version(query: Query) -> int | None:
-    """Where a watch begins: a version, 0 for any, or None for now with what exists. Raises ApiError (500)."""
+    """Return the resourceVersion at which a watch starts; 0: any; None: existing objects, then changes from now on.
+
+    Raises ApiError (500) for a text that is no number.
+    """
     text = query.get("resourceVersion")
     if not text:
         return None

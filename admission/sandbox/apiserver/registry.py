@@ -1,4 +1,7 @@
-"""The life of objects: create, update, delete, with the same rules for requests over HTTP and in the process."""
+"""Generic registry: create, update and delete of objects, for HTTP requests and for in-process clients alike.
+
+The steps and their order are those of apiserver's pkg/registry/generic/registry/store.go and pkg/registry/rest.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,21 @@ if TYPE_CHECKING:
     from admission.sandbox.clock import Clock
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-# The doors through which a change of the spec is a new generation; empty is the main resource.
-MOVES_GENERATION = ("", "scale", "resize", "ephemeralcontainers")
-# How often an update that lost a race is tried again when the client named no version.
+# Subresources through which a change of the spec increments metadata.generation; "" is the main resource.
+GENERATION_SUBRESOURCES = ("", "scale", "resize", "ephemeralcontainers")
+# Attempts of an update without resourceVersion that conflicts with concurrent writes, before it is answered with 409.
 ATTEMPTS = 5
 
 
 class Registry:
-    """All resources and their objects."""
+    """All served resources and their objects."""
 
     def __init__(self, clock: Clock, admission: Callable[[Registry], AdmissionChain], *, minor: int = 36) -> None:
         self.clock = clock
         self.minor = minor
-        """The version of Kubernetes is 1.`minor`."""
+        """Minor of the simulated Kubernetes version 1.`minor`."""
         self.before_1_36 = minor < 36
-        """Templates of suspended Jobs may change only while no start time is noted."""
+        """Older rule: the template of a suspended Job is mutable only while `status.startTime` is unset."""
         self.store = Store()
         self.resources: dict[tuple[str, str, str], Resource] = {}
         self.admission = admission(self)
@@ -45,28 +48,28 @@ class Registry:
         """Serve a resource; versions of one resource share their storage."""
         self.resources[resource.group, resource.version, resource.plural] = resource
         if resource.key not in self.store.collections:
-            self.store.add(resource.key, resource.strategy.show)
+            self.store.add(resource.key, resource.strategy.decorate)
 
     def drop(self, resource: Resource) -> None:
-        """Serve a resource no longer."""
+        """Stop serving a resource."""
         del self.resources[resource.group, resource.version, resource.plural]
 
     def collection(self, resource: Resource) -> Collection:
         return self.store.collections[resource.key]
 
     def find(self, group: str, plural: str, namespace: str, name: str) -> Object | None:
-        """One object, whatever its version."""
+        """Return the current state of an object, None if it does not exist."""
         version = self.store.collections[group, plural].get(namespace, name)
         return version.obj if version else None
 
     def now(self) -> str:
-        """The present as Kubernetes writes it in metadata."""
+        """Return the time of the sandbox's clock as Kubernetes writes it in metadata (RFC 3339, whole seconds)."""
         return rfc3339(self.clock.now())
 
     # ------------------------------------------------------------------ create
 
     async def create(self, resource: Resource, namespace: str, obj: Object, call: Call) -> Version:
-        """Store a new object, which the caller gives up. Raises ApiError."""
+        """Run admission and validation, and store a new object, which the caller gives up. Raises ApiError."""
         metadata = obj["metadata"]
         if resource.namespaced:
             metadata["namespace"] = namespace
@@ -88,7 +91,7 @@ class Registry:
         if call.dry_run:
             return _unstored(resource, obj)
         version = collection.put(obj, None)
-        resource.strategy.stored(self, obj, None)
+        resource.strategy.after_write(self, obj, None)
         return version
 
     def _prepare_create(self, resource: Resource, namespace: str, obj: Object) -> None:
@@ -108,14 +111,14 @@ class Registry:
         resource.strategy.prepare_create(self, obj)
 
     def _free_name(self, resource: Resource, namespace: str, prefix: str) -> str:
-        """A generated name that nothing has: among thousands of pods, chance alone does not see to that."""
+        """Return a generated name that no object has: with thousands of pods, random suffixes do collide."""
         collection = self.collection(resource)
         while collection.get(namespace, name := prefix + random_suffix()) is not None:
             continue
         return name
 
     def seed(self, resource: Resource, obj: Object) -> None:
-        """Store an object of the cluster itself, which no rule is asked about."""
+        """Store an object that a new cluster contains, without admission and validation."""
         metadata = obj["metadata"]
         metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.now()}
         if resource.strategy.has_generation:
@@ -123,7 +126,7 @@ class Registry:
         self.collection(resource).put(obj, None)
 
     def check_namespace(self, resource: Resource, namespace: str, name: str) -> None:
-        """New objects need a namespace that exists and stays."""
+        """Check the namespace of a new object (NamespaceLifecycle). Raises ApiError: 404, or 403 if it terminates."""
         found = self.find("", "namespaces", "", namespace)
         if found is None:
             raise errors.not_found(self.resources["", "v1", "namespaces"], namespace)
@@ -148,9 +151,10 @@ class Registry:
         subresource: str = "",
         may_create: bool = False,
     ) -> tuple[Version, bool]:
-        """Store what `change` makes of the current version; it must not modify it. True: the object was created.
+        """Store the object that `change` returns for the current version; True: the object was created.
 
-        Raises ApiError; a lost race is tried again unless the new object names its resourceVersion.
+        `change` must not modify its argument. A conflict with a concurrent write is retried, up to ATTEMPTS times,
+        unless the new object has a resourceVersion. Raises ApiError.
         """
         collection = self.collection(resource)
         for _ in range(ATTEMPTS):
@@ -168,10 +172,10 @@ class Registry:
     async def _update_once(
         self, resource: Resource, current: Version, new: Object, call: Call, subresource: str
     ) -> Version | None:
-        """One attempt; None if another writer came between."""
+        """Make one attempt; None: the object was written concurrently, while admission was awaited."""
         strategy, old, collection = resource.strategy, current.obj, self.collection(resource)
         namespace, name = old["metadata"].get("namespace", ""), old["metadata"]["name"]
-        asked = new["metadata"].get("resourceVersion")
+        requested = new["metadata"].get("resourceVersion")
         metadata = _keep_system_fields(new, old)
         _confine(resource, new, old, subresource)
         if not subresource:
@@ -180,9 +184,9 @@ class Registry:
         if new["metadata"] is not metadata:
             metadata = _keep_system_fields(new, old)
             _confine(resource, new, old, subresource)
-        if asked and asked != str(current.rv):
+        if requested and requested != str(current.rv):
             raise errors.conflict(resource, name)
-        if not asked and not strategy.unconditional_update:
+        if not requested and not strategy.unconditional_update:
             fault = errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
             raise errors.unprocessable(resource.group, resource.kind, name, [fault])
         self._prepare_update(resource, new, old, subresource)
@@ -208,8 +212,8 @@ class Registry:
         if resource.strategy.has_generation:
             generation = old["metadata"].get("generation", 0)
             moved = (
-                resource.strategy.generation_moves
-                and subresource in MOVES_GENERATION
+                resource.strategy.increments_generation
+                and subresource in GENERATION_SUBRESOURCES
                 and _content_differs(new, old, resource)
             )
             metadata["generation"] = generation + 1 if moved else generation
@@ -218,7 +222,7 @@ class Registry:
         metadata = new["metadata"]
         collection = self.collection(resource)
         done = "deletionTimestamp" in metadata and not metadata.get("finalizers")
-        if done and not metadata.get("deletionGracePeriodSeconds") and not resource.strategy.is_held(new):
+        if done and not metadata.get("deletionGracePeriodSeconds") and not resource.strategy.blocks_removal(new):
             if not call.dry_run:
                 self._remove(resource, current)
             return _unstored(resource, new)
@@ -227,12 +231,12 @@ class Registry:
         if call.dry_run:
             return _unstored(resource, new)
         version = collection.put(new, current)
-        resource.strategy.stored(self, new, current.obj)
+        resource.strategy.after_write(self, new, current.obj)
         return version
 
     def _remove(self, resource: Resource, current: Version) -> Version:
         version = self.collection(resource).remove(current)
-        resource.strategy.stored(self, None, current.obj)
+        resource.strategy.after_write(self, None, current.obj)
         return version
 
     # ------------------------------------------------------------------ delete
@@ -247,7 +251,10 @@ class Registry:
         *,
         in_bulk: bool = False,
     ) -> tuple[Version, bool]:
-        """Delete or begin to; True if the object is gone. Raises ApiError."""
+        """Delete an object or mark it as terminating; True: it was removed from storage. Raises ApiError.
+
+        `in_bulk` is True for an object of a deletecollection request.
+        """
         collection = self.collection(resource)
         current = collection.get(namespace, name)
         if current is None:
@@ -262,12 +269,12 @@ class Registry:
 
     def _check_preconditions(self, resource: Resource, current: Version, options: DeleteOptions) -> None:
         metadata = current.obj["metadata"]
-        for label, asked, found in (
+        for label, expected, found in (
             ("UID", options.uid, metadata["uid"]),
             ("ResourceVersion", options.version, metadata["resourceVersion"]),
         ):
-            if asked is not None and asked != found:
-                message = f"Precondition failed: {label} in precondition: {asked}, {label} in object meta: {found}"
+            if expected is not None and expected != found:
+                message = f"Precondition failed: {label} in precondition: {expected}, {label} in object meta: {found}"
                 raise errors.conflict(resource, metadata["name"], message)
 
     def _delete_now(
@@ -282,23 +289,23 @@ class Registry:
             if options.grace is not None and grace < old.get("deletionGracePeriodSeconds", 0):
                 self._set_deletion(metadata, grace)
             grace = metadata.get("deletionGracePeriodSeconds", 0)
-        elif grace or finalizers or resource.strategy.announces_deletion or resource.strategy.is_held(new):
+        elif grace or finalizers or resource.strategy.announces_deletion or resource.strategy.blocks_removal(new):
             self._set_deletion(metadata, grace)
-            if "generation" in metadata and resource.strategy.generation_moves:
+            if "generation" in metadata and resource.strategy.increments_generation:
                 metadata["generation"] += 1
         if finalizers:
             metadata["finalizers"] = finalizers
         else:
             metadata.pop("finalizers", None)
         if "deletionTimestamp" in metadata and "deletionTimestamp" not in old:
-            new = resource.strategy.deleting(new)
-        stays = bool(finalizers or grace) or resource.strategy.is_held(new)
+            new = resource.strategy.begin_deletion(new)
+        stays = bool(finalizers or grace) or resource.strategy.blocks_removal(new)
         if call.dry_run:
             return _unstored(resource, new), not stays
         version = current
         if metadata != old and (stays or resource.strategy.announces_deletion):
             version = self.collection(resource).put(new, current)
-            resource.strategy.stored(self, new, current.obj)
+            resource.strategy.after_write(self, new, current.obj)
         if stays:
             return version, False
         return self._remove(resource, version), True
@@ -309,11 +316,11 @@ class Registry:
 
 
 def _unstored(resource: Resource, obj: Object) -> Version:
-    return Version(resource.strategy.show(obj), obj, 0)
+    return Version(resource.strategy.decorate(obj), obj, 0)
 
 
 def _keep_system_fields(new: Object, old: Object) -> Object:
-    """Give the new object metadata of its own, with what clients cannot change."""
+    """Give the new object its own metadata, in which the fields that clients cannot change are those of `old`."""
     before = old["metadata"]
     metadata: Object = dict(new["metadata"])
     new["metadata"] = metadata
@@ -330,7 +337,10 @@ def _keep_system_fields(new: Object, old: Object) -> Object:
 
 
 def _confine(resource: Resource, new: Object, old: Object, subresource: str) -> None:
-    """Undo what this door does not let through: status in the main resource, all else in /status."""
+    """Restore the fields that this endpoint does not write: status in the main resource, all others in /status.
+
+    Upstream strategies do so in PrepareForUpdate and declare it in GetResetFields.
+    """
     strategy = resource.strategy
     if subresource == "status":
         for key in new.keys() | old.keys():
@@ -367,11 +377,11 @@ def _content_differs(new: Object, old: Object, resource: Resource) -> bool:
 
 
 def _finalizers_for(current: list[str], options: DeleteOptions, default: str) -> list[str]:
-    """The finalizers after a deletion with a policy: the garbage collector's two are exchanged."""
+    """Return the finalizers after a deletion: of the garbage collector's two, the one of the propagation policy."""
     policy = options.propagation
     if policy is None:
-        held = [name for name in current if name in (ORPHAN, FOREGROUND)]
-        policy = {ORPHAN: "Orphan", FOREGROUND: "Foreground"}[held[0]] if held else default
+        present = [name for name in current if name in (ORPHAN, FOREGROUND)]
+        policy = {ORPHAN: "Orphan", FOREGROUND: "Foreground"}[present[0]] if present else default
     wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(policy)
     if wanted in current:
         return [name for name in current if name == wanted or name not in (ORPHAN, FOREGROUND)]

@@ -1,4 +1,4 @@
-"""Who asks the API server for something, and how."""
+"""Attributes of a request: its user and its options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user; `groups` and `extra` as admission reviews show them."""
+    """An authenticated user; `groups` and `extra` as in the UserInfo of admission reviews."""
 
     name: str
     uid: str = ""
@@ -19,7 +19,7 @@ class User:
     extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def info(self) -> Object:
-        """The user as reviews show it."""
+        """Return the UserInfo of admission and token reviews."""
         shown: Object = {"username": self.name}
         if self.uid:
             shown["uid"] = self.uid
@@ -32,7 +32,10 @@ class User:
 
 @dataclass(slots=True)
 class Call:
-    """Who asks, and how: what all operations of one request share. `options` is what webhooks are shown."""
+    """Context shared by all operations of one request.
+
+    `options` are the CreateOptions, UpdateOptions ... that webhooks receive; `warnings` become Warning headers.
+    """
 
     user: User
     dry_run: bool = False
@@ -42,7 +45,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """How to delete. `grace` in seconds; `propagation` is Foreground, Background, Orphan or None for the default."""
+    """Options of a deletion; None means not specified.
+
+    `grace` is in seconds, `propagation` Foreground, Background or Orphan, `uid` and `version` (a resourceVersion) are
+    preconditions.
+    """
 
     grace: int | None = None
     propagation: str | None = None

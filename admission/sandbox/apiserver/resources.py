@@ -1,4 +1,4 @@
-"""What the sandbox serves: one table row for each resource."""
+"""Description of a served resource: names, verbs, subresources, schema and strategy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ STATUS_VERBS = ("get", "patch", "update")
 
 @dataclass(frozen=True, eq=False)
 class Resource:
-    """One resource in one version. `schema` knows its fields, `strategy` the rules of its kind.
+    """One resource in one version. `schema` has its fields, `strategy` its validation and defaulting.
 
-    `subresources` maps a name to (kind, group/version or empty, verbs) as discovery shows it.
+    `selectable` are the paths of a definition's selectableFields, `scale_paths` those of the desired and the actual
+    number of replicas; a resource with a `view` is another API version of one that is stored.
     """
 
     group: str
@@ -49,12 +50,12 @@ class Resource:
 
     @cached_property
     def qualified(self) -> str:
-        """The name in messages: `jobs.batch`."""
+        """The GroupResource as messages show it: `jobs.batch`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
     def key(self) -> tuple[str, str]:
-        """What names its storage: the versions of a resource share one, and a view has that of what it shows."""
+        """Key of its storage, `(group, plural)`; all versions share one, and a view has that of the stored version."""
         return self.view.key if self.view else (self.group, self.plural)
 
     @cached_property
@@ -76,7 +77,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A subresource as discovery shows it; kind and group are empty where they are the parent's."""
+    """A subresource as discovery shows it; kind, group and version are empty if they are the parent's."""
 
     name: str
     verbs: tuple[str, ...]
@@ -87,11 +88,14 @@ class Subresource:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Another form of a stored resource: `key` names the storage, the two functions convert whole objects."""
+    """Conversion of a stored resource to another API version.
+
+    `key` names the storage; `from_storage` and `to_storage` convert whole objects.
+    """
 
     key: tuple[str, str]
-    outward: Callable[[Object], Object]
-    inward: Callable[[Object], Object]
+    from_storage: Callable[[Object], Object]
+    to_storage: Callable[[Object], Object]
 
 
 STATUS = Subresource("status", STATUS_VERBS)

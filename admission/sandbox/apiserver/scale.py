@@ -1,4 +1,4 @@
-"""The scale subresource of workloads and custom resources."""
+"""The scale subresource of built-in and custom resources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def scale_of(resource: Resource, obj: Object) -> Object:
-    """The Scale that stands for an object."""
+    """Return the Scale of an object."""
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     spec = {"replicas": _find(obj, resource.scale_paths[0])}
@@ -30,7 +30,10 @@ def scale_of(resource: Resource, obj: Object) -> Object:
 
 
 def with_scale(resource: Resource, obj: Object, scale: Object) -> Object:
-    """The object with the replicas of a Scale; its resourceVersion is the precondition. Raises ApiError (422)."""
+    """Return the object with the replicas of a Scale, and the Scale's resourceVersion as precondition.
+
+    Raises ApiError (422) if the number is negative.
+    """
     replicas = scale.get("spec", {}).get("replicas", 0)
     if replicas < 0:
         cause = invalid("spec.replicas", replicas, "must be greater than or equal to 0")

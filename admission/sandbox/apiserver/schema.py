@@ -1,8 +1,8 @@
-"""The fields of built-in kinds, read from the client library's generated models; decoding as the API server decodes.
+"""Schemas of built-in kinds, read from the client library's generated models, and decoding by them.
 
-Decoding drops `null`, unknown fields (collected for the client) and what Go leaves out when it is empty, and
-refuses values of a wrong type. It works in place, on what the caller owns; parts that are the very objects of
-an earlier, decoded version are skipped, so that a patch costs what it touches.
+Decoding drops `null`, unknown fields (collected for the client) and fields that Go omits when empty, and rejects
+values of a wrong type. It works in place, on objects that the caller owns; parts that are identical (`is`) to those
+of an earlier, decoded version are skipped, so that a patch costs only what it changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 _QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?\d+)?")
 
-# Fields that are there even when they are empty, with their empty value.
+# Fields without omitempty, by model, with their zero value: they are serialised even when empty.
 _ALWAYS: dict[str, dict[str, Any]] = {
     "V1JobCondition": {"lastProbeTime": None, "lastTransitionTime": None},
     "V1PodCondition": {"lastProbeTime": None, "lastTransitionTime": None},
@@ -55,7 +55,7 @@ _ALWAYS: dict[str, dict[str, Any]] = {
     "V1JobTemplateSpec": {"metadata": {}, "spec": {}},
     "V1Lease": {"spec": {}},
 }  # fmt: skip
-# Numbers and booleans that are left out when they are zero; elsewhere zero is a value.
+# Numbers and booleans with omitempty, by model. All others keep zero: they are pointers in Go, or without omitempty.
 _OMIT_ZERO = {
     "V1JobStatus": {"active", "succeeded", "failed"},
     "V1DeploymentSpec": {"minReadySeconds", "paused"},
@@ -84,10 +84,10 @@ _OMIT_ZERO = {
 _QUANTITY_MAPS = {"limits", "requests", "capacity", "allocatable", "hard", "used", "default", "defaultRequest",
                   "max", "min", "maxLimitRequestRatio", "overhead", "podFixed", "allocatedResources"}  # fmt: skip
 _QUANTITIES = {"sizeLimit", "divisor"}
-# Texts that are a value even when they are empty.
+# String fields that are kept when empty, because they are pointers in Go.
 _KEEP_EMPTY = {"V1LeaseSpec": {"holderIdentity"}, "V1JobStatus": {"failedIndexes"}, "V1JobSpec": {"managedBy"}}
-# Lists that a strategic merge patch merges, and by which key; an empty key merges values as a set.
-# All others are replaced. Fields are named by the model that holds them.
+# patchMergeKey of the lists that a strategic merge patch merges, by model and field; an empty key merges values as a
+# set. All other lists are replaced.
 MERGE_KEYS = {
     ("V1PodSpec", "containers"): "name",
     ("V1PodSpec", "initContainers"): "name",
@@ -116,7 +116,7 @@ MERGE_KEYS = {
     ("V1MutatingWebhookConfiguration", "webhooks"): "name",
     ("V1ValidatingWebhookConfiguration", "webhooks"): "name",
 }
-# Free-form or self-referencing JSON, not looked into here.
+# Models that are treated as free-form JSON; they refer to themselves.
 _OPAQUE = {"V1JSONSchemaProps"}
 _MICRO_TIMES = {("V1LeaseSpec", "acquireTime"), ("V1LeaseSpec", "renewTime"), ("EventsV1Event", "eventTime"),
                 ("CoreV1Event", "eventTime"), ("CoreV1EventSeries", "lastObservedTime"),
@@ -126,7 +126,7 @@ _SECRET_MAPS = {"V1Secret": {"data"}, "V1ConfigMap": {"binaryData"}}
 
 
 class DecodeError(SluiceError):
-    """A value of a wrong type. `path` is where."""
+    """A value of a wrong type. `path` is the field's, such as `.spec.parallelism`."""
 
     def __init__(self, path: str, message: str) -> None:
         self.path = path
@@ -134,14 +134,14 @@ class DecodeError(SluiceError):
 
 
 class Type(Protocol):
-    """How a value is decoded. `old` is its earlier version or None."""
+    """Decoder of one type. `old` is the value in the earlier version, or None."""
 
     def decode(self, value: Any, old: Any, path: str, unknown: list[str]) -> Any: ...
 
 
 @dataclass(slots=True, eq=False)
 class Scalar:
-    """A value of one of some Python types, perhaps of a form."""
+    """A scalar; `accepts` are the Python types, `form` the pattern of a string."""
 
     name: str
     accepts: tuple[type, ...]
@@ -157,7 +157,7 @@ class Scalar:
 
 @dataclass(slots=True, eq=False)
 class QuantityType:
-    """A quantity: numbers become texts, texts their canonical form."""
+    """A quantity: numbers become strings, strings their canonical form."""
 
     def decode(self, value: Any, old: Any, path: str, unknown: list[str]) -> Any:
         text = str(value) if type(value) in (int, float) else value
@@ -178,7 +178,7 @@ class Anything:
 
 @dataclass(slots=True, eq=False)
 class ListOf:
-    """A list; empty ones are left out by the struct around."""
+    """A list; the enclosing struct omits it if empty."""
 
     item: Type
 
@@ -196,7 +196,7 @@ class ListOf:
 
 @dataclass(slots=True, eq=False)
 class MapOf:
-    """A map with free keys."""
+    """A map with arbitrary keys."""
 
     item: Type
 
@@ -212,7 +212,7 @@ class MapOf:
 
 @dataclass(slots=True, eq=False)
 class Struct:
-    """An object with known fields."""
+    """An object with declared fields."""
 
     name: str
     fields: dict[str, Type] = field(default_factory=dict)
@@ -256,35 +256,35 @@ class Struct:
 
 
 class Fields(Protocol):
-    """The fields of one kind."""
+    """Schema of one kind, built-in or custom."""
 
     def decode(self, obj: Object, old: Object | None, unknown: list[str]) -> Object:
-        """Decode in place; names of dropped fields are added to `unknown`. Raises DecodeError."""
+        """Decode in place; paths of dropped fields are added to `unknown`. Raises DecodeError."""
 
     def parse(self, obj: Object, unknown: list[str]) -> Object:
-        """Decode a part of an object, as server-side apply sends it: without defaults."""
+        """Decode an apply configuration, which is a part of an object, without filling in defaults."""
 
     def struct(self) -> Struct:
-        """The fields, as strategic merge patch and apply need them."""
+        """Return the fields with the merge keys of lists, for strategic merge patch and server-side apply."""
 
 
 class Schema:
-    """The fields of a built-in kind."""
+    """Schema of a built-in kind; `model` is its class in the client library, for example `V1Job`."""
 
     def __init__(self, model: str) -> None:
         self.model = model
 
     def decode(self, obj: Object, old: Object | None, unknown: list[str]) -> Object:
-        """Decode in place; names of dropped fields are added to `unknown`. Raises DecodeError."""
+        """Decode in place; paths of dropped fields are added to `unknown`. Raises DecodeError."""
         decoded: Object = struct_of(self.model).decode(obj, old, "", unknown)
         return decoded
 
     def parse(self, obj: Object, unknown: list[str]) -> Object:
-        """The same as decode: defaults of built-in kinds are not part of their schema."""
+        """Decode as `decode` does: the defaults of built-in kinds are not part of their schema."""
         return self.decode(obj, None, unknown)
 
     def struct(self) -> Struct:
-        """The fields, as strategic merge patch and apply need them."""
+        """Return the fields with the merge keys of lists, for strategic merge patch and server-side apply."""
         return struct_of(self.model)
 
 
@@ -304,12 +304,12 @@ _BASE64 = Scalar("[]byte", (str,), re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0
 
 
 _OF_OTHER_RELEASES = {"V1JobSpec": ("scheduling",), "V1PodSpec": ("workloadRef",)}
-"""Fields that the client library does not know: of pods in Kubernetes 1.35, which are gone since, of Jobs in 1.37."""
+"""Fields that the client library lacks: of Jobs in Kubernetes 1.37, of pods in 1.35, removed since."""
 
 
 @cache
 def struct_of(model: str) -> Struct:
-    """The fields of a model of the client library, for example `V1Job`."""
+    """Return the fields of a model of the client library, for example `V1Job`."""
     found = getattr(models, model)
     struct = Struct(
         model, always=_ALWAYS.get(model, {}), omit_zero=frozenset(_OMIT_ZERO.get(model, ())),
@@ -326,7 +326,7 @@ def struct_of(model: str) -> Struct:
     return struct
 
 
-_pending: dict[str, Struct] = {}  # structs under construction, for those that contain themselves
+_pending: dict[str, Struct] = {}  # structs under construction, for models that contain themselves
 
 
 def _type_of(model: str, key: str, declared: str) -> Type:
@@ -365,7 +365,7 @@ _CANONICAL = re.compile(r"[1-9]\d{0,2}(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?|0")
 
 @cache
 def canonical_quantity(text: str) -> str:
-    """The form in which Kubernetes writes a quantity back: no fraction, the largest suffix that keeps it whole."""
+    """Return the canonical form of a quantity: no fraction, the largest suffix that keeps it an integer."""
     if _CANONICAL.fullmatch(text):
         return text
     match = re.fullmatch(r"([+-]?)(\d*)\.?(\d*)([A-Za-z]*[+-]?\d*)", text)

@@ -1,4 +1,4 @@
-"""Label and field selectors, parsed once and then asked of many objects."""
+"""Label and field selectors of lists and watches, parsed once and evaluated on many objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def requirements_of(selector: Object) -> tuple[Requirement, ...]:
-    """A LabelSelector as objects hold it; an empty one selects everything."""
+    """Return the requirements of a LabelSelector object; an empty one selects everything."""
     found = [Requirement(key, "In", frozenset((value,))) for key, value in selector.get("matchLabels", {}).items()]
     for expression in selector.get("matchExpressions", ()):
         values = frozenset(expression.get("values", ()))
@@ -25,13 +25,13 @@ def requirements_of(selector: Object) -> tuple[Requirement, ...]:
 
 
 def matches_label_selector(selector: Object, labels: dict[str, str]) -> bool:
-    """Whether a LabelSelector selects such labels."""
+    """Return whether a LabelSelector selects objects with these labels."""
     return all(requirement.holds(labels) for requirement in requirements_of(selector))
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """What a list or watch asks for."""
+    """Label and field selector of a list or watch."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[FieldTerm, ...] = ()
@@ -48,7 +48,7 @@ class Selector:
         return all((field_value(obj, term.path) == term.value) is term.equal for term in self.fields)
 
 
-# Fields that can be selected by, beside the name and namespace that every kind has.
+# Supported field selectors by (group, plural), beside name and namespace, which all kinds have.
 _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("", "pods"): (
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
@@ -67,7 +67,7 @@ _FIELDS: dict[tuple[str, str], tuple[str, ...]] = {
 
 
 def parse_selector(resource: Resource, labels: str, fields: str) -> Selector:
-    """The query parameters of a list or watch. Raises ApiError (400)."""
+    """Parse the `labelSelector` and `fieldSelector` of a list or watch. Raises ApiError (400)."""
     known = ("metadata.name", "metadata.namespace", *resource.selectable, *_FIELDS.get(resource.key, ()))
     try:
         return Selector(parse_label_selector(labels), parse_field_selector(fields, known))
@@ -76,7 +76,7 @@ def parse_selector(resource: Resource, labels: str, fields: str) -> Selector:
 
 
 def field_value(obj: Object, path: str) -> str:
-    """A field as a field selector sees it: a text, empty when it is missing."""
+    """Return the value that a field selector compares: a string, empty if the field is missing."""
     if path == "status.successful":
         return str(obj.get("status", {}).get("succeeded", 0))
     found: object = obj

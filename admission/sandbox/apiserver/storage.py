@@ -1,7 +1,7 @@
-"""Where objects live: the current version of each, and for each resource the recent past that watches read.
+"""In-memory storage: the current version of each object, and for each resource the recent events that watches read.
 
-Versions are immutable by convention. A write makes a new version that shares what it did not change, and
-is serialised once, for all readers.
+It is etcd and the watch cache in one. Versions are immutable by convention: a write makes a new version, which
+shares unchanged parts with the old one and is serialised once for all readers.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from admission.sandbox.apiserver.objects import Object
 
-# Versions that a resource keeps for watches; a watcher that falls further behind has to list again.
+# Events that a resource keeps for watches; a watcher that falls further behind gets 410 Gone and has to list again.
 HISTORY = 10_000
-# Where the versions of a fresh cluster begin: high enough that version 1 is in the past.
+# Revision of a new cluster; above 1, so that a client with resourceVersion 1 gets 410 Gone from the start.
 FIRST_REVISION = 100
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -26,7 +26,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 @dataclass(slots=True, eq=False)
 class Version:
-    """One state of one object: as it is shown to clients, and as it is stored where that differs."""
+    """One state of one object: `obj` as clients read it, `stored` as it is stored (usually the same)."""
 
     obj: Object
     stored: Object
@@ -34,24 +34,24 @@ class Version:
     _raw: bytes = b""
 
     def raw(self) -> bytes:
-        """The JSON of the object, made at its first use."""
+        """Return the JSON of the object, serialised at first use."""
         if not self._raw:
             self._raw = orjson.dumps(self.obj)
         return self._raw
 
-    def seen_as(self, obj: Object) -> Version:
-        """The same version in another form."""
+    def with_object(self, obj: Object) -> Version:
+        """Return this version with another representation of the object."""
         return Version(obj, obj, self.rv)
 
-    def under(self, rv: int) -> Version:
-        """The same state under a later resourceVersion, as the last that some reader sees of the object."""
+    def at_revision(self, rv: int) -> Version:
+        """Return this state under a later resourceVersion, for the last event that a watcher receives of the object."""
         obj = {**self.obj, "metadata": {**self.obj["metadata"], "resourceVersion": str(rv)}}
         return Version(obj, obj, rv)
 
 
 @dataclass(slots=True, eq=False)
 class Event:
-    """A change. `version` is the state after it; of a deleted object, the last state under the deletion's version."""
+    """A watch event. `version` is the state after it; after a deletion the last state, under the deletion's version."""
 
     type: EventType
     rv: int
@@ -61,7 +61,7 @@ class Event:
     before: Version | None
 
     def line(self) -> bytes:
-        """The event as one line of a watch stream."""
+        """Return the event as one line of a watch stream."""
         return b'{"type":"%s","object":%s}\n' % (self.type.encode(), self.version.raw())
 
 
@@ -70,26 +70,26 @@ class Collection:
     """All objects of one resource. `items` is keyed by namespace (empty for cluster-scoped objects), then name."""
 
     store: Store
-    show: Callable[[Object], Object]
+    decorate: Callable[[Object], Object]
     items: dict[str, dict[str, Version]] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
-    first: int = 0  # the position of events[0] since the beginning of time
-    horizon: int = 0  # changes up to this version are no longer in `events`
-    _wakes: list[Callable[[], None]] = field(default_factory=list)
-    _listed: tuple[int, str | None, list[Version]] | None = None
+    first: int = 0  # position of events[0]; positions count all events since the collection exists
+    compacted_revision: int = 0  # compacted revision: events up to it are no longer in `events`
+    _subscribers: list[Callable[[], None]] = field(default_factory=list)
+    _last_listing: tuple[int, str | None, list[Version]] | None = None
     _controlled: dict[str, dict[tuple[str, str], None]] | None = None
-    """By uid of what controls them: namespaces and names, once anybody has asked."""
+    """Uid of a controller to `(namespace, name)` of the objects it controls; built by the first `controlled_by`."""
 
     def get(self, namespace: str, name: str) -> Version | None:
         found = self.items.get(namespace)
         return found.get(name) if found else None
 
     def versions(self, namespace: str | None = None) -> Iterator[Version]:
-        """The current versions in the order of their keys, of one namespace or of all."""
+        """Yield the current versions of one namespace or of all, ordered by namespace and name."""
         return ordered(self.items, namespace)
 
     def controlled_by(self, uid: str) -> list[Version]:
-        """The current versions of what an object of this uid controls, in the order of their keys."""
+        """Return the current versions of the objects controlled by this uid, ordered by namespace and name."""
         if self._controlled is None:
             self._controlled = {}
             for version in self.versions():
@@ -97,7 +97,7 @@ class Collection:
         return [self.items[namespace][name] for namespace, name in sorted(self._controlled.get(uid, ()))]
 
     def _index(self, before: Version | None, now: Version | None) -> None:
-        """An object has changed."""
+        """Update the index by controller after a write; None stands for an object that does not exist."""
         if self._controlled is None:
             return
         old, new = _controller(before), _controller(now)
@@ -116,21 +116,21 @@ class Collection:
         return sum(len(names) for names in self.items.values())
 
     def put(self, obj: Object, before: Version | None) -> Version:
-        """Store a new state of an object; its resourceVersion is set here, in the metadata that the caller owns."""
+        """Store a new state of an object; sets the resourceVersion in its metadata, which the caller must own."""
         rv = self.store.next_revision()
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(rv)
         namespace, name = metadata.get("namespace", ""), metadata["name"]
-        version = Version(self.show(obj), obj, rv)
+        version = Version(self.decorate(obj), obj, rv)
         self.items.setdefault(namespace, {})[name] = version
         self._index(before, version)
         self._record(Event("MODIFIED" if before else "ADDED", rv, namespace, name, version, before))
         return version
 
     def remove(self, before: Version) -> Version:
-        """Delete an object: the event carries its last state under a new resourceVersion."""
+        """Delete an object; its DELETED event has the last state under a new resourceVersion."""
         rv = self.store.next_revision()
-        version = before.under(rv)
+        version = before.at_revision(rv)
         metadata = version.obj["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         names = self.items[namespace]
@@ -142,15 +142,15 @@ class Collection:
         return version
 
     def versions_at(self, rv: int, namespace: str | None = None) -> list[Version] | None:
-        """As `versions`, at an earlier version; None when the past does not reach back that far.
+        """Return the versions as of an earlier resourceVersion; None if that is compacted.
 
-        The last answer is kept: whoever lists 100,000 objects in pages asks for it 200 times.
+        The last result is cached: a client that lists 100,000 objects in pages of 500 requests it 200 times.
         """
-        if rv < self.horizon:
+        if rv < self.compacted_revision:
             return None
-        if self._listed is None or self._listed[:2] != (rv, namespace):
-            self._listed = rv, namespace, list(ordered(self._snapshot(rv), namespace))
-        return self._listed[2]
+        if self._last_listing is None or self._last_listing[:2] != (rv, namespace):
+            self._last_listing = rv, namespace, list(ordered(self._snapshot(rv), namespace))
+        return self._last_listing[2]
 
     def _snapshot(self, rv: int) -> dict[str, dict[str, Version]]:
         state = {namespace: dict(names) for namespace, names in self.items.items()}
@@ -164,7 +164,7 @@ class Collection:
         return state
 
     def position(self, rv: int) -> int:
-        """Where a reader that knows everything up to `rv` goes on."""
+        """Return the position of the first event after resourceVersion `rv`."""
         low, high = 0, len(self.events)
         while low < high:
             middle = (low + high) // 2
@@ -175,44 +175,44 @@ class Collection:
         return self.first + low
 
     def since(self, position: int) -> list[Event] | None:
-        """What happened from a position on; None when a part of it was dropped."""
+        """Return the events from a position on; None if some of them are compacted."""
         if position < self.first:
             return None
         return self.events[position - self.first :]
 
     @property
     def end(self) -> int:
-        """The position behind the latest event."""
+        """Position after the latest event."""
         return self.first + len(self.events)
 
     def subscribe(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called after every change."""
-        self._wakes.append(wake)
+        """Call `wake` after every write, until `unsubscribe`."""
+        self._subscribers.append(wake)
 
     def unsubscribe(self, wake: Callable[[], None]) -> None:
-        self._wakes.remove(wake)
+        self._subscribers.remove(wake)
 
-    def forget(self, keep: int) -> None:
-        """Drop the past, but for the latest events."""
+    def compact(self, keep: int) -> None:
+        """Drop all but the latest `keep` events; with 0 also every resourceVersion before the current one expires."""
         drop = len(self.events) - keep
         if drop > 0:
-            self.horizon = self.events[drop - 1].rv
+            self.compacted_revision = self.events[drop - 1].rv
             del self.events[:drop]
             self.first += drop
         if not keep:
-            self.horizon = self.store.revision
+            self.compacted_revision = self.store.revision
 
     def _record(self, event: Event) -> None:
         self.events.append(event)
         if len(self.events) > 2 * HISTORY:
-            self.forget(HISTORY)
-        for wake in self._wakes:
+            self.compact(HISTORY)
+        for wake in self._subscribers:
             wake()
 
 
 @dataclass(eq=False)
 class Store:
-    """All collections, under one increasing revision."""
+    """All collections, `(group, plural)` to Collection, with one revision counter that every write increments."""
 
     revision: int = FIRST_REVISION
     collections: dict[tuple[str, str], Collection] = field(default_factory=dict)
@@ -221,25 +221,25 @@ class Store:
         self.revision += 1
         return self.revision
 
-    def add(self, key: tuple[str, str], show: Callable[[Object], Object]) -> Collection:
-        """A new, empty collection, whose history begins now."""
-        collection = self.collections[key] = Collection(self, show, horizon=self.revision)
+    def add(self, key: tuple[str, str], decorate: Callable[[Object], Object]) -> Collection:
+        """Add an empty collection; resourceVersions before the current one are expired in it."""
+        collection = self.collections[key] = Collection(self, decorate, compacted_revision=self.revision)
         return collection
 
     def compact(self, keep: int) -> None:
-        """Forget the past of everything, but for the latest events of each resource."""
+        """Drop all but the latest `keep` events of each resource, as a compaction of etcd does."""
         for collection in self.collections.values():
-            collection.forget(keep)
+            collection.compact(keep)
 
 
 def _controller(version: Version | None) -> str:
-    """The uid of what controls an object, empty if nothing does."""
+    """Return the uid of an object's controller (`ownerReferences`), empty if it has none."""
     owners = version.obj["metadata"].get("ownerReferences") if version else None
     return next((owner["uid"] for owner in owners or () if owner.get("controller")), "")
 
 
 def ordered(state: dict[str, dict[str, Version]], namespace: str | None) -> Iterator[Version]:
-    """The versions of a state in the order of their keys, of one namespace or of all."""
+    """Yield the versions of one namespace or of all, ordered by namespace and name."""
     for space in sorted(state) if namespace is None else (namespace,):
         names = state.get(space)
         if names:

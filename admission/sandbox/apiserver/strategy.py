@@ -1,4 +1,4 @@
-"""What may differ from kind to kind in the life of an object; the defaults are those of a kind without rules."""
+"""Strategy: the hooks of the generic registry that differ between kinds (rest.RESTCreateStrategy and its siblings)."""
 
 from __future__ import annotations
 
@@ -13,80 +13,84 @@ if TYPE_CHECKING:
 
 
 class Strategy:
-    """The rules of a kind. `new` objects may be changed in place where they are owned, `old` ones never.
+    """Hooks and settings of one kind; the defaults are those of a kind without special rules.
 
-    A method that gets an object made by a patch may only add missing keys or replace whole top-level parts:
-    what the patch did not touch is shared with the stored version.
+    `new` objects may be modified in place where they are owned, `old` ones never. A hook that receives the result of a
+    patch may only add missing keys or replace whole top-level parts: the rest is shared with the stored version.
     """
 
     default_propagation: ClassVar[str] = "Background"
-    # Whether a PUT without resourceVersion overwrites, and whether one for a missing object creates it.
+    # Whether a PUT without resourceVersion overwrites the object, and whether a PUT of a missing object creates it
+    # (AllowUnconditionalUpdate, AllowCreateOnUpdate).
     unconditional_update: ClassVar[bool] = True
     create_on_update: ClassVar[bool] = False
-    # The parts that a main update may change beside metadata, and those that /status may; None: all, nothing.
+    # Top-level fields of /status: an update of the main resource keeps them, one of /status keeps all others.
     status_keys: ClassVar[tuple[str, ...]] = ("status",)
-    # Objects have a generation that counts changes of their parts other than metadata and status.
+    # Whether objects have metadata.generation, and whether it counts changes outside of metadata and status.
     has_generation: ClassVar[bool] = True
-    generation_moves: ClassVar[bool] = True
-    # /status also takes labels and annotations.
+    increments_generation: ClassVar[bool] = True
+    # Whether an update of /status also changes metadata, such as labels and annotations.
     status_takes_metadata: ClassVar[bool] = True
-    # Names must be DNS labels instead of subdomains.
+    # Whether names must be DNS labels instead of DNS subdomains.
     label_names: ClassVar[bool] = False
-    # A deletion is answered with the object even when it is gone.
+    # Whether a deletion is answered with the object, instead of a Status, when it was removed (ReturnDeletedObject).
     returns_deleted: ClassVar[bool] = False
-    # Watchers are shown the deletionTimestamp even of objects that go at once.
+    # Whether objects that are removed without delay are first stored with a deletionTimestamp, which watchers receive.
     announces_deletion: ClassVar[bool] = False
 
     def name_fault(self, name: str) -> str:
-        """Why a name cannot be; empty if it can."""
+        """Return the validation message for an invalid name, empty for a valid one."""
         return label_fault(name) if self.label_names else subdomain_fault(name)
 
     def default(self, obj: Object) -> None:
-        """Fill what the client left out; called on every decoded object."""
+        """Fill in defaults; called on every decoded object."""
 
-    def show(self, obj: Object) -> Object:
-        """The object as readers see it."""
+    def decorate(self, obj: Object) -> Object:
+        """Return the object as clients read it."""
         return obj
 
     def admit(self, registry: Registry, new: Object, old: Object | None, subresource: str) -> None:
-        """What the built-in admission plugins change or refuse, before webhooks are asked."""
+        """Run the built-in admission plugins, which change or reject an object, before webhooks are called."""
 
     def prepare_create(self, registry: Registry, obj: Object) -> None:
-        """Make an object ready to be stored, after mutation; it has its final name and uid."""
+        """Set or clear fields of a new object (PrepareForCreate), after mutation; it has its final name and uid."""
 
     def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
-        """The faults of a new object, beyond its metadata."""
+        """Return the validation errors of a new object, except for its metadata."""
         return []
 
     def prepare_update(self, new: Object, old: Object) -> None:
-        """Take back what an update may not touch without saying so."""
+        """Restore fields that an update cannot change and that are ignored instead of rejected (PrepareForUpdate)."""
 
     def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
-        """The faults of a changed object, beyond its metadata."""
+        """Return the validation errors of a changed object, except for its metadata."""
         return []
 
     def validate_status(self, new: Object, old: Object) -> list[Cause]:
-        """The faults of an update through /status."""
+        """Return the validation errors of an update through /status."""
         return []
 
     def warnings(self, new: Object, old: Object | None) -> list[str]:
-        """What the client is told beside a success."""
+        """Return texts for the Warning headers of a successful create (`old` is None) or update."""
         return []
 
     def check_delete(self, obj: Object) -> None:
-        """Refuse a deletion that is never allowed. Raises ApiError."""
+        """Reject the deletion of an object that must not be deleted. Raises ApiError."""
 
-    def deleting(self, obj: Object) -> Object:
-        """An object at the moment when its deletion begins."""
+    def begin_deletion(self, obj: Object) -> Object:
+        """Return the object as it is stored when its deletion begins."""
         return obj
 
-    def is_held(self, obj: Object) -> bool:
-        """Whether something other than finalizers and grace keeps a deleted object."""
+    def blocks_removal(self, obj: Object) -> bool:
+        """Return whether a terminating object is kept for another reason than finalizers and its grace period."""
         return False
 
-    def grace(self, obj: Object, asked: int | None) -> int:
-        """Seconds that a deleted object stays for a graceful end."""
+    def grace(self, obj: Object, requested: int | None) -> int:
+        """Return the grace period of a deletion in seconds; `requested` is the client's, None for the default."""
         return 0
 
-    def stored(self, registry: Registry, new: Object | None, old: Object | None) -> None:
-        """Called after every change of an object of the kind."""
+    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+        """Receive each write of an object of the kind (AfterCreate, AfterUpdate, AfterDelete).
+
+        `new` is None after a deletion, `old` after a creation.
+        """

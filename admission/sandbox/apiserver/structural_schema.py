@@ -27,19 +27,19 @@ _ROOT = ("apiVersion", "kind", "metadata")
 
 
 class StructuralSchema:
-    """The schema of one version of a custom resource definition."""
+    """Structural schema of one version of a CustomResourceDefinition."""
 
     def __init__(self, schema: Object) -> None:
         self._schema = schema
         self._has_rules = _has_rules(schema)
 
     def decode(self, obj: Object, old: Object | None, unknown: list[str]) -> Object:
-        """Prune and default in place; wrong types are for validation to find. Raises DecodeError for metadata."""
+        """Prune and default in place. Wrong types are left to `causes`, but in metadata they raise DecodeError."""
         before = old["metadata"] if old is not None else None
         return self._clean(obj, before, unknown, fill=True)
 
     def parse(self, obj: Object, unknown: list[str]) -> Object:
-        """Prune in place what server-side apply sent."""
+        """Prune an apply configuration in place, without filling in defaults."""
         return self._clean(obj, None, unknown, fill=False)
 
     def _clean(self, obj: Object, before: Object | None, unknown: list[str], *, fill: bool) -> Object:
@@ -53,13 +53,13 @@ class StructuralSchema:
         return obj
 
     def struct(self) -> Struct:
-        """The lists that are merged by a key, as the schema says."""
+        """Return the lists that are merged by one key (`x-kubernetes-list-map-keys`)."""
         root = _struct(self._schema)
         root.fields["metadata"] = struct_of("V1ObjectMeta")
         return root
 
     def causes(self, new: Object, old: Object | None) -> list[Cause]:
-        """The faults of an object; its rules are asked only when its types are right."""
+        """Return the validation errors of an object; its CEL rules are evaluated only if its types are valid."""
         content = {key: value for key, value in new.items() if key not in _ROOT}
         before = {key: value for key, value in old.items() if key not in _ROOT} if old is not None else None
         causes = _shape_causes(content, self._schema, "")
@@ -92,7 +92,7 @@ def _has_rules(schema: Any) -> bool:
 
 
 def _cleaned(value: Any, schema: Object, path: str, unknown: list[str], *, fill: bool) -> Any:
-    """The value without unknown fields and with defaults; unchanged parts are shared."""
+    """Return the value without unknown fields and with defaults; scalars and free-form parts are shared with it."""
     if type(value) is list and isinstance(schema.get("items"), dict):
         return [
             _cleaned(item, schema["items"], f"{path}[{index}]", unknown, fill=fill) for index, item in enumerate(value)
@@ -121,7 +121,7 @@ def _cleaned(value: Any, schema: Object, path: str, unknown: list[str], *, fill:
 
 
 def _shape_causes(value: Any, schema: Object, path: str) -> list[Cause]:
-    """Types, bounds, required fields and keys of lists."""
+    """Check types, enums, bounds, required fields and the uniqueness of list-map keys."""
     if value is None and schema.get("nullable"):
         return []
     if schema.get(_INT_OR_STRING):
@@ -226,7 +226,7 @@ def _rule_causes(value: Any, old: Any, schema: Object, path: str) -> list[Cause]
 
 
 def structure_causes(schema: Object, path: str) -> list[Cause]:
-    """The faults of a schema that is not structural: every field says its type."""
+    """Return the errors of a schema that is not structural, one for each field without a type."""
     causes: list[Cause] = []
     if not schema.get("type") and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
         causes.append(required(f"{path}.type", "must not be empty for specified object fields"))

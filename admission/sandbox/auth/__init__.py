@@ -1,1 +1,1 @@
-"""Users, certificates, impersonation, RBAC and access reviews of the sandbox."""
+"""Authentication and authorization of the sandbox: users, certificates, impersonation, RBAC and access reviews."""

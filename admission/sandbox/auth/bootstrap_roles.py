@@ -1,4 +1,4 @@
-"""The roles that every cluster is born with, as far as they matter here, and who holds them."""
+"""RBAC bootstrap policy: the default ClusterRoles and bindings of a cluster, as far as the sandbox needs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 _INFO_PATHS = ["/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*", "/version", "/version/"]
 _DISCOVERY_PATHS = [*_INFO_PATHS, "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"]
 _REVIEWS = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
-# What users of a namespace may read and write there, by group.
+# Namespaced resources that the roles view (read) and edit (write) cover, by API group.
 _NAMESPACED = {
     "": ["configmaps", "events", "pods", "pods/log", "pods/status", "serviceaccounts", "services"],
     "batch": ["cronjobs", "cronjobs/status", "jobs", "jobs/status"],
@@ -31,7 +31,7 @@ _NAMESPACED = {
 }
 
 
-def _aggregate(to: str) -> Object:
+def _aggregation_rule(to: str) -> Object:
     return {"clusterRoleSelectors": [{"matchLabels": {_label(to): "true"}}]}
 
 
@@ -39,21 +39,24 @@ def _label(to: str) -> str:
     return f"{RBAC}/aggregate-to-{to}"
 
 
-def _part(to: str, rules: list[Object]) -> tuple[str, Object]:
+def _aggregated_to(to: str, rules: list[Object]) -> tuple[str, Object]:
     return f"system:aggregate-to-{to}", {"metadata": {"labels": {_label(to): "true"}}, "rules": rules}
 
 
-def _whole(name: str, *, also_in: str = "") -> tuple[str, Object]:
-    """One of the roles that users are given, put together from all roles with its label."""
+def _user_facing(name: str, *, also_in: str = "") -> tuple[str, Object]:
+    """Return a user-facing role, whose rules are aggregated from all roles with its label.
+
+    `also_in` names a wider role that aggregates this one.
+    """
     labels = {_label(also_in): "true"} if also_in else {}
-    return name, {"metadata": {"labels": labels}, "aggregationRule": _aggregate(name)}
+    return name, {"metadata": {"labels": labels}, "aggregationRule": _aggregation_rule(name)}
 
 
-def _for_all(verbs: list[str]) -> list[Object]:
+def _namespaced_rules(verbs: list[str]) -> list[Object]:
     return [{"apiGroups": [group], "resources": names, "verbs": verbs} for group, names in _NAMESPACED.items()]
 
 
-# By name; the content of a ClusterRole.
+# Pairs of the name and the content of a ClusterRole.
 CLUSTER_ROLES: tuple[tuple[str, Object], ...] = (
     ("system:public-info-viewer", {"rules": [{"nonResourceURLs": _INFO_PATHS, "verbs": ["get"]}]}),
     ("system:discovery", {"rules": [{"nonResourceURLs": _DISCOVERY_PATHS, "verbs": ["get"]}]}),
@@ -68,22 +71,22 @@ CLUSTER_ROLES: tuple[tuple[str, Object], ...] = (
     ("cluster-admin", {"rules": [
         {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]},
     ]}),
-    _part("view", _for_all(_READ)),
-    _part("edit", [
-        *_for_all(_WRITE),
+    _aggregated_to("view", _namespaced_rules(_READ)),
+    _aggregated_to("edit", [
+        *_namespaced_rules(_WRITE),
         {"apiGroups": [""], "resources": ["secrets"], "verbs": [*_READ, *_WRITE]},
         {"apiGroups": [""], "resources": ["serviceaccounts"], "verbs": ["impersonate"]},
     ]),
-    _part("admin", [
+    _aggregated_to("admin", [
         {"apiGroups": [RBAC], "resources": ["roles", "rolebindings"], "verbs": [*_READ, *_WRITE]},
         {"apiGroups": ["authorization.k8s.io"], "resources": ["localsubjectaccessreviews"], "verbs": ["create"]},
     ]),
-    _whole("view", also_in="edit"),
-    _whole("edit", also_in="admin"),
-    _whole("admin"),
+    _user_facing("view", also_in="edit"),
+    _user_facing("edit", also_in="admin"),
+    _user_facing("admin"),
 )  # fmt: skip
 
-# Each role is bound by a binding of its name, to these groups.
+# Pairs of a name, shared by ClusterRole and binding, and the groups it is bound to.
 CLUSTER_ROLE_BINDINGS = (
     ("system:public-info-viewer", (AUTHENTICATED, UNAUTHENTICATED)),
     ("system:discovery", (AUTHENTICATED,)),
@@ -91,7 +94,7 @@ CLUSTER_ROLE_BINDINGS = (
     ("cluster-admin", (MASTERS,)),
 )
 
-# Whoever serves an API behind this one must know how the front proxy is recognised.
+# Role for extension API servers (aggregated APIs), which read there how to authenticate the front proxy.
 AUTHENTICATION_READER = (
     "extension-apiserver-authentication-reader",
     {"rules": [{

@@ -1,4 +1,4 @@
-"""Certificate authorities of the API server's own, made afresh at each start, and what they sign."""
+"""Certificate authorities of the API server, created at each start, and the certificates they sign."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ADDRESSES = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
-    """A certificate and its key."""
+class KeyPair:
+    """A certificate and its private key, concatenated in PEM."""
 
     pem: bytes
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Make a TLS context show the certificate."""
-        # OpenSSL reads keys from files only; the folder is private to this user and gone at once.
+        """Load the certificate into a TLS context."""
+        # OpenSSL reads keys from files only; the folder is readable by this user only and deleted right after.
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "tls.pem"
             path.write_bytes(self.pem)
@@ -38,7 +38,7 @@ class Pair:
 
 
 class Authority:
-    """A self-made certificate authority; `pem` is its certificate."""
+    """A self-signed certificate authority; `pem` is its certificate."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -50,24 +50,24 @@ class Authority:
         builder = self._builder(self._name, self._key, ca=True).add_extension(usage, critical=True)
         self.pem = builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
-    def server(self) -> Pair:
-        """A certificate for the loopback addresses."""
+    def server(self) -> KeyPair:
+        """Sign a server certificate for the loopback addresses and the `kubernetes` Service."""
         addresses = [x509.IPAddress(ipaddress.ip_address(text)) for text in _ADDRESSES]
         names = x509.SubjectAlternativeName([*(x509.DNSName(text) for text in _NAMES), *addresses])
         return self._sign("sandbox", names)
 
-    def client(self, name: str) -> Pair:
-        """A certificate that shows a client to be `name`."""
+    def client(self, name: str) -> KeyPair:
+        """Sign a client certificate with `name` as its common name."""
         return self._sign(name, x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]))
 
-    def _sign(self, name: str, extension: x509.ExtensionType) -> Pair:
+    def _sign(self, name: str, extension: x509.ExtensionType) -> KeyPair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(_name(name), key, ca=False).add_extension(extension, critical=False)
         certificate = builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         secret = key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        return Pair(secret + certificate)
+        return KeyPair(secret + certificate)
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, *, ca: bool) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)

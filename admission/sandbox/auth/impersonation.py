@@ -1,4 +1,4 @@
-"""Acting as somebody else: whom the Impersonate headers name, and the rights that each part of the name needs."""
+"""Impersonation: the user that the Impersonate-* headers name, and the permissions needed for it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ _AUTHENTICATION = "authentication.k8s.io"
 _EXTRA = "impersonate-extra-"
 
 
-def impersonate(headers: Mapping[str, str], user: User, asked: Attributes, authorizer: Authorizer) -> User:
-    """Whom the request is to be treated as coming from. Raises ApiError (400, 403)."""
+def impersonate(headers: Mapping[str, str], user: User, attributes: Attributes, authorizer: Authorizer) -> User:
+    """Return the user that the request acts as: `user` itself unless it has Impersonate-* headers.
+
+    `attributes` are the request's, for the message. Raises ApiError: 400 (no user name), 403 (not permitted).
+    """
     if not any(header.lower().startswith("impersonate-") for header in headers):
         return user
-    name, uid, groups, extra = _named(headers)
+    name, uid, groups, extra = _impersonated(headers)
     if name is None:
         if groups or uid or extra:
             raise bad_request("requested groups, uid or extra without impersonating a user name")
         return user
-    for wanted in _needed(name, uid, groups, extra):
-        if authorizer.reason(user, wanted) is None:
-            raise asked.refusal(user, verb=f"impersonate-on:user-info:{asked.verb}")
+    for permission in _required_permissions(name, uid, groups, extra):
+        if authorizer.reason(user, permission) is None:
+            raise attributes.refusal(user, verb=f"impersonate-on:user-info:{attributes.verb}")
     return User(name, uid, _groups(name, groups), tuple((key, tuple(values)) for key, values in sorted(extra.items())))
 
 
-def _named(headers: Mapping[str, str]) -> tuple[str | None, str, tuple[str, ...], dict[str, list[str]]]:
+def _impersonated(headers: Mapping[str, str]) -> tuple[str | None, str, tuple[str, ...], dict[str, list[str]]]:
     name, uid = None, ""
     groups: tuple[str, ...] = ()
     extra: dict[str, list[str]] = {}
@@ -50,8 +53,10 @@ def _named(headers: Mapping[str, str]) -> tuple[str | None, str, tuple[str, ...]
     return name, uid, groups, extra
 
 
-def _needed(name: str, uid: str, groups: tuple[str, ...], extra: dict[str, list[str]]) -> Iterator[Attributes]:
-    """The rights without which nobody is treated as this user."""
+def _required_permissions(
+    name: str, uid: str, groups: tuple[str, ...], extra: dict[str, list[str]]
+) -> Iterator[Attributes]:
+    """Yield the permissions that impersonating this user requires."""
     parts = name.split(":")
     if parts[:2] == ["system", "serviceaccount"] and len(parts) == 4:
         yield Attributes("impersonate", "", "serviceaccounts", parts[2], parts[3])
@@ -66,9 +71,9 @@ def _needed(name: str, uid: str, groups: tuple[str, ...], extra: dict[str, list[
             yield Attributes("impersonate", _AUTHENTICATION, f"userextras/{key}", "", value)
 
 
-def _groups(name: str, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The groups asked for, else those that the name brings; whoever is not anonymous is authenticated."""
+def _groups(name: str, requested: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the requested groups, by default those of the name; all users but anonymous get `system:authenticated`."""
     default = named_user(name).groups
-    if not asked or name == ANONYMOUS.name:
+    if not requested or name == ANONYMOUS.name:
         return default
-    return asked if AUTHENTICATED in asked else (*asked, AUTHENTICATED)
+    return requested if AUTHENTICATED in requested else (*requested, AUTHENTICATED)

@@ -1,4 +1,4 @@
-"""RBAC: what a request asks for, and whether the stored roles and bindings allow it."""
+"""RBAC authorizer: attributes of requests, and their evaluation by the stored roles and bindings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What is asked for: a resource (`resource` may be `jobs/status`), or a path when `resource` is empty."""
+    """Attributes of a request: a resource (`resource` may be `jobs/status`), or a `path` if `resource` is empty."""
 
     verb: str
     group: str = ""
@@ -34,7 +34,7 @@ class Attributes:
     path: str = ""
 
     def refusal(self, user: User, *, verb: str = "") -> ApiError:
-        """The 403 for a user without the right; `verb` replaces the one that is shown."""
+        """Return the 403 for a user who lacks the permission; `verb` replaces the verb in the message."""
         shown = verb or self.verb
         if not self.resource:
             return ApiError(
@@ -53,7 +53,7 @@ class Attributes:
 
 
 class Authorizer:
-    """RBAC over the stored roles and bindings; masters may everything."""
+    """RBAC over the stored roles and bindings; the group system:masters is allowed everything."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -62,12 +62,12 @@ class Authorizer:
             registry.store.collections[RBAC, plural].subscribe(self._decisions.clear)
 
     def check(self, user: User, attributes: Attributes) -> None:
-        """Raises ApiError (403) unless the user may."""
+        """Raise ApiError (403) unless the user is allowed the request."""
         if self.reason(user, attributes) is None:
             raise attributes.refusal(user)
 
     def reason(self, user: User, attributes: Attributes) -> str | None:
-        """Why the user may (empty for masters), or None."""
+        """Return why the user is allowed the request (empty for system:masters); None: not allowed."""
         if MASTERS in user.groups:
             return ""
         key = (user, attributes)
@@ -79,7 +79,7 @@ class Authorizer:
 
     @property
     def decisions(self) -> dict[tuple[str, Attributes], str | None]:
-        """What was asked since roles or bindings were last written, by user's name, and why it was allowed, or None."""
+        """Decisions since roles or bindings were last written: `(user name, attributes)` to `reason`'s result."""
         return {(user.name, attributes): reason for (user, attributes), reason in self._decisions.items()}
 
     def _decide(self, user: User, attributes: Attributes) -> str | None:
@@ -91,7 +91,7 @@ class Authorizer:
         return None
 
     def rules(self, user: User, namespace: str) -> list[Object]:
-        """All rules that apply to the user in a namespace."""
+        """Return all rules that apply to the user in a namespace."""
         if MASTERS in user.groups:
             everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
             return [everything, {"verbs": ["*"], "nonResourceURLs": ["*"]}]
@@ -152,7 +152,7 @@ def _covers(patterns: list[str] | tuple[()], value: str) -> bool:
 
 
 class Roles(Strategy):
-    """rbac.authorization.k8s.io/v1, all kinds: names may be whatever can stand in a path, like `system:admin`."""
+    """Strategy for all kinds of rbac.authorization.k8s.io/v1: names need only be path segments, like `system:admin`."""
 
     has_generation = False
 
@@ -163,7 +163,7 @@ class Roles(Strategy):
 
 
 class RoleBindings(Roles):
-    """RoleBinding and ClusterRoleBinding."""
+    """Strategy for RoleBinding and ClusterRoleBinding."""
 
     def default(self, obj: Object) -> None:
         for subject in obj.get("subjects", ()):
@@ -173,14 +173,14 @@ class RoleBindings(Roles):
 
 
 class ClusterRoles(Roles):
-    """ClusterRole, with what the controller for aggregated roles does."""
+    """Strategy for ClusterRole; it also does the work of the clusterrole-aggregation controller."""
 
-    def stored(self, registry: Registry, new: Object | None, old: Object | None) -> None:
+    def after_write(self, registry: Registry, new: Object | None, old: Object | None) -> None:
         aggregate(registry)
 
 
 def aggregate(registry: Registry) -> None:
-    """Give every aggregated ClusterRole the rules of those that it selects, until nothing changes any more."""
+    """Update the rules of all aggregated ClusterRoles from the roles that they select, until none changes."""
     collection = registry.store.collections[RBAC, "clusterroles"]
     settled = False
     while not settled:
@@ -196,7 +196,7 @@ def aggregate(registry: Registry) -> None:
 
 
 def _aggregated_rules(role: Object, collection: Collection) -> list[Object]:
-    """The rules of all other roles that the aggregation rule selects, each once."""
+    """Return the distinct rules of all other roles that the aggregation rule selects."""
     selectors = [requirements_of(each) for each in role["aggregationRule"].get("clusterRoleSelectors", ())]
     rules: list[Object] = []
     for version in collection.versions():

@@ -1,4 +1,4 @@
-"""Resources that are only created, answered and forgotten: token and access reviews."""
+"""Token and access reviews: virtual resources that are evaluated on creation and not stored."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REVIEWS: dict[tuple[str, str], tuple[str, bool]] = {
 
 
 class Reviews:
-    """Answers reviews."""
+    """Evaluates reviews."""
 
     def __init__(self, registry: Registry, authenticator: Authenticator, authorizer: Authorizer) -> None:
         self._registry = registry
@@ -38,7 +38,7 @@ class Reviews:
         self._authorizer = authorizer
 
     def answer(self, group: str, plural: str, user: User, body: Object) -> Object:
-        """The review with its status. Raises ApiError."""
+        """Return the review with its status. Raises ApiError."""
         kind, _ = REVIEWS[group, plural]
         if body.get("kind", kind) != kind:
             raise bad_request(f'{body["kind"]} in version "v1" cannot be handled as a {kind}')

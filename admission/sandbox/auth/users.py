@@ -1,4 +1,4 @@
-"""Who asks: users and the bearer tokens that stand for them."""
+"""Authentication: users and their bearer tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AUDIENCE = "https://kubernetes.default.svc"
 
 
 def named_user(name: str) -> User:
-    """A user known by its name alone; service accounts have groups by their name."""
+    """Return the user of a name; the groups of a service account follow from its name."""
     if name in _COMPONENTS:
         return _COMPONENTS[name]
     if name == ANONYMOUS.name:
@@ -47,8 +47,8 @@ DEFAULT_USERS: dict[str, User] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
-    """A token that may end: one of a service account, or one of a user made while the sandbox runs."""
+class IssuedToken:
+    """A bearer token, of a user or of a service account; `is_valid` is False once it has expired."""
 
     user: User
     audiences: tuple[str, ...]
@@ -56,46 +56,49 @@ class Issued:
 
 
 class Authenticator:
-    """Bearer tokens: those of users, and those issued to service accounts."""
+    """Bearer token authenticator, for users and service accounts."""
 
     def __init__(self, users: Mapping[str, User], clock: Clock) -> None:
         self._clock = clock
-        self._issued: dict[str, Issued] = {}
+        self._issued: dict[str, IssuedToken] = {}
         for token, user in users.items():
             self.add(user, token=token)
 
     def add(self, user: User, *, token: str = "", expires: float | None = None) -> str:
-        """A token for a user, made up where none is given; it is good for `expires` seconds, or for ever."""
+        """Register and return a token of a user, by default a random one.
+
+        `expires`: its lifetime in seconds of the sandbox's clock; None: unlimited.
+        """
         token = token or secrets.token_urlsafe(32)
         end = None if expires is None else self._clock.now() + expires
-        self._issued[token] = Issued(user, (AUDIENCE,), lambda: end is None or self._clock.now() < end)
+        self._issued[token] = IssuedToken(user, (AUDIENCE,), lambda: end is None or self._clock.now() < end)
         return token
 
     def remove(self, name: str) -> bool:
-        """Forget all tokens of a user; False if there are none."""
+        """Revoke all tokens of a user; False: there were none."""
         tokens = [token for token, issued in self._issued.items() if issued.user.name == name]
         for token in tokens:
             del self._issued[token]
         return bool(tokens)
 
     def token(self, name: str) -> str | None:
-        """A token of a user, or None."""
+        """Return a token of the user of this name; None: there is none."""
         return next((token for token, issued in self._issued.items() if issued.user.name == name), None)
 
     @property
     def names(self) -> list[str]:
-        """Everybody who has a token."""
+        """Names of all users with a token."""
         return list(dict.fromkeys(issued.user.name for issued in self._issued.values()))
 
     def user(self, token: str, audience: str = AUDIENCE) -> User | None:
-        """Whom a token stands for, or None."""
+        """Return the user that a token authenticates for an audience; None: it is unknown, expired or for others."""
         issued = self._issued.get(token)
         if issued is None or audience not in issued.audiences or not issued.is_valid():
             return None
         return issued.user
 
     def issue(self, registry: Registry, namespace: str, name: str, body: Object) -> Object:
-        """A TokenRequest for a service account, answered. Raises ApiError (404, 422)."""
+        """Issue a token for a service account; return the TokenRequest with its status. Raises ApiError (404, 422)."""
         account = registry.find("", "serviceaccounts", namespace, name)
         if account is None:
             raise not_found(registry.resources["", "v1", "serviceaccounts"], name)
@@ -109,7 +112,7 @@ class Authenticator:
             raise not_found(registry.resources["", "v1", "pods"], bound.get("name", ""))
         metadata = account["metadata"]
         ends = registry.clock.now() + seconds
-        who = named_user(f"system:serviceaccount:{namespace}:{name}")
+        user = named_user(f"system:serviceaccount:{namespace}:{name}")
         credential = (("authentication.kubernetes.io/credential-id", (f"JTI={uuid.uuid4()}",)),)
         token = secrets.token_urlsafe(32)
 
@@ -117,8 +120,8 @@ class Authenticator:
             current = registry.find("", "serviceaccounts", namespace, name)
             return current is not None and current["metadata"]["uid"] == metadata["uid"] and registry.clock.now() < ends
 
-        self._issued[token] = Issued(
-            User(who.name, metadata["uid"], who.groups, credential), tuple(audiences), is_valid
+        self._issued[token] = IssuedToken(
+            User(user.name, metadata["uid"], user.groups, credential), tuple(audiences), is_valid
         )
         return {
             "kind": "TokenRequest",
@@ -134,7 +137,7 @@ class Authenticator:
         }
 
     def authenticate(self, headers: Mapping[str, str]) -> User:
-        """The user of a request; anonymous without a token. Raises ApiError (401) for a wrong one."""
+        """Return the user of a request; anonymous without a token. Raises ApiError (401) for an invalid one."""
         kind, _, token = headers.get("Authorization", "").partition(" ")
         if kind.lower() != "bearer" or not token:
             return ANONYMOUS

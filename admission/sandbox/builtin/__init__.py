@@ -1,1 +1,1 @@
-"""Built-in kinds of the sandbox: their defaults and rules."""
+"""Built-in kinds of the sandbox: their strategies, with defaulting and validation."""

@@ -1,4 +1,4 @@
-"""APIServices: what is accepted as one."""
+"""Strategy for APIServices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP, PLURAL = "apiregistration.k8s.io", "apiservices"
 
 
 class ApiServices(Strategy):
-    """apiregistration.k8s.io/v1 APIService. Rules and texts are those of kube-aggregator."""
+    """Strategy for apiregistration.k8s.io/v1 APIService. Rules and messages are those of kube-aggregator."""
 
     has_generation = False
 
@@ -67,5 +67,5 @@ def _service_causes(spec: Object) -> list[Cause]:
 
 
 def condition(status: str, reason: str, message: str, now: str) -> Object:
-    """The one condition that an APIService has."""
+    """Return the condition Available, the only one of an APIService."""
     return {"type": "Available", "status": status, "lastTransitionTime": now, "reason": reason, "message": message}

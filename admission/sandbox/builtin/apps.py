@@ -1,4 +1,4 @@
-"""apps/v1: defaults of ReplicaSets, Deployments and StatefulSets, and what may be created and changed."""
+"""Strategies for apps/v1: defaulting and validation of ReplicaSets, Deployments and StatefulSets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PERCENT = re.compile(r"[0-9]+%")
 _PERCENT_TEXT = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%', or '93%')"
 _NOT_NEGATIVE = "must be greater than or equal to 0"
 _COUNTS = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
-_OPEN_IN_STATEFULSETS = (
+_MUTABLE_IN_STATEFULSETS = (
     "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
     "persistentVolumeClaimRetentionPolicy", "minReadySeconds",
 )  # fmt: skip
@@ -30,8 +30,8 @@ _STATEFULSET_TEXT = (
 )
 
 
-class _Scaled(Strategy):
-    """What the three kinds that keep a number of pods have in common."""
+class _ReplicatedStrategy(Strategy):
+    """Common strategy of the kinds with `spec.replicas` and a pod template."""
 
     def default(self, obj: Object) -> None:
         spec = obj["spec"]
@@ -42,8 +42,8 @@ class _Scaled(Strategy):
         return _spec_causes(obj["spec"])
 
 
-class ReplicaSets(_Scaled):
-    """apps/v1 ReplicaSet."""
+class ReplicaSets(_ReplicatedStrategy):
+    """Strategy for apps/v1 ReplicaSet."""
 
     def prepare_create(self, registry: Registry, obj: Object) -> None:
         obj["status"] = {"replicas": 0}
@@ -52,8 +52,8 @@ class ReplicaSets(_Scaled):
         return [*_spec_causes(new["spec"]), *_selector_change_causes(new, old)]
 
 
-class Deployments(_Scaled):
-    """apps/v1 Deployment."""
+class Deployments(_ReplicatedStrategy):
+    """Strategy for apps/v1 Deployment."""
 
     def default(self, obj: Object) -> None:
         super().default(obj)
@@ -76,8 +76,8 @@ class Deployments(_Scaled):
         return [*self.validate_create(registry, new), *_selector_change_causes(new, old)]
 
 
-class StatefulSets(_Scaled):
-    """apps/v1 StatefulSet."""
+class StatefulSets(_ReplicatedStrategy):
+    """Strategy for apps/v1 StatefulSet."""
 
     def default(self, obj: Object) -> None:
         super().default(obj)
@@ -107,13 +107,14 @@ class StatefulSets(_Scaled):
     def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
         causes = self.validate_create(registry, new)
         fixed, before = (
-            {key: value for key, value in obj["spec"].items() if key not in _OPEN_IN_STATEFULSETS} for obj in (new, old)
+            {key: value for key, value in obj["spec"].items() if key not in _MUTABLE_IN_STATEFULSETS}
+            for obj in (new, old)
         )
         return causes if fixed == before else [*causes, forbidden("spec", _STATEFULSET_TEXT)]
 
 
 class ControllerRevisions(Strategy):
-    """apps/v1 ControllerRevision: a template that a StatefulSet had."""
+    """Strategy for apps/v1 ControllerRevision, an earlier template of a StatefulSet."""
 
     has_generation = False
 

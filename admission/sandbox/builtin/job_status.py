@@ -1,4 +1,4 @@
-"""What a Job's status may say, and how it may change, whoever writes it."""
+"""Validation of Job status updates (ValidateJobUpdateStatus), which applies to all writers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 _COUNTS = ("active", "succeeded", "failed", "ready", "terminating")
 _IS_IMMUTABLE = "field is immutable"
-# Pairs of conditions that exclude each other.
+# Pairs of conditions that must not both be True.
 _EXCLUSIVE = (("Complete", "Failed"), ("Complete", "FailureTarget"),
               ("SuccessCriteriaMet", "Failed"), ("SuccessCriteriaMet", "FailureTarget"))  # fmt: skip
-# A final condition, and the one that must have announced it.
-_ANNOUNCED = (("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget"))
+# Pairs of a terminal condition and the interim condition that must be True as well.
+_INTERIM = (("Complete", "SuccessCriteriaMet"), ("Failed", "FailureTarget"))
 
 
 def status_causes(new: Object, old: Object) -> list[Cause]:
-    """The faults of a new status of a Job."""
+    """Return the validation errors of a Job's new status."""
     status, before = new.get("status", {}), old.get("status", {})
     true, was_true = _true_conditions(status), _true_conditions(before)
     causes = _count_causes(status, before)
@@ -67,13 +67,13 @@ def _uncounted_causes(status: Object, *, finished: bool) -> list[Cause]:
 
 def _condition_causes(true: set[str], was_true: set[str]) -> list[Cause]:
     texts = [f"cannot set {one}=True and {other}=true conditions" for one, other in _EXCLUSIVE if {one, other} <= true]
-    for final, announcement in _ANNOUNCED:
-        if final in true and announcement not in true:
-            texts.append(f"cannot set {final}=True condition without the {announcement}=true condition")
+    for final, interim in _INTERIM:
+        if final in true and interim not in true:
+            texts.append(f"cannot set {final}=True condition without the {interim}=true condition")
         if final in was_true and final not in true:
             texts.append(f"cannot disable the terminal {final}=True condition")
-        if announcement in was_true and announcement not in true:
-            texts.append(f"cannot disable the {announcement}=True condition")
+        if interim in was_true and interim not in true:
+            texts.append(f"cannot disable the {interim}=True condition")
     return [Cause("FieldValueInvalid", "status.conditions", f"Invalid value: {text}") for text in texts]
 
 
@@ -118,7 +118,7 @@ def _time_causes(new: Object, old: Object, true: set[str]) -> list[Cause]:
 
 
 def _resumes(status: Object, before: Object) -> bool:
-    """Whether this update turns the Suspended condition from True to False."""
+    """Return whether this update changes the condition Suspended from True to False."""
     return "Suspended" in _true_conditions(before) and any(
         condition["type"] == "Suspended" and condition.get("status") == "False"
         for condition in status.get("conditions", ())
@@ -150,7 +150,7 @@ def _index_causes(spec: Object, status: Object) -> list[Cause]:
 
 
 def parse_indexes(text: str, completions: int) -> set[int]:
-    """The indexes that a text like `0,2-4` names. ValueError if it is malformed, not increasing or too large."""
+    """Parse completion indexes such as `0,2-4`. Raises ValueError if malformed, not increasing or too large."""
     found: set[int] = set()
     last = -1
     for part in text.split(",") if text else ():

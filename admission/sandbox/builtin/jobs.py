@@ -1,4 +1,4 @@
-"""Jobs: defaults, generated labels and selector, and what may be created and changed when."""
+"""Strategy for Jobs: defaulting, generated labels and selector, validation of creates and updates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IS_IMMUTABLE = "field is immutable"
 
 
 class Jobs(Strategy):
-    """batch/v1 Job."""
+    """Strategy for batch/v1 Job."""
 
     default_propagation = "Orphan"
 
@@ -42,8 +42,8 @@ class Jobs(Strategy):
         if labels and not obj["metadata"].get("labels"):
             obj["metadata"] = {**obj["metadata"], "labels": dict(labels)}
 
-    def show(self, obj: Object) -> Object:
-        """A Job without labels shows those that its template got at its creation; they are not stored."""
+    def decorate(self, obj: Object) -> Object:
+        """Return a Job without labels with those of its template at its creation, which are not stored."""
         if obj["metadata"].get("labels"):
             return obj
         labels = obj["spec"]["template"]["metadata"].get("labels")
@@ -57,10 +57,10 @@ class Jobs(Strategy):
         name, uid = metadata.get("name", ""), metadata["uid"]
         template = spec["template"]
         generated = {_UID_LABEL: uid, _NAME_LABEL: name, _OLD_UID_LABEL: uid, _OLD_NAME_LABEL: name}
-        shown = {**template["metadata"], "labels": {**template["metadata"].get("labels", {}), **generated}}
+        new_metadata = {**template["metadata"], "labels": {**template["metadata"].get("labels", {}), **generated}}
         selector = spec.get("selector", {})
         wanted = {**selector, "matchLabels": {**selector.get("matchLabels", {}), _UID_LABEL: uid}}
-        obj["spec"] = {**spec, "selector": wanted, "template": {**template, "metadata": shown}}
+        obj["spec"] = {**spec, "selector": wanted, "template": {**template, "metadata": new_metadata}}
 
     def validate_create(self, registry: Registry, obj: Object) -> list[Cause]:
         metadata, spec = obj["metadata"], obj["spec"]
@@ -81,7 +81,7 @@ class Jobs(Strategy):
             return _generated_causes(new)
         if spec is before or spec == before:
             return []
-        # Kubernetes runs the rules of creation twice on an update, and reports each fault twice.
+        # On an update Kubernetes runs the validation of a create twice and reports each error twice.
         causes = job_spec_causes(spec) * 2
         if "deletionTimestamp" not in old["metadata"]:
             causes += _generated_causes(new)
@@ -89,7 +89,7 @@ class Jobs(Strategy):
         for key in _IMMUTABLE:
             if spec.get(key) != before.get(key):
                 causes.append(invalid(f"spec.{key}", spec.get(key), _IS_IMMUTABLE))
-        return causes + _template_change_causes(new, old, already=causes, before_1_36=registry.before_1_36)
+        return causes + _template_change_causes(new, old, found=causes, before_1_36=registry.before_1_36)
 
     def validate_status(self, new: Object, old: Object) -> list[Cause]:
         if new.get("status") is old.get("status"):
@@ -103,7 +103,7 @@ class Jobs(Strategy):
 
 
 def default_job_spec(spec: Object) -> None:
-    """Fill what the user left out of a Job's spec."""
+    """Set the defaults of a Job's spec (SetDefaults_Job)."""
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
@@ -120,7 +120,7 @@ def default_job_spec(spec: Object) -> None:
 
 
 def job_spec_causes(spec: Object) -> list[Cause]:
-    """The faults of a Job's spec, but for its template."""
+    """Return the validation errors of a Job's spec, except for its template."""
     causes = [invalid(f"spec.{key}", spec[key], _NOT_NEGATIVE) for key in _COUNTS if spec.get(key, 0) < 0]
     mode = spec["completionMode"]
     if mode not in ("NonIndexed", "Indexed"):
@@ -177,7 +177,7 @@ def _policy_causes(spec: Object) -> list[Cause]:
 
 
 def template_causes(template: Object, field: str) -> list[Cause]:
-    """The faults of a Job's pod template."""
+    """Return the validation errors of a Job's pod template."""
     metadata, spec = template["metadata"], template["spec"]
     causes = label_causes(metadata.get("labels", {}), f"{field}.labels")
     causes += annotation_causes(metadata.get("annotations", {}), f"{field}.annotations")
@@ -189,7 +189,7 @@ def template_causes(template: Object, field: str) -> list[Cause]:
 
 
 def _generated_causes(obj: Object) -> list[Cause]:
-    """The selector and labels that the API server generates must be there unchanged."""
+    """Check that the generated selector and labels are present and unchanged."""
     spec, metadata = obj["spec"], obj["metadata"]
     causes: list[Cause] = []
     restart = spec["template"]["spec"]["restartPolicy"]
@@ -212,7 +212,7 @@ def _generated_causes(obj: Object) -> list[Cause]:
 
 
 def _count_change_causes(new: Object, old: Object) -> list[Cause]:
-    """Completions change only for Indexed Jobs, together with parallelism and equal to it."""
+    """Check a change of completions: allowed for Indexed Jobs only, together with parallelism and equal to it."""
     if new.get("completions") == old.get("completions"):
         return []
     if new["completionMode"] != "Indexed":
@@ -224,21 +224,24 @@ def _count_change_causes(new: Object, old: Object) -> list[Cause]:
     return []
 
 
-def _template_change_causes(new: Object, old: Object, already: list[Cause], *, before_1_36: bool) -> list[Cause]:
-    """Scheduling fields of the template may change while the Job is suspended and nothing of it runs."""
+def _template_change_causes(new: Object, old: Object, found: list[Cause], *, before_1_36: bool) -> list[Cause]:
+    """Check a change of the template: scheduling fields are mutable while the Job is suspended and has no active pods.
+
+    `found` are the errors found so far; `before_1_36` is the older rule, see Registry.
+    """
     template, before = new["spec"]["template"], old["spec"]["template"]
     if template is before or template == before:
         return []
-    if any(cause.field.startswith("spec.template.metadata.labels[") for cause in already):
+    if any(cause.field.startswith("spec.template.metadata.labels[") for cause in found):
         return []
-    if not _may_reschedule(old, before_1_36=before_1_36):
+    if not _is_template_mutable(old, before_1_36=before_1_36):
         return [invalid("spec.template", template, _IS_IMMUTABLE)]
-    if _fixed_part(template["spec"]) != _fixed_part(before["spec"]):
+    if _immutable_part(template["spec"]) != _immutable_part(before["spec"]):
         return [invalid("spec.template.spec", template["spec"], _IS_IMMUTABLE)]
     return template_causes(template, "spec.template")
 
 
-def _may_reschedule(old: Object, *, before_1_36: bool) -> bool:
+def _is_template_mutable(old: Object, *, before_1_36: bool) -> bool:
     status = old.get("status", {})
     if before_1_36:
         return bool(old["spec"]["suspend"]) and "startTime" not in status
@@ -249,8 +252,8 @@ def _may_reschedule(old: Object, *, before_1_36: bool) -> bool:
     )
 
 
-def _fixed_part(spec: Object) -> Object:
-    """A pod spec without what a suspended Job may change."""
+def _immutable_part(spec: Object) -> Object:
+    """Return a pod spec without the fields that are mutable while a Job is suspended."""
     fixed = {key: value for key, value in spec.items() if key not in ("nodeSelector", "tolerations", "schedulingGates")}
     affinity = {key: value for key, value in fixed.pop("affinity", {}).items() if key != "nodeAffinity"}
     if affinity:

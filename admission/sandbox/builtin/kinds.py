@@ -1,4 +1,4 @@
-"""The smaller kinds' rules, and the table of everything that is built in."""
+"""Strategies of the simpler kinds, and the table of all built-in resources."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 _NAME_LABEL = "kubernetes.io/metadata.name"
 _PROTECTED = ("default", "kube-system", "kube-public")
-# What keeps pods from a node until somebody has seen it ready.
+# Taint of a new node, which keeps pods away until its kubelet has reported it ready.
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 HIGHEST_USER_PRIORITY = 1_000_000_000
 
 
 class Plain(Strategy):
-    """Kinds without a generation: data that no controller works on."""
+    """Strategy for kinds without a generation, which hold data that no controller reconciles."""
 
     has_generation = False
 
 
 class Namespaces(Strategy):
-    """core/v1 Namespace."""
+    """Strategy for core/v1 Namespace."""
 
     has_generation = False
     label_names = True
@@ -60,10 +60,10 @@ class Namespaces(Strategy):
     def prepare_update(self, new: Object, old: Object) -> None:
         new["spec"] = {**new["spec"], "finalizers": old["spec"].get("finalizers", [])}
 
-    def deleting(self, obj: Object) -> Object:
+    def begin_deletion(self, obj: Object) -> Object:
         return {**obj, "status": {**obj["status"], "phase": "Terminating"}}
 
-    def is_held(self, obj: Object) -> bool:
+    def blocks_removal(self, obj: Object) -> bool:
         return bool(obj["spec"].get("finalizers"))
 
     def check_delete(self, obj: Object) -> None:
@@ -73,7 +73,7 @@ class Namespaces(Strategy):
 
 
 class Nodes(Strategy):
-    """core/v1 Node."""
+    """Strategy for core/v1 Node."""
 
     has_generation = False
 
@@ -96,7 +96,7 @@ class Nodes(Strategy):
 
 
 class CronJobs(Strategy):
-    """batch/v1 CronJob."""
+    """Strategy for batch/v1 CronJob."""
 
     def default(self, obj: Object) -> None:
         spec = obj["spec"]
@@ -127,9 +127,9 @@ class CronJobs(Strategy):
 
 
 class PriorityClasses(Strategy):
-    """scheduling.k8s.io/v1 PriorityClass."""
+    """Strategy for scheduling.k8s.io/v1 PriorityClass."""
 
-    generation_moves = False
+    increments_generation = False
 
     def default(self, obj: Object) -> None:
         obj.setdefault("value", 0)
@@ -154,7 +154,7 @@ class PriorityClasses(Strategy):
 
 
 class Leases(Strategy):
-    """coordination.k8s.io/v1 Lease."""
+    """Strategy for coordination.k8s.io/v1 Lease."""
 
     has_generation = False
     create_on_update = True
@@ -173,7 +173,7 @@ class Leases(Strategy):
 
 
 class Events(Strategy):
-    """core/v1 Event."""
+    """Strategy for core/v1 Event."""
 
     has_generation = False
 
@@ -185,7 +185,7 @@ class Events(Strategy):
 
 
 class ServiceAccounts(Strategy):
-    """core/v1 ServiceAccount."""
+    """Strategy for core/v1 ServiceAccount."""
 
     has_generation = False
     returns_deleted = True
@@ -193,7 +193,7 @@ class ServiceAccounts(Strategy):
 
 _PLAIN, _GENERAL = Plain(), Strategy()
 
-# (kind, plural, model, options) by group and version.
+# (group, version) to (kind, plural, model of the client library, further attributes of the Resource).
 _BUILT_IN: dict[tuple[str, str], list[tuple[str, str, str, dict[str, object]]]] = {
     ("", "v1"): [
         ("Namespace", "namespaces", "V1Namespace", {
@@ -312,16 +312,16 @@ _SINCE = {
     "validatingadmissionpolicies": 30,
     "validatingadmissionpolicybindings": 30,
 }
-"""The minor version of Kubernetes that serves a resource first, where an older one is pretended."""
+"""First minor version of Kubernetes that serves a resource; older simulated versions lack it."""
 
 
 def built_in(minor: int) -> list[Resource]:
-    """All resources that are stored and built into Kubernetes 1.`minor`."""
+    """Return all stored resources that are built into Kubernetes 1.`minor`."""
     resources = []
     for (group, version), rows in _BUILT_IN.items():
         for kind, plural, model, options in rows:
             if minor < _SINCE.get(plural, 0):
                 continue
-            given = {"strategy": _PLAIN, **options}
-            resources.append(Resource(group, version, plural, kind, schema=Schema(model), **given))  # type: ignore[arg-type]
+            attributes = {"strategy": _PLAIN, **options}
+            resources.append(Resource(group, version, plural, kind, schema=Schema(model), **attributes))  # type: ignore[arg-type]
     return resources

@@ -1,4 +1,4 @@
-"""Pods: defaults, what built-in admission adds, what may change, and the subresources binding and eviction."""
+"""Strategy for pods: defaulting, built-in admission plugins, validation; the subresources binding and eviction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.storage import Version
 
-# Pods tolerate a lost node for five minutes, unless they say something else.
+# Tolerations of the DefaultTolerationSeconds plugin: pods tolerate an unreachable node for five minutes.
 _DEFAULT_TOLERATIONS = tuple(
     {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
     for name in ("not-ready", "unreachable")
@@ -33,7 +33,7 @@ _NODE_TERMS = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringE
 
 
 class Pods(Strategy):
-    """core/v1 Pod."""
+    """Strategy for core/v1 Pod."""
 
     announces_deletion = True
     returns_deleted = True
@@ -84,8 +84,8 @@ class Pods(Strategy):
         causes = [*_deadline_causes(spec, before), *_toleration_causes(spec, before)]
         gated = bool(before.get("schedulingGates"))
         if gated:
-            causes += _tightening_causes(spec, before)
-        if not causes and _fixed_part(spec, gated=gated) != _fixed_part(before, gated=gated):
+            causes += _narrowing_causes(spec, before)
+        if not causes and _immutable_part(spec, gated=gated) != _immutable_part(before, gated=gated):
             causes.append(forbidden("spec", _FIXED_TEXT))
         return causes
 
@@ -95,11 +95,11 @@ class Pods(Strategy):
             return [invalid("status.qosClass", quality, "field is immutable")]
         return []
 
-    def grace(self, obj: Object, asked: int | None) -> int:
+    def grace(self, obj: Object, requested: int | None) -> int:
         if not obj["spec"].get("nodeName") or obj.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             return 0
         default: int = obj["spec"]["terminationGracePeriodSeconds"]
-        return max(0, default if asked is None else asked)
+        return max(0, default if requested is None else requested)
 
 
 def _requests_from_limits(resources: Object) -> None:
@@ -112,16 +112,19 @@ def _requests_from_limits(resources: Object) -> None:
 
 
 def _resolve_priority(registry: Registry, pod: Object) -> None:
-    """Priority and preemption policy follow from the class, the default class or nothing."""
+    """Set priority and preemptionPolicy by the pod's PriorityClass or the global default (Priority plugin).
+
+    Raises ApiError (403) if the class does not exist or the pod names another priority.
+    """
     spec = pod["spec"]
     resource = registry.resources["", "v1", "pods"]
-    who = pod["metadata"].get("name", "")
+    pod_name = pod["metadata"].get("name", "")
     name = spec.get("priorityClassName", "")
     if name:
         found = registry.find("scheduling.k8s.io", "priorityclasses", "", name)
         if found is None:
-            text = f'pods "{who}" is forbidden: no PriorityClass with name {name} was found'
-            raise errors.denied(text, resource, who)
+            text = f'pods "{pod_name}" is forbidden: no PriorityClass with name {name} was found'
+            raise errors.denied(text, resource, pod_name)
     else:
         classes = registry.store.collections["scheduling.k8s.io", "priorityclasses"].versions()
         found = next((version.obj for version in classes if version.obj.get("globalDefault")), {})
@@ -130,10 +133,10 @@ def _resolve_priority(registry: Registry, pod: Object) -> None:
     priority = found.get("value", 0)
     if spec.get("priority", priority) != priority:
         text = (
-            f'pods "{who}" is forbidden: the integer value of priority ({spec["priority"]}) must not be provided in '
-            f"pod spec; priority admission controller computed {priority} from the given PriorityClass name"
+            f'pods "{pod_name}" is forbidden: the integer value of priority ({spec["priority"]}) must not be '
+            f"provided in pod spec; priority admission controller computed {priority} from the given PriorityClass name"
         )
-        raise errors.denied(text, resource, who)
+        raise errors.denied(text, resource, pod_name)
     spec["priority"] = priority
     spec["preemptionPolicy"] = found.get("preemptionPolicy", "PreemptLowerPriority")
 
@@ -154,7 +157,11 @@ def _add_tolerations(spec: Object) -> None:
 
 
 def qos_class(spec: Object) -> str:
-    """Guaranteed when all containers have equal requests and limits of cpu and memory, BestEffort with none at all."""
+    """Return the QoS class.
+
+    Guaranteed if the requests and limits of cpu and memory are set and equal in all containers, BestEffort if none
+    is set, Burstable otherwise.
+    """
     containers = [
         container["resources"] for container in (*spec.get("containers", ()), *spec.get("initContainers", ()))
     ]
@@ -176,19 +183,19 @@ def _deadline_causes(spec: Object, before: Object) -> list[Cause]:
 
 
 def _toleration_causes(spec: Object, before: Object) -> list[Cause]:
-    """Tolerations are only added; how long one tolerates may change."""
-    known = [_kind_of_toleration(toleration) for toleration in spec.get("tolerations", ())]
-    if all(_kind_of_toleration(toleration) in known for toleration in before.get("tolerations", ())):
+    """Check a change of tolerations: they can only be added, and their tolerationSeconds changed."""
+    known = [_without_seconds(toleration) for toleration in spec.get("tolerations", ())]
+    if all(_without_seconds(toleration) in known for toleration in before.get("tolerations", ())):
         return []
     return [forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")]
 
 
-def _kind_of_toleration(toleration: Object) -> Object:
+def _without_seconds(toleration: Object) -> Object:
     return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
 
 
-def _tightening_causes(spec: Object, before: Object) -> list[Cause]:
-    """A gated pod's node selection may only become narrower."""
+def _narrowing_causes(spec: Object, before: Object) -> list[Cause]:
+    """Check a change of a gated pod's node selector and affinity: it may only restrict the set of nodes further."""
     selector, old_selector = spec.get("nodeSelector", {}), before.get("nodeSelector", {})
     if any(selector.get(key) != value for key, value in old_selector.items()):
         return [
@@ -220,12 +227,12 @@ def _node_terms(spec: Object) -> list[Object]:
     return terms
 
 
-def _fixed_part(spec: Object, *, gated: bool) -> Object:
-    """A pod's spec without what may change; tolerations may only be added."""
-    open_keys = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
+def _immutable_part(spec: Object, *, gated: bool) -> Object:
+    """Return a pod's spec without its mutable fields."""
+    mutable = ["activeDeadlineSeconds", "tolerations", "schedulingGates"]
     if gated:
-        open_keys.append("nodeSelector")
-    fixed = {key: value for key, value in spec.items() if key not in open_keys}
+        mutable.append("nodeSelector")
+    fixed = {key: value for key, value in spec.items() if key not in mutable}
     if gated:
         affinity = {key: value for key, value in fixed.pop("affinity", {}).items() if key != "nodeAffinity"}
         if affinity:
@@ -240,7 +247,7 @@ def _fixed_part(spec: Object, *, gated: bool) -> Object:
 
 
 async def bind(registry: Registry, namespace: str, name: str, binding: Object, call: Call) -> None:
-    """Assign a pod to a node, as the binding subresource does. The node need not exist. Raises ApiError."""
+    """Bind a pod to a node (subresource binding); the node need not exist. Raises ApiError."""
     resource = registry.resources["", "v1", "pods"]
     node = binding.get("target", {}).get("name", "")
     if not node:
@@ -256,9 +263,9 @@ async def bind(registry: Registry, namespace: str, name: str, binding: Object, c
 def _bound(registry: Registry, resource: Resource, pod: Object, binding: Object, node: str) -> Object:
     spec, metadata = pod["spec"], pod["metadata"]
     name = metadata["name"]
-    asked = binding["metadata"].get("uid")
-    if asked and asked != metadata["uid"]:
-        text = f"Precondition failed: UID in precondition: {asked}, UID in object meta: {metadata['uid']}"
+    expected = binding["metadata"].get("uid")
+    if expected and expected != metadata["uid"]:
+        text = f"Precondition failed: UID in precondition: {expected}, UID in object meta: {metadata['uid']}"
         raise errors.conflict(resource, name, text)
     if "deletionTimestamp" in metadata:
         raise _binding_conflict(resource, name, f"pod {name} is being deleted, cannot be assigned to a host")
@@ -269,12 +276,12 @@ def _bound(registry: Registry, resource: Resource, pod: Object, binding: Object,
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": registry.now()}
     status = pod["status"]
     others = [item for item in status.get("conditions", ()) if item["type"] != "PodScheduled"]
-    shown = dict(metadata)
+    new_metadata = dict(metadata)
     if annotations := binding["metadata"].get("annotations"):
-        shown["annotations"] = {**metadata.get("annotations", {}), **annotations}
+        new_metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
     return {
         **pod,
-        "metadata": shown,
+        "metadata": new_metadata,
         "spec": {**spec, "nodeName": node},
         "status": {**status, "conditions": [*others, scheduled]},
     }
@@ -286,7 +293,7 @@ def _binding_conflict(resource: Resource, name: str, text: str) -> errors.ApiErr
 
 
 async def evict(registry: Registry, namespace: str, name: str, eviction: Object, call: Call) -> None:
-    """Delete a pod if no disruption budget forbids it. Raises ApiError."""
+    """Delete a pod unless a PodDisruptionBudget forbids it (subresource eviction). Raises ApiError."""
     resource = registry.resources["", "v1", "pods"]
     if eviction["metadata"].get("name", name) != name:
         raise errors.bad_request("name in URL does not match name in Eviction object")
@@ -314,7 +321,10 @@ async def evict(registry: Registry, namespace: str, name: str, eviction: Object,
 
 
 def _check_budgets(registry: Registry, pod: Object) -> None:
-    """No controller counts budgets here: one that was not given `disruptionsAllowed` forbids."""
+    """Raise ApiError (429) if a PodDisruptionBudget selects the pod and allows no disruption.
+
+    No disruption controller runs here: a budget forbids evictions unless a test sets its `disruptionsAllowed`.
+    """
     labels = pod["metadata"].get("labels", {})
     namespace = pod["metadata"]["namespace"]
     for version in registry.store.collections["policy", "poddisruptionbudgets"].versions(namespace):

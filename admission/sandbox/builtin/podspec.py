@@ -1,4 +1,4 @@
-"""Defaults and rules of a pod's spec, shared by pods and the templates of Jobs and other workloads."""
+"""Defaulting and validation of a pod's spec, shared by pods and the pod templates of Jobs and other kinds."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _TAGGED_LATEST = re.compile(r"[^@]*:latest$")
 _VOLUMES_WITH_MODE = ("configMap", "secret", "projected", "downwardAPI")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-# Resources that may be promised twice; any other needs request and limit to be equal.
+# Resources that may be overcommitted; of any other the request must equal the limit.
 _OVERCOMMITTED = frozenset(("cpu", "memory", "ephemeral-storage", "storage"))
 
 
 def default_pod_spec(spec: Object) -> None:
-    """Fill what the user left out, as the API server does for pods and templates alike."""
+    """Set the defaults of a pod's spec, as the API server does for pods and templates alike."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -82,7 +82,7 @@ def _default_volume(volume: Object) -> None:
 
 
 def pod_spec_causes(spec: Object, field: str) -> list[Cause]:
-    """The faults of a pod's spec; `field` is its path."""
+    """Return the validation errors of a pod's spec; `field` is its path."""
     causes = []
     containers = spec.get("containers", [])
     if not containers:

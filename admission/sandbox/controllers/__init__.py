@@ -1,4 +1,4 @@
-"""The controllers of a cluster, pretended: batch and apps, garbage, namespaces, scheduling, and nodes that run pods."""
+"""Simulated controllers: batch and apps, garbage collection, namespaces, scheduler, and kubelets of simulated nodes."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ _KUBELET = "system:node:sandbox"
 async def controllers(
     local: Callable[[str], LocalClient], clock: Clock, *, before_1_36: bool = False
 ) -> AsyncIterator[None]:
-    """Run all controllers in the background; `local` makes the client of a user.
+    """Run all controllers in the background during the block; `local` returns the API client of a user.
 
-    When one of them fails, the task that entered is cancelled, and an ExceptionGroup with the failure raised at exit.
+    When one of them fails, the task that runs the block is cancelled; at exit its exception is raised in an
+    ExceptionGroup.
     """
     manager = local(_MANAGER)
     running = (

@@ -1,7 +1,7 @@
-"""What the pretend controllers have in common: a watch that marks keys dirty, and one loop that brings them up to date.
+"""Base of the simulated controllers: a watch that enqueues keys, and one loop that reconciles them.
 
-A controller is level-based: it keeps names in its indexes, reads the state itself from the API server at the moment
-when it acts, and may be asked to look at a key once too often, never too seldom.
+A controller is level-based: its indexes hold names only, it reads the state from the API server when it reconciles a
+key, and an extra reconciliation of a key does no harm, whereas a missing one would.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=tuple[str, ...] | str)
 
-# Wall seconds that a controller may work before others get their turn of the event loop.
+# Seconds of real time that a controller may work before it yields to the event loop.
 _SLICE = 0.002
-# Sandbox seconds until a key is tried again that somebody else changed at the same time.
+# Sandbox seconds until a key is retried after a conflict with another writer (404, 409).
 _RETRY = 0.1
-# Sandbox seconds until a write is tried again that somebody's webhook denied.
-_REFUSED_RETRY = 10.0
+# Sandbox seconds until a write that was denied, for example by a webhook, is retried.
+_DENIED_RETRY = 10.0
 
-UNCHECKED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What reading an object raises that holds something else than it should."""
+PARSE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Exceptions raised by reading an object with missing fields or values of a wrong type."""
 
 _log = logging.getLogger(__name__)
 
 
 class Controller(Generic[K]):
-    """One control loop. `K` is what names a piece of its work; two syncs never run at the same time."""
+    """A control loop with a queue of keys of type `K`; two `sync` calls never run concurrently."""
 
     plurals: tuple[str, ...]
-    """The resources that it watches."""
+    """Plurals of the resources that it watches."""
     malformed: tuple[type[Exception], ...] = ()
-    """What an object makes it raise whose form no schema has checked; `UNCHECKED` for custom resources."""
+    """Exceptions caused by objects that no schema has validated: `PARSE_ERRORS` in controllers of custom resources."""
 
     def __init__(self, local: LocalClient, clock: Clock) -> None:
         self.local = local
         self.clock = clock
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, K]] = []
-        self._turn = 0.0
+        self._slice_started = 0.0
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
-        """Note a change (ADDED, MODIFIED or DELETED): keep the indexes, mark keys dirty. Must not wait."""
+        """Process a watch event (`change`: ADDED, MODIFIED, DELETED): update indexes, enqueue keys. Must not block."""
         raise NotImplementedError
 
     async def sync(self, key: K) -> None:
-        """Drive what the key names towards its desired state; refused writes (ApiError) are tried again later."""
+        """Reconcile the object that the key names; after an ApiError the key is retried later."""
         raise NotImplementedError
 
-    def dirty(self, key: K, delay: float = 0.0) -> None:
-        """Have the key looked at in so many sandbox seconds; an earlier appointment stands.
+    def enqueue(self, key: K, delay: float = 0.0) -> None:
+        """Reconcile the key after `delay` sandbox seconds, unless it is already due earlier.
 
-        Never in the past: a key that makes itself dirty again must not keep the others waiting.
+        The due time is never in the past: a key that enqueues itself again must not starve the others.
         """
         due = self.clock.now() + max(delay, 0.0)
         if self._due.get(key, due + 1) > due:
@@ -71,7 +71,7 @@ class Controller(Generic[K]):
     async def remove(
         self, plural: str, obj: Object, *, grace: int | None = None, propagation: str | None = None
     ) -> None:
-        """Delete this very object, if it is still there."""
+        """Delete the object with this uid, if it still exists."""
         metadata = obj["metadata"]
         namespace, name, uid = metadata.get("namespace", ""), metadata["name"], metadata["uid"]
         try:
@@ -79,75 +79,78 @@ class Controller(Generic[K]):
         except ApiError as error:
             if error.code != 404:
                 raise
-        await self.breathe()
+        await self.yield_to_loop()
 
-    async def breathe(self) -> None:
-        """Let others run, if this controller has worked for long."""
-        if time.monotonic() - self._turn > _SLICE:
+    async def yield_to_loop(self) -> None:
+        """Yield to the event loop, if this controller has worked for longer than _SLICE."""
+        if time.monotonic() - self._slice_started > _SLICE:
             await asyncio.sleep(0)
-            self._turn = time.monotonic()
+            self._slice_started = time.monotonic()
 
     async def run(self) -> None:
-        """Watch and work for ever. Whatever is raised beyond refused writes and `malformed` ends the controller."""
+        """Watch and reconcile until cancelled. Exceptions other than ApiError and `malformed` end the controller."""
         self.watcher = self.local.watch(*self.plurals)
         with closing(self.watcher):
             batches = aiter(self.watcher)
-            coming = asyncio.ensure_future(anext(batches))
+            next_batch = asyncio.ensure_future(anext(batches))
             try:
                 while True:
-                    await asyncio.wait((coming,), timeout=self._pause())
-                    if coming.done():
-                        for plural, change, obj, before in coming.result():
-                            self._notice(plural, change, obj, before)
-                        coming = asyncio.ensure_future(anext(batches))
-                    await self._work(coming)
+                    await asyncio.wait((next_batch,), timeout=self._timeout())
+                    if next_batch.done():
+                        for plural, change, obj, before in next_batch.result():
+                            self._dispatch(plural, change, obj, before)
+                        next_batch = asyncio.ensure_future(anext(batches))
+                    await self._process_due(next_batch)
             finally:
-                coming.cancel()
-                await asyncio.wait((coming,))
+                next_batch.cancel()
+                await asyncio.wait((next_batch,))
 
-    def _notice(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
+    def _dispatch(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         try:
             self.observe(plural, change, obj, before)
         except self.malformed as error:
             metadata = obj["metadata"]
-            self._leave((metadata.get("namespace", ""), metadata["name"]), error)
+            self._log_malformed((metadata.get("namespace", ""), metadata["name"]), error)
 
-    def _leave(self, key: object, error: Exception) -> None:
-        """One object never stops the others, whatever its users wrote: it is left as it is until it changes."""
-        _log.warning("%s cannot read %s, and leaves it until it changes: %r", type(self).__name__, key, error)
+    def _log_malformed(self, key: object, error: Exception) -> None:
+        """Log that an object is malformed. It is not retried before it changes, and never stops the other objects."""
+        _log.warning("%s cannot read %s, and ignores it until it changes: %r", type(self).__name__, key, error)
 
-    def _pause(self) -> float | None:
+    def _timeout(self) -> float | None:
         if not self._heap:
             return None
         return max(0.0, self._heap[0][0] - self.clock.now()) / self.clock.speed
 
-    async def _work(self, coming: asyncio.Future[list[Change]]) -> None:
-        """What is due, until more has happened: a watcher must not fall behind while webhooks keep writes waiting."""
-        self._turn = time.monotonic()
+    async def _process_due(self, next_batch: asyncio.Future[list[Change]]) -> None:
+        """Reconcile the due keys, until there are further watch events.
+
+        These come first, so that the watcher does not fall behind while webhooks delay writes.
+        """
+        self._slice_started = time.monotonic()
         now = self.clock.now()
-        while self._heap and self._heap[0][0] <= now and not coming.done():
+        while self._heap and self._heap[0][0] <= now and not next_batch.done():
             due, key = heapq.heappop(self._heap)
             if self._due.get(key) != due:
-                continue  # superseded by an earlier appointment
+                continue  # superseded by an earlier due time
             del self._due[key]
             try:
                 await self.sync(key)
             except ApiError as error:
-                self.dirty(key, self._retry_after(error))
+                self.enqueue(key, self._retry_after(error))
             except self.malformed as error:
-                self._leave(key, error)
-            await self.breathe()
+                self._log_malformed(key, error)
+            await self.yield_to_loop()
 
     def _retry_after(self, error: ApiError) -> float:
-        """The pause that a refused write calls for. One object never stops the others, whatever its users wrote."""
+        """Return the delay before the retry of a rejected write; the other keys are reconciled meanwhile."""
         if error.code in (404, 409):
             return _RETRY
-        _log.warning("%s was refused a write, and will try again: %s", type(self).__name__, error)
-        return _REFUSED_RETRY
+        _log.warning("%s could not write, and will retry: %s", type(self).__name__, error)
+        return _DENIED_RETRY
 
 
 def controller_of(obj: Object) -> Object | None:
-    """The owner reference that controls the object."""
+    """Return the owner reference of the object's controller."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             found: Object = owner
@@ -156,7 +159,7 @@ def controller_of(obj: Object) -> Object | None:
 
 
 def owner_reference(owner: Object) -> Object:
-    """The reference by which an object says that this one controls it."""
+    """Return the owner reference that makes `owner` an object's controller."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -168,7 +171,7 @@ def owner_reference(owner: Object) -> Object:
 
 
 def condition(obj: Object, kind: str) -> Object | None:
-    """The status condition of this type."""
+    """Return the status condition of this type."""
     for entry in obj.get("status", {}).get("conditions") or ():
         if entry["type"] == kind:
             found: Object = entry
@@ -177,16 +180,16 @@ def condition(obj: Object, kind: str) -> Object | None:
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether the pod's Ready condition is True."""
+    """Return whether the pod's condition Ready is True."""
     found = condition(pod, "Ready")
     return found is not None and found["status"] == "True"
 
 
 def is_over(pod: Object) -> bool:
-    """Whether the pod has ended, well or not."""
+    """Return whether the pod is Succeeded or Failed."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_terminating(pod: Object) -> bool:
-    """Whether the pod is being deleted and has not ended yet."""
+    """Return whether the pod is being deleted and has not finished yet."""
     return "deletionTimestamp" in pod["metadata"] and not is_over(pod)

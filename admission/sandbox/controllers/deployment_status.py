@@ -1,4 +1,4 @@
-"""The status of a Deployment, reckoned from its ReplicaSets."""
+"""Calculation of a Deployment's status from its ReplicaSets, without I/O."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
 
 _COMPLETE, _CREATED, _OVERDUE = "NewReplicaSetAvailable", "NewReplicaSetCreated", "ProgressDeadlineExceeded"
-_MOVED = "ReplicaSetUpdated"
+_UPDATED = "ReplicaSetUpdated"
 _NO_DEADLINE = 2**31 - 1
 
 
 def max_surge(owner: Object) -> int:
-    """How many pods a rollout may have beyond the replicas: a percentage is rounded up."""
+    """Return the number of pods that a rollout may have beyond the replicas; a percentage is rounded up."""
     if owner["spec"]["strategy"]["type"] == "Recreate":
         return 0
     return _share(owner["spec"]["strategy"]["rollingUpdate"]["maxSurge"], owner["spec"]["replicas"], math.ceil)
 
 
 def max_unavailable(owner: Object) -> int:
-    """How many of the replicas may be missing in a rollout: a percentage is rounded down, but something must move."""
+    """Return the number of replicas that may be unavailable in a rollout.
+
+    A percentage is rounded down, but to no less than 1 if maxSurge is 0: otherwise the rollout could not progress.
+    """
     replicas: int = owner["spec"]["replicas"]
     if owner["spec"]["strategy"]["type"] == "Recreate" or not replicas:
         return 0
@@ -41,7 +44,7 @@ def _share(value: int | str, replicas: int, rounded: Callable[[float], int]) -> 
 
 
 def status_of(owner: Object, sets: list[Object], newest: Object | None, now: float, *, rolling: bool) -> Object:
-    """The status; `rolling`: a step of a rollout was just made, so that its progress is judged, too."""
+    """Return the status; with `rolling` (neither paused nor being scaled) the condition Progressing is updated too."""
     before: Object = owner.get("status") or {}
     available = _sum(sets, "availableReplicas")
     counts = {
@@ -59,29 +62,29 @@ def status_of(owner: Object, sets: list[Object], newest: Object | None, now: flo
     enough = available >= owner["spec"]["replicas"] - max_unavailable(owner)
     if enough:
         text = "Deployment has minimum availability."
-        _put(status, "Available", "True", "MinimumReplicasAvailable", text, now)
+        _set_condition(status, "Available", "True", "MinimumReplicasAvailable", text, now)
     else:
         text = "Deployment does not have minimum availability."
-        _put(status, "Available", "False", "MinimumReplicasUnavailable", text, now)
+        _set_condition(status, "Available", "False", "MinimumReplicasUnavailable", text, now)
     if rolling and newest is not None:
-        _judge_progress(owner, status, newest["metadata"]["name"], now)
+        _set_progressing(owner, status, newest["metadata"]["name"], now)
     return status
 
 
-def put_created(status: Object, name: str, now: float) -> None:
-    """Note that a rollout began with a new ReplicaSet."""
-    _put(status, "Progressing", "True", _CREATED, f'Created new replica set "{name}"', now)
+def set_created(status: Object, name: str, now: float) -> None:
+    """Set the condition Progressing after the creation of a ReplicaSet."""
+    _set_condition(status, "Progressing", "True", _CREATED, f'Created new replica set "{name}"', now)
 
 
 def is_complete(owner: Object, status: Object) -> bool:
-    """Whether all replicas are of the newest template and available."""
+    """Return whether all replicas are of the newest template and available."""
     wanted = owner["spec"]["replicas"]
     counts = (status.get(name, 0) for name in ("updatedReplicas", "replicas", "availableReplicas"))
     return all(count == wanted for count in counts)
 
 
-def overdue_at(owner: Object) -> float | None:
-    """When a rollout that makes no progress is called overdue; None if none is under way."""
+def progress_deadline(owner: Object) -> float | None:
+    """Return the time (s since the epoch) at which the progress deadline is exceeded; None: no rollout is under way."""
     progress = condition(owner, "Progressing")
     if progress is None or progress["reason"] in (_COMPLETE, _OVERDUE):
         return None
@@ -89,21 +92,23 @@ def overdue_at(owner: Object) -> float | None:
     return None if seconds == _NO_DEADLINE else parse_rfc3339(progress["lastUpdateTime"]) + seconds
 
 
-def _judge_progress(owner: Object, status: Object, name: str, now: float) -> None:
+def _set_progressing(owner: Object, status: Object, name: str, now: float) -> None:
     before, current = owner.get("status") or {}, condition({"status": status}, "Progressing")
     done = status.get("replicas", 0) == status.get("updatedReplicas", 0)
     if done and current is not None and current["reason"] == _COMPLETE:
         return
     if is_complete(owner, status):
-        _put(status, "Progressing", "True", _COMPLETE, f'ReplicaSet "{name}" has successfully progressed.', now)
-    elif _has_moved(status, before):
-        _put(status, "Progressing", "True", _MOVED, f'ReplicaSet "{name}" is progressing.', now)
-    elif (overdue := overdue_at(owner)) is not None and now >= overdue:
+        _set_condition(
+            status, "Progressing", "True", _COMPLETE, f'ReplicaSet "{name}" has successfully progressed.', now
+        )
+    elif _has_progressed(status, before):
+        _set_condition(status, "Progressing", "True", _UPDATED, f'ReplicaSet "{name}" is progressing.', now)
+    elif (deadline := progress_deadline(owner)) is not None and now >= deadline:
         text = f'ReplicaSet "{name}" has timed out progressing.'
-        _put(status, "Progressing", "False", _OVERDUE, text, now)
+        _set_condition(status, "Progressing", "False", _OVERDUE, text, now)
 
 
-def _has_moved(status: Object, before: Object) -> bool:
+def _has_progressed(status: Object, before: Object) -> bool:
     grown = any(
         status.get(name, 0) > before.get(name, 0) for name in ("updatedReplicas", "readyReplicas", "availableReplicas")
     )
@@ -115,18 +120,18 @@ def _sum(sets: list[Object], name: str) -> int:
     return sum((each.get("status") or {}).get(name, 0) for each in sets)
 
 
-def _put(status: Object, kind: str, value: str, reason: str, message: str, now: float) -> None:
-    """Set a condition; one that says the same as before keeps its times, unless it tells of new progress."""
+def _set_condition(status: Object, kind: str, value: str, reason: str, message: str, now: float) -> None:
+    """Set a condition; with equal status and reason it keeps its times, unless it reports further progress."""
     conditions = status.setdefault("conditions", [])
     current = condition({"status": status}, kind)
     same = current is not None and (current["status"], current["reason"]) == (value, reason)
-    if same and reason != _MOVED:
+    if same and reason != _UPDATED:
         return
     instant = rfc3339(now)
-    moved = current["lastTransitionTime"] if current is not None and current["status"] == value else instant
+    transition = current["lastTransitionTime"] if current is not None and current["status"] == value else instant
     if current is not None:
         conditions.remove(current)
     conditions.append(
-        {"type": kind, "status": value, "lastUpdateTime": instant, "lastTransitionTime": moved,
+        {"type": kind, "status": value, "lastUpdateTime": instant, "lastTransitionTime": transition,
          "reason": reason, "message": message}
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Events that tell people what a controller did."""
+"""Recorder of Kubernetes Events."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Recorder:
         self._serial = itertools.count(int(clock.now() * 1e6))
 
     async def write(self, about: Object, reason: str, message: str, *, kind: str = "Normal") -> None:
-        """Write an Event about a namespaced object; in a namespace that is going, silently none."""
+        """Write an Event about a namespaced object; without effect in a namespace that is terminating."""
         metadata, instant = about["metadata"], rfc3339(self._clock.now())
         event: Object = {
             "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Which node a pod fits on: requests, node selector, required node affinity, taints; after upstream's scheduler."""
+"""Fit of pods on nodes: requests, node selector, required node affinity and taints, as in upstream's scheduler."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedu
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """All of a pod that decides where it fits. Amounts as in the model, with one of the resource `pods`."""
+    """Scheduling requirements of a pod. Amounts are in the model's units (milli-CPU, bytes ...), with 1 of `pods`."""
 
     requests: tuple[tuple[str, int], ...]
     priority: int
     selector: Mapping[str, str]
     tolerations: tuple[Object, ...]
     terms: tuple[Object, ...] | None
-    """The node selector terms, one of which must match; None: any node."""
+    """Node selector terms, one of which must match; None: any node."""
 
 
 def shape_key(spec: Object) -> bytes:
-    """The same for pods of the same shape."""
+    """Return a key that is equal for pods with equal requirements."""
     resources = [container.get("resources") for container in spec["containers"]]
     starting = [(each.get("resources"), each.get("restartPolicy")) for each in spec.get("initContainers", ())]
     rest = [spec.get(name) for name in ("overhead", "priority", "nodeSelector", "tolerations", "affinity")]
@@ -39,7 +39,7 @@ def shape_key(spec: Object) -> bytes:
 
 
 def shape_of(spec: Object) -> Shape:
-    """The shape of a pod with this spec, which the API server has accepted."""
+    """Return the requirements of a pod with this spec, which the API server has validated."""
     affinity = spec.get("affinity", {}).get("nodeAffinity", {})
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     return Shape(
@@ -52,7 +52,7 @@ def shape_of(spec: Object) -> Shape:
 
 
 def _requests(spec: Object) -> dict[str, int]:
-    """What a pod needs: containers and sidecars together, or more if an init container needs more at its turn."""
+    """Return a pod's requests: the sum of containers and sidecars, or the peak of init containers if that is higher."""
     peak: dict[str, int] = {}
     beside: dict[str, int] = {}
     for container in spec.get("initContainers", ()):
@@ -82,21 +82,21 @@ def _highest(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in (*one, *other)}
 
 
-def room_on(node: Object) -> dict[str, int]:
-    """What a node has for pods when it is empty."""
+def allocatable_of(node: Object) -> dict[str, int]:
+    """Return the allocatable amounts of a node by resource."""
     status = node.get("status", {})
     return {
         name: amount(name, value) for name, value in (status.get("allocatable") or status.get("capacity", {})).items()
     }
 
 
-def has_room(free: Mapping[str, int], shape: Shape) -> bool:
-    """Whether the free amounts suffice."""
+def fits(free: Mapping[str, int], shape: Shape) -> bool:
+    """Return whether the free amounts suffice for the requests."""
     return all(free.get(name, 0) >= needed for name, needed in shape.requests if needed)
 
 
 def matches_node(shape: Shape, node: Object) -> bool:
-    """Whether a node would take the pod if it had room."""
+    """Return whether the pod could run on a node, apart from free amounts."""
     labels = node["metadata"].get("labels", {})
     if any(labels.get(key) != value for key, value in shape.selector.items()):
         return False
@@ -118,7 +118,7 @@ def _tolerated(taint: Object, shape: Shape) -> bool:
 
 
 def _matches_term(term: Object, node: Object) -> bool:
-    """A term without requirements matches nothing."""
+    """Return whether a node selector term matches; one without requirements does not."""
     labels = node["metadata"].get("labels", {})
     fields = {"metadata.name": node["metadata"]["name"]}
     checks = [(rule, labels) for rule in term.get("matchExpressions", ())]

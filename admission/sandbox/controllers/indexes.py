@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def parse_indexes(text: str, limit: int) -> set[int]:
-    """The indexes below `limit` that a text like `0-2,5` names; the empty text names none."""
+    """Return the indexes below `limit` of a text like `0-2,5`; it may be empty."""
     found: set[int] = set()
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
@@ -18,7 +18,7 @@ def parse_indexes(text: str, limit: int) -> set[int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """The canonical text: ranges of three and more are joined by a dash, two neighbours by a comma."""
+    """Return the canonical text: ranges of three or more indexes have a dash, two consecutive ones a comma."""
     runs: list[list[int]] = []
     for index in sorted(indexes):
         if runs and runs[-1][1] == index - 1:

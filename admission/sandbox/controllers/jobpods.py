@@ -1,4 +1,4 @@
-"""The pods of a Job: how one is made from the template, and which go first when there are too many."""
+"""Pods of a Job: construction from the template, failure counts, backoff, and choice of pods to delete."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
 
-# A replacement waits 10 s after the first failure, then twice as long each time, up to 10 minutes.
+# Seconds before a failed pod is replaced: 10 after the first failure, doubled with each further one, at most 600.
 _BACKOFF = 10.0
 _MAX_BACKOFF = 600.0
 
 
 def make_pod(job: Object, index: int | None, failures: tuple[int, int] | None) -> Object:
-    """A pod of the Job's template, for a completion index if the Job is Indexed.
+    """Return a pod from the Job's template, with a completion index if the Job is Indexed.
 
-    `failures` are the counted and ignored ones of the index so far, noted only under backoffLimitPerIndex.
+    `failures` are the counted and the ignored failures of the index so far, recorded only with backoffLimitPerIndex.
     """
     template: Object = orjson.loads(orjson.dumps(job["spec"]["template"]))
     source, spec = template.get("metadata", {}), template["spec"]
@@ -38,7 +38,7 @@ def make_pod(job: Object, index: int | None, failures: tuple[int, int] | None) -
         labels[INDEX] = annotations[INDEX] = str(index)
         spec["hostname"] = base
         for container in (*spec.get("initContainers", ()), *spec["containers"]):
-            _tell_index(container)
+            _add_index_variable(container)
     if failures is not None:
         annotations[FAILURES] = str(failures[0])
         if failures[1]:
@@ -50,7 +50,7 @@ def make_pod(job: Object, index: int | None, failures: tuple[int, int] | None) -
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def _tell_index(container: Object) -> None:
+def _add_index_variable(container: Object) -> None:
     env = container.setdefault("env", [])
     if all(variable["name"] != "JOB_COMPLETION_INDEX" for variable in env):
         source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
@@ -58,28 +58,28 @@ def _tell_index(container: Object) -> None:
 
 
 def is_tracked(pod: Object) -> bool:
-    """Whether the pod still waits to be counted."""
+    """Return whether the pod has the tracking finalizer: it is not counted in the Job's status yet."""
     return TRACKING in (pod["metadata"].get("finalizers") or ())
 
 
 def index_of(pod: Object) -> int | None:
-    """The completion index of the pod, None if it has none."""
-    return _number((pod["metadata"].get("annotations") or {}).get(INDEX, ""))
+    """Return the completion index of the pod, None if it has none."""
+    return _parse_number((pod["metadata"].get("annotations") or {}).get(INDEX, ""))
 
 
 def failures_of(pod: Object) -> tuple[int, int]:
-    """The counted and ignored failures of the pod's index before this pod."""
-    notes = pod["metadata"].get("annotations") or {}
-    return _number(notes.get(FAILURES, "")) or 0, _number(notes.get(IGNORED_FAILURES, "")) or 0
+    """Return the counted and the ignored failures of the pod's index before this pod."""
+    annotations = pod["metadata"].get("annotations") or {}
+    return _parse_number(annotations.get(FAILURES, "")) or 0, _parse_number(annotations.get(IGNORED_FAILURES, "")) or 0
 
 
-def _number(text: str) -> int | None:
-    """What an annotation says that anyone may have changed: None if that is no number of 32 bits."""
+def _parse_number(text: str) -> int | None:
+    """Parse an annotation, which users may have changed; None if it is no number of at most ten digits."""
     return int(text) if text.isdecimal() and len(text) <= 10 else None
 
 
 def ended_at(pod: Object) -> float:
-    """When a pod ended: its last container's end, else the moment when it became unready or was deleted."""
+    """Return when a pod ended: its last container's end, else when it became unready or was deleted."""
     metadata, statuses = pod["metadata"], pod.get("status", {}).get("containerStatuses") or ()
     ends = [status.get("state", {}).get("terminated", {}).get("finishedAt") for status in statuses]
     if ends and all(ends):
@@ -94,17 +94,17 @@ def ended_at(pod: Object) -> float:
 
 
 def backoff(failures: int) -> float:
-    """Seconds to wait after so many failures in a row."""
+    """Return the seconds to wait after this number of consecutive failures."""
     return min(_BACKOFF * 2.0 ** min(failures - 1, 10), _MAX_BACKOFF) if failures else 0.0
 
 
 def surplus(job: Object, active: list[Object], count: int) -> list[Object]:
-    """The active pods to stop so that `count` fewer remain; superfluous and repeated indexes go in any case."""
+    """Return the active pods to delete: `count`, or more if more have excess or duplicate indexes."""
     if job["spec"].get("completionMode") != "Indexed":
-        return sorted(active, key=worth)[:count]
+        return sorted(active, key=retention_rank)[:count]
     seen: set[int] = set()
     kept, removed = [], []
-    for pod in sorted(active, key=worth, reverse=True):
+    for pod in sorted(active, key=retention_rank, reverse=True):
         index = index_of(pod)
         if index is None or index >= job["spec"]["completions"] or index in seen:
             removed.append(pod)
@@ -115,15 +115,15 @@ def surplus(job: Object, active: list[Object], count: int) -> list[Object]:
     return [*removed, *kept[: max(0, count - len(removed))]]
 
 
-def worth(pod: Object) -> tuple[bool, bool, bool, float]:
-    """Unbound, pending, unready and young pods are stopped first."""
+def retention_rank(pod: Object) -> tuple[bool, bool, bool, float]:
+    """Return a sort key: unbound, pending, unready and young pods are deleted first (upstream's ActivePods)."""
     running = pod.get("status", {}).get("phase") == "Running"
     created = parse_rfc3339(pod["metadata"]["creationTimestamp"])
     return "nodeName" in pod["spec"], running, is_ready(pod), -created
 
 
 def missing_indexes(job: Object, taken: Iterable[int], count: int) -> list[int]:
-    """The first `count` completion indexes that are not taken."""
+    """Return the first `count` completion indexes that are not in `taken`."""
     occupied = set(taken)
     found: list[int] = []
     for index in range(job["spec"]["completions"]):

@@ -1,7 +1,8 @@
-"""The pretend Job controller: drives pods towards what a Job asks for, and counts them in its status.
+"""Simulated Job controller: creates and deletes pods as a Job's spec requires, and counts them in its status.
 
-The order of writes is upstream's, because watchers see it: pods before the status that counts them; the interim
-condition and `uncountedTerminatedPods` before the tracking finalizers go; totals and the final condition last.
+The order of writes is upstream's, because watchers observe it: pods before the status that counts them; the interim
+condition and `uncountedTerminatedPods` before the tracking finalizers are removed; totals and the terminal condition
+last.
 """
 
 from __future__ import annotations
@@ -25,39 +26,40 @@ from admission.sandbox.controllers.jobpods import (
     missing_indexes,
     surplus,
 )
-from admission.sandbox.controllers.policies import judge_failure
+from admission.sandbox.controllers.policies import match_failure_policy
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.clock import Clock
-    from admission.sandbox.controllers.jobstate import Tally, Verdict
+    from admission.sandbox.controllers.jobstate import Outcome, Tally
     from admission.sandbox.local import LocalClient
 
-# Changes of pods are counted together: after a second, as upstream does, but never more often than this (wall seconds).
+# Changes of pods are batched: sandbox seconds between a change and the sync, as upstream, and their minimum in real
+# time.
 _BATCH = 1.0
 _MIN_WALL_BATCH = 0.02
-# Seconds until pods are created again that the API server refused.
-_REFUSED_RETRY = 10.0
-# Pods that one sync creates or deletes at most.
+# Seconds until the creation of pods that the API server rejected is retried.
+_CREATION_RETRY = 10.0
+# Maximum number of pods that one sync creates or deletes.
 _BURST = 500
 
 
 @dataclass(slots=True)
 class _Counts:
-    """The pods of a Job after what this sync did to them."""
+    """Numbers of a Job's pods, updated with the creations and deletions of the current sync."""
 
     active: int
     ready: int
     terminating: int
 
-    def stopped(self, pod: Object) -> None:
+    def count_stopped(self, pod: Object) -> None:
         self.active -= 1
         self.ready -= is_ready(pod)
         self.terminating += 1
 
 
 class JobController(Controller[str]):
-    """Keys are the uids of Jobs; the empty one stands for pods that no Job controls any more."""
+    """Keys are the uids of Jobs; the empty key stands for orphans: pods with a tracking finalizer but no Job."""
 
     plurals = ("jobs", "pods")
 
@@ -81,7 +83,7 @@ class JobController(Controller[str]):
         if change == "ADDED":
             self._jobs[metadata["uid"]] = (metadata["namespace"], metadata["name"])
         if before is None or change == "DELETED" or before["metadata"]["generation"] != metadata["generation"]:
-            self.dirty(metadata["uid"])
+            self.enqueue(metadata["uid"])
 
     def _observe_pod(self, change: str, pod: Object, before: Object | None) -> None:
         owner = controller_of(pod)
@@ -93,16 +95,16 @@ class JobController(Controller[str]):
             if not known:
                 self._pods.pop(uid, None)
             if not is_over(pod):
-                self.dirty(uid, self._batch)
+                self.enqueue(uid, self._batch)
             return
         if not uid and not is_tracked(pod):
             return
         known = self._pods.setdefault(uid, {})
         if key not in known:
             known[key] = None
-            self.dirty(uid)
-        elif before is not None and _matters(pod, before):
-            self.dirty(uid, self._batch)
+            self.enqueue(uid)
+        elif before is not None and _needs_sync(pod, before):
+            self.enqueue(uid, self._batch)
 
     def _job(self, uid: str) -> Object | None:
         if uid not in self._jobs:
@@ -117,84 +119,84 @@ class JobController(Controller[str]):
     async def sync(self, key: str) -> None:
         job, pods = self._job(key), self._read_pods(key)
         if job is None:
-            await self._release([pod for pod in pods if is_tracked(pod)])
+            await self._remove_finalizers([pod for pod in pods if is_tracked(pod)])
             for known in (self._jobs, self._pods, self._backoff):
                 known.pop(key, None)
         elif job["spec"].get("managedBy", "kubernetes.io/job-controller") != "kubernetes.io/job-controller":
             return
-        elif (finish := jobstate.finish_of(job)) is not None:
-            await self._release([pod for pod in pods if is_tracked(pod)])
-            await self._expire(job, finish)
+        elif (finish := jobstate.finished_condition(job)) is not None:
+            await self._remove_finalizers([pod for pod in pods if is_tracked(pod)])
+            await self._clean_up_after_ttl(job, finish)
         else:
-            await self._drive(job, pods)
+            await self._sync_job(job, pods)
 
-    async def _drive(self, job: Object, pods: list[Object]) -> None:
+    async def _sync_job(self, job: Object, pods: list[Object]) -> None:
         now, deleting = self.clock.now(), "deletionTimestamp" in job["metadata"]
         tally = jobstate.count(job, pods)
         counts = _Counts(len(tally.active), jobstate.count_ready(tally.active), tally.terminating)
-        record = jobstate.backoff_state(tally, self._backoff.get(job["metadata"]["uid"], (0, 0.0)))
+        backoff_record = jobstate.backoff_state(tally, self._backoff.get(job["metadata"]["uid"], (0, 0.0)))
         status = dict(job.get("status") or {})
         if "startTime" not in status and not jobstate.is_suspended(job):
             status["startTime"] = rfc3339(now)
-        end = jobstate.verdict(tally, now)
+        end = jobstate.find_outcome(tally, now)
         if end is not None:
-            await self._stop(job, tally.active, counts, forget=False)
+            await self._stop(job, tally.active, counts, untrack=False)
         elif not deleting:
-            await self._manage(tally, counts, record)
-        # The API server lets no Job end without a start time, if it asks for pods: a suspended one ends once resumed.
+            await self._manage(tally, counts, backoff_record)
+        # The API server rejects the end of a Job with completions but no startTime: a suspended one ends once resumed.
         may_end = "startTime" in status or job["spec"].get("completions") == 0
         if end is None and may_end and jobstate.is_complete(tally, counts.active):
             end = jobstate.COMPLETED
         elif end is None and not deleting:
-            await self._note_suspension(job, status, now)
+            await self._update_suspended(job, status, now)
         jobstate.put_counts(status, active=counts.active, ready=counts.ready, terminating=counts.terminating)
-        await self._record(tally, status, end)
-        self._backoff[job["metadata"]["uid"]] = record
-        # After the deadline nothing is due: the end of a pod is seen when it comes.
+        await self._track_status(tally, status, end)
+        self._backoff[job["metadata"]["uid"]] = backoff_record
+        # After the deadline no further sync needs to be scheduled: the end of a pod is a watch event.
         if (deadline := jobstate.deadline_of({**job, "status": status})) is not None and deadline > now:
-            self.dirty(job["metadata"]["uid"], deadline - now)
+            self.enqueue(job["metadata"]["uid"], deadline - now)
 
-    async def _manage(self, tally: Tally, counts: _Counts, record: tuple[int, float]) -> None:
-        """Stop or create pods until as many are active as should be."""
+    async def _manage(self, tally: Tally, counts: _Counts, backoff_record: tuple[int, float]) -> None:
+        """Delete or create pods until the wanted number is active (manageJob)."""
         job, wanted = tally.job, jobstate.wanted_active(tally)
-        excess = (
+        surplus_pods = (
             tally.active if jobstate.is_suspended(job) else surplus(job, tally.active, max(0, counts.active - wanted))
         )
-        if excess:
-            await self._stop(job, excess[:_BURST], counts, forget=True)
+        if surplus_pods:
+            await self._stop(job, surplus_pods[:_BURST], counts, untrack=True)
             return
         waiting = counts.terminating if job["spec"].get("podReplacementPolicy") == "Failed" else 0
-        lacking = min(wanted - waiting - counts.active, _BURST)
-        if lacking <= 0:
+        missing = min(wanted - waiting - counts.active, _BURST)
+        if missing <= 0:
             return
         if "backoffLimitPerIndex" not in job["spec"]:
-            pause = record[1] + backoff(record[0]) - self.clock.now() if record[0] else 0.0
+            pause = backoff_record[1] + backoff(backoff_record[0]) - self.clock.now() if backoff_record[0] else 0.0
             if pause > 0:
-                self.dirty(job["metadata"]["uid"], pause)
+                self.enqueue(job["metadata"]["uid"], pause)
                 return
-        await self._create(tally, self._pods_to_create(tally, lacking), counts)
+        await self._create(tally, self._pods_to_create(tally, missing), counts)
 
-    def _pods_to_create(self, tally: Tally, lacking: int) -> list[Object]:
+    def _pods_to_create(self, tally: Tally, missing: int) -> list[Object]:
         job = tally.job
         if not tally.indexed:
-            return [make_pod(job, None, None) for _ in range(lacking)]
+            return [make_pod(job, None, None) for _ in range(missing)]
         taken = tally.completed | (tally.failed_indexes or set())
         taken.update(index for pod in tally.active if (index := index_of(pod)) is not None)
-        indexes = missing_indexes(job, taken, lacking)
+        indexes = missing_indexes(job, taken, missing)
         if tally.failed_indexes is None:
             return [make_pod(job, index, None) for index in indexes]
         pods = []
         for index in indexes:
-            last = tally.held.get(index)
+            last = tally.delayed_deletions.get(index)
             if last is None:
                 pods.append(make_pod(job, index, (0, 0)))
                 continue
             counted, ignored = failures_of(last)
-            counts = judge_failure(job, last).counts
+            counts = match_failure_policy(job, last).counts
             failures = (counted + counts, ignored + (not counts))
             pause = ended_at(last) + backoff(sum(failures)) - self.clock.now()
             if pause > 0:
-                self.dirty(job["metadata"]["uid"], pause)
+                self.enqueue(job["metadata"]["uid"], pause)
             else:
                 pods.append(make_pod(job, index, failures))
         return pods
@@ -206,24 +208,27 @@ class JobController(Controller[str]):
                 created = await self.local.create("pods", metadata["namespace"], pod)
             except ApiError as error:
                 await self._events.write(tally.job, "FailedCreate", f"Error creating: {error}", kind="Warning")
-                self.dirty(metadata["uid"], _REFUSED_RETRY)
+                self.enqueue(metadata["uid"], _CREATION_RETRY)
                 return
             key = (metadata["namespace"], created["metadata"]["name"])
             self._pods.setdefault(metadata["uid"], {})[key] = None
             counts.active += 1
             await self._events.write(tally.job, "SuccessfulCreate", f"Created pod: {key[1]}")
-            await self.breathe()
+            await self.yield_to_loop()
 
-    async def _stop(self, job: Object, pods: list[Object], counts: _Counts, *, forget: bool) -> None:
-        """Delete pods; those to forget lose their finalizer first, so that they count neither way."""
+    async def _stop(self, job: Object, pods: list[Object], counts: _Counts, *, untrack: bool) -> None:
+        """Delete pods; with `untrack` remove their finalizer first, so that they count as neither succeeded nor failed.
+
+        `untrack` is for pods that are deleted without an outcome of the Job: suspension, or lower parallelism.
+        """
         for pod in pods:
-            if forget:
-                await self._release([pod])
+            if untrack:
+                await self._remove_finalizers([pod])
             await self.remove("pods", pod)
-            counts.stopped(pod)
+            counts.count_stopped(pod)
             await self._events.write(job, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
 
-    async def _note_suspension(self, job: Object, status: Object, now: float) -> None:
+    async def _update_suspended(self, job: Object, status: Object, now: float) -> None:
         if jobstate.is_suspended(job):
             if jobstate.put_condition(status, "Suspended", "True", "JobSuspended", "Job suspended", now):
                 if not self._keeps_start_time:
@@ -235,8 +240,11 @@ class JobController(Controller[str]):
             status["startTime"] = rfc3339(now)
             await self._events.write(job, "Resumed", "Job resumed")
 
-    async def _record(self, tally: Tally, status: Object, end: Verdict | None) -> None:
-        """Write the status, let go of the pods that it counts, and write it again with the totals."""
+    async def _track_status(self, tally: Tally, status: Object, end: Outcome | None) -> None:
+        """Write the status, remove the finalizers of the pods that it counts, and write it again with the totals.
+
+        That is upstream's trackJobStatusAndRemoveFinalizers.
+        """
         now, job = self.clock.now(), tally.job
         uncounted, released = jobstate.count_ended(tally, status, end)
         status["uncountedTerminatedPods"] = uncounted
@@ -245,7 +253,7 @@ class JobController(Controller[str]):
         if end is not None:
             jobstate.put_condition(status, end.target, "True", end.reason, end.message, now)
         job = await self._write_status(job, status)
-        await self._release(released)
+        await self._remove_finalizers(released)
         totals = {kind: status.get(kind, 0) + len(uncounted.get(kind, ())) for kind in ("succeeded", "failed")}
         status = {**status, "uncountedTerminatedPods": {}}
         jobstate.put_counts(status, **totals)
@@ -256,7 +264,7 @@ class JobController(Controller[str]):
                 status["completionTime"] = rfc3339(now)
         job = await self._write_status(job, status)
         if end is not None and finished:
-            await self._announce(job, end)
+            await self._record_finish(job, end)
 
     async def _write_status(self, job: Object, status: Object) -> Object:
         if status == job.get("status"):
@@ -265,28 +273,28 @@ class JobController(Controller[str]):
             "jobs", job["metadata"]["namespace"], {**job, "status": status}, subresource="status"
         )
 
-    async def _announce(self, job: Object, end: Verdict) -> None:
+    async def _record_finish(self, job: Object, end: Outcome) -> None:
         if end.final == "Complete":
             await self._events.write(job, "Completed", "Job completed")
         else:
             await self._events.write(job, end.reason, end.message, kind="Warning")
-        finish = jobstate.finish_of(job)
+        finish = jobstate.finished_condition(job)
         assert finish is not None
-        await self._expire(job, finish)
+        await self._clean_up_after_ttl(job, finish)
 
-    async def _expire(self, job: Object, finish: Object) -> None:
-        """Delete a finished Job when its ttlSecondsAfterFinished has passed."""
+    async def _clean_up_after_ttl(self, job: Object, finish: Object) -> None:
+        """Delete a finished Job once its ttlSecondsAfterFinished has passed."""
         metadata, ttl = job["metadata"], job["spec"].get("ttlSecondsAfterFinished")
         if ttl is None or "deletionTimestamp" in metadata:
             return
         remaining = parse_rfc3339(finish["lastTransitionTime"]) + ttl - self.clock.now()
         if remaining > 0:
-            self.dirty(metadata["uid"], remaining)
+            self.enqueue(metadata["uid"], remaining)
         else:
             await self.remove("jobs", job, propagation="Foreground")
 
-    async def _release(self, pods: list[Object]) -> None:
-        """Take the tracking finalizer from pods."""
+    async def _remove_finalizers(self, pods: list[Object]) -> None:
+        """Remove the tracking finalizer from pods."""
         for pod in pods:
             live = self.local.get("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
             if live is None or live["metadata"]["uid"] != pod["metadata"]["uid"] or not is_tracked(live):
@@ -296,15 +304,15 @@ class JobController(Controller[str]):
             if not metadata["finalizers"]:
                 del metadata["finalizers"]
             await self.local.update("pods", metadata["namespace"], {**live, "metadata": metadata})
-            await self.breathe()
+            await self.yield_to_loop()
 
 
-def _matters(pod: Object, before: Object) -> bool:
-    """Whether a change of a pod is a reason to count again."""
+def _needs_sync(pod: Object, before: Object) -> bool:
+    """Return whether a change of a pod requires a sync of its Job."""
     if pod.get("status") is not before.get("status") and (
         pod["status"].get("phase") != before["status"].get("phase") or is_ready(pod) != is_ready(before)
     ):
         return True
-    # Upstream looks a second after any change: what happens within that second of the binding is told together.
+    # Upstream syncs a second after any change: changes within a second after the binding appear in one status update.
     bound = ("nodeName" in pod["spec"]) != ("nodeName" in before["spec"])
     return bound or ("deletionTimestamp" in pod["metadata"]) != ("deletionTimestamp" in before["metadata"])

@@ -1,4 +1,4 @@
-"""What a Job's pods amount to, and what follows from that: the arithmetic of upstream's job controller, without I/O."""
+"""Calculation of a Job's status and outcome from its pods, as in upstream's job controller, without I/O."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from admission.sandbox.clock import parse_rfc3339, rfc3339
 from admission.sandbox.controllers.base import condition, is_over, is_ready, is_terminating
 from admission.sandbox.controllers.indexes import format_indexes, parse_indexes
 from admission.sandbox.controllers.jobpods import ended_at, failures_of, index_of, is_tracked
-from admission.sandbox.controllers.policies import judge_failure, met_success_policy
+from admission.sandbox.controllers.policies import match_failure_policy, met_success_policy
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
 
 
-class Verdict(NamedTuple):
-    """How a Job ends. `target` is the interim condition type, `final` the one when no pod terminates any more."""
+class Outcome(NamedTuple):
+    """Outcome of a Job: `target` is the interim condition, `final` the terminal one, set when no pod terminates."""
 
     target: str
     final: str
@@ -24,12 +24,12 @@ class Verdict(NamedTuple):
     message: str
 
 
-def _failed(reason: str, message: str) -> Verdict:
-    return Verdict("FailureTarget", "Failed", reason, message)
+def _failed(reason: str, message: str) -> Outcome:
+    return Outcome("FailureTarget", "Failed", reason, message)
 
 
-def _succeeded(reason: str, message: str) -> Verdict:
-    return Verdict("SuccessCriteriaMet", "Complete", reason, message)
+def _succeeded(reason: str, message: str) -> Outcome:
+    return Outcome("SuccessCriteriaMet", "Complete", reason, message)
 
 
 COMPLETED = _succeeded("CompletionsReached", "Reached expected number of succeeded pods")
@@ -37,7 +37,7 @@ COMPLETED = _succeeded("CompletionsReached", "Reached expected number of succeed
 
 @dataclass(slots=True)
 class Tally:
-    """The pods of a Job, counted. `succeeded` and `failed` include what the status does not count yet."""
+    """Counts of a Job's pods. `succeeded` and `failed` include pods that the status does not count yet."""
 
     job: Object
     pods: list[Object]
@@ -48,11 +48,14 @@ class Tally:
     new_failures: list[Object]
     new_successes: list[Object]
     completed: set[int] = field(default_factory=set)
-    """Indexed: all succeeded indexes."""
+    """Succeeded indexes, if the Job is Indexed."""
     failed_indexes: set[int] | None = None
-    """With backoffLimitPerIndex: the indexes that are given up."""
-    held: dict[int, Object] = field(default_factory=dict)
-    """With backoffLimitPerIndex: the failed pod of each index that has no replacement yet; it carries the count."""
+    """Failed indexes, which are not retried; None without backoffLimitPerIndex."""
+    delayed_deletions: dict[int, Object] = field(default_factory=dict)
+    """Failed pod of each index without replacement yet, whose annotations carry the index's failure count.
+
+    Only with backoffLimitPerIndex; upstream's podsWithDelayedDeletionPerIndex.
+    """
 
     @property
     def indexed(self) -> bool:
@@ -60,7 +63,7 @@ class Tally:
 
 
 def is_failed(job: Object, pod: Object) -> bool:
-    """Whether a pod counts as failed: so does one that is being deleted, unless only Failed ones are replaced."""
+    """Return whether a pod counts as failed: also one that is being deleted, unless podReplacementPolicy is Failed."""
     if is_over(pod) or job["spec"].get("podReplacementPolicy") == "Failed":
         return bool(pod["status"]["phase"] == "Failed")
     return "deletionTimestamp" in pod["metadata"]
@@ -70,8 +73,8 @@ def is_suspended(job: Object) -> bool:
     return bool(job["spec"].get("suspend"))
 
 
-def finish_of(job: Object) -> Object | None:
-    """The condition with which the Job ended, None if it has not."""
+def finished_condition(job: Object) -> Object | None:
+    """Return the terminal condition of a finished Job (Complete or Failed), else None."""
     for kind in ("Complete", "Failed"):
         found = condition(job, kind)
         if found is not None and found["status"] == "True":
@@ -80,19 +83,19 @@ def finish_of(job: Object) -> Object | None:
 
 
 def count(job: Object, pods: list[Object]) -> Tally:
-    """Count the pods that the Job owns."""
+    """Count the pods that the Job controls."""
     status, limit = job.get("status", {}), job["spec"].get("completions")
     indexed = job["spec"].get("completionMode") == "Indexed"
     uncounted = status.get("uncountedTerminatedPods") or {}
     known = {*uncounted.get("succeeded", ()), *uncounted.get("failed", ())}
     if indexed:
         pods = sorted(pods, key=lambda pod: index_of(pod) or 0)
-    fresh = [pod for pod in pods if is_tracked(pod) and pod["metadata"]["uid"] not in known]
+    new = [pod for pod in pods if is_tracked(pod) and pod["metadata"]["uid"] not in known]
     if indexed:
-        fresh = [pod for pod in fresh if (index := index_of(pod)) is not None and index < limit]
-    successes = [pod for pod in fresh if pod.get("status", {}).get("phase") == "Succeeded"]
-    failures = [pod for pod in fresh if is_failed(job, pod)]
-    counted = sum(judge_failure(job, pod).counts for pod in failures)
+        new = [pod for pod in new if (index := index_of(pod)) is not None and index < limit]
+    successes = [pod for pod in new if pod.get("status", {}).get("phase") == "Succeeded"]
+    failures = [pod for pod in new if is_failed(job, pod)]
+    counted = sum(match_failure_policy(job, pod).counts for pod in failures)
     tally = Tally(
         job=job,
         pods=pods,
@@ -113,35 +116,35 @@ def count(job: Object, pods: list[Object]) -> Tally:
 
 
 def _count_failed_indexes(tally: Tally) -> None:
-    """Fill `failed_indexes` and `held`."""
+    """Set `failed_indexes` and `delayed_deletions`."""
     job = tally.job
-    given_up = parse_indexes(job.get("status", {}).get("failedIndexes") or "", job["spec"]["completions"])
+    failed = parse_indexes(job.get("status", {}).get("failedIndexes") or "", job["spec"]["completions"])
     for pod in tally.new_failures:
-        judged, index = judge_failure(job, pod), index_of(pod)
-        exhausted = judged.counts and failures_of(pod)[0] >= job["spec"]["backoffLimitPerIndex"]
-        if index is not None and (exhausted or judged.action == "FailIndex"):
-            given_up.add(index)
-    tally.failed_indexes = given_up
-    settled = given_up | tally.completed | {index_of(pod) for pod in tally.active}
+        failure, index = match_failure_policy(job, pod), index_of(pod)
+        exhausted = failure.counts and failures_of(pod)[0] >= job["spec"]["backoffLimitPerIndex"]
+        if index is not None and (exhausted or failure.action == "FailIndex"):
+            failed.add(index)
+    tally.failed_indexes = failed
+    settled = failed | tally.completed | {index_of(pod) for pod in tally.active}
     for pod in tally.pods:
         index = index_of(pod)
         if index is not None and index not in settled and is_tracked(pod) and is_failed(job, pod):
-            other = tally.held.get(index)
+            other = tally.delayed_deletions.get(index)
             if other is None or failures_of(other) < failures_of(pod):
-                tally.held[index] = pod
+                tally.delayed_deletions[index] = pod
 
 
-def verdict(tally: Tally, now: float) -> Verdict | None:
-    """How the Job is bound to end, None as long as that is open. Completion by count is not decided here."""
+def find_outcome(tally: Tally, now: float) -> Outcome | None:
+    """Return the outcome if it is certain, else None. Completion by count is not considered, see `is_complete`."""
     job, spec = tally.job, tally.job["spec"]
     met = condition(job, "SuccessCriteriaMet")
     if met is not None:
         return _succeeded(met["reason"], met["message"])
-    doomed = condition(job, "FailureTarget")
-    if doomed is not None:
-        return _failed(doomed["reason"], doomed["message"])
+    failing = condition(job, "FailureTarget")
+    if failing is not None:
+        return _failed(failing["reason"], failing["message"])
     for pod in tally.new_failures:
-        failure = judge_failure(job, pod)
+        failure = match_failure_policy(job, pod)
         if failure.action == "FailJob":
             return _failed("PodFailurePolicy", failure.message)
     if tally.failed > spec["backoffLimit"]:
@@ -149,10 +152,10 @@ def verdict(tally: Tally, now: float) -> Verdict | None:
     deadline = deadline_of(job)
     if deadline is not None and now >= deadline:
         return _failed("DeadlineExceeded", "Job was active longer than specified deadline")
-    return _verdict_by_index(tally) if tally.indexed else None
+    return _outcome_by_index(tally) if tally.indexed else None
 
 
-def _verdict_by_index(tally: Tally) -> Verdict | None:
+def _outcome_by_index(tally: Tally) -> Outcome | None:
     spec = tally.job["spec"]
     if tally.failed_indexes:
         if len(tally.failed_indexes) > spec.get("maxFailedIndexes", spec["completions"]):
@@ -165,7 +168,7 @@ def _verdict_by_index(tally: Tally) -> Verdict | None:
 
 
 def deadline_of(job: Object) -> float | None:
-    """When activeDeadlineSeconds is over; None without a deadline or while the Job does not run."""
+    """Return when activeDeadlineSeconds ends (s since the epoch); None if suspended, not started or without one."""
     started, allowed = job.get("status", {}).get("startTime"), job["spec"].get("activeDeadlineSeconds")
     if started is None or allowed is None or is_suspended(job):
         return None
@@ -173,14 +176,14 @@ def deadline_of(job: Object) -> float | None:
 
 
 def is_complete(tally: Tally, active: int) -> bool:
-    """Whether enough pods succeeded: as many as asked for, or, as a work queue, one and the rest have ended."""
+    """Return whether enough pods succeeded: `completions`, or for a work queue one; and none is active any more."""
     completions = tally.job["spec"].get("completions")
     enough = tally.succeeded > 0 if completions is None else tally.succeeded >= completions
     return enough and not active
 
 
 def wanted_active(tally: Tally) -> int:
-    """How many pods should be active."""
+    """Return the number of pods that should be active."""
     spec = tally.job["spec"]
     if is_suspended(tally.job):
         return 0
@@ -191,7 +194,7 @@ def wanted_active(tally: Tally) -> int:
 
 
 def backoff_state(tally: Tally, before: tuple[int, float]) -> tuple[int, float]:
-    """(failures since the last success, time of the last), after the newly ended pods; `before` is the same earlier."""
+    """Return (failures since the last success, time of the last one) after newly ended pods; `before`: the previous."""
     failures, last = before
     latest_success = max(map(ended_at, tally.new_successes), default=None)
     if latest_success is not None:
@@ -204,7 +207,7 @@ def backoff_state(tally: Tally, before: tuple[int, float]) -> tuple[int, float]:
 
 
 def put_condition(status: Object, kind: str, value: str, reason: str, message: str, now: float) -> bool:
-    """Set a condition in a status that the caller owns; False if it has this value already."""
+    """Set a condition in a status that the caller owns; False: its value was the same before."""
     conditions = [dict(entry) for entry in status.get("conditions") or ()]
     entry = next((entry for entry in conditions if entry["type"] == kind), None)
     if entry is not None and entry["status"] == value:
@@ -219,7 +222,7 @@ def put_condition(status: Object, kind: str, value: str, reason: str, message: s
 
 
 def put_counts(status: Object, **counts: int) -> None:
-    """Set counters in a status that the caller owns: a zero is left out, except for those that always show."""
+    """Set counters in a status that the caller owns; zeros are omitted, but for `ready` and `terminating`."""
     for name, number in counts.items():
         if number or name in ("ready", "terminating"):
             status[name] = number
@@ -240,10 +243,10 @@ def count_ready(pods: list[Object]) -> int:
     return sum(map(is_ready, pods))
 
 
-def count_ended(tally: Tally, status: Object, end: Verdict | None) -> tuple[Object, list[Object]]:
-    """The `uncountedTerminatedPods` to write first, and the pods whose finalizers may go after that.
+def count_ended(tally: Tally, status: Object, end: Outcome | None) -> tuple[Object, list[Object]]:
+    """Return the `uncountedTerminatedPods` to write first, and the pods to remove finalizers from after that.
 
-    Ended pods that lost their finalizer before are moved into the totals of `status`.
+    Ended pods that lost their finalizer before are moved to the totals of `status`.
     """
     job = tally.job
     tracked = {pod["metadata"]["uid"]: pod for pod in tally.pods if is_tracked(pod)}
@@ -256,17 +259,17 @@ def count_ended(tally: Tally, status: Object, end: Verdict | None) -> tuple[Obje
     known = {uid for uids in uncounted.values() for uid in uids}
     fails_all = end is not None and end.final == "Failed"
     deleting = "deletionTimestamp" in job["metadata"]
-    held = [] if end or deleting else [pod["metadata"]["uid"] for pod in tally.held.values()]
+    kept_tracked = [] if end or deleting else [pod["metadata"]["uid"] for pod in tally.delayed_deletions.values()]
     released = []
     for uid, pod in tracked.items():
         succeeded, failed = pod.get("status", {}).get("phase") == "Succeeded", is_failed(job, pod)
-        if uid in held or not (succeeded or failed or end or deleting):
+        if uid in kept_tracked or not (succeeded or failed or end or deleting):
             continue
         released.append(pod)
         if uid in known or (tally.indexed and index_of(pod) is None):
             continue
         if succeeded and not tally.indexed:
             uncounted.setdefault("succeeded", []).append(uid)
-        elif not succeeded and (failed or fails_all) and judge_failure(job, pod).counts:
+        elif not succeeded and (failed or fails_all) and match_failure_policy(job, pod).counts:
             uncounted.setdefault("failed", []).append(uid)
     return uncounted, released

@@ -1,4 +1,4 @@
-"""The pretend kubelet of all pretend nodes: starts the pods bound to them, ends them in time, lets deleted ones go."""
+"""Simulated kubelet of all simulated nodes: starts the pods bound to them, ends them, removes deleted ones."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.clock import parse_rfc3339, rfc3339
 from admission.sandbox.controllers.base import Controller, condition, is_over
-from admission.sandbox.controllers.fit import room_on, shape_of
-from admission.sandbox.controllers.podlife import exit_code, run_seconds, start_of, stop_seconds
-from admission.sandbox.controllers.scheduler import is_pretend
+from admission.sandbox.controllers.fit import allocatable_of, shape_of
+from admission.sandbox.controllers.podlife import exit_code, run_seconds, start_fault, stop_seconds
+from admission.sandbox.controllers.scheduler import is_simulated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
 
-# The taint of a node that nobody has seen ready yet.
+# Taint of a node that has not been reported ready yet.
 _NOT_READY = "node.kubernetes.io/not-ready"
-# Seconds after which a pod on a node that does not exist is given up, as upstream's pod collector does.
+# Seconds after which a pod on a node that does not exist is deleted, as upstream's pod garbage collector does.
 _LOST = 40.0
-# What a container's end is called by its exit code: it stopped when asked, it was killed, it could not be started.
+# Exit codes of containers that ended by SIGTERM, by SIGKILL, or that could not be started.
 _STOPPED, _KILLED, _UNSTARTED = 143, 137, 128
 
 
 class Kubelet(Controller[tuple[str, str]]):
-    """Keys are namespace and name of a pod, or an empty namespace and the name of a node."""
+    """Keys are the namespace and name of a pod, or an empty namespace and the name of a node."""
 
     plurals = ("nodes", "pods")
 
     def __init__(self, local: LocalClient, clock: Clock) -> None:
         super().__init__(local, clock)
-        self._nodes: dict[str, bool] = {}  # name -> pretend
-        self._room: dict[str, dict[str, int]] = {}  # of a node: resource -> amount that is not taken
-        self._admitted: dict[tuple[str, str], dict[str, int]] = {}  # resource -> amount that the pod takes
+        self._nodes: dict[str, bool] = {}  # name -> whether the node is simulated
+        self._free: dict[str, dict[str, int]] = {}  # node -> resource -> free amount
+        self._admitted: dict[tuple[str, str], dict[str, int]] = {}  # pod -> resource -> amount that it takes
         self._pods: dict[str, dict[tuple[str, str], None]] = {}
         self._started: dict[tuple[str, str], float] = {}
-        self._asked: dict[tuple[str, str], float] = {}  # when each deleted pod was first asked to end
+        self._stop_requested: dict[tuple[str, str], float] = {}  # deleted pod -> time of its first SIGTERM
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         if plural == "nodes":
@@ -50,16 +50,16 @@ class Kubelet(Controller[tuple[str, str]]):
         name = node["metadata"]["name"]
         if change == "DELETED":
             del self._nodes[name]
-            del self._room[name]
+            del self._free[name]
         else:
-            self._nodes[name] = is_pretend(node)
-            self._room[name] = room_on(node)
+            self._nodes[name] = is_simulated(node)
+            self._free[name] = allocatable_of(node)
             for key in self._pods.get(name, ()):
-                self._take(name, self._admitted.get(key, {}), 1)
-            self.dirty(("", name))
+                self._reserve(name, self._admitted.get(key, {}), 1)
+            self.enqueue(("", name))
         if change != "MODIFIED":
             for key in self._pods.get(name, ()):
-                self.dirty(key)
+                self.enqueue(key)
 
     def _observe_pod(self, change: str, pod: Object, before: Object | None) -> None:
         metadata, node = pod["metadata"], pod["spec"].get("nodeName")
@@ -67,19 +67,19 @@ class Kubelet(Controller[tuple[str, str]]):
         if node is None:
             return
         if change == "DELETED" or is_over(pod):
-            self._take(node, self._admitted.pop(key, {}), -1)
+            self._reserve(node, self._admitted.pop(key, {}), -1)
         if change == "DELETED":
             self._started.pop(key, None)
-            self._asked.pop(key, None)
+            self._stop_requested.pop(key, None)
             known = self._pods.get(node, {})
             known.pop(key, None)
             if not known:
                 self._pods.pop(node, None)
         elif before is None or "nodeName" not in before["spec"]:
             self._pods.setdefault(node, {})[key] = None
-            self.dirty(key)
+            self.enqueue(key)
         elif any(metadata.get(name) != before["metadata"].get(name) for name in ("deletionTimestamp", "annotations")):
-            self.dirty(key)
+            self.enqueue(key)
 
     async def sync(self, key: tuple[str, str]) -> None:
         namespace, name = key
@@ -89,17 +89,17 @@ class Kubelet(Controller[tuple[str, str]]):
         pod = self.local.get("pods", namespace, name)
         if pod is None or "nodeName" not in pod["spec"]:
             return
-        pretend = self._nodes.get(pod["spec"]["nodeName"])
-        if pretend is None:
-            await self._abandon(key, pod)
-        elif pretend and "deletionTimestamp" in pod["metadata"]:
+        simulated = self._nodes.get(pod["spec"]["nodeName"])
+        if simulated is None:
+            await self._collect_lost(key, pod)
+        elif simulated and "deletionTimestamp" in pod["metadata"]:
             await self._stop(key, pod)
-        elif pretend and not is_over(pod):
-            await self._live(key, pod)
+        elif simulated and not is_over(pod):
+            await self._run_pod(key, pod)
 
-    async def _live(self, key: tuple[str, str], pod: Object) -> None:
-        """Start the pod, or end it if its time is over."""
-        now, start = self.clock.now(), start_of(pod)
+    async def _run_pod(self, key: tuple[str, str], pod: Object) -> None:
+        """Start the pod, or end it if its run time is over."""
+        now, start = self.clock.now(), start_fault(pod)
         if pod["status"].get("phase") != "Running":
             if start == "unpullable":
                 if not pod["status"].get("containerStatuses"):
@@ -108,38 +108,38 @@ class Kubelet(Controller[tuple[str, str]]):
             if start == "fails":
                 await self._write(pod, _ended(pod, _UNSTARTED, now))
                 return
-            lacking = self._admit(key, pod)
-            if lacking:
-                await self._write(pod, _rejected(lacking, now))
+            missing = self._admit(key, pod)
+            if missing:
+                await self._write(pod, _rejected(missing, now))
                 return
             self._started[key] = now
             pod = await self._write(pod, _running(pod, now, ready=start != "unready"))
         ends = self._natural_end(key, pod)
         if ends > now:
-            self.dirty(key, ends - now)
+            self.enqueue(key, ends - now)
         else:
             await self._write(pod, _ended(pod, exit_code(pod), now))
 
     def _admit(self, key: tuple[str, str], pod: Object) -> str:
-        """Take the pod's share of its node; or the resource of which the node has too little.
+        """Admit the pod and take its requests from its node; return a resource of which the node lacks some, else "".
 
-        The scheduler has asked before, but a pod that names its node itself has passed it by.
+        The scheduler has checked the same, but a pod with a preset nodeName bypasses it.
         """
         node, needed = pod["spec"]["nodeName"], dict(shape_of(pod["spec"]).requests)
-        room = self._room[node]
-        lacking = next((name for name, amount in needed.items() if amount > room.get(name, 0)), "")
-        if not lacking and key not in self._admitted:
+        free = self._free[node]
+        missing = next((name for name, amount in needed.items() if amount > free.get(name, 0)), "")
+        if not missing and key not in self._admitted:
             self._admitted[key] = needed
-            self._take(node, needed, 1)
-        return lacking
+            self._reserve(node, needed, 1)
+        return missing
 
-    def _take(self, node: str, amounts: Mapping[str, int], sign: int) -> None:
-        room = self._room.get(node, {})
+    def _reserve(self, node: str, amounts: Mapping[str, int], sign: int) -> None:
+        free = self._free.get(node, {})
         for name, amount in amounts.items():
-            room[name] = room.get(name, 0) - sign * amount
+            free[name] = free.get(name, 0) - sign * amount
 
     def _natural_end(self, key: tuple[str, str], pod: Object) -> float:
-        """When the pod ends by itself; infinity if it does not."""
+        """Return when the pod ends by itself (s since the epoch); infinity if it does not."""
         duration = run_seconds(pod)
         if duration is None or pod["status"].get("phase") != "Running":
             return math.inf
@@ -149,37 +149,37 @@ class Kubelet(Controller[tuple[str, str]]):
         return started + duration
 
     async def _stop(self, key: tuple[str, str], pod: Object) -> None:
-        """End a deleted pod when its containers stop, and let it go when its finalizers allow."""
+        """End a deleted pod when its containers stop, then delete it; it is removed once it has no finalizers."""
         if not is_over(pod):
             now, metadata = self.clock.now(), pod["metadata"]
             grace: float = metadata.get("deletionGracePeriodSeconds", 0)
             killed = parse_rfc3339(metadata["deletionTimestamp"])
-            asked = self._asked.setdefault(key, killed - grace)
-            stops, ends = asked + stop_seconds(pod, killed - asked), self._natural_end(key, pod)
-            if not grace:  # by force; a finalizer may keep it until it is said to have ended
+            requested = self._stop_requested.setdefault(key, killed - grace)
+            stops, ends = requested + stop_seconds(pod, killed - requested), self._natural_end(key, pod)
+            if not grace:  # forced; a pod with a finalizer still needs its terminated status
                 stops = now
             if math.isinf(stops):
-                return  # only a forced deletion, or another annotation, brings it to an end
+                return  # only a forced deletion, or another annotation, ends it
             if min(stops, ends) > now:
-                self.dirty(key, min(stops, ends) - now)
+                self.enqueue(key, min(stops, ends) - now)
                 return
             code = exit_code(pod) if ends < stops else _KILLED if killed <= stops else _STOPPED
             pod = await self._write(pod, _ended(pod, code, now))
         await self.remove("pods", pod, grace=0)
 
-    async def _abandon(self, key: tuple[str, str], pod: Object) -> None:
-        """Collect a pod whose node has been missing for long."""
+    async def _collect_lost(self, key: tuple[str, str], pod: Object) -> None:
+        """Delete a pod whose node has been missing for _LOST seconds."""
         started = self._started.setdefault(key, self.clock.now())
         remaining = started + _LOST - self.clock.now()
         if remaining > 0:
-            self.dirty(key, remaining)
+            self.enqueue(key, remaining)
         else:
             if not is_over(pod):
                 pod = await self._write(pod, _ended(pod, _KILLED, self.clock.now()))
             await self.remove("pods", pod, grace=0)
 
     async def _report_node(self, name: str) -> None:
-        """A pretend node is ready, once it is said; then nothing needs to be kept from it."""
+        """Report a simulated node as Ready and remove its not-ready taint."""
         node = self.local.get("nodes", "", name)
         if node is None or not self._nodes.get(name):
             return
@@ -195,7 +195,7 @@ class Kubelet(Controller[tuple[str, str]]):
             "lastHeartbeatTime": instant,
             "lastTransitionTime": instant,
             "reason": "KubeletReady",
-            "message": "the sandbox pretends that this node is ready",
+            "message": "the sandbox simulates a ready node",
         }
         status = {**node.get("status", {}), "conditions": [ready]}
         await self.local.update("nodes", "", {**node, "status": status}, subresource="status")
@@ -228,7 +228,7 @@ def _running(pod: Object, now: float, *, ready: bool) -> Object:
 
 
 def _waiting(pod: Object, now: float) -> Object:
-    why = {"reason": "ImagePullBackOff", "message": "the sandbox pretends that this image cannot be pulled"}
+    why = {"reason": "ImagePullBackOff", "message": "the sandbox simulates an image that cannot be pulled"}
     return {
         "startTime": rfc3339(now),
         "conditions": _conditions(pod, "False", "ContainersNotReady", now),
@@ -240,7 +240,10 @@ def _waiting(pod: Object, now: float) -> Object:
 
 
 def _rejected(resource: str, now: float) -> Object:
-    """As the kubelet says it (`pkg/kubelet/lifecycle/predicate.go`), without its numbers."""
+    """Return the status of a rejected pod, as the kubelet reports it (`pkg/kubelet/lifecycle/predicate.go`).
+
+    Without the numbers of its message.
+    """
     return {
         "phase": "Failed",
         "reason": f"OutOf{resource}",

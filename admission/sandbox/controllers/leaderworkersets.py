@@ -1,13 +1,13 @@
-"""The controller of LeaderWorkerSets, pretended: a leader and its workers for each replica, anew where one ends.
+"""Simulated LeaderWorkerSet controller: a leader and its workers for each replica, recreated when one of them ends.
 
-The real one makes StatefulSets, and they the pods; names and labels are the same.
+The real controller creates StatefulSets, whose controller creates the pods; names and labels are the same.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.sandbox.controllers.base import UNCHECKED, Controller, is_over, is_ready
+from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, is_over, is_ready
 from admission.sandbox.controllers.owners import pod_of
 
 if TYPE_CHECKING:
@@ -17,21 +17,21 @@ _LABEL: Final = "leaderworkerset.sigs.k8s.io/"
 
 
 class LeaderWorkerSetController(Controller[tuple[str, str]]):
-    """Of all LeaderWorkerSets with `restartPolicy: RecreateGroupOnPodRestart`, the default."""
+    """Keys are namespace and name. All sets are treated as `restartPolicy: RecreateGroupOnPodRestart`, the default."""
 
     plurals = ("leaderworkersets", "pods")
-    malformed = UNCHECKED
+    malformed = PARSE_ERRORS
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
-        """LeaderWorkerSets, and their pods, by namespace and name of the first."""
+        """Enqueue the LeaderWorkerSet of an event about it or about one of its pods."""
         namespace = obj["metadata"]["namespace"]
         if plural == "leaderworkersets":
-            self.dirty((namespace, obj["metadata"]["name"]))
+            self.enqueue((namespace, obj["metadata"]["name"]))
         elif name := (obj["metadata"].get("labels") or {}).get(f"{_LABEL}name"):
-            self.dirty((namespace, name))
+            self.enqueue((namespace, name))
 
     async def sync(self, key: tuple[str, str]) -> None:
-        """Make or remove pods, then say how many groups are ready."""
+        """Create and delete pods, then report the number of ready groups."""
         owner = self.local.get("leaderworkersets", *key)
         if owner is None or "deletionTimestamp" in owner["metadata"]:
             return
@@ -43,10 +43,10 @@ class LeaderWorkerSetController(Controller[tuple[str, str]]):
         for group in range(replicas):
             names = [f"{name}-{group}", *(f"{name}-{group}-{number}" for number in range(1, size))]
             wanted.update(names)
-            there = [pods[each] for each in names if each in pods]
-            ready += len(there) == size and all(map(is_ready, there))
-            if any(map(_has_ended, there)):
-                for pod in there:
+            present = [pods[each] for each in names if each in pods]
+            ready += len(present) == size and all(map(is_ready, present))
+            if any(map(_is_ending, present)):
+                for pod in present:
                     await self._remove(pod)
                 continue
             leader = pods.get(names[0])
@@ -66,7 +66,7 @@ class LeaderWorkerSetController(Controller[tuple[str, str]]):
             await self.remove("pods", pod)
 
 
-def _has_ended(pod: Object) -> bool:
+def _is_ending(pod: Object) -> bool:
     return is_over(pod) or "deletionTimestamp" in pod["metadata"]
 
 

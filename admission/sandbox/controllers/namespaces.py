@@ -1,4 +1,4 @@
-"""The pretend namespace controller: what every namespace has, and the emptying of those that go."""
+"""Simulated namespace controller: default objects of new namespaces, deletion of the content of terminating ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from admission.sandbox.clock import Clock
     from admission.sandbox.local import LocalClient
 
-# How often a namespace that does not get empty is looked at: sandbox seconds, and wall seconds at least.
-_AGAIN = 1.0
-_MIN_WALL_AGAIN = 0.1
+# Interval between checks of a terminating namespace with content: sandbox seconds, and its minimum in real time.
+_INTERVAL = 1.0
+_MIN_REAL_INTERVAL = 0.1
 _ROOT_CA = "kube-root-ca.crt"
 _ABOUT_ROOT_CA = (
     "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the "
@@ -24,8 +24,8 @@ _ABOUT_ROOT_CA = (
     "clusters."
 )
 
-# Faults of a namespace controller that this one does not have: (type, status, reason, message).
-_NEVER = (
+# Conditions for errors that do not occur here: (type, status, reason, message).
+_SUCCESSFUL = (
     ("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
     (
         "NamespaceDeletionGroupVersionParsingFailure",
@@ -43,29 +43,29 @@ _NEVER = (
 
 
 class NamespaceController(Controller[str]):
-    """Keys are names of namespaces."""
+    """Keys are the names of namespaces."""
 
     plurals = ("namespaces",)
 
     def __init__(self, local: LocalClient, clock: Clock) -> None:
         super().__init__(local, clock)
-        self._again = max(_AGAIN, _MIN_WALL_AGAIN * clock.speed)
+        self._interval = max(_INTERVAL, _MIN_REAL_INTERVAL * clock.speed)
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         if change == "ADDED" or (before is not None and "deletionTimestamp" not in before["metadata"]):
-            self.dirty(obj["metadata"]["name"])
+            self.enqueue(obj["metadata"]["name"])
 
     async def sync(self, key: str) -> None:
         namespace = self.local.get("namespaces", "", key)
         if namespace is None:
             return
         if "deletionTimestamp" in namespace["metadata"]:
-            await self._empty(namespace)
+            await self._delete_content(namespace)
         else:
-            await self._furnish(key)
+            await self._create_defaults(key)
 
-    async def _furnish(self, name: str) -> None:
-        """The service account and the ConfigMap that pods expect; the latter without a certificate."""
+    async def _create_defaults(self, name: str) -> None:
+        """Create the service account and the ConfigMap that pods expect; the latter has no certificate."""
         if self.local.get("serviceaccounts", name, "default") is None:
             await self._create("serviceaccounts", name, {"metadata": {"name": "default"}})
         if self.local.get("configmaps", name, _ROOT_CA) is None:
@@ -76,10 +76,10 @@ class NamespaceController(Controller[str]):
         try:
             await self.local.create(plural, namespace, obj)
         except ApiError as error:
-            if error.code not in (403, 404, 409):  # going, gone, or done by somebody else
+            if error.code not in (403, 404, 409):  # terminating, deleted, or created by another client
                 raise
 
-    async def _empty(self, namespace: Object) -> None:
+    async def _delete_content(self, namespace: Object) -> None:
         name, plurals = namespace["metadata"]["name"], self.local.plurals(namespaced=True)
         for plural in plurals:
             for obj in self.local.list(plural, name):
@@ -89,14 +89,14 @@ class NamespaceController(Controller[str]):
         if remaining:
             status = {**namespace["status"], "conditions": _conditions(namespace, remaining, self.clock.now())}
             await self.local.update("namespaces", "", {**namespace, "status": status}, subresource="status")
-            self.dirty(name, self._again)
+            self.enqueue(name, self._interval)
         else:
             spec = {**namespace["spec"], "finalizers": []}
             await self.local.update("namespaces", "", {**namespace, "spec": spec}, subresource="finalize")
 
 
 def _conditions(namespace: Object, remaining: dict[str, list[Object]], now: float) -> list[Object]:
-    """The conditions that say what holds the namespace: for each resource, the objects that are left."""
+    """Return the conditions of a terminating namespace with content: remaining objects by resource, and finalizers."""
     finalizers = Counter(
         finalizer
         for objects in remaining.values()
@@ -105,7 +105,7 @@ def _conditions(namespace: Object, remaining: dict[str, list[Object]], now: floa
     )
     content = ", ".join(f"{plural} has {len(objects)} resource instances" for plural, objects in remaining.items())
     found = [
-        *_NEVER,
+        *_SUCCESSFUL,
         ("NamespaceContentRemaining", "True", "SomeResourcesRemain", f"Some resources are remaining: {content}"),
     ]
     kind = "NamespaceFinalizersRemaining"

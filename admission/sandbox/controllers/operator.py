@@ -1,4 +1,4 @@
-"""The controller of a custom kind, pretended: pods by its pod sets, and a status in the words of its description."""
+"""Simulated operator of a custom kind: pods by its pod sets, and a status by its declared predicates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
 from admission.model.errors import Misconfigured
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.controllers.base import UNCHECKED, Controller, controller_of, is_over, is_ready
+from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, controller_of, is_over, is_ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,39 +23,40 @@ if TYPE_CHECKING:
     from admission.sandbox.local import LocalClient
 
 _SUSPENDED = Condition("Suspended")
-_AGAIN = "x"
-"""At the end of a pod's name, where one of that name still ends."""
+_SUFFIX = "x"
+"""Suffix of a pod's name while a pod of that name is still terminating."""
 
 
 class Operator(Controller[tuple[str, str]]):
-    """For one kind. A suspended object has no pods; one of which a pod fails has failed; else pods run to their end.
+    """Operator of one kind; keys are namespace and name of its objects.
 
-    Where it does not `end_pods`, as Argo, those of a suspended object, or beyond a lowered number, run on.
+    A suspended object has no pods; the pods of others run to their end, and the object fails if one of them fails.
+    Without `end_pods`, as with Argo, pods of a suspended object, or beyond a reduced number, continue to run.
     """
 
-    malformed = UNCHECKED
+    malformed = PARSE_ERRORS
 
     def __init__(self, local: LocalClient, clock: Clock, kind: DeclaredKind, *, end_pods: bool = True) -> None:
         super().__init__(local, clock)
         self._kind = kind
         self._end_pods = end_pods
-        self._plural = f"{kind.plural}.{kind.group}"  # groups may share a plural
+        self._plural = f"{kind.plural}.{kind.group}"  # several groups may have the same plural
         self.plurals = (self._plural, "pods")
         self._removed: set[str] = set()
-        """Uids of pods that it removed and that still end."""
+        """Uids of pods that it deleted and that are still terminating."""
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
-        """Objects of the kind, and pods that they control, by namespace and name of the object."""
+        """Enqueue the object of an event about it or about a pod that it controls."""
         namespace = obj["metadata"]["namespace"]
         if change == "DELETED":
             self._removed.discard(obj["metadata"]["uid"])
         if plural == self._plural:
-            self.dirty((namespace, obj["metadata"]["name"]))
+            self.enqueue((namespace, obj["metadata"]["name"]))
         elif (owner := controller_of(obj)) is not None and owner["kind"] == self._kind.kind:
-            self.dirty((namespace, owner["name"]))
+            self.enqueue((namespace, owner["name"]))
 
     async def sync(self, key: tuple[str, str]) -> None:
-        """Make or remove pods, then say how many there are."""
+        """Create and delete pods, then update the status."""
         obj = self.local.get(self._plural, *key)
         if obj is None or "deletionTimestamp" in obj["metadata"] or self._kind.observe(obj).finished is not None:
             return
@@ -64,51 +65,51 @@ class Operator(Controller[tuple[str, str]]):
         try:
             self._kind.places(obj)
         except Misconfigured:
-            return  # no operator makes pods of it
+            return  # the spec is invalid, of which no operator creates pods
         pods = self.local.controlled_by("pods", obj["metadata"]["uid"])
         suspended = self._kind.gated_by.is_closed(obj)
         if suspended:
             for pod in pods if self._end_pods else ():
                 if "deletionTimestamp" not in pod["metadata"]:
-                    await self._end(pod)
+                    await self._delete(pod)
         else:
-            await self._make(obj, pods)
+            await self._create_missing(obj, pods)
             if self._end_pods:
                 await self._remove_surplus(obj, pods)
-        await self._tell(obj, pods, suspended=suspended)
+        await self._update_status(obj, pods, suspended=suspended)
 
-    async def _make(self, obj: Object, pods: list[Object]) -> None:
-        """Those that are missing.
+    async def _create_missing(self, obj: Object, pods: list[Object]) -> None:
+        """Create the missing pods.
 
-        KubeRay's have random names, and its former versions made others beside those that they had removed. What a
-        user deletes counts until it is gone.
+        KubeRay's pods have random names, and its earlier versions created new ones beside those that they had deleted.
+        Pods that a user deleted count as present until they are removed.
         """
-        beside = self._kind.group == "ray.io"
+        creates_beside = self._kind.group == "ray.io"
         taken = {pod["metadata"]["name"] for pod in pods}
-        there = [pod for pod in pods if not beside or pod["metadata"]["uid"] not in self._removed]
+        there = [pod for pod in pods if not creates_beside or pod["metadata"]["uid"] not in self._removed]
         for place, template in zip(self._kind.places(obj), self._kind.templates(obj), strict=True):
-            present = {_number(obj, place, pod) for pod in there}
+            present = {_index_in(obj, place, pod) for pod in there}
             for number in range(place.pods):
                 if number not in present:
                     name = f"{obj['metadata']['name']}-{place.name}-{number}"
                     while name in taken:
-                        name += _AGAIN
+                        name += _SUFFIX
                     labels = _labels(self._kind.group, obj["metadata"]["name"], place.name, number)
                     await self.local.create("pods", obj["metadata"]["namespace"], _pod(obj, name, template, labels))
 
     async def _remove_surplus(self, obj: Object, pods: list[Object]) -> None:
-        """As KubeRay does of what was scaled down."""
+        """Delete pods beyond a reduced number, as KubeRay does."""
         for place in self._kind.places(obj):
             for pod in pods:
-                is_surplus = _number(obj, place, pod) >= place.pods
+                is_surplus = _index_in(obj, place, pod) >= place.pods
                 if is_surplus and "deletionTimestamp" not in pod["metadata"] and not is_over(pod):
-                    await self._end(pod)
+                    await self._delete(pod)
 
-    async def _end(self, pod: Object) -> None:
+    async def _delete(self, pod: Object) -> None:
         self._removed.add(pod["metadata"]["uid"])
         await self.remove("pods", pod)
 
-    async def _tell(self, obj: Object, pods: list[Object], *, suspended: bool) -> None:
+    async def _update_status(self, obj: Object, pods: list[Object], *, suspended: bool) -> None:
         form, before = self._kind.form, obj.get("status") or {}
         status: Object = orjson.loads(orjson.dumps(before))
         alive = [pod for pod in pods if not is_over(pod)]
@@ -116,13 +117,13 @@ class Operator(Controller[tuple[str, str]]):
         ended = [pod for pod in pods if pod.get("status", {}).get("phase") == "Succeeded"]
         failed = any(pod.get("status", {}).get("phase") == "Failed" for pod in pods)
         over = not suspended and len(ended) >= wanted > 0
-        _count(status, [*form.active, *form.ready], self._numbers(obj, pods))
-        _say(status, form.active, holds=bool(alive))
+        _set_counts(status, [*form.active, *form.ready], self._counts_by_pod_set(obj, pods))
+        _set_first(status, form.active, holds=bool(alive))
         ready = not suspended and all(map(is_ready, alive)) and len(alive) + len(ended) == wanted
-        _say(status, form.ready, holds=ready)
-        _say(status, [_SUSPENDED], holds=suspended and not alive)
-        _say(status, form.succeeded, holds=over)
-        _say(status, form.failed if failed and not suspended else (), holds=True)
+        _set_first(status, form.ready, holds=ready)
+        _set_first(status, [_SUSPENDED], holds=suspended and not alive)
+        _set_first(status, form.succeeded, holds=over)
+        _set_first(status, form.failed if failed and not suspended else (), holds=True)
         known = {each["type"]: each for each in before.get("conditions", ())}
         for each in status.get("conditions", ()):
             was = known.get(each["type"], {})
@@ -133,12 +134,12 @@ class Operator(Controller[tuple[str, str]]):
                 self._plural, obj["metadata"]["namespace"], {**obj, "status": status}, subresource="status"
             )
 
-    def _numbers(self, obj: Object, pods: list[Object]) -> dict[str, dict[str, int]]:
-        """By pod set: how many copies have a pod, are ready, and have ended well."""
+    def _counts_by_pod_set(self, obj: Object, pods: list[Object]) -> dict[str, dict[str, int]]:
+        """Return, by pod set, the numbers of copies that are active, ready and succeeded."""
         numbers: dict[str, dict[str, int]] = {}
         for place in self._kind.places(obj):
             phases: dict[str, int] = defaultdict(int)
-            for pod in _of(obj, place, pods):
+            for pod in _pods_of(obj, place, pods):
                 phase = pod.get("status", {}).get("phase")
                 phases["succeeded"] += phase == "Succeeded"
                 phases["active"] += not is_over(pod)
@@ -151,20 +152,20 @@ class Operator(Controller[tuple[str, str]]):
         return numbers
 
 
-def _of(obj: Object, place: Place, pods: Iterable[Object]) -> list[Object]:
-    return [pod for pod in pods if 0 <= _number(obj, place, pod) < place.pods]
+def _pods_of(obj: Object, place: Place, pods: Iterable[Object]) -> list[Object]:
+    return [pod for pod in pods if 0 <= _index_in(obj, place, pod) < place.pods]
 
 
-def _number(obj: Object, place: Place, pod: Object) -> int:
-    """Which of a pod set's pods it is; -1: of another pod set."""
+def _index_in(obj: Object, place: Place, pod: Object) -> int:
+    """Return the pod's index in a pod set; -1: it belongs to another one."""
     before = f"{obj['metadata']['name']}-{place.name}-"
     name: str = pod["metadata"]["name"]
-    number = name.removeprefix(before).rstrip(_AGAIN)
+    number = name.removeprefix(before).rstrip(_SUFFIX)
     return int(number) if name.startswith(before) and number.isdecimal() else -1
 
 
 def _labels(group: str, name: str, pod_set: str, number: int) -> dict[str, str]:
-    """By which clients find the pods that the operators of a group make."""
+    """Return the labels that the operators of an API group set, by which clients find the pods."""
     match group:
         case "kubeflow.org":
             labels = {"job-name": name, "replica-type": pod_set, "replica-index": str(number)}
@@ -187,7 +188,7 @@ def _pod(obj: Object, name: str, template: Object, labels: dict[str, str]) -> Ob
     for container in (
         *pod["spec"]["containers"],
         *pod["spec"].get("initContainers", ()),
-    ):  # what operators add by themselves has requests only
+    ):  # containers that operators add have requests but no image
         container.setdefault("image", "pause")
     return {
         "apiVersion": "v1",
@@ -197,22 +198,22 @@ def _pod(obj: Object, name: str, template: Object, labels: dict[str, str]) -> Ob
     }
 
 
-def _count(status: Object, predicates: Iterable[Predicate], numbers: dict[str, dict[str, int]]) -> None:
-    """Write the lists that numbers are read from: an item for each pod set."""
+def _set_counts(status: Object, predicates: Iterable[Predicate], numbers: dict[str, dict[str, int]]) -> None:
+    """Write the status lists from which predicates read numbers, with one item for each pod set."""
     for predicate in predicates:
         found = [predicate.path] if isinstance(predicate, Above) else []
         found += predicate.sum if isinstance(predicate, Reaches) else []
         for path in found:
             if len(path) == 4 and path[0] == "status" and path[2] == "*":
-                if path[1] == "replicaStatuses":  # of Kubeflow's kinds: by role
+                if path[1] == "replicaStatuses":  # Kubeflow's kinds have a map by replica type
                     status[path[1]] = {name.capitalize(): counts for name, counts in numbers.items()}
                 else:
-                    nothing = {"failed": 0, "suspended": 0}
-                    status[path[1]] = [{"name": name, **counts, **nothing} for name, counts in numbers.items()]
+                    others = {"failed": 0, "suspended": 0}
+                    status[path[1]] = [{"name": name, **counts, **others} for name, counts in numbers.items()]
 
 
-def _say(status: Object, predicates: Iterable[Predicate], *, holds: bool) -> None:
-    """Make the first of these hold, or none of them, as far as they are conditions and phases."""
+def _set_first(status: Object, predicates: Iterable[Predicate], *, holds: bool) -> None:
+    """Set conditions and phases so that the first predicate is true (`holds`) or none is."""
     for number, predicate in enumerate(predicates):
         _set(status, predicate, holds=holds and number == 0)
 
@@ -228,8 +229,8 @@ def _set(status: Object, predicate: Predicate, *, holds: bool) -> None:
             target = status
             for key in path[1:-1]:
                 target = target.setdefault(key, {})
-            said = target.get(path[-1], "") in values
-            if said == (holds is isinstance(predicate, OneOf)):
+            matches = target.get(path[-1], "") in values
+            if matches == (holds is isinstance(predicate, OneOf)):
                 pass
             elif not holds:
                 target.pop(path[-1], None)

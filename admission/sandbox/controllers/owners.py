@@ -1,4 +1,4 @@
-"""What the controllers of apps/v1 and of CronJobs have in common: objects of one kind that keep objects of another."""
+"""Base of the controllers of apps/v1 and CronJobs: owners that claim dependents of another kind."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from admission.sandbox.local import LocalClient
 
 Key = tuple[str, str]
-"""Namespace and name."""
+"""(namespace, name) of a dependent or an owner."""
 
 REFUSED_RETRY = 10.0
-"""Seconds until an object is created again that the API server refused."""
+"""Sandbox seconds until a creation that the API server rejected is retried."""
 
 
 class OwnerController(Controller[str]):
-    """Keys are the uids of owners. Where an owner has a selector, its dependents are what that selects.
+    """Keys are the uids of owners. One with a selector claims dependents by it, as upstream's ControllerRefManager.
 
-    A dependent that the selector does not select any more is let go, one without controller that it selects is adopted.
+    Dependents that the selector no longer selects are released; orphans that it selects are adopted.
     """
 
     kind: ClassVar[str]
     plural: ClassVar[str]
     dependents: ClassVar[str]
-    """The resource of what is owned."""
+    """Plural of the dependents."""
     component: ClassVar[str]
-    """Who writes the Events."""
+    """Component name in the Events it writes."""
 
     def __init__(self, local: LocalClient, clock: Clock) -> None:
         super().__init__(local, clock)
         self.plurals = (self.plural, self.dependents)
         self.events = Recorder(local, clock, self.component)
         self._owners: dict[str, Key] = {}
-        self._known: dict[str, dict[Key, None]] = {}
+        self._dependents_of: dict[str, dict[Key, None]] = {}
 
     # ------------------------------------------------------------------ watching
 
@@ -57,104 +57,104 @@ class OwnerController(Controller[str]):
         uid: str = metadata["uid"]
         if change == "DELETED":
             self._owners.pop(uid, None)
-            self._known.pop(uid, None)
+            self._dependents_of.pop(uid, None)
             return
         if uid not in self._owners:
             self._owners[uid] = (metadata["namespace"], metadata["name"])
             if "selector" in owner["spec"]:
                 for dependent in self.local.list(self.dependents, metadata["namespace"]):
-                    self._offer(dependent, (uid,))
+                    self._enqueue_adopters(dependent, (uid,))
         if before is None or before["metadata"].get("generation") != metadata.get("generation"):
-            self.dirty(uid)
+            self.enqueue(uid)
 
     def _observe_dependent(self, change: str, obj: Object, before: Object | None) -> None:
         key, uid = _key(obj), self._owner_of(obj)
         last = "" if before is None else self._owner_of(before)
         if last not in (uid, ""):
-            self._known.get(last, {}).pop(key, None)
-            self.dirty(last)
+            self._dependents_of.get(last, {}).pop(key, None)
+            self.enqueue(last)
         if change == "DELETED":
             if uid:
-                self._known.get(uid, {}).pop(key, None)
-                self.dirty(uid)
+                self._dependents_of.get(uid, {}).pop(key, None)
+                self.enqueue(uid)
         elif uid:
-            known = self._known.setdefault(uid, {})
-            if key not in known or before is None or self.matters(obj, before):
+            known = self._dependents_of.setdefault(uid, {})
+            if key not in known or before is None or self.needs_sync(obj, before):
                 known[key] = None
-                self.dirty(uid)
+                self.enqueue(uid)
         elif before is None or before["metadata"].get("labels") != obj["metadata"].get("labels") or uid != last:
-            self._offer(obj, self._owners)
+            self._enqueue_adopters(obj, self._owners)
 
     def _owner_of(self, obj: Object) -> str:
-        """The uid of what controls it, if that is of this controller's kind, else nothing."""
+        """Return the uid of the object's controller, if that is of this kind, else the empty string."""
         owner = controller_of(obj)
         return owner["uid"] if owner and owner["kind"] == self.kind else ""
 
-    def _offer(self, orphan: Object, uids: Iterable[str]) -> None:
-        """Have owners looked at that may adopt an object without controller."""
+    def _enqueue_adopters(self, orphan: Object, uids: Iterable[str]) -> None:
+        """Enqueue the owners that may adopt an orphan."""
         if controller_of(orphan) is not None:
             return
         namespace, labels = orphan["metadata"]["namespace"], orphan["metadata"].get("labels") or {}
         for uid in uids:
             owner = self.owner(uid) if self._owners[uid][0] == namespace else None
             if owner and "selector" in owner["spec"] and matches_label_selector(owner["spec"]["selector"], labels):
-                self._known.setdefault(uid, {})[_key(orphan)] = None
-                self.dirty(uid)
+                self._dependents_of.setdefault(uid, {})[_key(orphan)] = None
+                self.enqueue(uid)
 
-    def matters(self, obj: Object, before: Object) -> bool:
-        """Whether a change of a dependent is a reason to look at its owner."""
+    def needs_sync(self, obj: Object, before: Object) -> bool:
+        """Return whether a change of a dependent requires a sync of its owner."""
         return True
 
     def may_adopt(self, owner: Object, orphan: Object) -> bool:
-        """Whether an object without controller may be taken that the owner's selector selects."""
+        """Return whether an owner may adopt an orphan that its selector selects."""
         return "deletionTimestamp" not in orphan["metadata"] and "deletionTimestamp" not in owner["metadata"]
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ owners and dependents
 
     def owner(self, uid: str) -> Object | None:
-        """The owner as it is now; None if it is gone."""
+        """Return the current state of the owner; None if it was deleted."""
         if uid not in self._owners:
             return None
         owner = self.local.get(self.plural, *self._owners[uid])
         return owner if owner is not None and owner["metadata"]["uid"] == uid else None
 
     async def claim(self, owner: Object) -> list[Object]:
-        """The dependents, after those were let go and adopted that should be."""
+        """Release and adopt dependents; return those of the owner."""
         uid, claimed = owner["metadata"]["uid"], []
-        for key in list(self._known.get(uid, ())):
+        for key in list(self._dependents_of.get(uid, ())):
             obj = self.local.get(self.dependents, *key)
             if obj is None:
-                del self._known[uid][key]
+                del self._dependents_of[uid][key]
                 continue
             reference, metadata = controller_of(obj), obj["metadata"]
             selector = owner["spec"].get("selector")
             selected = selector is None or matches_label_selector(selector, metadata.get("labels") or {})
             if reference is not None and reference["uid"] != uid:
-                del self._known[uid][key]
+                del self._dependents_of[uid][key]
             elif reference is not None and selected:
                 claimed.append(obj)
             elif reference is not None:
                 others = [each for each in metadata["ownerReferences"] if each["uid"] != uid]
-                await self._refer(obj, others)
+                await self._set_owner_references(obj, others)
             elif selected and self.may_adopt(owner, obj):
                 adopted = [*(metadata.get("ownerReferences") or ()), owner_reference(owner)]
-                claimed.append(await self._refer(obj, adopted))
+                claimed.append(await self._set_owner_references(obj, adopted))
         return claimed
 
-    async def _refer(self, obj: Object, references: list[Object]) -> Object:
+    async def _set_owner_references(self, obj: Object, references: list[Object]) -> Object:
         changed = {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}}
         return await self.local.update(self.dependents, obj["metadata"]["namespace"], changed)
 
     async def create(self, owner: Object, dependent: Object) -> Object:
-        """Store a new dependent, and know of it before the watch tells. Raises ApiError."""
+        """Create a dependent, and index it before its watch event arrives. Raises ApiError."""
         metadata = owner["metadata"]
         created = await self.local.create(self.dependents, metadata["namespace"], dependent)
-        self._known.setdefault(metadata["uid"], {})[_key(created)] = None
-        await self.breathe()
+        self._dependents_of.setdefault(metadata["uid"], {})[_key(created)] = None
+        await self.yield_to_loop()
         return created
 
     async def write_status(self, owner: Object, status: Object, *, annotations: Object | None = None) -> Object:
-        """Store a status, and annotations beside it, if that changes anything."""
+        """Update the status, and annotations with it, if they change; return the owner."""
         changed = {**owner, "status": status}
         if annotations:
             metadata = owner["metadata"]
@@ -170,7 +170,7 @@ def _key(obj: Object) -> Key:
 
 
 def pod_of(owner: Object, template: Object) -> Object:
-    """A pod of a template, with a name to be generated, that the caller owns."""
+    """Return a pod from a template, with a generateName; it shares nothing with the template."""
     copied: Object = orjson.loads(orjson.dumps(template))
     kept = ("labels", "annotations", "finalizers")
     metadata = {key: value for key, value in copied["metadata"].items() if key in kept}

@@ -1,4 +1,4 @@
-"""What a pretend pod does with its life: how it starts, how long it runs, how it ends, as its annotations say."""
+"""Annotations that control a simulated pod: how it starts, how long it runs, how it ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STOP_SECONDS = "sandbox.sluice.dev/stop-seconds"
 Start = Literal["unscheduled", "unpullable", "fails", "unready", ""]
 _STARTS: tuple[Start, ...] = ("unscheduled", "unpullable", "fails", "unready")
 
-# Seconds that a container takes to stop when it is asked to, but never longer than the grace period.
+# Seconds between SIGTERM and a container's end, limited by the grace period.
 _STOP = 1.0
 _NEVER = float("inf")
 
 
 def run_seconds(pod: Object) -> float | None:
-    """How long the pod runs: as annotated, else as long as its `sleep N` command says, else until it is deleted."""
-    annotated = _note(pod, RUN_SECONDS)
+    """Return the pod's run time: from the annotation, else from a command `sleep N`; None: until it is deleted."""
+    annotated = _annotation(pod, RUN_SECONDS)
     if annotated is not None:
         return _seconds(annotated)
     main = pod["spec"]["containers"][0]
@@ -35,34 +35,34 @@ def run_seconds(pod: Object) -> float | None:
 
 
 def exit_code(pod: Object) -> int:
-    """The exit code that the annotation asks for, 0 to 255, else 0; 1 for what is none."""
-    text = _note(pod, EXIT_CODE)
+    """Return the exit code from the annotation, 0 to 255; 0 without it, 1 if it is invalid."""
+    text = _annotation(pod, EXIT_CODE)
     if text is None:
         return 0
     return min(int(text), 255) if text.isdecimal() and len(text) <= 3 else 1
 
 
-def start_of(pod: Object) -> Start:
-    """How the start goes wrong, empty if it does not."""
-    text = _note(pod, START)
+def start_fault(pod: Object) -> Start:
+    """Return how the pod's start fails, empty if it does not."""
+    text = _annotation(pod, START)
     return next((start for start in _STARTS if start == text), "")
 
 
 def stop_seconds(pod: Object, grace: float) -> float:
-    """How long after it was asked to end the pod is gone; infinity if only a forced deletion removes it.
+    """Return the seconds between SIGTERM and the pod's end; infinity if only a forced deletion removes it.
 
-    `grace` is the grace period in seconds that the deletion allows.
+    `grace` is the grace period of the deletion in seconds.
     """
-    text = _note(pod, STOP_SECONDS)
+    text = _annotation(pod, STOP_SECONDS)
     if text == "never":
         return _NEVER
     if text == "grace":
         return grace
-    asked = None if text is None else _seconds(text)
-    return min(_STOP, grace) if asked is None else asked
+    configured = None if text is None else _seconds(text)
+    return min(_STOP, grace) if configured is None else configured
 
 
-def _note(pod: Object, name: str) -> str | None:
+def _annotation(pod: Object, name: str) -> str | None:
     found: str | None = (pod["metadata"].get("annotations") or {}).get(name)
     return found
 

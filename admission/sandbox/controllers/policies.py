@@ -1,4 +1,4 @@
-"""What a Job's podFailurePolicy and successPolicy say about its pods, as upstream's job controller reads them."""
+"""Evaluation of a Job's podFailurePolicy and successPolicy, as in upstream's job controller."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How one failed pod counts. `action` is that of the matching rule, empty if none matches."""
+    """Treatment of a failed pod. `action` is that of the matching rule, empty if none matches."""
 
     counts: bool = True
     action: str = ""
     message: str = ""
 
 
-def judge_failure(job: Object, pod: Object) -> Failure:
-    """The first matching rule of the Job's podFailurePolicy decides; without one the failure counts."""
+def match_failure_policy(job: Object, pod: Object) -> Failure:
+    """Return the treatment of a failed pod by the first matching rule of podFailurePolicy; without one it counts."""
     rules = job["spec"].get("podFailurePolicy", {}).get("rules") or ()
     for position, rule in enumerate(rules):
         why = _exit_code_match(rule, pod) if rule.get("onExitCodes") else _condition_match(rule, pod)
@@ -57,14 +57,14 @@ def _key(pod: Object) -> str:
 
 
 def met_success_policy(job: Object, succeeded: set[int]) -> str | None:
-    """The message of the first rule of the Job's successPolicy that the succeeded indexes meet."""
+    """Return the message of the first rule of successPolicy that the succeeded indexes meet, else None."""
     spec = job["spec"]
     for position, rule in enumerate(spec.get("successPolicy", {}).get("rules") or ()):
         matching, needed = succeeded, rule.get("succeededCount")
         if "succeededIndexes" in rule:
-            asked = parse_indexes(rule["succeededIndexes"], spec["completions"])
-            matching = succeeded & asked
-            needed = len(asked) if needed is None else needed
+            indexes = parse_indexes(rule["succeededIndexes"], spec["completions"])
+            matching = succeeded & indexes
+            needed = len(indexes) if needed is None else needed
         if len(matching) >= needed:
             return f"Matched rules at index {position}"
     return None

@@ -1,7 +1,7 @@
-"""The pretend ReplicaSet controller: keeps as many pods of a template as are asked for.
+"""Simulated ReplicaSet controller: keeps the requested number of pods of a template.
 
-As upstream, the status tells of the pods that there were before this look's changes: what it creates and deletes is
-counted when it is seen.
+As upstream, the status counts the pods before the changes of the same sync: pods that it creates and deletes are
+counted when their watch events arrive.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.controllers.base import is_over, is_ready, is_terminating
-from admission.sandbox.controllers.jobpods import worth
+from admission.sandbox.controllers.jobpods import retention_rank
 from admission.sandbox.controllers.owners import REFUSED_RETRY, OwnerController, pod_of
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class ReplicaSetController(OwnerController):
 
     kind, plural, dependents, component = "ReplicaSet", "replicasets", "pods", "replicaset-controller"
 
-    def matters(self, obj: Object, before: Object) -> bool:
-        return pod_matters(obj, before)
+    def needs_sync(self, obj: Object, before: Object) -> bool:
+        return pod_needs_sync(obj, before)
 
     async def sync(self, key: str) -> None:
         owner = self.owner(key)
@@ -33,22 +33,22 @@ class ReplicaSetController(OwnerController):
         active = [pod for pod in pods if not is_over(pod) and "deletionTimestamp" not in pod["metadata"]]
         if "deletionTimestamp" not in owner["metadata"]:
             await self._manage(owner, active)
-        await self._report(owner, active, sum(map(is_terminating, pods)))
+        await self._update_status(owner, active, sum(map(is_terminating, pods)))
 
     async def _manage(self, owner: Object, active: list[Object]) -> None:
-        lacking = owner["spec"]["replicas"] - len(active)
+        missing = owner["spec"]["replicas"] - len(active)
         try:
-            for _ in range(lacking):
+            for _ in range(missing):
                 created = await self.create(owner, pod_of(owner, owner["spec"]["template"]))
                 await self.events.write(owner, "SuccessfulCreate", f"Created pod: {created['metadata']['name']}")
         except ApiError as error:
             await self.events.write(owner, "FailedCreate", f"Error creating: {error}", kind="Warning")
-            self.dirty(owner["metadata"]["uid"], REFUSED_RETRY)
-        for pod in sorted(active, key=worth)[: max(0, -lacking)]:
+            self.enqueue(owner["metadata"]["uid"], REFUSED_RETRY)
+        for pod in sorted(active, key=retention_rank)[: max(0, -missing)]:
             await self.remove("pods", pod)
             await self.events.write(owner, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
 
-    async def _report(self, owner: Object, active: list[Object], terminating: int) -> None:
+    async def _update_status(self, owner: Object, active: list[Object], terminating: int) -> None:
         labels = (owner["spec"]["template"]["metadata"].get("labels") or {}).items()
         ready = sum(map(is_ready, active))
         counts = {
@@ -63,11 +63,11 @@ class ReplicaSetController(OwnerController):
         await self.write_status(owner, {name: count for name, count in counts.items() if count or name in always})
 
 
-def pod_matters(pod: Object, before: Object) -> bool:
-    """Whether a change of a pod is one that those who keep pods count."""
+def pod_needs_sync(pod: Object, before: Object) -> bool:
+    """Return whether a change of a pod affects the status of its ReplicaSet or StatefulSet."""
     return any(
-        look(pod) != look(before)
-        for look in (
+        read(pod) != read(before)
+        for read in (
             is_ready,
             lambda each: each.get("status", {}).get("phase"),
             lambda each: each["metadata"].get("deletionTimestamp"),

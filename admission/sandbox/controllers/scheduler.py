@@ -1,4 +1,4 @@
-"""The pretend scheduler: binds pods to the pretend nodes that have room for them."""
+"""Simulated scheduler: binds pods to simulated nodes with sufficient free amounts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.clock import rfc3339
 from admission.sandbox.controllers.base import Controller, is_over
-from admission.sandbox.controllers.fit import Shape, has_room, matches_node, room_on, shape_key, shape_of
-from admission.sandbox.controllers.podlife import start_of
+from admission.sandbox.controllers.fit import Shape, allocatable_of, fits, matches_node, shape_key, shape_of
+from admission.sandbox.controllers.podlife import start_fault
 
 if TYPE_CHECKING:
     from admission.sandbox.apiserver.objects import Object
@@ -17,40 +17,41 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str]
 
-# Pods that arrive together are placed together, after this pause (wall seconds).
-_WALL_PAUSE = 0.005
-_FAKE = "kwok.x-k8s.io/node"
+# Seconds of real time that a scheduling pass waits for further pods.
+_DELAY = 0.005
+_SIMULATED = "kwok.x-k8s.io/node"
 _NAMES = ("default-scheduler", "kai-scheduler", "volcano", "yunikorn")
-"""The `schedulerName` of the pods that are placed; of others only the room is counted.
+"""`schedulerName` of the pods that are scheduled; of others only the requests are counted once they are bound.
 
-Two schedulers that do not know of each other would give the same room away.
+One scheduler stands for all of these: several that do not know of each other would assign the same free amounts.
 """
 
 
-def is_pretend(node: Object) -> bool:
-    """Whether a node is run by the sandbox: `kwok.x-k8s.io/node: fake` among its annotations or labels."""
+def is_simulated(node: Object) -> bool:
+    """Return whether the sandbox simulates a node: `kwok.x-k8s.io/node: fake` in its annotations or labels."""
     metadata = node["metadata"]
-    return "fake" in (metadata.get("annotations", {}).get(_FAKE), metadata.get("labels", {}).get(_FAKE))
+    return "fake" in (metadata.get("annotations", {}).get(_SIMULATED), metadata.get("labels", {}).get(_SIMULATED))
 
 
 @dataclass(slots=True)
 class _Queue:
-    """Equal pods that wait, oldest first; `untold` have not been told that they fit nowhere.
+    """Pending pods with equal requirements, oldest first.
 
-    `nodes` would take them if they had room; the search goes on at `start`.
+    `unreported` are pods without a condition Unschedulable yet. `nodes` match the pods, apart from free amounts; the
+    search for one starts at index `start`.
     """
 
     shape: Shape
     pods: dict[Key, None] = field(default_factory=dict)
-    untold: list[Key] = field(default_factory=list)
+    unreported: list[Key] = field(default_factory=list)
     nodes: list[str] | None = None
     start: int = 0
 
 
 class Scheduler(Controller[str]):
-    """Its only piece of work is a pass over all shapes of waiting pods, each tried until it does not fit.
+    """Its only key is "", a pass over all queues of pending pods, each until its next pod does not fit.
 
-    It leaves every pod alone while there is no pretend node.
+    Without any simulated node it does nothing, not even report pods as unschedulable.
     """
 
     plurals = ("nodes", "pods")
@@ -62,7 +63,7 @@ class Scheduler(Controller[str]):
         self._placed: dict[str, tuple[str, Shape]] = {}
         self._queues: dict[bytes, _Queue] = {}
         self._waiting: dict[Key, bytes] = {}
-        self._pause_between = _WALL_PAUSE * clock.speed
+        self._delay = _DELAY * clock.speed
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         if plural == "nodes":
@@ -72,51 +73,51 @@ class Scheduler(Controller[str]):
 
     def _observe_node(self, change: str, node: Object) -> None:
         name = node["metadata"]["name"]
-        if change == "DELETED" or not is_pretend(node):
+        if change == "DELETED" or not is_simulated(node):
             self._nodes.pop(name, None)
             self._free.pop(name, None)
         else:
             self._nodes[name] = node
-            self._free[name] = room_on(node)
+            self._free[name] = allocatable_of(node)
             for where, shape in self._placed.values():
                 if where == name:
-                    self._take(where, shape, 1)
+                    self._reserve(where, shape, 1)
         for queue in self._queues.values():
             queue.nodes = None
-        self.dirty("", self._pause_between)
+        self.enqueue("", self._delay)
 
     def _observe_pod(self, change: str, pod: Object) -> None:
         metadata, spec = pod["metadata"], pod["spec"]
         key, uid, node = (metadata["namespace"], metadata["name"]), metadata["uid"], spec.get("nodeName")
-        gone = change == "DELETED" or is_over(pod)
-        if gone and uid in self._placed:
-            self._take(*self._placed.pop(uid), -1)
-            self.dirty("", self._pause_between)
-        elif not gone and node is not None and uid not in self._placed:
+        released = change == "DELETED" or is_over(pod)
+        if released and uid in self._placed:
+            self._reserve(*self._placed.pop(uid), -1)
+            self.enqueue("", self._delay)
+        elif not released and node is not None and uid not in self._placed:
             self._place(uid, node, shape_of(spec))
-        if gone or node is not None or "schedulingGates" in spec or "deletionTimestamp" in metadata:
-            self._forget(key)
+        if released or node is not None or "schedulingGates" in spec or "deletionTimestamp" in metadata:
+            self._dequeue(key)
         elif key not in self._waiting and spec["schedulerName"] in _NAMES:
-            never = start_of(pod) == "unscheduled"
-            text = self._waiting[key] = shape_key(spec) + (b" never" if never else b"")
+            unschedulable = start_fault(pod) == "unscheduled"
+            text = self._waiting[key] = shape_key(spec) + (b" unschedulable" if unschedulable else b"")
             if text not in self._queues:
                 shape = shape_of(spec)
-                self._queues[text] = _Queue(replace(shape, terms=()) if never else shape)
+                self._queues[text] = _Queue(replace(shape, terms=()) if unschedulable else shape)
             self._queues[text].pods[key] = None
-            self._queues[text].untold.append(key)
-            self.dirty("", self._pause_between)
+            self._queues[text].unreported.append(key)
+            self.enqueue("", self._delay)
 
     def _place(self, uid: str, node: str, shape: Shape) -> None:
         self._placed[uid] = (node, shape)
-        self._take(node, shape, 1)
+        self._reserve(node, shape, 1)
 
-    def _take(self, node: str, shape: Shape, sign: int) -> None:
+    def _reserve(self, node: str, shape: Shape, sign: int) -> None:
         free = self._free.get(node)
         if free is not None:
             for name, needed in shape.requests:
                 free[name] = free.get(name, 0) - sign * needed
 
-    def _forget(self, key: Key) -> None:
+    def _dequeue(self, key: Key) -> None:
         text = self._waiting.pop(key, None)
         if text is not None:
             del self._queues[text].pods[key]
@@ -132,34 +133,34 @@ class Scheduler(Controller[str]):
                 if pod is not None and "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
                     node = self._find(queue)
                     if node is None:
-                        await self._refuse(queue)
+                        await self._report_unschedulable(queue)
                         break
                     await self.local.bind(*pod_key, node)
                     self._place(pod["metadata"]["uid"], node, queue.shape)
-                    await self.breathe()
-                self._forget(pod_key)
+                    await self.yield_to_loop()
+                self._dequeue(pod_key)
 
     def _find(self, queue: _Queue) -> str | None:
-        """The next node with room; the search starts where the last one ended, which spreads the pods."""
+        """Return the next node that fits; the search starts after the last result, which spreads the pods."""
         if queue.nodes is None:
             queue.nodes = [name for name, node in self._nodes.items() if matches_node(queue.shape, node)]
         count = len(queue.nodes)
         for step in range(count):
             position = (queue.start + step) % count
-            if has_room(self._free[queue.nodes[position]], queue.shape):
+            if fits(self._free[queue.nodes[position]], queue.shape):
                 queue.start = position + 1
                 return queue.nodes[position]
         return None
 
-    async def _refuse(self, queue: _Queue) -> None:
-        """Tell the pods that do not know it yet that they fit nowhere."""
+    async def _report_unschedulable(self, queue: _Queue) -> None:
+        """Set the condition Unschedulable on the queue's pods that do not have it yet."""
         possible = len(queue.nodes or ())
         message = (
             f"0/{len(self._nodes)} nodes are available: {possible} have too little room, "
             f"{len(self._nodes) - possible} do not match the pod's node selector, affinity or tolerations."
         )
-        while queue.untold:
-            pod = self.local.get("pods", *queue.untold.pop())
+        while queue.unreported:
+            pod = self.local.get("pods", *queue.unreported.pop())
             if pod is None or "nodeName" in pod["spec"] or "deletionTimestamp" in pod["metadata"]:
                 continue
             others = [entry for entry in pod["status"].get("conditions", ()) if entry["type"] != "PodScheduled"]
@@ -174,4 +175,4 @@ class Scheduler(Controller[str]):
             status = {**pod["status"], "conditions": [*others, entry]}
             namespace: str = pod["metadata"]["namespace"]
             await self.local.update("pods", namespace, {**pod, "status": status}, subresource="status")
-            await self.breathe()
+            await self.yield_to_loop()

@@ -1,7 +1,7 @@
-"""The pretend StatefulSet controller: pods with numbers, made, rolled and removed one after the other or all at once.
+"""Simulated StatefulSet controller: numbered pods, created, updated and deleted in order or in parallel.
 
-As upstream, the status tells of the pods that there were before this look's changes: what it creates and deletes is
-counted when it is seen.
+As upstream, the status counts the pods before the changes of the same sync: pods that it creates and deletes are
+counted when their watch events arrive.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from admission.sandbox.apiserver.errors import ApiError
 from admission.sandbox.controllers.base import is_over, is_ready, owner_reference
 from admission.sandbox.controllers.owners import REFUSED_RETRY, OwnerController, pod_of
-from admission.sandbox.controllers.replicasets import pod_matters
+from admission.sandbox.controllers.replicasets import pod_needs_sync
 from admission.sandbox.controllers.templates import template_hash
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ _HASH_LABEL = "controller.kubernetes.io/hash"
 
 @dataclass(frozen=True, slots=True)
 class _Revisions:
-    """The templates that pods of a StatefulSet have or are to have, as ControllerRevisions, oldest first."""
+    """ControllerRevisions of a StatefulSet: `history` (oldest first, without `update`), and those of its pods.
+
+    `current` is the revision before a rollout, `update` that of the present template.
+    """
 
     history: list[Object]
     current: Object
@@ -40,8 +43,8 @@ class StatefulSetController(OwnerController):
 
     kind, plural, dependents, component = "StatefulSet", "statefulsets", "pods", "statefulset-controller"
 
-    def matters(self, obj: Object, before: Object) -> bool:
-        return pod_matters(obj, before)
+    def needs_sync(self, obj: Object, before: Object) -> bool:
+        return pod_needs_sync(obj, before)
 
     def may_adopt(self, owner: Object, orphan: Object) -> bool:
         own_name = f"{owner['metadata']['name']}-{_ordinal(orphan)}"
@@ -59,13 +62,13 @@ class StatefulSetController(OwnerController):
             except ApiError as error:
                 text = f"create or delete Pod in StatefulSet {owner['metadata']['name']} failed error: {error}"
                 await self.events.write(owner, "FailedCreate", text, kind="Warning")
-                self.dirty(key, REFUSED_RETRY)
-        await self._report(owner, list(pods.values()), revisions)
+                self.enqueue(key, REFUSED_RETRY)
+        await self._update_status(owner, list(pods.values()), revisions)
 
     # ------------------------------------------------------------------ pods
 
     async def _manage(self, owner: Object, pods: dict[int, Object], revisions: _Revisions) -> None:
-        """Create, remove and replace pods; one after the other unless the policy is Parallel."""
+        """Create, delete and replace pods; one after the other unless podManagementPolicy is Parallel."""
         spec = owner["spec"]
         ordered, first = spec["podManagementPolicy"] == "OrderedReady", spec.get("ordinals", {}).get("start", 0)
         wanted = range(first, first + spec["replicas"])
@@ -87,7 +90,7 @@ class StatefulSetController(OwnerController):
             await self._replace(owner, pods, wanted, revisions)
 
     async def _replace(self, owner: Object, pods: dict[int, Object], wanted: range, revisions: _Revisions) -> None:
-        """Delete the highest pod of an old template, once all above it are ready."""
+        """Delete the highest pod of an old revision, once all pods above it are ready."""
         first = wanted.start + owner["spec"]["updateStrategy"]["rollingUpdate"]["partition"]
         for ordinal in reversed(range(first, wanted.stop)):
             pod = pods.get(ordinal)
@@ -127,42 +130,42 @@ class StatefulSetController(OwnerController):
     # ------------------------------------------------------------------ revisions and status
 
     async def _revisions(self, owner: Object) -> _Revisions:
-        """What there is, after the present template was recorded and what is beyond the limit forgotten."""
+        """Return the revisions; that of the present template is created first if it is missing."""
         metadata, status = owner["metadata"], owner.get("status") or {}
         history = sorted(self.local.controlled_by("controllerrevisions", metadata["uid"]), key=_number)
         data = {"spec": {"template": {**owner["spec"]["template"], "$patch": "replace"}}}
         latest = _number(history[-1]) if history else 0
         update = next((each for each in history if each["data"] == data), None)
         if update is None:
-            update = await self._record(owner, data, latest + 1)
-        elif _number(update) < latest:  # an old template came back
+            update = await self._create_revision(owner, data, latest + 1)
+        elif _number(update) < latest:  # a rollback to an earlier template
             namespace = metadata["namespace"]
             update = await self.local.update("controllerrevisions", namespace, {**update, "revision": latest + 1})
         history = [each for each in history if each["metadata"]["uid"] != update["metadata"]["uid"]]
         current = next((each for each in history if each["metadata"]["name"] == status.get("currentRevision")), update)
         return _Revisions(history, current, update)
 
-    async def _record(self, owner: Object, data: Object, number: int) -> Object:
-        """A new template; one of that name whose owner was deleted without it is adopted. Raises ApiError."""
+    async def _create_revision(self, owner: Object, data: Object, number: int) -> Object:
+        """Create a revision, or adopt one of the same name whose owner was deleted and orphaned it. Raises ApiError."""
         metadata, template = owner["metadata"], owner["spec"]["template"]
-        hashed = template_hash(template)
-        name = f"{metadata['name']}-{hashed}"
-        left = self.local.get("controllerrevisions", metadata["namespace"], name)
-        if left is not None and not left["metadata"].get("ownerReferences"):
-            adopted = {**left["metadata"], "ownerReferences": [owner_reference(owner)]}
-            changed = {**left, "metadata": adopted, "revision": number}
+        hash_text = template_hash(template)
+        name = f"{metadata['name']}-{hash_text}"
+        existing = self.local.get("controllerrevisions", metadata["namespace"], name)
+        if existing is not None and not existing["metadata"].get("ownerReferences"):
+            adopted = {**existing["metadata"], "ownerReferences": [owner_reference(owner)]}
+            changed = {**existing, "metadata": adopted, "revision": number}
             return await self.local.update("controllerrevisions", metadata["namespace"], changed)
         return await self.local.create("controllerrevisions", metadata["namespace"], {
             "metadata": {
                 "name": name,
-                "labels": {**(template["metadata"].get("labels") or {}), _HASH_LABEL: hashed},
+                "labels": {**(template["metadata"].get("labels") or {}), _HASH_LABEL: hash_text},
                 "ownerReferences": [owner_reference(owner)],
             },
             "data": data,
             "revision": number,
         })  # fmt: skip
 
-    async def _report(self, owner: Object, pods: list[Object], revisions: _Revisions) -> None:
+    async def _update_status(self, owner: Object, pods: list[Object], revisions: _Revisions) -> None:
         before: Object = owner.get("status") or {}
         current, update = revisions.current["metadata"]["name"], revisions.update["metadata"]["name"]
         staying = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
@@ -184,10 +187,10 @@ class StatefulSetController(OwnerController):
             "availableReplicas": ready,
         }
         await self.write_status(owner, status)
-        await self._forget(owner, pods, revisions, {current, update})
+        await self._truncate_history(owner, pods, revisions, {current, update})
 
-    async def _forget(self, owner: Object, pods: list[Object], revisions: _Revisions, live: set[str]) -> None:
-        """Delete the oldest templates that nobody has any more, beyond the limit."""
+    async def _truncate_history(self, owner: Object, pods: list[Object], revisions: _Revisions, live: set[str]) -> None:
+        """Delete the oldest revisions that no pod has, beyond revisionHistoryLimit (truncateHistory)."""
         live = live | {revisions.name_of(pod) for pod in pods}
         unused = [each for each in revisions.history if each["metadata"]["name"] not in live]
         for each in unused[: max(0, len(unused) - owner["spec"]["revisionHistoryLimit"])]:
@@ -200,6 +203,6 @@ def _number(revision: Object) -> int:
 
 
 def _ordinal(pod: Object) -> int:
-    """The number at the end of a pod's name; -1 if it has none."""
+    """Return the ordinal at the end of a pod's name; -1 if it has none."""
     text = pod["metadata"]["name"].rpartition("-")[2]
     return int(text) if text.isdecimal() and len(text) <= 10 else -1

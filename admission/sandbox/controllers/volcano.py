@@ -1,8 +1,8 @@
-"""Volcano's controller and scheduler, pretended, as far as they differ from those of other kinds.
+"""Simulated Volcano controller, as far as it differs from the operators of other kinds.
 
-Pods are made as soon as there is a Job, and made again whenever they are gone; policies of a Job and of its tasks say
-what follows when a pod fails or is deleted, unless it carries `volcano.sh/controller-out-of-sync`; a restart counts
-against `maxRetry`. Read in Volcano's `pkg/controllers/job` and `pkg/webhooks/admission/jobs/mutate`.
+Pods are created as soon as there is a Job, and recreated whenever they are removed. The policies of a Job and its
+tasks determine what happens when a pod fails or is deleted, unless it carries `volcano.sh/controller-out-of-sync`. A
+restart counts against `maxRetry`. After Volcano's `pkg/controllers/job` and `pkg/webhooks/admission/jobs/mutate`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.sandbox.apiserver.errors import ApiError
-from admission.sandbox.controllers.base import UNCHECKED, Controller, controller_of, is_over, is_terminating
+from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, controller_of, is_over, is_terminating
 from admission.sandbox.controllers.owners import REFUSED_RETRY, pod_of
 
 if TYPE_CHECKING:
@@ -29,21 +29,21 @@ _DEFAULT_RETRIES: Final = 3
 
 
 class VolcanoController(Controller[tuple[str, str]]):
-    """Of all Volcano Jobs. Its pods are bound by the scheduler of the sandbox, once they have no gate."""
+    """Keys are namespace and name of Volcano Jobs. The sandbox's scheduler binds their pods, once they have no gate."""
 
     plurals = (JOBS, "pods")
-    malformed = UNCHECKED
+    malformed = PARSE_ERRORS
 
     def __init__(self, local: LocalClient, clock: Clock) -> None:
         super().__init__(local, clock)
         self._events: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        """By Job: (uid of the Job, task, event) that its policies have still to be asked about."""
+        """Events to evaluate by the Job's policies: (namespace, name) of the Job to (`UID/VERSION/TASK`, event)."""
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
-        """Jobs, and their pods by namespace and name of the Job; a pod that fails or is gone is an event."""
+        """Enqueue the Job of an event about it or one of its pods; record PodFailed and PodEvicted for its policies."""
         namespace = obj["metadata"]["namespace"]
         if plural == JOBS:
-            self.dirty((namespace, obj["metadata"]["name"]))
+            self.enqueue((namespace, obj["metadata"]["name"]))
             return
         owner = controller_of(obj)
         if owner is None or not owner["apiVersion"].startswith("batch.volcano.sh/"):
@@ -55,10 +55,10 @@ class VolcanoController(Controller[tuple[str, str]]):
             task = obj["metadata"]["annotations"].get("volcano.sh/task-spec", "")
             version = obj["metadata"]["annotations"].get("volcano.sh/job-version", "0")
             self._events.setdefault(key, []).append((f"{owner['uid']}/{version}/{task}", event))
-        self.dirty(key)
+        self.enqueue(key)
 
     async def sync(self, key: tuple[str, str]) -> None:
-        """Do what a policy says, or make pods, and tell how many there are."""
+        """Restart the Job by its policies, or create its pods; then update the status."""
         events = self._events.pop(key, [])
         job = self.local.get(JOBS, *key)
         if job is None or "deletionTimestamp" in job["metadata"]:
@@ -73,14 +73,14 @@ class VolcanoController(Controller[tuple[str, str]]):
         elif phase == "Restarting" or _restarts(job, status, events):
             await self._restart(job, status, list(pods.values()))
         else:
-            await self._make(job, status, pods)
+            await self._create_missing(job, status, pods)
             for pod in pods.values():
                 if (
                     _OUT_OF_SYNC in pod["metadata"].get("annotations", {})
                     and "deletionTimestamp" not in pod["metadata"]
                 ):
                     await self.remove("pods", pod)
-        self._count(job, status)
+        self._update_counts(job, status)
         if status != job.get("status"):
             await self.local.update(JOBS, key[0], {**job, "status": status}, subresource="status")
 
@@ -88,7 +88,7 @@ class VolcanoController(Controller[tuple[str, str]]):
         return self.local.controlled_by("pods", job["metadata"]["uid"])
 
     async def _restart(self, job: Object, status: Object, pods: list[Object]) -> None:
-        """All pods go, whatever has become of them; with them gone it is Pending again, or has failed too often."""
+        """Delete all pods, also finished ones; then the Job is Pending again, or Failed if it reached maxRetry."""
         if status["state"]["phase"] != "Restarting":
             status["retryCount"] = status.get("retryCount", 0) + 1
             status["version"] = status.get("version", 0) + 1
@@ -101,9 +101,9 @@ class VolcanoController(Controller[tuple[str, str]]):
         elif not self._pods(job):
             status["state"] = {"phase": "Pending"}
 
-    async def _make(self, job: Object, status: Object, present: dict[str, Object]) -> None:
+    async def _create_missing(self, job: Object, status: Object, present: dict[str, Object]) -> None:
         for task in job["spec"]["tasks"]:
-            if not _may_begin(job, task, present.values()):
+            if not _dependencies_met(job, task, present.values()):
                 continue
             for number in range(task.get("replicas", 1)):
                 name = f"{job['metadata']['name']}-{task['name']}-{number}"
@@ -114,8 +114,8 @@ class VolcanoController(Controller[tuple[str, str]]):
                 except ApiError as error:
                     if error.code != 409:
                         raise
-                    # The name is that of another's pod, of whose end nothing is told here.
-                    self.dirty((job["metadata"]["namespace"], job["metadata"]["name"]), REFUSED_RETRY)
+                    # A pod of another owner has the name; its deletion does not enqueue this Job, so poll.
+                    self.enqueue((job["metadata"]["namespace"], job["metadata"]["name"]), REFUSED_RETRY)
         wanted = {
             f"{job['metadata']['name']}-{task['name']}-{number}"
             for task in job["spec"]["tasks"]
@@ -125,16 +125,16 @@ class VolcanoController(Controller[tuple[str, str]]):
             if name not in wanted and "deletionTimestamp" not in pod["metadata"]:
                 await self.remove("pods", pod)
 
-    def _count(self, job: Object, status: Object) -> None:
-        there = self._pods(job)
-        pods = [pod for pod in there if "deletionTimestamp" not in pod["metadata"]]
+    def _update_counts(self, job: Object, status: Object) -> None:
+        all_pods = self._pods(job)
+        pods = [pod for pod in all_pods if "deletionTimestamp" not in pod["metadata"]]
         phases = [pod.get("status", {}).get("phase", "Pending") for pod in pods]
         tasks: dict[str, dict[str, Any]] = {}
         for pod, phase in zip(pods, phases, strict=True):
             count = tasks.setdefault(pod["metadata"]["annotations"]["volcano.sh/task-spec"], {"phase": {}})["phase"]
             count[phase] = count.get(phase, 0) + 1
         numbers = {phase.lower(): phases.count(phase) for phase in ("Pending", "Running", "Succeeded", "Failed")}
-        numbers["terminating"] = sum(map(is_terminating, there))
+        numbers["terminating"] = sum(map(is_terminating, all_pods))
         for name in numbers:
             status.pop(name, None)
         status |= {name: number for name, number in numbers.items() if number}
@@ -144,7 +144,7 @@ class VolcanoController(Controller[tuple[str, str]]):
 
 
 def _phase(job: Object, before: str, numbers: dict[str, int]) -> str:
-    """`pendingState` and `runningState` of Volcano's controller, where nothing but pods has changed."""
+    """Return the next phase by the numbers of pods (`pendingState` and `runningState` of Volcano's controller)."""
     replicas, minimum = sum(task.get("replicas", 1) for task in job["spec"]["tasks"]), _minimum(job)
     if before == "Pending":
         return "Running" if minimum <= numbers["running"] + numbers["succeeded"] + numbers["failed"] else "Pending"
@@ -154,7 +154,7 @@ def _phase(job: Object, before: str, numbers: dict[str, int]) -> str:
 
 
 def _restarts(job: Object, status: Object, events: list[tuple[str, str]]) -> bool:
-    """Whether a policy restarts the Job after one of these events of its present version."""
+    """Return whether a policy restarts the Job after one of these events of its present version."""
     for where, event in events:
         uid, version, name = where.split("/", 2)
         if uid != job["metadata"]["uid"] or version != str(status.get("version", 0)):
@@ -166,23 +166,23 @@ def _restarts(job: Object, status: Object, events: list[tuple[str, str]]) -> boo
     return False
 
 
-def _may_begin(job: Object, task: Object, pods: Iterable[Object]) -> bool:
-    """Whether the tasks that it `dependsOn` run, or have ended well: all of them, or `iteration: any`."""
+def _dependencies_met(job: Object, task: Object, pods: Iterable[Object]) -> bool:
+    """Return whether the tasks that it `dependsOn` run or succeeded: all of them, or one with `iteration: any`."""
     depends = task.get("dependsOn") or {}
     running = Counter(
         pod["metadata"]["annotations"]["volcano.sh/task-spec"]
         for pod in pods
         if pod.get("status", {}).get("phase") in ("Running", "Succeeded")
     )
-    least = {each["name"]: each.get("minAvailable", each.get("replicas", 1)) for each in job["spec"]["tasks"]}
-    begun = [running[name] >= least.get(name, 0) for name in depends.get("name") or ()]
-    return not begun or (any(begun) if depends.get("iteration") == "any" else all(begun))
+    minimum = {each["name"]: each.get("minAvailable", each.get("replicas", 1)) for each in job["spec"]["tasks"]}
+    met = [running[name] >= minimum.get(name, 0) for name in depends.get("name") or ()]
+    return not met or (any(met) if depends.get("iteration") == "any" else all(met))
 
 
 def _minimum(job: Object) -> int:
-    given = job["spec"].get("minAvailable")
-    if given:
-        return int(given)
+    minimum = job["spec"].get("minAvailable")
+    if minimum:
+        return int(minimum)
     return sum(task.get("minAvailable", task.get("replicas", 1)) for task in job["spec"]["tasks"])
 
 

@@ -1,1 +1,1 @@
-"""The sandbox over HTTP: verbs, lists and watches, tables, discovery, logs of pods, and faults that tests ask for."""
+"""HTTP interface of the sandbox: verbs, lists, watches, tables, discovery, pod logs and fault injection."""

@@ -1,4 +1,4 @@
-"""The sandbox's own paths: what a test or a demo does to the pretend cluster beside using it."""
+"""Control endpoints below /sandbox/, by which tests and demos act on the simulated cluster itself."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from admission.sandbox.auth.users import Authenticator
     from admission.sandbox.http.faults import Faults
 
-# What a compaction leaves of the past of each resource, as the watch cache of a real API server would.
+# Events that POST /sandbox/compact keeps for each resource by default, as the watch cache of a real API server would.
 KEPT_BY_COMPACTION = 1000
 _USERS = "/sandbox/users"
 
 
 class NewUser(BaseModel):
-    """What is sent to have a user."""
+    """Body of POST /sandbox/users."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -38,11 +38,11 @@ class NewUser(BaseModel):
     extra: dict[str, tuple[str, ...]] = {}
     token: str = ""
     expires: float | None = Field(default=None, gt=0)
-    """Seconds of the sandbox's clock that the token is good for."""
+    """Lifetime of the token in seconds of the sandbox's clock; unlimited by default."""
 
 
 class Control:
-    """Answers below /sandbox/; whoever comes here is an administrator. `requests` counts what the API was asked."""
+    """Endpoints below /sandbox/, which require administrator rights. `requests` counts requests for API resources."""
 
     def __init__(self, registry: Registry, authenticator: Authenticator, faults: Faults) -> None:
         self._registry = registry
@@ -51,7 +51,7 @@ class Control:
         self.requests: Counter[tuple[str, str, str]] = Counter()
 
     async def answer(self, request: web.BaseRequest, query: Query) -> Answer | None:
-        """None if there is no such path. Raises ApiError (400, 404)."""
+        """Serve a request; None: there is no such path. Raises ApiError (400, 404)."""
         path = request.path
         match request.method, path:
             case "POST", "/sandbox/compact":
@@ -59,24 +59,24 @@ class Control:
                 self._registry.store.compact(KEPT_BY_COMPACTION if keep is None else keep)
                 return Answer(b"ok", media="text/plain")
             case "GET", "/sandbox/requests":
-                return Answer(dump(self._counted()))
+                return Answer(dump(self._request_counts()))
             case "POST", "/sandbox/users":
                 return Answer(dump(self._add_user(await _body(request))), 201)
             case "DELETE", _ if path.startswith(f"{_USERS}/"):
                 return self._remove_user(path.removeprefix(f"{_USERS}/"))
             case "POST", "/sandbox/faults":
                 self._faults.install(await _body(request))
-                return Answer(dump(self._faults.shown()), 201)
+                return Answer(dump(self._faults.describe()), 201)
             case "GET", "/sandbox/faults":
-                return Answer(dump(self._faults.shown()))
+                return Answer(dump(self._faults.describe()))
             case "DELETE", "/sandbox/faults":
-                shown = self._faults.shown()
+                description = self._faults.describe()
                 self._faults.remove()
-                return Answer(dump(shown))
+                return Answer(dump(description))
             case _:
                 return None
 
-    def _counted(self) -> dict[str, object]:
+    def _request_counts(self) -> dict[str, object]:
         counted = [
             {"method": method, "resource": resource, "user": user, "count": count}
             for (method, resource, user), count in self.requests.items()

@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources there are; health and version."""
+"""Discovery of API groups, versions and resources; paths of health checks; version."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 class Discovery:
-    """Answers to what a client asks before it knows anything."""
+    """Discovery documents of the API server and the extension API servers."""
 
     def __init__(self, registry: Registry, aggregator: Aggregator) -> None:
         self._registry = registry
         self._aggregator = aggregator
 
     def answer(self, path: str, accept: str) -> Object | None:
-        """The document at a path, or None. Raises ApiError (406)."""
+        """Return the document at a path; None: there is none. Raises ApiError (406)."""
         parts = [part for part in path.split("/") if part]
         match parts:
             case []:
@@ -135,7 +135,7 @@ class Discovery:
         head: Object = {"kind": "APIResourceList", "apiVersion": "v1"} if group else {"kind": "APIResourceList"}
         return {**head, "groupVersion": api_version, "resources": rows}
 
-    # ------------------------------------------------------------------ all at once
+    # ------------------------------------------------------------------ aggregated discovery
 
     def _aggregated(self, *, core: bool) -> Object:
         groups = [""] if core else self._groups()
@@ -147,7 +147,7 @@ class Discovery:
         return {**head, "items": items}
 
     def _aggregated_version(self, group: str, version: str) -> Object:
-        backend = self._aggregator.owner(f"/apis/{group}/{version}")
+        backend = self._aggregator.backend_for(f"/apis/{group}/{version}")
         if backend is None:
             resources, freshness = self._aggregated_resources(group, version), "Current"
         else:
@@ -171,20 +171,20 @@ class Discovery:
 
 
 def etag(document: Object) -> str:
-    """A name for the content of a document."""
+    """Return a hash of a document."""
     return hashlib.sha256(orjson.dumps(document)).hexdigest().upper()
 
 
 def _wants_aggregated(accept: str) -> str:
-    """The version of aggregated discovery that is asked for, empty for none. Raises ApiError (406)."""
+    """Return the accepted version of aggregated discovery, empty for the plain documents. Raises ApiError (406)."""
     entries = [entry.replace(" ", "") for entry in accept.split(",")]
-    asked = [entry for entry in entries if "as=APIGroupDiscoveryList" in entry]
+    aggregated = [entry for entry in entries if "as=APIGroupDiscoveryList" in entry]
     for entry in entries:
-        if entry in asked and "v=v2;" in entry + ";":
+        if entry in aggregated and "v=v2;" in entry + ";":
             return "v2"
-        if entry not in asked and entry:
+        if entry not in aggregated and entry:
             return ""
-    if asked:
+    if aggregated:
         text = "only the following media types are accepted: application/json, application/yaml"
         raise ApiError(406, "NotAcceptable", text)
     return ""

@@ -1,4 +1,4 @@
-"""Faults on purpose: what a cluster does to its clients on a bad day, drawn from a seed, for tests of robustness."""
+"""Fault injection into HTTP requests and watches, drawn from a seed, for tests of robustness."""
 
 from __future__ import annotations
 
@@ -35,70 +35,82 @@ _WRITES = ("create", "update", "patch", "delete", "deletecollection")
 Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 
 
-class _Written(BaseModel):
+class _Document(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
 
-class Match(_Written):
-    """Which requests: one of the named in each field that is given. `verb` may be `write`, for all that change."""
+class Match(_Document):
+    """Selects requests: each field that is given must match. `verb` may be `write`, for all that change something."""
 
     verb: Texts = ()
     group: Texts = ()
     resource: Texts = ()
-    """Plurals, or plural/subresource."""
+    """Plurals, or plural/subresource such as `jobs/status`."""
     namespace: Texts = ()
     name: Texts = ()
     user: Texts = ()
 
 
-class Rule(_Written):
-    """One kind of fault. Durations are seconds of the wall's clock."""
+class Rule(_Document):
+    """One fault and the requests it affects. Durations are seconds of real time, not of the sandbox's clock."""
 
     match: Match = Match()
     probability: float = Field(default=1.0, ge=0, le=1)
     limit: int | None = Field(default=None, ge=0)
-    """How often at most."""
+    """Maximum number of injections; unlimited by default."""
     do: Literal["error", "drop", "delay", "expired", "duplicate", "reorder", "closeWatches"]
     when: Literal["before", "after"] = "before"
-    """For error, drop and delay: before the request is served, or when all is done but the answer."""
+    """For error, drop and delay: before the request is served, or afterwards, when only its answer is left."""
     code: int = Field(default=500, ge=400, le=599)
     retry_after: int | None = Field(default=None, ge=0)
     seconds: float = Field(default=0.02, ge=0, le=600)
-    """For delay: how long, unless the rules are replaced or removed before; for reorder: how long events are held back,
-    to have some to reorder, in a watch that begins while the rule is in force."""
+    """For delay: how long, unless the rules are replaced or removed before. For reorder: how long a watch that starts
+    under this rule waits for further events, so that there are some to reorder."""
     events: int = Field(default=5, ge=1)
-    """For duplicate: how many events a watch that goes on begins too early."""
+    """For duplicate: number of events before its resourceVersion that a resumed watch receives again."""
     abrupt: bool = False
-    """For closeWatches: cut the connection off instead of ending the answer."""
+    """For closeWatches: reset the connection instead of ending the response."""
 
 
-class Plan(_Written):
-    """What is sent to have faults."""
+class Plan(_Document):
+    """Body of POST /sandbox/faults."""
 
     seed: int = 0
     rules: tuple[Rule, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
-class _Running:
-    """A rule at work."""
+class _ActiveRule:
+    """A rule with its counters."""
 
     rule: Rule
     index: int
     matched: int = 0
     struck: int = 0
     seen: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """Number of matching requests by verb, group, resource, namespace, name and user."""
 
-    def strikes(self, seed: int, asked: Attributes, user: User) -> bool:
-        """Whether this one is hit: by the seed and by how often the same was asked, not by what came in between."""
-        if not _matches(self.rule.match, asked, user):
+    def applies(self, seed: int, attributes: Attributes, user: User) -> bool:
+        """Draw whether to inject the fault into a request.
+
+        The result depends on the seed and on the number of equal requests before, not on other requests in between,
+        so that a run can be repeated.
+        """
+        if not _matches(self.rule.match, attributes, user):
             return False
         self.matched += 1
         if self.rule.limit is not None and self.struck >= self.rule.limit:
             return False
-        asker = (asked.verb, asked.group, asked.resource or asked.path, asked.namespace, asked.name, user.name)
-        self.seen[asker] += 1
-        text = repr((seed, self.index, asker, self.seen[asker])).encode()
+        request = (
+            attributes.verb,
+            attributes.group,
+            attributes.resource or attributes.path,
+            attributes.namespace,
+            attributes.name,
+            user.name,
+        )
+        self.seen[request] += 1
+        text = repr((seed, self.index, request, self.seen[request])).encode()
         drawn = int.from_bytes(blake2b(text, digest_size=8).digest()) / 2**64
         if drawn >= self.rule.probability:
             return False
@@ -107,17 +119,17 @@ class _Running:
 
 
 class Faults:
-    """The rules in force. Nothing happens while there are none."""
+    """The installed rules; without any, no faults occur."""
 
     def __init__(self) -> None:
         self._seed = 0
-        self._rules: list[_Running] = []
-        self._wakes: set[Callable[[], None]] = set()
-        self._over = asyncio.Event()
-        """Set when the rules are not in force any more."""
+        self._rules: list[_ActiveRule] = []
+        self._subscribers: set[Callable[[], None]] = set()
+        self._removed = asyncio.Event()
+        """Set when the current rules are removed, which ends their delays."""
 
     def install(self, document: Any) -> None:
-        """Replace all rules. Raises ApiError (400)."""
+        """Validate a document (see Plan) and replace all rules by its rules. Raises ApiError (400)."""
         try:
             plan = Plan.model_validate(document)
         except ValidationError as error:
@@ -126,18 +138,18 @@ class Faults:
             raise bad_request(f"{place}: {first['msg']}") from error
         self.remove()
         self._seed = plan.seed
-        self._rules = [_Running(rule, index) for index, rule in enumerate(plan.rules)]
-        for wake in self._wakes:
+        self._rules = [_ActiveRule(rule, index) for index, rule in enumerate(plan.rules)]
+        for wake in self._subscribers:
             wake()
 
     def remove(self) -> None:
-        """Have no more faults. What is being delayed goes on."""
+        """Remove all rules; delayed requests continue."""
         self._rules = []
-        self._over.set()
-        self._over = asyncio.Event()
+        self._removed.set()
+        self._removed = asyncio.Event()
 
-    def shown(self) -> Object:
-        """The rules, with how many requests each one matched and how many of them it struck."""
+    def describe(self) -> Object:
+        """Return the rules, with the number of requests that each one matched and that it affected (`struck`)."""
         rules = [
             {**each.rule.model_dump(mode="json", by_alias=True, exclude_unset=True), "matched": each.matched,
              "struck": each.struck}
@@ -145,103 +157,103 @@ class Faults:
         ]  # fmt: skip
         return {"seed": self._seed, "rules": rules}
 
-    def drawn(self, does: str, asked: Attributes, user: User) -> Rule | None:
-        """The first rule of a kind that strikes."""
+    def draw(self, does: str, attributes: Attributes, user: User) -> Rule | None:
+        """Return the first rule with the action `does` that applies to the request."""
         for each in self._rules:
-            if each.rule.do == does and each.strikes(self._seed, asked, user):
+            if each.rule.do == does and each.applies(self._seed, attributes, user):
                 return each.rule
         return None
 
-    def strike(self, request: web.BaseRequest, asked: Attributes, user: User) -> Struck:
-        """Draw what goes wrong with a request."""
-        struck = [
+    def for_request(self, request: web.BaseRequest, attributes: Attributes, user: User) -> RequestFaults:
+        """Draw the faults of one request."""
+        chosen = [
             each.rule
             for each in self._rules
-            if each.rule.do in ("error", "drop", "delay") and each.strikes(self._seed, asked, user)
+            if each.rule.do in ("error", "drop", "delay") and each.applies(self._seed, attributes, user)
         ]
-        # A watch is over when it is served: there is no answer that could still fail.
-        is_early = [rule.when == "before" or asked.verb == "watch" for rule in struck]
-        early = [rule for rule, is_so in zip(struck, is_early, strict=True) if is_so]
-        late = [rule for rule, is_so in zip(struck, is_early, strict=True) if not is_so]
-        return Struck(request, early, late, self._over)
+        # The faults of a watch are early: once its stream has ended, there is no answer left that could fail.
+        is_early = [rule.when == "before" or attributes.verb == "watch" for rule in chosen]
+        early = [rule for rule, is_first in zip(chosen, is_early, strict=True) if is_first]
+        late = [rule for rule, is_first in zip(chosen, is_early, strict=True) if not is_first]
+        return RequestFaults(request, early, late, self._removed)
 
-    def disturbance(self, request: web.BaseRequest, asked: Attributes, user: User) -> Disturbance:
-        """What may go wrong with a watch, as long as it lives."""
-        return Disturbance(self, request, asked, user, self.drawn("reorder", asked, user))
+    def for_watch(self, request: web.BaseRequest, attributes: Attributes, user: User) -> WatchFaults:
+        """Return the faults of one watch, which are drawn while it runs."""
+        return WatchFaults(self, request, attributes, user, self.draw("reorder", attributes, user))
 
     def subscribe(self, wake: Callable[[], None]) -> None:
-        """Have `wake` called when there are new rules."""
-        self._wakes.add(wake)
+        """Call `wake` when rules are installed, until `unsubscribe`."""
+        self._subscribers.add(wake)
 
     def unsubscribe(self, wake: Callable[[], None]) -> None:
-        self._wakes.discard(wake)
+        self._subscribers.discard(wake)
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
-    """What goes wrong with one request."""
+class RequestFaults:
+    """Faults of one request."""
 
     _request: web.BaseRequest
     _early: list[Rule]
     _late: list[Rule]
-    _over: asyncio.Event
+    _removed: asyncio.Event
 
     async def before(self) -> None:
-        """What comes before it is served. Raises ApiError, ConnectionResetError."""
+        """Inject the faults before the request is served. Raises ApiError, ConnectionResetError."""
         for rule in self._early:
-            await _strike(rule, self._request, self._over)
+            await _inject(rule, self._request, self._removed)
 
     async def after(self) -> None:
-        """What comes when all is done but the answer. Raises ApiError, ConnectionResetError."""
+        """Inject the faults after the request was served, before its answer. Raises ApiError, ConnectionResetError."""
         for rule in self._late:
-            await _strike(rule, self._request, self._over)
+            await _inject(rule, self._request, self._removed)
 
 
 @dataclass(frozen=True, slots=True)
-class Disturbance:
-    """The faults of one watch."""
+class WatchFaults:
+    """Faults of one watch."""
 
-    faults: Faults
+    rules: Faults
     _request: web.BaseRequest
-    _asked: Attributes
+    _attributes: Attributes
     _user: User
     _reorder: Rule | None
-    """By which it tells events in another order, from its beginning to its end; None: it does not."""
+    """Rule by which the watch reorders events, from its start to its end; None: it does not."""
 
     def is_expired(self) -> bool:
-        """Whether the version to go on from is said to be too old."""
-        return self._drawn("expired") is not None
+        """Return whether to reject the watch's resourceVersion as too old (410)."""
+        return self._draw("expired") is not None
 
-    def rewound(self, position: int, first: int) -> int:
-        """Where a watch that goes on begins: some events are told again, in their order."""
-        rule = self._drawn("duplicate")
+    def rewind(self, position: int, first: int) -> int:
+        """Return the position at which a resumed watch starts: earlier if events are to be duplicated."""
+        rule = self._draw("duplicate")
         return position if rule is None else max(first, position - rule.events)
 
-    def closes(self) -> bool:
-        """Whether the watch ends here. Raises ConnectionResetError if it does so abruptly.
+    def should_close(self) -> bool:
+        """Return whether to end the watch now. Raises ConnectionResetError if it is to end abruptly.
 
-        One that tells events in another order never does: its reader, who goes on from the latest version that has
-        reached him, would miss what was to come after it, which happens at no API server.
+        A watch that reorders events is never reset abruptly. Its client resumes from the latest resourceVersion that it
+        received and would miss the events with smaller ones that were still to come, which no API server causes.
         """
-        rule = self._drawn("closeWatches")
+        rule = self._draw("closeWatches")
         if rule is not None and rule.abrupt and self._reorder is None:
             cut_off(self._request)
         return rule is not None
 
-    async def holds_back(self) -> bool:
-        """Wait for more events when they are to be reordered."""
+    async def wait_to_reorder(self) -> bool:
+        """If events are to be reordered, wait for further ones; return whether they are."""
         if self._reorder is not None:
             await asyncio.sleep(self._reorder.seconds)
         return self._reorder is not None
 
-    def _drawn(self, does: str) -> Rule | None:
-        return self.faults.drawn(does, self._asked, self._user)
+    def _draw(self, does: str) -> Rule | None:
+        return self.rules.draw(does, self._attributes, self._user)
 
 
 def reordered(events: list[Event]) -> list[Event]:
-    """The events in another order, each object's own in theirs.
+    """Shuffle events, but keep the order of each object's events.
 
-    The newest stays last: who goes on from the last version that he was told must not miss another.
+    The newest stays last: a client that resumes from the last received resourceVersion must not miss any other event.
     """
     *rest, last = events
     draw = random.Random(last.rv)
@@ -250,30 +262,30 @@ def reordered(events: list[Event]) -> list[Event]:
         queues.setdefault((event.namespace, event.name), []).append(event)
     order = [key for key, queue in queues.items() for _ in queue]
     draw.shuffle(order)
-    turns = {key: iter(queue) for key, queue in queues.items()}
-    return [*(next(turns[key]) for key in order), last]
+    remaining = {key: iter(queue) for key, queue in queues.items()}
+    return [*(next(remaining[key]) for key in order), last]
 
 
-async def _strike(rule: Rule, request: web.BaseRequest, over: asyncio.Event) -> None:
+async def _inject(rule: Rule, request: web.BaseRequest, removed: asyncio.Event) -> None:
     match rule.do:
         case "delay":
             with suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), rule.seconds)
+                await asyncio.wait_for(removed.wait(), rule.seconds)
         case "drop":
             cut_off(request)
         case _:
             headers = {} if rule.retry_after is None else {"Retry-After": str(rule.retry_after)}
             details = {} if rule.retry_after is None else {"retryAfterSeconds": rule.retry_after}
             reason = _REASONS.get(rule.code, "")
-            raise ApiError(rule.code, reason, "a fault on purpose", details=details, headers=headers)
+            raise ApiError(rule.code, reason, "an injected fault", details=details, headers=headers)
 
 
-def _matches(match: Match, asked: Attributes, user: User) -> bool:
+def _matches(match: Match, attributes: Attributes, user: User) -> bool:
     verbs = match.verb + _WRITES if "write" in match.verb else match.verb
     return all(
         not wanted or found in wanted
         for wanted, found in (
-            (verbs, asked.verb), (match.group, asked.group), (match.resource, asked.resource),
-            (match.namespace, asked.namespace), (match.name, asked.name), (match.user, user.name),
+            (verbs, attributes.verb), (match.group, attributes.group), (match.resource, attributes.resource),
+            (match.namespace, attributes.namespace), (match.name, attributes.name), (match.user, user.name),
         )
     )  # fmt: skip

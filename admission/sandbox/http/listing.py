@@ -1,4 +1,4 @@
-"""Lists: of now or of an earlier version, in chunks, narrowed by selectors."""
+"""Lists: current or at an earlier resourceVersion, in chunks (`limit`, `continue`), filtered by selectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.selectors import Selector
     from admission.sandbox.apiserver.storage import Collection, Version
 
-# How long the API server waits for a version that it has not seen yet.
+# Seconds of real time that a request for a future resourceVersion waits before it gets 504, as in kube-apiserver.
 FUTURE_WAIT = 3.0
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -32,7 +32,7 @@ _TOO_OLD = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list. `remaining` is None where the server does not say."""
+    """One chunk of a list. `token` is its continue token, `remaining` the remainingItemCount or None if unknown."""
 
     versions: list[Version]
     rv: int
@@ -40,7 +40,7 @@ class Page:
     remaining: int | None = None
 
     def metadata(self) -> dict[str, object]:
-        """The metadata of the list object."""
+        """Return the metadata of the list object."""
         found: dict[str, object] = {"resourceVersion": str(self.rv)}
         if self.token:
             found["continue"] = self.token
@@ -50,7 +50,7 @@ class Page:
 
 
 async def list_page(collection: Collection, namespace: str | None, selector: Selector, query: Query) -> Page:
-    """What a list request asks for. Raises ApiError."""
+    """Return the chunk of objects that a list request selects. Raises ApiError."""
     _check(query)
     limit = max(query.integer("limit") or 0, 0)
     start: tuple[str, str] | None = None
@@ -99,7 +99,7 @@ def _version(query: Query) -> int:
 
 
 async def wait_for(collection: Collection, rv: int) -> None:
-    """Wait a moment for a version from the future. Raises ApiError (504) when it does not come."""
+    """Wait FUTURE_WAIT for a resourceVersion in the future. Raises ApiError (504) if it is still not reached."""
     store = collection.store
     if rv <= store.revision:
         return
@@ -148,7 +148,7 @@ def _cut(
 
 
 def _encode_token(rv: int, last: tuple[str, str], namespace: str | None) -> str:
-    """A token that goes on behind an object, named within what is listed; rv -1 stands for the newest data."""
+    """Return a continue token that resumes after the object with key `last`; rv -1: continue with the current state."""
     start = last[1] if namespace is not None else "/".join(last)
     content = {"v": "meta.k8s.io/v1", "rv": rv, "start": f"{start}\0"}
     return base64.urlsafe_b64encode(orjson.dumps(content)).rstrip(b"=").decode()

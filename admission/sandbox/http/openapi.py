@@ -1,4 +1,4 @@
-"""The least of OpenAPI: that the server validates writes, which is all that kubectl looks up before one."""
+"""Minimal OpenAPI documents: they declare `fieldValidation`, which is all that kubectl looks up before a write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def index(registry: Registry, backends: list[Backend]) -> Object:
-    """The document at /openapi/v3; the servers behind have their own documents."""
+    """Return the document at /openapi/v3, with links to the documents of extension API servers."""
     places = {_place(group, version) for group, version, _ in registry.resources}
     paths = {place: {"serverRelativeURL": f"/openapi/v3/{place}"} for place in sorted(places)}
     for backend in backends:
@@ -20,7 +20,7 @@ def index(registry: Registry, backends: list[Backend]) -> Object:
 
 
 def document(registry: Registry, group: str, version: str) -> Object:
-    """The document of one group and version: the patch operation of each kind, with its parameter fieldValidation."""
+    """Return the document of one group and version: each kind's patch operation with its parameter fieldValidation."""
     parameter = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
     paths: Object = {}
     for (known, served, plural), resource in registry.resources.items():

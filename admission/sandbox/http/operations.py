@@ -1,4 +1,4 @@
-"""What each verb does: from a request's query and body to the registry, and back to an answer."""
+"""Handlers of the verbs: from a request's query and body to the registry, and back to a response."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ORPHANS_TEXT = (
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What goes back over HTTP."""
+    """Status, headers and body of an HTTP response."""
 
     body: bytes
     status: int = 200
@@ -52,8 +52,8 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Ask:
-    """One request, with all that its operation needs."""
+class RequestScope:
+    """One request with its resource, target, options and user."""
 
     request: web.BaseRequest
     resource: Resource
@@ -75,7 +75,7 @@ class Ask:
 
 
 class Operations:
-    """The verbs of stored resources."""
+    """Handlers for stored resources."""
 
     def __init__(self, registry: Registry, tokens: Authenticator) -> None:
         self._registry = registry
@@ -85,51 +85,51 @@ class Operations:
         self, verb: str, request: web.BaseRequest, resource: Resource, target: Target, query: Query, user: User,
         warnings: list[str],
     ) -> Answer:  # fmt: skip
-        """Do what is asked. Raises ApiError."""
-        ask = Ask(request, resource, target, query, user, warnings)
+        """Run the handler of a verb. Raises ApiError."""
+        scope = RequestScope(request, resource, target, query, user, warnings)
         match verb:
             case "get":
-                return await self._get(ask)
+                return await self._get(scope)
             case "list":
-                return await self._list(ask)
+                return await self._list(scope)
             case "create" if target.subresource == "token":
-                return await self._create_token(ask)
+                return await self._create_token(scope)
             case "create" if target.subresource:
-                return await self._create_sub(ask)
+                return await self._create_sub(scope)
             case "create":
-                return await self._create(ask)
+                return await self._create(scope)
             case "update":
-                return await self._update(ask)
+                return await self._update(scope)
             case "patch":
-                return await self._patch(ask)
+                return await self._patch(scope)
             case "delete":
-                return await self._delete(ask)
+                return await self._delete(scope)
             case _:
-                return await self._delete_collection(ask)
+                return await self._delete_collection(scope)
 
     # ------------------------------------------------------------------ reads
 
-    async def _get(self, ask: Ask) -> Answer:
-        renderer = self._renderer(ask)
-        collection = self._registry.collection(ask.resource)
-        if rv := ask.query.integer("resourceVersion"):
+    async def _get(self, scope: RequestScope) -> Answer:
+        renderer = self._renderer(scope)
+        collection = self._registry.collection(scope.resource)
+        if rv := scope.query.integer("resourceVersion"):
             await wait_for(collection, rv)
-        version = collection.get(ask.namespace, ask.name)
+        version = collection.get(scope.namespace, scope.name)
         if version is None:
-            raise errors.not_found(ask.resource, ask.name)
-        if ask.target.subresource == "scale":
-            return Answer(dump(scale_of(ask.resource, version.obj)))
-        return self._answer(ask, renderer, version)
+            raise errors.not_found(scope.resource, scope.name)
+        if scope.target.subresource == "scale":
+            return Answer(dump(scale_of(scope.resource, version.obj)))
+        return self._answer(scope, renderer, version)
 
-    async def _list(self, ask: Ask) -> Answer:
-        renderer = self._renderer(ask)
-        ask.query.integer("timeoutSeconds")
-        selector = parse_selector(ask.resource, ask.query.get("labelSelector"), ask.query.get("fieldSelector"))
-        page = await list_page(self._registry.collection(ask.resource), ask.target.namespace, selector, ask.query)
-        return Answer(renderer.page(page), media=negotiate(ask.request.headers.get("Accept", "")).media)
+    async def _list(self, scope: RequestScope) -> Answer:
+        renderer = self._renderer(scope)
+        scope.query.integer("timeoutSeconds")
+        selector = parse_selector(scope.resource, scope.query.get("labelSelector"), scope.query.get("fieldSelector"))
+        page = await list_page(self._registry.collection(scope.resource), scope.target.namespace, selector, scope.query)
+        return Answer(renderer.page(page), media=negotiate(scope.request.headers.get("Accept", "")).media)
 
     def watch(self, request: web.BaseRequest, resource: Resource, target: Target, query: Query) -> tuple[Watch, str]:
-        """A watch, ready to be served, and its media type. Raises ApiError."""
+        """Return a watch, ready to be served, and its media type. Raises ApiError."""
         wanted = negotiate(request.headers.get("Accept", ""))
         selector = parse_selector(resource, query.get("labelSelector"), query.get("fieldSelector"))
         render = None
@@ -138,58 +138,58 @@ class Operations:
         collection = self._registry.collection(resource)
         return Watch(resource, collection, target.namespace, selector, query, render), JSON
 
-    def _renderer(self, ask: Ask) -> Renderer:
-        wanted = negotiate(ask.request.headers.get("Accept", ""))
-        return Renderer(ask.resource, wanted, self._registry.clock.now, ask.query.get("includeObject"))
+    def _renderer(self, scope: RequestScope) -> Renderer:
+        wanted = negotiate(scope.request.headers.get("Accept", ""))
+        return Renderer(scope.resource, wanted, self._registry.clock.now, scope.query.get("includeObject"))
 
-    def _answer(self, ask: Ask, renderer: Renderer, version: Version, status: int = 200) -> Answer:
-        return Answer(renderer.one(version), status, negotiate(ask.request.headers.get("Accept", "")).media)
+    def _answer(self, scope: RequestScope, renderer: Renderer, version: Version, status: int = 200) -> Answer:
+        return Answer(renderer.one(version), status, negotiate(scope.request.headers.get("Accept", "")).media)
 
     # ------------------------------------------------------------------ create
 
-    async def _create(self, ask: Ask) -> Answer:
-        renderer = self._renderer(ask)
-        call, validation = _call(ask, "CreateOptions")
-        obj = await self._decoded(ask, validation)
-        _check_namespace(ask, obj)
+    async def _create(self, scope: RequestScope) -> Answer:
+        renderer = self._renderer(scope)
+        call, validation = _call(scope, "CreateOptions")
+        obj = await self._decoded(scope, validation)
+        _check_namespace(scope, obj)
         obj["metadata"].pop("managedFields", None)
-        stored, obj = self._stored(ask.resource, obj)
-        version = await self._registry.create(stored, ask.namespace, obj, call)
-        return self._answer(ask, renderer, version, 201)
+        stored, obj = self._stored(scope.resource, obj)
+        version = await self._registry.create(stored, scope.namespace, obj, call)
+        return self._answer(scope, renderer, version, 201)
 
     def _stored(self, resource: Resource, obj: Object) -> tuple[Resource, Object]:
-        """The resource that is really stored, and the object in its form."""
+        """Return the resource under which the object is stored, and the object converted to it."""
         if resource.view is None:
             return resource, obj
         group, plural = resource.view.key
-        return self._registry.resources[group, "v1", plural], resource.view.inward(obj)
+        return self._registry.resources[group, "v1", plural], resource.view.to_storage(obj)
 
-    async def _decoded(self, ask: Ask, validation: str) -> Object:
-        """The object in the body, by its schema. Raises ApiError (400)."""
-        raw, content_type = await ask.request.read(), ask.content_type()
-        obj = decode_object(raw, content_type, ask.resource.kind)
-        twice = duplicate_fields(raw, obj) if validation != "Ignore" and "json" in content_type else []
+    async def _decoded(self, scope: RequestScope, validation: str) -> Object:
+        """Decode and default the object in the body. Raises ApiError (400)."""
+        raw, content_type = await scope.request.read(), scope.content_type()
+        obj = decode_object(raw, content_type, scope.resource.kind)
+        duplicates = duplicate_fields(raw, obj) if validation != "Ignore" and "json" in content_type else []
         unknown: list[str] = []
-        obj = decode_new(ask.resource, obj, unknown)
-        _report(ask, validation, [f'duplicate field "{name}"' for name in twice], unknown, patched=False)
+        obj = decode_new(scope.resource, obj, unknown)
+        _report(scope, validation, [f'duplicate field "{name}"' for name in duplicates], unknown, patched=False)
         return obj
 
-    async def _create_sub(self, ask: Ask) -> Answer:
-        call, _ = _call(ask, "CreateOptions")
-        body = decode_object(await ask.request.read(), ask.content_type(), ask.resource.kind)
+    async def _create_sub(self, scope: RequestScope) -> Answer:
+        call, _ = _call(scope, "CreateOptions")
+        body = decode_object(await scope.request.read(), scope.content_type(), scope.resource.kind)
         body.setdefault("metadata", {})
-        action = pods.bind if ask.target.subresource == "binding" else pods.evict
-        await action(self._registry, ask.namespace, ask.name, body, call)
+        action = pods.bind if scope.target.subresource == "binding" else pods.evict
+        await action(self._registry, scope.namespace, scope.name, body, call)
         return Answer(dump(_SUCCESS | {"code": 201}), 201)
 
-    async def _create_token(self, ask: Ask) -> Answer:
-        """A token for a service account."""
-        raw = await ask.request.read()
-        body = decode_object(raw, ask.content_type(), "TokenRequest") if raw else {}
-        return Answer(dump(self._tokens.issue(self._registry, ask.namespace, ask.name, body)), 201)
+    async def _create_token(self, scope: RequestScope) -> Answer:
+        """Create a token of a service account (subresource token)."""
+        raw = await scope.request.read()
+        body = decode_object(raw, scope.content_type(), "TokenRequest") if raw else {}
+        return Answer(dump(self._tokens.issue(self._registry, scope.namespace, scope.name, body)), 201)
 
     async def bind(self, request: web.BaseRequest, namespace: str, name: str, user: User) -> Answer:
-        """The old bindings resource, where the body names the pod."""
+        """Create a Binding through the legacy bindings resource, where the body names the pod."""
         body = decode_object(await request.read(), media_type(request.headers.get("Content-Type", "")), "Binding")
         body.setdefault("metadata", {})
         call = Call(user, options={"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"})
@@ -198,41 +198,41 @@ class Operations:
 
     # ------------------------------------------------------------------ update and patch
 
-    async def _update(self, ask: Ask) -> Answer:
-        renderer = self._renderer(ask)
-        call, validation = _call(ask, "UpdateOptions")
-        if ask.target.subresource == "scale":
-            scale = decode_object(await ask.request.read(), ask.content_type(), "Scale")
-            return await self._change_scale(ask, call, lambda current: scale)
-        body = await self._decoded(ask, validation)
-        _check_names(ask, body)
+    async def _update(self, scope: RequestScope) -> Answer:
+        renderer = self._renderer(scope)
+        call, validation = _call(scope, "UpdateOptions")
+        if scope.target.subresource == "scale":
+            scale = decode_object(await scope.request.read(), scope.content_type(), "Scale")
+            return await self._change_scale(scope, call, lambda current: scale)
+        body = await self._decoded(scope, validation)
+        _check_names(scope, body)
 
         def change(current: Version | None) -> Object:
             new = {**body, "metadata": dict(body["metadata"])}
             if current is None:
                 return new
-            _check_uid(ask, new, current.obj)
-            track_update(current.obj, new, ask.query.get("fieldManager"), ask.resource, self._registry.now())
+            _check_uid(scope, new, current.obj)
+            track_update(current.obj, new, scope.query.get("fieldManager"), scope.resource, self._registry.now())
             return _shared(new, current.obj)
 
-        return await self._write(ask, renderer, call, change, may_create=ask.resource.strategy.create_on_update)
+        return await self._write(scope, renderer, call, change, may_create=scope.resource.strategy.create_on_update)
 
-    async def _patch(self, ask: Ask) -> Answer:
-        renderer = self._renderer(ask)
-        kind = ask.content_type()
+    async def _patch(self, scope: RequestScope) -> Answer:
+        renderer = self._renderer(scope)
+        kind = scope.content_type()
         if kind not in (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH) or (
-            kind == STRATEGIC_PATCH and ask.resource.custom
+            kind == STRATEGIC_PATCH and scope.resource.custom
         ):
             raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type")
-        ask.query.check_patch(apply=kind == APPLY_PATCH)
-        call, validation = _call(ask, "PatchOptions")
-        body = _patch_body(decode(await ask.request.read(), kind, ask.resource.kind), kind)
+        scope.query.check_patch(apply=kind == APPLY_PATCH)
+        call, validation = _call(scope, "PatchOptions")
+        body = _patch_body(decode(await scope.request.read(), kind, scope.resource.kind), kind)
         if kind == APPLY_PATCH:
-            return await self._apply(ask, renderer, call, body)
-        if ask.target.subresource == "scale":
-            return await self._change_scale(ask, call, lambda current: _patched(current, body, kind, None))
-        struct = ask.resource.schema.struct() if kind == STRATEGIC_PATCH else None
-        manager = ask.query.get("fieldManager")
+            return await self._apply(scope, renderer, call, body)
+        if scope.target.subresource == "scale":
+            return await self._change_scale(scope, call, lambda current: _patched(current, body, kind, None))
+        struct = scope.resource.schema.struct() if kind == STRATEGIC_PATCH else None
+        manager = scope.query.get("fieldManager")
 
         def change(current: Version | None) -> Object:
             assert current is not None
@@ -240,85 +240,85 @@ class Operations:
             patched = _patched(current.obj, body, kind, struct)
             if not isinstance(patched, dict):
                 raise errors.bad_patch("the patch yields no object")
-            new = decode_update(ask.resource, patched, current.obj, unknown)
-            _report(ask, validation, [], unknown, patched=True)
-            _check_names(ask, new)
-            track_update(current.obj, new, manager, ask.resource, self._registry.now())
+            new = decode_update(scope.resource, patched, current.obj, unknown)
+            _report(scope, validation, [], unknown, patched=True)
+            _check_names(scope, new)
+            track_update(current.obj, new, manager, scope.resource, self._registry.now())
             return new
 
-        return await self._write(ask, renderer, call, change)
+        return await self._write(scope, renderer, call, change)
 
-    async def _apply(self, ask: Ask, renderer: Renderer, call: Call, body: Object) -> Answer:
-        _check_names(ask, body)
-        manager, force = ask.query.get("fieldManager"), ask.query.flag("force")
+    async def _apply(self, scope: RequestScope, renderer: Renderer, call: Call, body: Object) -> Answer:
+        _check_names(scope, body)
+        manager, force = scope.query.get("fieldManager"), scope.query.flag("force")
 
         def change(current: Version | None) -> Object:
             return apply_patch(
-                ask.resource, current.obj if current else None, body, manager, self._registry.now(), force=force
+                scope.resource, current.obj if current else None, body, manager, self._registry.now(), force=force
             )
 
-        return await self._write(ask, renderer, call, change, may_create=not ask.target.subresource)
+        return await self._write(scope, renderer, call, change, may_create=not scope.target.subresource)
 
     async def _write(
-        self, ask: Ask, renderer: Renderer, call: Call, change: Any, *, may_create: bool = False
+        self, scope: RequestScope, renderer: Renderer, call: Call, change: Any, *, may_create: bool = False
     ) -> Answer:
-        view = ask.resource.view
+        view = scope.resource.view
 
         def converted(current: Version | None) -> Object:
             assert view is not None
-            return view.inward(change(current.seen_as(view.outward(current.obj)) if current else None))
+            return view.to_storage(change(current.with_object(view.from_storage(current.obj)) if current else None))
 
-        resource, _ = self._stored(ask.resource, {})
+        resource, _ = self._stored(scope.resource, {})
         version, created = await self._registry.update(
-            resource, ask.namespace, ask.name, change if view is None else converted, call,
-            subresource=ask.target.subresource, may_create=may_create,
+            resource, scope.namespace, scope.name, change if view is None else converted, call,
+            subresource=scope.target.subresource, may_create=may_create,
         )  # fmt: skip
-        return self._answer(ask, renderer, version, 201 if created else 200)
+        return self._answer(scope, renderer, version, 201 if created else 200)
 
-    async def _change_scale(self, ask: Ask, call: Call, new_scale: Any) -> Answer:
+    async def _change_scale(self, scope: RequestScope, call: Call, new_scale: Any) -> Answer:
         def change(current: Version | None) -> Object:
             assert current is not None
-            scale = new_scale(scale_of(ask.resource, current.obj))
-            return with_scale(ask.resource, current.obj, scale)
+            scale = new_scale(scale_of(scope.resource, current.obj))
+            return with_scale(scope.resource, current.obj, scale)
 
         version, _ = await self._registry.update(
-            ask.resource, ask.namespace, ask.name, change, call, subresource="scale"
+            scope.resource, scope.namespace, scope.name, change, call, subresource="scale"
         )
-        return Answer(dump(scale_of(ask.resource, version.obj)))
+        return Answer(dump(scale_of(scope.resource, version.obj)))
 
     # ------------------------------------------------------------------ delete
 
-    async def _delete_options(self, ask: Ask) -> tuple[DeleteOptions, Call]:
-        raw = await ask.request.read()
-        body = decode_object(raw, ask.content_type(), "DeleteOptions") if raw else None
-        options, shown, dry_run = ask.query.delete_options(body)
-        call = Call(ask.user, dry_run, shown, ask.warnings)
-        orphans = ask.resource.strategy.default_propagation == "Orphan"
+    async def _delete_options(self, scope: RequestScope) -> tuple[DeleteOptions, Call]:
+        raw = await scope.request.read()
+        body = decode_object(raw, scope.content_type(), "DeleteOptions") if raw else None
+        options, shown, dry_run = scope.query.delete_options(body)
+        call = Call(scope.user, dry_run, shown, scope.warnings)
+        orphans = scope.resource.strategy.default_propagation == "Orphan"
         if orphans and options.propagation is None:
-            ask.warnings.append(_ORPHANS_TEXT)
+            scope.warnings.append(_ORPHANS_TEXT)
         return options, call
 
-    async def _delete(self, ask: Ask) -> Answer:
-        renderer = self._renderer(ask)
-        options, call = await self._delete_options(ask)
-        version, gone = await self._registry.delete(ask.resource, ask.namespace, ask.name, options, call)
-        if not gone or ask.resource.strategy.returns_deleted:
-            return self._answer(ask, renderer, version)
-        details = {"name": ask.name, "group": ask.resource.group, "kind": ask.resource.plural}
+    async def _delete(self, scope: RequestScope) -> Answer:
+        renderer = self._renderer(scope)
+        options, call = await self._delete_options(scope)
+        version, removed = await self._registry.delete(scope.resource, scope.namespace, scope.name, options, call)
+        if not removed or scope.resource.strategy.returns_deleted:
+            return self._answer(scope, renderer, version)
+        details = {"name": scope.name, "group": scope.resource.group, "kind": scope.resource.plural}
         details["uid"] = version.obj["metadata"]["uid"]
         return Answer(dump(_SUCCESS | {"details": {key: value for key, value in details.items() if value}}))
 
-    async def _delete_collection(self, ask: Ask) -> Answer:
-        renderer = self._renderer(ask)
-        selector = parse_selector(ask.resource, ask.query.get("labelSelector"), ask.query.get("fieldSelector"))
-        options, call = await self._delete_options(ask)
-        collection = self._registry.collection(ask.resource)
-        chosen = [version for version in collection.versions(ask.target.namespace) if selector.matches(version.obj)]
+    async def _delete_collection(self, scope: RequestScope) -> Answer:
+        renderer = self._renderer(scope)
+        selector = parse_selector(scope.resource, scope.query.get("labelSelector"), scope.query.get("fieldSelector"))
+        options, call = await self._delete_options(scope)
+        collection = self._registry.collection(scope.resource)
+        chosen = [version for version in collection.versions(scope.target.namespace) if selector.matches(version.obj)]
         deleted = []
         for version in chosen:
             metadata = version.obj["metadata"]
             namespace, name = metadata.get("namespace", ""), metadata["name"]
-            await self._registry.delete(ask.resource, namespace, name, options, call, in_bulk=True)
+            await self._registry.delete(scope.resource, namespace, name, options, call, in_bulk=True)
             deleted.append(version)
         return Answer(renderer.page(Page(deleted, self._registry.store.revision)))
 
@@ -326,12 +326,12 @@ class Operations:
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
-def _call(ask: Ask, kind: str) -> tuple[Call, str]:
-    options, dry_run, validation = ask.query.write_options(kind)
+def _call(scope: RequestScope, kind: str) -> tuple[Call, str]:
+    options, dry_run, validation = scope.query.write_options(kind)
     if kind == "PatchOptions":
         # Webhooks see every patch as an update.
         options["kind"] = "UpdateOptions"
-    return Call(ask.user, dry_run, options, ask.warnings), validation
+    return Call(scope.user, dry_run, options, scope.warnings), validation
 
 
 def _patch_body(body: Any, kind: str) -> Any:
@@ -348,48 +348,48 @@ def _patched(current: Object, body: Any, kind: str, struct: Any) -> Any:
     return merge_patch(current, body) if kind == MERGE_PATCH else strategic_merge(current, body, struct)
 
 
-def _report(ask: Ask, validation: str, faults: list[str], unknown: list[str], *, patched: bool) -> None:
-    """Warn of dropped fields, or refuse them when the client asked for it."""
-    texts = faults + [f'unknown field "{name}"' for name in unknown]
+def _report(scope: RequestScope, validation: str, duplicates: list[str], unknown: list[str], *, patched: bool) -> None:
+    """Warn of duplicate and unknown fields; with fieldValidation Strict raise ApiError (400, for patches 422)."""
+    texts = duplicates + [f'unknown field "{name}"' for name in unknown]
     if not texts or validation == "Ignore":
         return
     if validation != "Strict":
-        ask.warnings.extend(texts)
+        scope.warnings.extend(texts)
         return
     message = f"strict decoding error: {', '.join(texts)}"
     if patched:
         raise errors.bad_patch(message)
-    kind = ask.resource.kind
-    raise bad_request(f'{kind} in version "{ask.resource.version}" cannot be handled as a {kind}: {message}')
+    kind = scope.resource.kind
+    raise bad_request(f'{kind} in version "{scope.resource.version}" cannot be handled as a {kind}: {message}')
 
 
-def _check_namespace(ask: Ask, obj: Object) -> None:
-    given = obj["metadata"].get("namespace", "")
-    if given and given != ask.namespace and ask.resource.namespaced:
+def _check_namespace(scope: RequestScope, obj: Object) -> None:
+    in_body = obj["metadata"].get("namespace", "")
+    if in_body and in_body != scope.namespace and scope.resource.namespaced:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def _check_names(ask: Ask, obj: Object) -> None:
-    """The body of a PUT or the result of a patch must be the object of the URL."""
+def _check_names(scope: RequestScope, obj: Object) -> None:
+    """Check that the body of a PUT or the result of a patch has the name and namespace of the URL. Raises ApiError."""
     metadata = obj.setdefault("metadata", {})
-    name = metadata.setdefault("name", ask.name)
-    if name != ask.name:
-        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({ask.name})")
-    _check_namespace(ask, obj)
-    if ask.resource.namespaced:
-        metadata.setdefault("namespace", ask.namespace)
+    name = metadata.setdefault("name", scope.name)
+    if name != scope.name:
+        raise bad_request(f"the name of the object ({name}) does not match the name on the URL ({scope.name})")
+    _check_namespace(scope, obj)
+    if scope.resource.namespaced:
+        metadata.setdefault("namespace", scope.namespace)
 
 
-def _check_uid(ask: Ask, new: Object, old: Object) -> None:
-    """A PUT with another uid means an object that is gone."""
-    asked, found = new["metadata"].get("uid", ""), old["metadata"]["uid"]
-    if asked and asked != found:
-        text = f"Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
-        raise errors.conflict(ask.resource, ask.name, text)
+def _check_uid(scope: RequestScope, new: Object, old: Object) -> None:
+    """Check the uid of a PUT: another uid means an object that has been deleted. Raises ApiError (409)."""
+    expected, found = new["metadata"].get("uid", ""), old["metadata"]["uid"]
+    if expected and expected != found:
+        text = f"Precondition failed: UID in precondition: {expected}, UID in object meta: {found}"
+        raise errors.conflict(scope.resource, scope.name, text)
 
 
 def _shared(new: Object, old: Object) -> Object:
-    """Use the old object's parts where they are equal: what is the same object needs no further look."""
+    """Replace equal parts by those of the old object: later steps skip parts that are identical (`is`)."""
     for key, value in new.items():
         if key in old and value is not old[key] and value == old[key]:
             new[key] = old[key]

@@ -1,4 +1,4 @@
-"""The subresource `log` of pods: what a pretend container has printed, and goes on printing while it is followed."""
+"""The pods/log subresource: simulated output of a container, also while it is followed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from admission.sandbox.clock import Clock
 
 INTERVAL = 10.0
-"""Seconds of the sandbox's clock between two lines of a running container."""
+"""Seconds of the sandbox's clock between two lines of a running container's output."""
 
 
 async def serve_log(
@@ -36,13 +36,13 @@ async def serve_log(
     query: Query,
     clock: Clock,
 ) -> web.StreamResponse:
-    """Answer with the log of a pod, by `container`, `follow`, `tailLines`, `timestamps`. Raises ApiError (400, 404)."""
+    """Serve the log of a pod, by `container`, `follow`, `tailLines`, `timestamps`. Raises ApiError (400, 404)."""
     version = collection.get(namespace, name)
     if version is None:
         raise errors.not_found(resource, name)
     pod = version.obj
     if not pod["spec"].get("nodeName"):
-        return web.Response(status=204)  # as recorded from an API server; kubelets are asked for the rest
+        return web.Response(status=204)  # of an unscheduled pod, as recorded from an API server
     container = _container(pod, query.get("container"))
     lines = list(_lines(pod, container, clock.now()))
     tail = query.integer("tailLines")
@@ -62,12 +62,15 @@ async def _follow(
     collection: Collection,
     pod: Object,
     container: Object,
-    told: int,
+    written: int,
     *,
     clock: Clock,
     stamped: bool,
 ) -> None:
-    """Write each further line when it is due, until the container has ended, the pod is gone or the reader is."""
+    """Write each further line when it is due, until the container terminates, the pod is deleted or the client leaves.
+
+    `written` is the number of lines written so far.
+    """
     metadata, wake = pod["metadata"], asyncio.Event()
     collection.subscribe(wake.set)
     try:
@@ -78,9 +81,9 @@ async def _follow(
                 return
             now = clock.now()
             lines = list(_lines(version.obj, container, now))
-            if len(lines) > told:
-                await response.write(_text(lines[told:], stamped=stamped))
-                told = len(lines)
+            if len(lines) > written:
+                await response.write(_text(lines[written:], stamped=stamped))
+                written = len(lines)
             state = _state(version.obj, container["name"])
             if "terminated" in state:
                 return
@@ -92,13 +95,13 @@ async def _follow(
             except TimeoutError:
                 continue
     except ClientConnectionResetError:
-        return  # the reader has gone away, which is how following usually ends
+        return  # the client disconnected, which is how following usually ends
     finally:
         collection.unsubscribe(wake.set)
 
 
 def _lines(pod: Object, container: Object, now: float) -> Iterator[tuple[float, str]]:
-    """What the container has printed by `now`, with the times."""
+    """Yield the time and text of each line that the container has printed by `now`."""
     state = _state(pod, container["name"])
     ended = state.get("terminated")
     started = parse_rfc3339((ended or state["running"])["startedAt"])
@@ -106,7 +109,7 @@ def _lines(pod: Object, container: Object, now: float) -> Iterator[tuple[float, 
     command = " ".join([*container.get("command", ()), *container.get("args", ())]) or container["image"]
     duration = run_seconds(pod)
     length = "until it is deleted" if duration is None else f"for {duration:g} s"
-    yield started, f"{pod['metadata']['name']}: pretending to run {length}: {command}"
+    yield started, f"{pod['metadata']['name']}: simulating a run {length}: {command}"
     for number in range(1, int((until - started) / INTERVAL) + 1):
         yield started + number * INTERVAL, f"running for {number * INTERVAL:g} s"
     if ended:
@@ -118,7 +121,7 @@ def _text(lines: list[tuple[float, str]], *, stamped: bool) -> bytes:
 
 
 def _container(pod: Object, wanted: str) -> Object:
-    """The container that is meant, which has been started. Raises ApiError (400), with the API server's messages."""
+    """Return the selected container, which must have started. Raises ApiError (400), with the API server's messages."""
     name, containers = pod["metadata"]["name"], pod["spec"]["containers"]
     if not wanted and len(containers) > 1:
         listed = " ".join(one["name"] for one in containers)
@@ -135,7 +138,7 @@ def _container(pod: Object, wanted: str) -> Object:
 
 
 def _state(pod: Object, container: str) -> Object:
-    """The state of a container, empty before the kubelet has reported one."""
+    """Return the state of a container; empty before the kubelet has reported one."""
     statuses = pod["status"].get("containerStatuses") or ()
     found: Object = next((status["state"] for status in statuses if status["name"] == container), {})
     return found

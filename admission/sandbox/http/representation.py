@@ -1,4 +1,4 @@
-"""How objects are written in answers: as they are, as metadata alone, as a table; in JSON or YAML."""
+"""Representation of objects in responses: complete, metadata only or as a Table; in JSON or YAML."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["JSON", "Renderer", "dump", "negotiate"]
 
 
 def negotiate(accept: str) -> Format:
-    """The first acceptable form that the server has. Raises ApiError (406)."""
+    """Return the first supported format of an Accept header. Raises ApiError (406)."""
     try:
         return accepting.negotiate(accept)
     except NotAcceptable as error:
@@ -35,23 +35,26 @@ def negotiate(accept: str) -> Format:
 
 
 class Renderer:
-    """Writes the objects of one resource in one form. `now` is in seconds, `include` the table option of that name."""
+    """Serialises objects of one resource in one format.
+
+    `now` returns the time in seconds since the epoch, for ages; `include` is the option includeObject of tables.
+    """
 
     def __init__(self, resource: Resource, wanted: Format, now: Callable[[], float], include: str) -> None:
         self._resource = resource
         self._format = wanted
         self._now = now
         self._include = include or "Metadata"
-        self._columns_told = False
+        self._columns_sent = False
 
-    def _seen(self, version: Version) -> Version:
-        """The version in the form of a view."""
+    def _converted(self, version: Version) -> Version:
+        """Convert the version to the resource's API version, if that is a view."""
         view = self._resource.view
-        return version if view is None else version.seen_as(view.outward(version.obj))
+        return version if view is None else version.with_object(view.from_storage(version.obj))
 
     def one(self, version: Version) -> bytes:
-        """A single object."""
-        version = self._seen(version)
+        """Serialise a single object."""
+        version = self._converted(version)
         form = self._format.form
         if form == PARTIAL:
             return self._dump(partial(version.obj))
@@ -64,12 +67,12 @@ class Renderer:
         return version.raw() if self._format.media == JSON else self._dump(version.obj)
 
     def page(self, page: Page) -> bytes:
-        """A list."""
+        """Serialise a list."""
         resource, metadata = self._resource, page.metadata()
         if resource.custom:
             metadata.setdefault("continue", "")
         if resource.view is not None:
-            page = replace(page, versions=[self._seen(version) for version in page.versions])
+            page = replace(page, versions=[self._converted(version) for version in page.versions])
         form = self._format.form
         if form == PARTIAL:
             text = f"you requested {PARTIAL}, but the requested object is a list ({resource.listing})"
@@ -88,18 +91,18 @@ class Renderer:
         return b"%s,%s]}" % (start, b'"items":[' + b",".join([self._item(version) for version in page.versions]))
 
     def _item(self, version: Version) -> bytes:
-        """An object in a list: built-in kinds come without kind and apiVersion, which are their first two fields."""
+        """Serialise an object of a list; those of built-in kinds lack kind and apiVersion, their first two fields."""
         raw = version.raw()
         return raw if self._resource.custom else b"{" + raw[self._resource.type_length :]
 
     def event(self, version: Version) -> bytes:
-        """The object of a watch event: a table tells its columns only once."""
-        version = self._seen(version)
+        """Serialise the object of a watch event. Of a watch's Tables only the first has column definitions."""
+        version = self._converted(version)
         form = self._format.form
         if form == TABLE:
             metadata = {"resourceVersion": version.obj["metadata"]["resourceVersion"]}
-            told, self._columns_told = self._columns_told, True
-            return orjson.dumps(self._table(metadata, [version.obj], with_columns=not told))
+            sent, self._columns_sent = self._columns_sent, True
+            return orjson.dumps(self._table(metadata, [version.obj], with_columns=not sent))
         return orjson.dumps(partial(version.obj)) if form in (PARTIAL, PARTIAL_LIST) else version.raw()
 
     def _table(self, metadata: Object, objects: list[Object], *, with_columns: bool = True) -> Object:
@@ -110,7 +113,7 @@ class Renderer:
 
 
 def dump(value: Object, media: str = JSON) -> bytes:
-    """A value as text of a media type."""
+    """Serialise a value in a media type."""
     return orjson.dumps(value) if media == JSON else yaml.safe_dump(value, sort_keys=False).encode()
 
 

@@ -1,4 +1,4 @@
-"""The HTTP door: who asks, what for, whether they may; and the answer, or a Status that says why not."""
+"""HTTP server: authentication, authorization, faults and dispatch of requests; errors become Status objects."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import orjson
 from aiohttp import ClientConnectionResetError, web
 from multidict import CIMultiDict
 
-from admission.sandbox.aggregation.proxy import pass_on
+from admission.sandbox.aggregation.proxy import forward
 from admission.sandbox.apiserver import paths
-from admission.sandbox.apiserver.bodies import LIMIT, decode_object, media_type
+from admission.sandbox.apiserver.bodies import MAX_BODY_BYTES, decode_object, media_type
 from admission.sandbox.apiserver.errors import ApiError, no_such_path
 from admission.sandbox.apiserver.query import Query
 from admission.sandbox.auth.impersonation import impersonate
@@ -46,8 +46,8 @@ _NOT_FOUND_TEXT = "404 page not found\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request, understood: `target` is None for a path that is no resource's."""
+class RequestInfo:
+    """A parsed request; `target` is None for a non-resource path."""
 
     request: web.BaseRequest
     path: str
@@ -61,7 +61,7 @@ class Asked:
 
 
 class Server:
-    """Answers requests."""
+    """Handler of all requests to the API server."""
 
     def __init__(
         self,
@@ -83,58 +83,58 @@ class Server:
 
     @property
     def requests(self) -> Counter[tuple[str, str, str]]:
-        """How many requests for resources came, by (method, plural or plural/subresource, user)."""
+        """Number of requests for resources, by (method, plural or plural/subresource, user)."""
         return self._control.requests
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request, whatever happens."""
+        """Answer one request; any exception but a lost connection becomes a Status."""
         warnings: list[str] = []
         try:
             return await self._answer(request, warnings)
         except ApiError as error:
             return _response(Answer(dump(error.status()), error.code, headers=error.headers), warnings)
         except web.HTTPRequestEntityTooLarge:
-            refusal = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {LIMIT}")
-            return _response(Answer(dump(refusal.status()), 413), warnings)
+            failure = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY_BYTES}")
+            return _response(Answer(dump(failure.status()), 413), warnings)
         except ConnectionError:
             raise
-        except Exception:  # the client gets an answer whatever fails, and the log the reason
+        except Exception:  # the client gets a response in any case, and the log the reason
             log.exception("%s %s failed", request.method, request.rel_url)
-            refusal = ApiError(500, "InternalError", "the sandbox failed on this request: see its log")
-            return _response(Answer(dump(refusal.status()), 500), warnings)
+            failure = ApiError(500, "InternalError", "the sandbox failed on this request: see its log")
+            return _response(Answer(dump(failure.status()), 500), warnings)
 
     async def _answer(self, request: web.BaseRequest, warnings: list[str]) -> web.StreamResponse:
         user = self._authenticator.authenticate(request.headers)
-        asked = _understood(request)
-        user = impersonate(request.headers, user, asked.attributes, self._authorizer)
+        info = _parse(request)
+        user = impersonate(request.headers, user, info.attributes, self._authorizer)
         if request.method == "OPTIONS":
             raise _not_allowed()
-        self._authorizer.check(user, asked.attributes)
-        if asked.path.startswith("/sandbox/"):
-            controlled = await self._control.answer(request, asked.query)
-            return self._missing(asked.path) if controlled is None else _response(controlled, [])
-        if asked.target is not None:
-            self.requests[request.method, asked.attributes.resource, user.name] += 1
-        struck = self._faults.strike(request, asked.attributes, user)
-        await struck.before()
-        backend = self._aggregator.owner(asked.path)
+        self._authorizer.check(user, info.attributes)
+        if info.path.startswith("/sandbox/"):
+            answer = await self._control.answer(request, info.query)
+            return self._missing(info.path) if answer is None else _response(answer, [])
+        if info.target is not None:
+            self.requests[request.method, info.attributes.resource, user.name] += 1
+        faults = self._faults.for_request(request, info.attributes, user)
+        await faults.before()
+        backend = self._aggregator.backend_for(info.path)
         if backend is not None:
-            return await pass_on(request, backend, user, self._registry, struck.after)
-        response = await self._serve(asked, user, warnings)
-        await struck.after()
+            return await forward(request, backend, user, self._registry, faults.after)
+        response = await self._serve(info, user, warnings)
+        await faults.after()
         return response
 
-    async def _serve(self, asked: Asked, user: User, warnings: list[str]) -> web.StreamResponse:
-        """What may be done is done."""
-        request, target = asked.request, asked.target
+    async def _serve(self, info: RequestInfo, user: User, warnings: list[str]) -> web.StreamResponse:
+        """Serve a request that is authorized."""
+        request, target = info.request, info.target
         if target is None:
-            return self._no_resource(request, asked.path)
+            return self._no_resource(request, info.path)
         resource = self._registry.resources.get((target.group, target.version, target.plural))
         if resource is None:
             return _response(await self._virtual(request, target, user), warnings)
-        _check_verb(resource, target, asked.verb, request.method)
-        if asked.verb == "watch":
-            return await self._watch(asked, resource, target, user)
+        _check_verb(resource, target, info.verb, request.method)
+        if info.verb == "watch":
+            return await self._watch(info, resource, target, user)
         if target.subresource == "log":
             return await serve_log(
                 request,
@@ -142,10 +142,10 @@ class Server:
                 resource,
                 namespace=target.namespace or "",
                 name=unquote(target.name),
-                query=asked.query,
+                query=info.query,
                 clock=self._registry.clock,
             )
-        answer = await self._operations.run(asked.verb, request, resource, target, asked.query, user, warnings)
+        answer = await self._operations.run(info.verb, request, resource, target, info.query, user, warnings)
         return _response(answer, warnings)
 
     # ------------------------------------------------------------------ paths without a stored resource
@@ -161,7 +161,7 @@ class Server:
         return _response(Answer(dump(document, negotiate(request.headers.get("Accept", "")).media)), [])
 
     def _missing(self, path: str) -> web.StreamResponse:
-        """Below a group that is served, a Status; anywhere else, a text."""
+        """Answer 404: with a Status below a served group (raises ApiError), elsewhere in plain text."""
         parts = path.strip("/").split("/")
         in_core = parts[0] == "api" and len(parts) > 1
         if in_core or (parts[0] == "apis" and len(parts) > 2 and self._discovery.has_group(parts[1])):
@@ -169,7 +169,7 @@ class Server:
         return web.Response(text=_NOT_FOUND_TEXT, status=404)
 
     async def _virtual(self, request: web.BaseRequest, target: paths.Target, user: User) -> Answer:
-        """Reviews, and the old bindings resource."""
+        """Serve resources that are not stored: reviews, and the legacy bindings resource. Raises ApiError."""
         if target.version == "v1" and (target.group, target.plural) in REVIEWS:
             if request.method != "POST" or target.name:
                 raise _not_allowed()
@@ -184,25 +184,27 @@ class Server:
 
     # ------------------------------------------------------------------ watch
 
-    async def _watch(self, asked: Asked, resource: Resource, target: paths.Target, user: User) -> web.StreamResponse:
-        request = asked.request
-        watch, media = self._operations.watch(request, resource, target, asked.query)
+    async def _watch(
+        self, info: RequestInfo, resource: Resource, target: paths.Target, user: User
+    ) -> web.StreamResponse:
+        request = info.request
+        watch, media = self._operations.watch(request, resource, target, info.query)
         response = web.StreamResponse(headers={"Content-Type": media, "Cache-Control": "no-cache, private"})
         await response.prepare(request)
-        await watch.serve(response, self._faults.disturbance(request, asked.attributes, user))
-        with suppress(ClientConnectionResetError):  # the client has gone at the same moment
+        await watch.serve(response, self._faults.for_watch(request, info.attributes, user))
+        with suppress(ClientConnectionResetError):  # the client disconnected at the same time
             await response.write_eof()
         return response
 
 
-def _understood(request: web.BaseRequest) -> Asked:
+def _parse(request: web.BaseRequest) -> RequestInfo:
     target, query = paths.parse(request.path), Query(request.query_string)
     attributes = _attributes(_verb(request.method, target, query), target, request.path, query)
-    return Asked(request, request.path, target, query, attributes)
+    return RequestInfo(request, request.path, target, query, attributes)
 
 
 def _verb(method: str, target: paths.Target | None, query: Query) -> str:
-    """The verb as RBAC knows it."""
+    """Return the request's verb for authorization; for non-resource paths the lower-case HTTP method."""
     if target is None:
         return method.lower()
     if method in _VERBS:
@@ -220,7 +222,7 @@ def _attributes(verb: str, target: paths.Target | None, path: str, query: Query)
     resource = f"{target.plural}/{target.subresource}" if target.subresource else target.plural
     name = unquote(target.name)
     if not name and verb in ("list", "watch", "deletecollection"):
-        # Who may see one object by its name may also list and watch that one.
+        # A user who may read one object by its name may also list and watch it by the field selector metadata.name.
         name = next(iter(_ONE_NAME.findall(query.get("fieldSelector"))), "")
     if target.plural == "namespaces" and not target.group:
         return Attributes(verb, target.group, resource, name, name)
@@ -234,7 +236,7 @@ def _not_allowed() -> ApiError:
 
 
 def _check_verb(resource: Resource, target: paths.Target, verb: str, method: str) -> None:
-    """Raises ApiError (404, 405) unless the resource has the verb at this path."""
+    """Check that the resource supports the verb at this path. Raises ApiError (404, 405)."""
     if target.namespace is not None and not resource.namespaced:
         raise no_such_path()
     if method == "HEAD":

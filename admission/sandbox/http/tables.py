@@ -1,4 +1,4 @@
-"""Tables: what `kubectl get` prints, computed by the server."""
+"""Tables (meta.k8s.io/v1), which `kubectl get` prints: columns and cells of each resource."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _GATES_TEXT = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column and how its cell is computed from an object and the present (seconds since the epoch)."""
+    """A column; `cell` computes its value from an object and the current time in seconds since the epoch."""
 
     name: str
     cell: Callable[[Object, float], Any]
@@ -187,7 +187,7 @@ def _api_service(obj: Object, now: float) -> str:
 
 
 def _api_available(obj: Object, now: float) -> str:
-    """Unknown until somebody has looked."""
+    """Return the status of the condition Available, with its reason unless True; Unknown before the first probe."""
     for item in obj.get("status", {}).get("conditions", ()):
         status: str = item["status"]
         return status if status == "True" else f"{status} ({item['reason']})"
@@ -286,19 +286,19 @@ _COLUMNS: dict[tuple[str, str], tuple[Column, ...]] = {
 
 
 def columns_of(resource: Resource) -> tuple[Column, ...]:
-    """The columns of a resource: its own, those of its definition, or name and age."""
+    """Return the columns of a resource: built-in ones, those of its CustomResourceDefinition, or name and age."""
     if resource.printer_columns:
-        return (_NAME, *(_own_column(given) for given in resource.printer_columns))
+        return (_NAME, *(_custom_column(column) for column in resource.printer_columns))
     return _COLUMNS.get(resource.key, (_NAME, _AGE))
 
 
-def _own_column(given: Object) -> Column:
-    path, kind = given["jsonPath"], given["type"]
-    text = given.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
-    return Column(given["name"], _printed(path, kind), text, given.get("priority", 0), kind)
+def _custom_column(column: Object) -> Column:
+    path, kind = column["jsonPath"], column["type"]
+    text = column.get("description") or f"Custom resource definition column (in JSONPath format): {path}"
+    return Column(column["name"], _custom_cell(path, kind), text, column.get("priority", 0), kind)
 
 
-def _printed(path: str, kind: str) -> Callable[[Object, float], Any]:
+def _custom_cell(path: str, kind: str) -> Callable[[Object, float], Any]:
     find = _field(path.lstrip("."), None)
 
     def cell(obj: Object, now: float) -> Any:
@@ -313,7 +313,7 @@ def _printed(path: str, kind: str) -> Callable[[Object, float], Any]:
 def table(
     resource: Resource, metadata: Object, objects: list[Object], now: float, *, include: str, with_columns: bool = True
 ) -> Object:
-    """A Table of objects; `include` says what of each object comes along: None, Metadata or Object."""
+    """Return a Table of objects; `include`: the part of each object in its row (None, Metadata or Object)."""
     columns = columns_of(resource)
     rows = [
         {"cells": [column.cell(obj, now) for column in columns], "object": _included(obj, include)} for obj in objects

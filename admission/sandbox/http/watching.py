@@ -1,4 +1,4 @@
-"""Watches over HTTP: lines of events, from a version or from what exists, until the client has enough."""
+"""Watches over HTTP: a stream of events from a resourceVersion on, or of existing objects and then events."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.selectors import Selector
     from admission.sandbox.apiserver.storage import Collection, Event, Version
-    from admission.sandbox.http.faults import Disturbance
+    from admission.sandbox.http.faults import WatchFaults
 
+# Seconds of real time without an event after which a bookmark is sent.
 BOOKMARK_INTERVAL = 60.0
-# A watch that names no timeout ends after this time, as the API server's do after 30 to 60 minutes.
+# Seconds until a watch without timeoutSeconds ends; the API server's end after 30 to 60 minutes.
 DEFAULT_TIMEOUT = 1800.0
 _INITIAL_END = "k8s.io/initial-events-end"
-# What a bookmark's object has beside its metadata: the zero values of Go structs.
+# Fields of a bookmark's object beside its metadata: the zero values of Go structs.
 _ZERO: dict[tuple[str, str], Object] = {
     ("batch", "jobs"): {"spec": {"template": {"metadata": {}, "spec": {"containers": None}}}, "status": {}},
     ("", "pods"): {"spec": {"containers": None}, "status": {}},
@@ -41,7 +42,7 @@ _ZERO: dict[tuple[str, str], Object] = {
 
 
 class Watch:
-    """One watch request."""
+    """One watch request. Raises ApiError (422, 500) for invalid parameters."""
 
     def __init__(
         self,
@@ -60,73 +61,76 @@ class Watch:
         self._render = render
         self._bookmarks = query.flag("allowWatchBookmarks")
         self._start = start_version(query)
-        asked = query.get("sendInitialEvents")
-        self._initial = asked.lower() not in ("false", "0") if asked else self._start in (None, 0)
-        # A watch from version 0 marks the end of the initial events too, though nobody asked for it.
-        self._marks_end = self._bookmarks and self._initial and (bool(asked) or self._start == 0)
-        if asked and not self._initial and self._start is None:
+        send_initial = query.get("sendInitialEvents")
+        self._initial = send_initial.lower() not in ("false", "0") if send_initial else self._start in (None, 0)
+        # A watch from resourceVersion 0 also marks the end of the initial events, without sendInitialEvents.
+        self._marks_end = self._bookmarks and self._initial and (bool(send_initial) or self._start == 0)
+        if send_initial and not self._initial and self._start is None:
             self._start = collection.store.revision
         self._timeout = query.integer("timeoutSeconds") or DEFAULT_TIMEOUT
 
-    async def serve(self, response: web.StreamResponse, disturbance: Disturbance) -> None:
-        """Write events until the time is over; the stream is prepared and ended by the caller.
+    async def serve(self, response: web.StreamResponse, faults: WatchFaults) -> None:
+        """Write events until the timeout; the caller prepares and ends the response.
 
-        Raises ConnectionResetError when it is disturbed so.
+        Raises ConnectionResetError if a fault ends the watch abruptly.
         """
         wake = asyncio.Event()
-        sources = (self._collection, disturbance.faults)
+        sources = (self._collection, faults.rules)
         for source in sources:
             source.subscribe(wake.set)
         try:
             async with asyncio.timeout(self._timeout):
-                await self._stream(response, wake, disturbance)
+                await self._stream(response, wake, faults)
         except TimeoutError:
             return
         except ClientConnectionResetError:
-            return  # the watcher has gone away, which is the usual end of a watch
+            return  # the client disconnected, which is the usual end of a watch
         finally:
             for source in sources:
                 source.unsubscribe(wake.set)
 
-    async def _stream(self, response: web.StreamResponse, wake: asyncio.Event, disturbance: Disturbance) -> None:
+    async def _stream(self, response: web.StreamResponse, wake: asyncio.Event, faults: WatchFaults) -> None:
         collection = self._collection
         if self._initial:
             position = collection.end
             await self._send_existing(response)
-        elif self._start is not None and (self._start < collection.horizon or disturbance.is_expired()):
+        elif self._start is not None and (self._start < collection.compacted_revision or faults.is_expired()):
             await response.write(self._too_old())
             return
         else:
-            position = disturbance.rewound(collection.position(self._start or 0), collection.first)
-        told = collection.store.revision
+            position = faults.rewind(collection.position(self._start or 0), collection.first)
+        sent = collection.store.revision
         while True:
             wake.clear()
-            if disturbance.closes():
+            if faults.should_close():
                 return
-            held = position < collection.end and await disturbance.holds_back()
+            reorder = position < collection.end and await faults.wait_to_reorder()
             events = collection.since(position)
             if events is None:
                 await response.write(self._too_old())
                 return
             if events:
                 position += len(events)
-                told = events[-1].rv
-                if lines := self._lines(reordered(events) if held else events):
+                sent = events[-1].rv
+                if lines := self._lines(reordered(events) if reorder else events):
                     await response.write(lines)
                 continue
-            told = await self._wait(response, wake, told)
+            sent = await self._wait(response, wake, sent)
 
-    async def _wait(self, response: web.StreamResponse, wake: asyncio.Event, told: int) -> int:
-        """Wait for an event; a bookmark now and then tells how far the store has moved on. The version told."""
+    async def _wait(self, response: web.StreamResponse, wake: asyncio.Event, sent: int) -> int:
+        """Wait for an event, at most BOOKMARK_INTERVAL; then send a bookmark if the store has moved on.
+
+        `sent` is the resourceVersion that the client knows. Returns it after the call.
+        """
         try:
             async with asyncio.timeout(BOOKMARK_INTERVAL):
                 await wake.wait()
         except TimeoutError:
             revision = self._collection.store.revision
-            if self._bookmarks and revision > told:
+            if self._bookmarks and revision > sent:
                 await response.write(self._bookmark())
                 return revision
-        return told
+        return sent
 
     async def _send_existing(self, response: web.StreamResponse) -> None:
         chunks = [
@@ -147,7 +151,10 @@ class Watch:
         return b"".join(lines)
 
     def _line(self, event: Event) -> bytes:
-        """The event as this watch sees it: what leaves its selection is deleted, with its last matching state."""
+        """Serialise an event for this watch: an object that leaves the selection is DELETED, in its state before.
+
+        Empty for an object that was not selected before either.
+        """
         kind, version = event.type, event.version
         if not self._selector.is_empty:
             matched = event.before is not None and self._selector.matches(event.before.obj)
@@ -156,7 +163,7 @@ class Watch:
                 return b""
             if matched and not matches and event.type != "DELETED":
                 assert event.before is not None
-                kind, version = "DELETED", event.before.under(event.rv)
+                kind, version = "DELETED", event.before.at_revision(event.rv)
             elif matches and not matched:
                 kind = "ADDED"
         return b'{"type":"%s","object":%s}\n' % (kind.encode(), self._rendered(version))
@@ -173,5 +180,5 @@ class Watch:
         return orjson.dumps({"type": "BOOKMARK", "object": {**obj, **_ZERO.get(resource.key, {})}}) + b"\n"
 
     def _too_old(self) -> bytes:
-        text = f"too old resource version: {self._start} ({self._collection.horizon + 1})"
+        text = f"too old resource version: {self._start} ({self._collection.compacted_revision + 1})"
         return orjson.dumps({"type": "ERROR", "object": ApiError(410, "Expired", text).status()}) + b"\n"
