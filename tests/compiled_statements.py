@@ -1,7 +1,7 @@
-"""SQL statements that are compiled once for all stores of a worker.
+"""Cache of compiled SQL statements, shared by all engines of a test process.
 
-SQLAlchemy keeps compiled statements for each engine; a store on SQLite has four, and most tests a store or two of
-their own: a tenth of their processor time went into compiling the same statements again.
+SQLAlchemy caches compiled statements per engine; a store on SQLite has four engines, and most tests open a store or
+two: compiling the same statements again took a tenth of their processor time.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Dialect
 
 
-class _OfAllEngines(LRUCache[Any, Any]):
-    """In SQLAlchemy's key is first the engine's dialect; here what of it decides how a statement is compiled."""
+class _SharedCache(LRUCache[Any, Any]):
+    """Cache whose keys have, instead of the engine's dialect, only the attributes that affect compilation."""
 
     def get(self, key: tuple[Dialect, *tuple[Any, ...]], default: Any = None) -> Any:
-        return super().get(_alike(*key), default)
+        return super().get(_compile_key(*key), default)
 
     def __setitem__(self, key: tuple[Dialect, *tuple[Any, ...]], compiled: Any) -> None:
-        super().__setitem__(_alike(*key), compiled)
+        super().__setitem__(_compile_key(*key), compiled)
 
 
-def _alike(dialect: Dialect, *statement: Any) -> tuple[Any, ...]:
+def _compile_key(dialect: Dialect, *statement: Any) -> tuple[Any, ...]:
     return type(dialect), dialect.server_version_info, dialect.paramstyle, *statement
 
 
-_shared = _OfAllEngines(2000)
+_shared = _SharedCache(2000)
 
 
 def share() -> None:
-    """From now on, in this process."""
+    """Make all engines of this process use the shared cache, from now on."""
     event.listen(Engine, "engine_connect", _use_shared)
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: databases, which come as SQLite and PostgreSQL, time limits, and a check that nothing leaks."""
+"""Shared pytest configuration: databases (SQLite and PostgreSQL), time limits, order of tests, leak checks."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
     from postgresql_server import PostgreSQL
 
-# Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each run would compile all tests and modules again: a
-# quarter of a minute for each worker.
+# With PYTHONDONTWRITEBYTECODE, which many containers set, each run would compile all tests and modules again, which
+# takes each worker 15 seconds.
 sys.dont_write_bytecode = False
 
 compiled_statements.share()
 
 _TEMPLATE = "sluice_template"
 _OF_PROPERTY = "_hypothesis_internal_use_settings"
-"""Where Hypothesis keeps the settings of a function."""
+"""Attribute in which Hypothesis stores the settings of a test function."""
 
 
 class EventLoop(asyncio.SelectorEventLoop):
-    """Gives connections that are being closed a second to end, before it closes itself.
+    """Event loop that waits up to a second for connections that are being closed, before it closes itself.
 
-    One that is still open then is told of when garbage is collected, and fails the test of that moment.
+    Such a connection would otherwise be reported when it is garbage collected, and fail the test that runs then.
     """
 
     def __init__(self) -> None:
@@ -57,23 +57,23 @@ class EventLoop(asyncio.SelectorEventLoop):
 
     def close(self) -> None:
         if not self.is_closed():
-            self.run_until_complete(self._connections_ended())
+            self.run_until_complete(self._wait_for_connections())
         super().close()
 
-    async def _connections_ended(self) -> None:
+    async def _wait_for_connections(self) -> None:
         until = self.time() + 1.0
-        # It always watches a pipe of its own; nothing tells of a selector that has no other file any more.
+        # The loop always watches its own pipe; asyncio has no event for the removal of the last other file, so poll.
         while len(self._watched.get_map()) > 1 and self.time() < until:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The one loop that all tests run in."""
+    """Return the loop factory for all tests."""
     return {"selector": EventLoop}
 
 
 class Clock:
-    """Seconds since the epoch that pass only when they are told to."""
+    """Manual clock in seconds since the epoch, which changes by `advance` only."""
 
     def __init__(self, now: float = 1_750_000_000.0) -> None:
         self.now = now
@@ -85,12 +85,12 @@ class Clock:
         self.now += seconds
 
 
-@pytest.hookimpl(trylast=True)  # after Hypothesis, which warns of who uses it while plugins are loaded
+@pytest.hookimpl(trylast=True)  # after Hypothesis, which warns if it is used while plugins are loaded
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Spares workers what each would do in a new checkout.
+    """Avoid repeated work in the workers of a new checkout.
 
-    Which characters UTF-8 has is tried here while they collect tests; each would try it with the first text that
-    Hypothesis draws in it: 1.3 s of processor time.
+    Hypothesis computes the characters of UTF-8 with the first text that it draws, in 1.3 s of processor time. Here the
+    main process does it, for all workers, while they collect tests.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         from tests import divided_work
@@ -102,57 +102,61 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         threading.Thread(target=strategies.text().validate).start()
 
 
-@pytest.hookimpl(trylast=True)  # after pytest has put tests together that share a fixture
+@pytest.hookimpl(trylast=True)  # after pytest has grouped tests that share a fixture
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Bounds what a test may take from within its loop: pytest-timeout's exception is lost if it meets a callback."""
+    """Set a timeout inside of each test's event loop; in parallel runs reduce examples and order the tests.
+
+    The exception of pytest-timeout alone is lost if it is raised in a callback of the loop.
+    """
     for item in items:
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             marker = item.get_closest_marker("timeout")
             limit = marker.args[0] if marker else float(config.getini("timeout"))
-            # Well before it: to show a failure takes long on a busy machine, and the limit counts that, too.
-            item.obj = _bounded(item.obj, 0.8 * limit)
+            # Less than pytest-timeout's limit, which includes the report of a failure: that is slow on a busy machine.
+            item.obj = _with_timeout(item.obj, 0.8 * limit)
     if (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) > 1:
-        _fewer_examples(items)
-        items[:] = _long_ones_first(items, workers=workers)
+        _reduce_examples(items)
+        items[:] = _order_for_workers(items, workers=workers)
 
 
-def _fewer_examples(items: list[pytest.Item]) -> None:
-    """Try properties with a third of their examples, other ones in each run; without `-n` they have all of them."""
+def _reduce_examples(items: list[pytest.Item]) -> None:
+    """Reduce the examples of Hypothesis tests to a third in parallel runs; they are different ones in each run."""
     seen: set[tuple[int, str]] = set()
     for item in items:
-        # Of state machines, and of functions.
+        # Settings of state machines, and of test functions.
         for holder, name in ((getattr(item, "cls", None), "settings"), (getattr(item, "obj", None), _OF_PROPERTY)):
             known = getattr(holder, name, None)
-            # Those that are the same in each run are few already, or chosen.
+            # Derandomized tests are left as they are: their examples are few, or were chosen.
             if isinstance(known, hypothesis.settings) and not known.derandomize and (id(holder), name) not in seen:
                 seen.add((id(holder), name))
-                fewer = min(known.max_examples, max(10, known.max_examples // 3))
-                setattr(holder, name, hypothesis.settings(known, max_examples=fewer))
+                reduced = min(known.max_examples, max(10, known.max_examples // 3))
+                setattr(holder, name, hypothesis.settings(known, max_examples=reduced))
 
 
-def _long_ones_first(items: list[pytest.Item], *, workers: int) -> list[pytest.Item]:
-    """Let two workers begin with the long tests, so that none is left with one when all others are done.
+def _order_for_workers(items: list[pytest.Item], *, workers: int) -> list[pytest.Item]:
+    """Order tests so that two workers start with those marked `long`, and none runs one alone at the end.
 
-    Each worker begins with an equal part of the list, and takes from others' parts when it is done with its own. Only
-    two, for many of the long tests are several processes, and on a busy machine they would meet their time limits.
+    Each worker starts with an equal part of the list, and takes tests of other parts when it has finished its own. Only
+    two, because many long tests start several processes, and on a busy machine they would exceed their time limits.
     """
     long = [item for item in items if item.get_closest_marker("long")]
-    others = _folders_mixed([item for item in items if not item.get_closest_marker("long")])
-    begins = [long[::2], long[1::2]]
+    others = _interleave_folders([item for item in items if not item.get_closest_marker("long")])
+    starts = [long[::2], long[1::2]]
     ordered: list[pytest.Item] = []
     for worker in range(workers):
         part = (len(items) - len(ordered)) // (workers - worker)
-        begin = begins[worker] if worker < len(begins) else []
-        rest = max(0, part - len(begin))
-        ordered += begin + others[:rest]
+        start = starts[worker] if worker < len(starts) else []
+        rest = max(0, part - len(start))
+        ordered += start + others[:rest]
         del others[:rest]
     return ordered + others
 
 
-def _folders_mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """File after file, but of all folders at the same time: some compute, others mostly wait for what they have begun.
+def _interleave_folders(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Interleave the test files of all folders, each folder spread evenly over the list.
 
-    Were all workers in one folder of those that wait, processors would be idle.
+    Tests of some folders compute, those of others mostly wait for processes. If all workers ran tests of one of the
+    latter at the same time, processors would be idle.
     """
     folders: dict[Path, dict[Path, list[pytest.Item]]] = {}
     for item in items:
@@ -169,17 +173,17 @@ def _folders_mixed(items: list[pytest.Item]) -> list[pytest.Item]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keeps modules and tests, which stay to the end, out of garbage collections: each would visit all of them."""
+    """Exclude modules and tests, which live until the end, from garbage collections, which would visit all of them."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.freeze()  # with what garbage there is: to look for it takes half a second
-        gc.set_threshold(20_000, 10, 50)  # most of what a sandbox or a store makes lasts as long as the test
+        gc.freeze()  # including any garbage: a collection would take half a second
+        gc.set_threshold(20_000, 10, 50)  # most objects of a sandbox or a store live as long as their test
         gc.enable()
 
 
-def _bounded(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:
+def _with_timeout(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[..., Awaitable[None]]:
     @wraps(test)
     async def bounded(*args: object, **kwargs: object) -> None:
         async with asyncio.timeout(seconds):
@@ -190,7 +194,7 @@ def _bounded(test: Callable[..., Awaitable[None]], seconds: float) -> Callable[.
 
 @pytest.fixture(autouse=True)
 def process_state() -> Iterator[None]:
-    """Fails a test that leaves something changed in the process that later tests of the same worker would meet."""
+    """Fail a test that leaves global state of the process changed, which would affect later tests of the worker."""
     before = _process_state()
     yield
     assert _process_state() == before, "the test leaves the process changed"
@@ -198,7 +202,7 @@ def process_state() -> Iterator[None]:
 
 def _process_state() -> dict[str, object]:
     root = logging.getLogger()
-    # pytest has handlers of its own, other ones in each phase of a test.
+    # pytest's own handlers differ between the phases of a test.
     handlers = [handler for handler in root.handlers if not type(handler).__module__.startswith("_pytest.")]
     return {
         "environment": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
@@ -219,17 +223,17 @@ def clock() -> Clock:
 
 @pytest.fixture(scope="session")
 def postgresql_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a stopped server with a migrated template database, made once for all workers of a run."""
+    """Folder of a stopped server with a migrated template database, created once for all workers of a run."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
-    made, finished = shared / "postgresql", shared / "postgresql-made"
+    folder, finished = shared / "postgresql", shared / "postgresql-finished"
     with (shared / "postgresql-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not finished.exists():
-            _make_postgresql(made)
+            _make_postgresql(folder)
             finished.touch()
-    return made
+    return folder
 
 
 def _make_postgresql(folder: Path) -> None:
@@ -245,38 +249,38 @@ def _make_postgresql(folder: Path) -> None:
 
 @pytest.fixture(scope="session")
 def postgresql(postgresql_files: Path) -> Iterator[PostgreSQL]:
-    """A PostgreSQL server with a migrated template database; one for the whole session."""
+    """PostgreSQL server with a migrated template database; one for each worker's session."""
     with running_postgresql(postgresql_files) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def migrated_databases(postgresql: PostgreSQL) -> MigratedDatabases:
-    """Databases of that server."""
+    """Migrated databases of that server, which are reused."""
     return MigratedDatabases(postgresql, _TEMPLATE)
 
 
 @pytest.fixture
 def own_postgresql(postgresql_files: Path) -> Iterator[PostgreSQL]:
-    """A server for one test alone, which may kill it."""
+    """PostgreSQL server for a single test, which may kill it."""
     with running_postgresql(postgresql_files) as server:
         yield server
 
 
 @pytest.fixture
 def warm_sluice() -> dict[str, str]:
-    """The environment in which the script `sluice_server.COMMAND` runs `sluice` without importing it."""
-    # First in the path is the interpreter itself: python3 may be a script, which takes longer than all the rest.
+    """Environment in which the script `sluice_server.COMMAND` runs `sluice` without importing it again."""
+    # The interpreter's folder comes first: another python3 may be a wrapper script, which takes longer than the rest.
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     return {"WARM_SLUICE": sluice_server.address(), "PATH": path}
 
 
 @pytest.fixture
 def warm_children(warm_sluice: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have `running_sandbox`, `running_sluice` and `apply` of the demo fork their processes.
+    """Make `running_sandbox`, `running_sluice` and `apply` of the demo fork their processes from the warm server.
 
-    Not for tests that stop one of those: what gets the signal is the script in its place. When that is killed it dies
-    some time later; `kill` of `chaos/kill_serve.py` waits for it.
+    Not for tests that stop such a process: the signal goes to the script that stands in for it. After the script is
+    killed, the process itself ends some time later; `kill` of `chaos/kill_serve.py` waits for that.
     """
     for name, value in warm_sluice.items():
         monkeypatch.setenv(name, value)
@@ -285,7 +289,7 @@ def warm_children(warm_sluice: dict[str, str], monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file, to be copied."""
+    """Migrated SQLite file, from which the databases of tests are copied."""
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
     asyncio.run(migrate(f"sqlite:///{path}"))
     return path
@@ -293,14 +297,14 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
 def database_kind(request: pytest.FixtureRequest) -> str:
-    """The tests of a store run once for each."""
+    """Kind of the database; tests that use it run once for each."""
     kind: str = request.param
     return kind
 
 
 @pytest.fixture
 def empty_database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database without tables; for SQLite, a file that does not exist yet."""
+    """URL of a database without tables; for SQLite the file does not exist yet."""
     if database_kind == "sqlite":
         yield f"sqlite:///{tmp_path / 'sluice.db'}"
     else:
@@ -313,7 +317,7 @@ def empty_database_url(database_kind: str, request: pytest.FixtureRequest, tmp_p
 
 @pytest.fixture
 def database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A migrated database without objects or workloads."""
+    """URL of a migrated database without objects or workloads."""
     if database_kind == "sqlite":
         path = tmp_path / "sluice.db"
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
@@ -327,7 +331,7 @@ def database_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: P
 def make_database_url(
     migrated_databases: MigratedDatabases, sqlite_template: Path, tmp_path: Path
 ) -> Iterator[Callable[[str], Awaitable[str]]]:
-    """Makes any number of migrated databases, each of the kind that is asked for."""
+    """Factory of migrated databases by kind (`sqlite` or `postgresql`); returns their URLs."""
     with ExitStack() as stack:
 
         async def make(kind: str) -> str:
@@ -345,6 +349,6 @@ def make_database_url(
 
 @pytest.fixture
 async def store(database_url: str, clock: Clock) -> AsyncIterator[Store]:
-    """A store on an empty database, on the test's clock."""
+    """Store on an empty database, with the test's clock."""
     async with Store.open(database_url, clock=clock, elapsed=clock) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""Custom resources in the sandbox: their definitions, objects of them, and the controllers that run them."""
+"""Test helpers for custom kinds in the sandbox: definitions, objects, and simulated operators."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TRAINING_RUN_FORM: Object = {
     "succeeded": [{"condition": "Succeeded"}],
     "failed": [{"condition": "Failed"}],
 }
-"""A kind of a user's own."""
+"""Description of a user-defined kind."""
 
 
 @asynccontextmanager
 async def served(sandbox: Any, kind: Any, *, version: str | None = None, end_pods: bool = True) -> AsyncIterator[None]:
-    """The kind is served, and its controller runs, in the block."""
+    """Serve a kind and run its simulated operator during the block."""
     await sandbox.local("admin").create("customresourcedefinitions", "", definition(kind, version))
     operator = Operator(sandbox.local("system:kube-controller-manager"), sandbox.clock, kind, end_pods=end_pods)
     async with background(operator=operator.run()):
@@ -54,7 +54,7 @@ def pod(*, cpu: str, seconds: int) -> Object:
 
 
 def jobset(name: str, *, cpu: str = "1", workers: int = 1, suspend: bool = True, seconds: int = 1_000_000) -> Object:
-    """A driver, and `workers` Jobs of two pods each."""
+    """Return a JobSet of a driver with one pod and `workers` Jobs of two pods each; pods run for `seconds`."""
 
     def replicated(role: str, replicas: int, pods: int) -> Object:
         spec = {"parallelism": pods, "completions": pods, "template": pod(cpu=cpu, seconds=seconds)}
@@ -69,7 +69,7 @@ def jobset(name: str, *, cpu: str = "1", workers: int = 1, suspend: bool = True,
 
 
 async def until(user: Any, plural: str, name: str, holds: Callable[[Object], bool]) -> Object:
-    """The object, as soon as it is as it should be."""
+    """Wait until `holds` returns True for the object, and return it."""
     with closing(user.watch(plural)) as changes:
         async for batch in changes:
             for _, change, obj, _ in batch:
@@ -79,7 +79,7 @@ async def until(user: Any, plural: str, name: str, holds: Callable[[Object], boo
 
 
 def pods_of(user: Any, obj: Object) -> list[Object]:
-    """The pods that have not ended."""
+    """Return the object's pods that have not finished, by owner reference or workload label."""
     uid = obj["metadata"]["uid"]
     pods = user.list("pods", obj["metadata"]["namespace"])
     return [

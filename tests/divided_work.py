@@ -1,7 +1,7 @@
-"""What each worker of a run would do in a new checkout, divided among them.
+"""pytest plugin that divides work among workers which each of them would do completely in a new checkout.
 
-pytest rewrites the assertions of each test file, and Hypothesis looks for constants in each module of the project. Both
-keep what they find in files; but all workers begin at once, when there are none yet.
+pytest rewrites the assertions of each test file, and Hypothesis extracts constants from each module of the project.
+Both cache the results in files, but all workers start at the same time, before there are any.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ T = TypeVar("T")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Rewrites this worker's part of the test files, in the order in which they are collected."""
+    """Rewrite the assertions of this worker's part of the test files, in the order of collection."""
     state = session.config.stash.get(rewrite.assertstate_key, None)
     if state is None:  # --assert=plain
         return
     for file in _own_part(sorted(_test_files(session.config))):
         kept = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
         if rewrite._read_pyc(file, kept) is None:
-            with suppress(SyntaxError, OSError):  # whoever imports it is told, or has a checkout that is read-only
+            with suppress(SyntaxError, OSError):  # the import reports syntax errors; a read-only checkout has no cache
                 hash_, code = rewrite._rewrite_test(file, session.config)
                 kept.parent.mkdir(exist_ok=True)
                 rewrite._write_pyc(state, code, hash_, kept)
 
 
-@pytest.hookimpl(tryfirst=True)  # before Hypothesis, which then looks at all modules
+@pytest.hookimpl(tryfirst=True)  # before Hypothesis, which then reads all modules
 def pytest_collection_modifyitems() -> None:
-    """Looks for constants in this worker's part of the modules, which all have imported by now."""
+    """Extract the constants of this worker's part of the modules; all workers have imported all modules by now."""
     local = {
         file: module
         for module in list(sys.modules.values())

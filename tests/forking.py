@@ -1,8 +1,8 @@
-"""`sluice` as processes forked from one that has imported it already: importing takes longer than most tests.
+"""`sluice` processes forked from one that has imported it already, because the import takes longer than most tests.
 
-Each is a process of its own, with the arguments, environment and pipes that it would have from a shell. The processes
-that it starts itself, as `sluice serve` does for its webhooks, are forked, too.
-`test_cli_main.py`, `test_demo_run.py` and others start it by the interpreter, as users do.
+Each is a separate process with the arguments, environment and pipes that a shell would give it. Processes that it
+starts itself, as `sluice serve` does for its webhooks, are forked too.
+`test_cli_main.py`, `test_demo_run.py` and others start it with the interpreter, as users do.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class Forked:
-    """A running `sluice`, with what the tests use of `asyncio.subprocess.Process`.
+    """A running `sluice` process, with the part of `asyncio.subprocess.Process`'s interface that tests use.
 
-    Both streams are pipes, or empty where the process writes to a file.
+    Both streams are pipes; they are empty if the process writes to a file.
     """
 
     def __init__(
@@ -51,20 +51,20 @@ class Forked:
     ) -> Forked:
         """Start `sluice` with these arguments.
 
-        `files`: how many it may have open. `forks`: the processes that it starts are forked; without it they are the
-        interpreter's, for tests that kill them or look at them. `log`: the file to which both streams are appended.
-        `clock`: the file that sets its clock (`tests/chaos/stepped.py`).
+        `files`: its limit of open files. `forks`: whether the processes that it starts are forked too; False for tests
+        that kill or inspect them. `log`: file to which both streams are appended. `clock`: file that sets its clock
+        (`tests/chaos/stepped.py`).
         """
-        with ExitStack() as given:
+        with ExitStack() as stack:
             (reads_output, output), (reads_errors, errors) = os.pipe(), os.pipe()
             streams = [os.open(os.devnull, os.O_RDONLY), output, errors]
             for stream in streams:
-                given.callback(os.close, stream)
+                stack.callback(os.close, stream)
             if log is not None:
-                written = given.enter_context(log.open("ab"))
+                written = stack.enter_context(log.open("ab"))
                 streams = [streams[0], written.fileno(), written.fileno()]
             start = partial(sluice_server.start, arguments, streams, environment, forks=forks, files=files, clock=clock)
-            connection, pid = await asyncio.to_thread(start)  # the first one waits for the imports
+            connection, pid = await asyncio.to_thread(start)  # the first call waits for the server's imports
         return cls(connection, pid, await _reader(reads_output), await _reader(reads_errors))
 
     def _end(self) -> None:
@@ -74,18 +74,18 @@ class Forked:
         self._ended.set()
 
     async def wait(self) -> int:
-        """The exit code, as soon as it has ended; negative: the signal that ended it."""
+        """Wait for the end of the process and return its exit code; negative: the signal that ended it."""
         await self._ended.wait()
         assert self.returncode is not None
         return self.returncode
 
     async def communicate(self) -> tuple[bytes, bytes]:
-        """All that it still prints, until it ends."""
+        """Wait for the end of the process and return its remaining output (stdout, stderr)."""
         output, errors, _ = await asyncio.gather(self.stdout.read(), self.stderr.read(), self.wait())
         return output, errors
 
     def send_signal(self, number: int) -> None:
-        """Nothing is done to one that has ended."""
+        """Send a signal to the process, unless it has ended."""
         if self.returncode is None:
             os.kill(self.pid, number)
 

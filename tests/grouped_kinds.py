@@ -1,4 +1,4 @@
-"""Kinds whose pods are queued in groups, in the sandbox: their definitions, and the controllers that make the pods."""
+"""Test helpers for kinds whose pods are queued as groups: definitions, manifests, and simulated controllers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["GATE", "GROUPED", "JOBS", "KINDS", "grouped_served", "lasting", "man
 
 @asynccontextmanager
 async def grouped_served(sandbox: Any) -> AsyncIterator[None]:
-    """Volcano Jobs and LeaderWorkerSets are served, and their controllers run, in the block."""
+    """Serve Volcano Jobs and LeaderWorkerSets, and run their simulated controllers during the block."""
     admin = sandbox.local("admin")
     for group, kind in (("batch.volcano.sh", "Job"), ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")):
         await admin.create("customresourcedefinitions", "", definition(KINDS.get(group, kind)))
@@ -40,13 +40,13 @@ async def grouped_served(sandbox: Any) -> AsyncIterator[None]:
 
 
 def manifest(name: str) -> Object:
-    """A file of `tests/kinds/manifests`."""
+    """Return the manifest in a file of `tests/kinds/manifests`."""
     found: Object = yaml.load((FOLDER / f"{name}.yaml").read_text(), yaml.CSafeLoader)
     return found
 
 
 def lasting(obj: Object) -> Object:
-    """The same, but its pods run until they are ended, and end at once."""
+    """Change a manifest, in place, so that its pods run until they are deleted, with a grace period of one second."""
     spec = obj["spec"]
     templates = [task["template"] for task in spec.get("tasks", ())]
     templates += [each for each in (spec.get("leaderWorkerTemplate") or {}).values() if isinstance(each, dict)]
@@ -58,7 +58,7 @@ def lasting(obj: Object) -> Object:
 
 
 async def pods_until(user: Any, namespace: str, until: Callable[[dict[str, Object]], bool]) -> dict[str, Object]:
-    """All pods of a namespace by name, as soon as they are as they should be."""
+    """Wait until `until` returns True for the pods of a namespace, by name, and return them."""
     with closing(user.watch("pods")) as changes:
         async for _ in changes:
             found = {obj["metadata"]["name"]: obj for obj in user.list("pods", namespace)}
@@ -68,7 +68,7 @@ async def pods_until(user: Any, namespace: str, until: Callable[[dict[str, Objec
 
 
 def running(number: int, gated: int = 0) -> Callable[[dict[str, Object]], bool]:
-    """So many pods run, so many are gated, and there are no others."""
+    """Return a predicate for `pods_until`: `number` pods run, `gated` are gated, and there are no others."""
 
     def until(found: dict[str, Object]) -> bool:
         waiting = [obj for obj in found.values() if GATE in obj["spec"].get("schedulingGates", ())]

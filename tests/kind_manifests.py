@@ -1,4 +1,4 @@
-"""A manifest of each kind that is described as data, and the requests of its pods, computed by hand."""
+"""Manifests of the declared kinds, with the expected pod sets and requests, computed by hand."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ GOLDEN = {
         ("executor", 2, {"cpu": 1000, "memory": (512 + 384) * MI}),
     ],
 }
-"""By file: (pod set, number of pods, requests of one)."""
+"""File name to (pod set, number of pods, requests of one pod: milli-CPU, bytes, GPUs)."""
 
 
 def document(name: str) -> Object:
-    """The first document of a file, as a user submits it."""
+    """Return the first document of a manifest, as a user submits it."""
     found: Object = next(yaml.load_all((FOLDER / f"{name}.yaml").read_text(), yaml.CSafeLoader))
     return found

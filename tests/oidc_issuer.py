@@ -1,4 +1,4 @@
-"""A small OpenID Connect issuer over HTTPS, with keys of its own, which can be told to misbehave."""
+"""OpenID Connect issuer over HTTPS for tests, with its own keys, that can be made to misbehave."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Claims = dict[str, Any]
 
 @cache
 def rsa_key(number: int = 0) -> rsa.RSAPrivateKey:
-    """One of some keys, each of which takes a while to make."""
+    """Return key number `number`, cached because generation is slow."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 @dataclass
 class Issuer:
-    """`claims` are those of whoever signs in; what else is set makes it misbehave."""
+    """The issuer. `claims` are those of the user who signs in; most other fields make it misbehave."""
 
     url: str
     ca_file: Path
@@ -46,16 +46,17 @@ class Issuer:
     key_id: str = "first"
     claims: Claims = field(default_factory=lambda: {"sub": "alice", "groups": ["team-a"]})
     changed: Callable[[Claims], Claims] = dict
-    """What is done to the claims of an ID token before it is signed."""
+    """Applied to the claims of an ID token before it is signed."""
     signed: Callable[[Claims], str] | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     padding: str = ""
     status: int = 200
     silent: set[str] = field(default_factory=set)
-    """The last parts of paths that are never answered."""
-    asked: list[str] = field(default_factory=list)
+    """Last segments of paths (`token`, `keys` ...) that are never answered."""
+    requested: list[str] = field(default_factory=list)
+    """Last segments of the paths of all requests so far."""
     waiting: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set as soon as a request is not answered."""
+    """Set when a request is left unanswered."""
     forms: list[dict[str, str]] = field(default_factory=list)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -81,35 +82,35 @@ class Issuer:
         )
 
     async def authorize(self, request: web.Request) -> web.StreamResponse:
-        asked = dict(request.query)
+        query = dict(request.query)
         code = secrets.token_urlsafe()
-        self.codes[code] = asked
-        target = f"{asked['redirect_uri']}?code={code}&state={asked['state']}&iss={self.url}"
+        self.codes[code] = query
+        target = f"{query['redirect_uri']}?code={code}&state={query['state']}&iss={self.url}"
         return web.Response(text=f'<h1>Who are you?</h1><a href="{target}">Alice</a>', content_type="text/html")
 
     async def token(self, request: web.Request) -> web.StreamResponse:
         form = {key: str(value) for key, value in (await request.post()).items()}
         self.forms.append(form)
-        asked = self.codes.pop(form["code"], None)
+        query = self.codes.pop(form["code"], None)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).rstrip(b"=")
         basic = base64.b64encode(b"sluice:the+client%27s+secret%3A+100+%25").decode()
         if request.headers.get("Authorization") != f"Basic {basic}" and form.get("client_secret") != CLIENT_SECRET:
             return web.json_response({"error": "invalid_client"}, status=401)
         if (
-            asked is None
-            or asked["code_challenge"] != challenge.decode()
-            or form["redirect_uri"] != asked["redirect_uri"]
+            query is None
+            or query["code_challenge"] != challenge.decode()
+            or form["redirect_uri"] != query["redirect_uri"]
         ):
             return web.json_response({"error": "invalid_grant"}, status=400)
         now = int(time.time())
         times = {"iat": now, "exp": now + 300}
-        claims = {"iss": self.url, "aud": CLIENT_ID, "nonce": asked["nonce"], **times, **self.claims}
+        claims = {"iss": self.url, "aud": CLIENT_ID, "nonce": query["nonce"], **times, **self.claims}
         token = (self.signed or self.sign)(self.changed(claims))
         return await self._answer(request, {"id_token": token, "access_token": "x", "token_type": "Bearer"})
 
     async def _answer(self, request: web.Request, document: Any) -> web.StreamResponse:
         part = request.path.rpartition("/")[2]
-        self.asked.append(part)
+        self.requested.append(part)
         if part in self.silent:
             self.waiting.set()
             await asyncio.Event().wait()
@@ -118,7 +119,7 @@ class Issuer:
 
 @asynccontextmanager
 async def issuer(folder: Path) -> AsyncIterator[Issuer]:
-    """One that listens on loopback, and whose certificate an authority of its own has signed."""
+    """Run an issuer on loopback during the block, with a certificate signed by its own authority."""
     authority = Authority(folder, "issuer-ca")
     pair = authority.server("localhost")
     (secret_file := folder / "client-secret").write_text(f"{CLIENT_SECRET}\n")

@@ -1,4 +1,4 @@
-"""A pgbouncer in transaction mode in front of a test's PostgreSQL server."""
+"""pgbouncer in transaction mode in front of a test's PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tests.postgresql_server import PostgreSQL
 
 POOL = 4
-"""Connections to the server for each database: few, so that transactions of one client are on many of them."""
+"""Server connections per database; few, so that the transactions of one client use several of them."""
 
 
 @contextmanager
 def running_pgbouncer(server: PostgreSQL) -> Iterator[int]:
-    """Its port, for the time of the block."""
+    """Run pgbouncer during the block; yields its port."""
     folder, port = Path(tempfile.mkdtemp(prefix="sluice-pgbouncer-")), free_port()
     (folder / "users").write_text(f'"postgres" "{server.password}"\n')
     (folder / "configuration").write_text(
@@ -43,7 +43,7 @@ default_pool_size = {POOL}
 max_client_conn = 500
 """
     )
-    user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
+    user = "postgres" if os.geteuid() == 0 else None  # pgbouncer refuses to run as root
     if user:
         for each in (folder, *folder.iterdir()):
             shutil.chown(each, user)

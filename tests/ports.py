@@ -1,4 +1,4 @@
-"""Ports of loopback for the servers of tests, none of which two parallel workers of pytest-xdist give out."""
+"""Loopback ports for the servers of tests, disjoint between the parallel workers of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 
 FIRST: Final = 12_000
 PER_WORKER: Final = 2_000
-"""Ports below 32,768, where Linux begins to give out ports of its own to outgoing connections."""
+"""Size of each worker's range. All ranges are below 32,768, the start of Linux's ephemeral ports."""
 
 _worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _next = count(secrets.randbelow(PER_WORKER))
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that was not given out for the last 2,000 calls."""
+    """Return a port on which no process listens, and that was not returned by the last 2,000 calls."""
     for _ in range(PER_WORKER):
         port = FIRST + _worker % 9 * PER_WORKER + next(_next) % PER_WORKER
         with socket.socket() as probe:

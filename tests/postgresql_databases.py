@@ -1,6 +1,6 @@
-"""Migrated PostgreSQL databases for tests, which are emptied and used again.
+"""Migrated PostgreSQL databases for tests, which are emptied and reused.
 
-To copy a database takes at least 0.1 s of processor time, to delete what a test has written about a fifth of it.
+Copying a database takes at least 0.1 s of processor time, deleting the rows of a test about a fifth of that.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 on_both_databases = pytest.mark.parametrize(
     "database_kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True
 )
-"""For what depends on SQL; other tests of the API and of the controller run on SQLite alone."""
+"""Mark for tests that depend on SQL; the other tests of API and controller run on SQLite only."""
 
-# Changes with whatever is changed in the schema or in the settings of a database, and not by VACUUM or ANALYZE.
+# The result changes with any change of the schema or settings of a database, but not by VACUUM or ANALYZE.
 _CATALOGS = ("pg_class", "pg_attribute", "pg_attrdef", "pg_constraint", "pg_index", "pg_proc", "pg_trigger", "pg_type")
 _OWN = "(SELECT oid FROM pg_database WHERE datname = current_database())"
 _SCHEMA = " UNION ALL ".join(
@@ -33,35 +33,35 @@ _SCHEMA = " UNION ALL ".join(
 
 
 class MigratedDatabases:
-    """Copies of a template database of a server."""
+    """Reusable copies of a template database."""
 
     def __init__(self, server: PostgreSQL, template: str) -> None:
         self._server = server
         self._template = template
         self._free: list[str] = []
-        self._schema, self._emptying = asyncio.run(self._read_template())
+        self._schema, self._reset_statements = asyncio.run(self._read_template())
 
     @contextmanager
     def one(self) -> Iterator[str]:
-        """The URL of a database that is as the template; connections that are left at the end are closed."""
+        """Yield the URL of a database equal to the template; connections that are open at the end are terminated."""
         if self._free:
             name = self._free.pop()
         else:
             name = f"test_{secrets.token_hex(8)}"
             self._server.execute(f"CREATE DATABASE {name} TEMPLATE {self._template}")
         yield self._server.url(name)
-        if asyncio.run(self._emptied(name)):
+        if asyncio.run(self._reset(name)):
             self._free.append(name)
         else:
             self._server.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     async def _read_template(self) -> tuple[list[asyncpg.Record], str]:
-        """Its schema, and the statements that make a copy what the template is."""
+        """Return the template's schema, and the statements that restore a copy to the template's content."""
         connection = await asyncpg.connect(self._server.url(self._template))
         try:
             names = await connection.fetch("SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'")
             sequences = await connection.fetch("SELECT sequencename FROM pg_sequences WHERE schemaname = 'public'")
-            # Without the triggers of foreign keys, in whatever order.
+            # Disables the triggers of foreign keys, so that tables can be emptied in any order.
             statements = ["SET session_replication_role = replica"]
             for (name,) in names:
                 statements.append(f"DELETE FROM {name}")
@@ -73,8 +73,8 @@ class MigratedDatabases:
         finally:
             await connection.close()
 
-    async def _emptied(self, name: str) -> bool:
-        """Whether it could be made what the template is: not if a test has changed more than rows."""
+    async def _reset(self, name: str) -> bool:
+        """Restore a database to the template's content; False if a test changed its schema or settings."""
         connection = await asyncpg.connect(self._server.url(name))
         try:
             await connection.execute("SET default_transaction_read_only = off")
@@ -84,7 +84,7 @@ class MigratedDatabases:
             )
             if await connection.fetch(_SCHEMA) != self._schema:
                 return False
-            await connection.execute(self._emptying)
+            await connection.execute(self._reset_statements)
             return True
         finally:
             await connection.close()

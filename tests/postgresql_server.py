@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own, from the binaries of the distribution, that can be killed and started again."""
+"""PostgreSQL server for tests, from the distribution's binaries, that can be stopped, killed, frozen and restarted."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _BINARIES = Path(os.environ.get("POSTGRESQL_BIN", "/usr/lib/postgresql/15/bin"))
 
 
 class NoPostgreSQL(Exception):
-    """The server cannot be run here, and why."""
+    """The server cannot be run on this machine; the message says why."""
 
 
 @dataclass(frozen=True)
 class PostgreSQL:
-    """A server, on a port of its own."""
+    """A PostgreSQL server with its own data folder and port."""
 
     folder: Path
     port: int
     password: str
 
     def url(self, database: str) -> str:
-        """The URL as a user would write it."""
+        """Return a database's URL as a user would write it."""
         return f"postgresql://postgres:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def execute(self, *statements: str) -> None:
-        """Run statements as the superuser, each in a transaction of its own."""
+        """Run statements as the superuser, each in its own transaction."""
 
         async def run() -> None:
             connection = await asyncpg.connect(self.url("postgres"))
@@ -54,24 +54,24 @@ class PostgreSQL:
         asyncio.run(run())
 
     def start(self) -> None:
-        """Return when it answers. What it has committed before is there."""
+        """Start the server on its data folder; returns when it accepts connections."""
         settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder} -c fsync=off"
         self._control(f"--log={self.folder / 'log'}", f"--options={settings}", "start")
 
     def stop(self) -> None:
-        """End it in order: it has nothing to recover when it is started again."""
+        """Shut the server down cleanly: the next start needs no recovery."""
         self._control("--mode=fast", "stop")
 
     def kill(self) -> None:
-        """It is gone, without a chance to write anything more."""
+        """Stop the server immediately, without a checkpoint, as a crash does."""
         self._control("--mode=immediate", "stop")
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It keeps its connections, takes new ones, and answers nobody until the end of the block."""
+        """Suspend all its processes during the block: it keeps and accepts connections, but answers none."""
         postmaster = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
         tasks = Path(f"/proc/{postmaster}/task/{postmaster}/children")
-        os.kill(postmaster, signal.SIGSTOP)  # first: it starts no others then
+        os.kill(postmaster, signal.SIGSTOP)  # first, so that it starts no further processes
         processes = [postmaster, *map(int, tasks.read_text().split())]
         for process in processes[1:]:
             os.kill(process, signal.SIGSTOP)
@@ -88,10 +88,10 @@ class PostgreSQL:
 
 @contextmanager
 def running_postgresql(copied: Path | None = None) -> Iterator[PostgreSQL]:
-    """For the time of the block; then it and all its data are gone. Raises NoPostgreSQL.
+    """Run a server during the block, and delete it and its data afterwards. Raises NoPostgreSQL.
 
-    `copied`: the folder of a server that was stopped, to begin with its data; without one it is new, which takes more
-    than a second of processor time.
+    `copied`: folder of a stopped server whose data it starts with; without it the server is initialised, which takes
+    more than a second of processor time.
     """
     if not (_BINARIES / "initdb").exists():
         hint = "install it (Debian: apt-get install postgresql-15) or name its folder in POSTGRESQL_BIN"
@@ -114,7 +114,7 @@ def running_postgresql(copied: Path | None = None) -> Iterator[PostgreSQL]:
 
 
 def copy_files(stopped: Path, folder: Path) -> None:
-    """Copy the folder of a server, which must not run, with owners and rights."""
+    """Copy the folder of a stopped server, with owners and permissions."""
     subprocess.run(["cp", "--archive", "--no-target-directory", stopped, folder], check=True)
 
 
@@ -129,12 +129,12 @@ def _make(folder: Path) -> None:
 
 
 def _user() -> str | None:
-    """PostgreSQL refuses to run as root."""
+    """Return the user to run as: PostgreSQL refuses to run as root. None: the current one."""
     return "postgres" if os.geteuid() == 0 else None
 
 
 def _run(arguments: list[str | Path], *, folder: Path) -> None:
-    # The server inherits the output and would keep a pipe open for ever.
+    # A file, not a pipe: the server inherits it, so that reading a pipe would not end before the server does.
     with (folder / "output").open("ab") as output:
         done = subprocess.run(arguments, cwd=folder, user=_user(), stdout=output, stderr=output, check=False)
     if done.returncode:

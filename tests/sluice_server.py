@@ -1,10 +1,10 @@
-"""Runs `sluice` for tests, shells and demos, in processes forked from one that has imported it; one in a test run.
+"""Fork server for `sluice` processes of tests, shells and demos; one for each test run.
 
-To import it takes 0.3 to 1.5 s of processor time, pages of the documentation have hundreds of commands, and a demo is
-three processes. Who wants a process sends its arguments, directory, environment, streams and the descriptors that it
-is given to the server's socket, and learns its pid and how it ended: the script `warm_sluice` beside this file for
-shells, `forking.py` for tests. `test_readme.py`, `test_getting_started.py` and some of `test_demo_run.py` start the
-command that is installed.
+It has imported `sluice`, which takes 0.3 to 1.5 s of processor time; pages of the documentation have hundreds of
+commands, and a demo is three processes. A client sends arguments, directory, environment, streams and descriptors to
+the server's socket, and receives the pid and the exit code: `forking.py` for tests, the script `warm_sluice` beside
+this file for shells. `test_readme.py`, `test_getting_started.py` and some of `test_demo_run.py` start the installed
+command.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 COMMAND: Final = Path(__file__).with_name("warm_sluice")
-"""The script; it finds the server by `WARM_SLUICE` in its environment."""
+"""Script that stands in for `sluice`; it finds the server by `WARM_SLUICE` in its environment."""
 
-_IMPORTED_LATER = (
-    # What `sluice serve`, `sluice demo` and `sluice sandbox` import only when they run.
+_LAZY_MODULES = (
+    # Modules that `sluice serve`, `sluice demo` and `sluice sandbox` import only when they run.
     "admission.cli.demo.run",
     "admission.cli.serve.forecaster",
     "admission.client",
@@ -54,9 +54,9 @@ _IMPORTED_LATER = (
 
 @cache
 def address() -> str:
-    """Where the server of this test run listens, as in `WARM_SLUICE`: one for all workers, which ends with the last.
+    """Return the address of this test run's server, as in `WARM_SLUICE`; start the server if it does not run.
 
-    It is started if nobody has; until it has imported all, connections wait.
+    All workers share it, and it ends with the last of them. Connections wait until it has imported all modules.
     """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or secrets.token_hex(16)
     while True:
@@ -65,10 +65,10 @@ def address() -> str:
             joining.connect(f"\0sluice-users-{run}")
         except ConnectionRefusedError:
             joining.close()
-            with suppress(OSError):  # another worker is starting it just now
+            with suppress(OSError):  # another worker is starting it at the same time
                 _start(run)
         else:
-            joining.detach()  # it stays open: by its end the server learns of the end of this process
+            joining.detach()  # left open: by its closing the server detects the end of this process
             return f"@sluice-{run}"
 
 
@@ -94,10 +94,10 @@ def start(
     files: int | None = None,
     clock: Path | None = None,
 ) -> tuple[socket.socket, int]:
-    """Start `sluice` and return its pid, and the connection on which `exit_code` waits; it is killed when that closes.
+    """Start `sluice`; return the connection on which `exit_code` waits, and the pid.
 
-    `forks`: the processes that it starts itself are forked, too; `files`: how many it may have open; `clock`: the file
-    that sets its clock (`chaos/stepped.py`).
+    The process is killed when the connection is closed. `forks`: whether the processes that it starts are forked too;
+    `files`: its limit of open files; `clock`: file that sets its clock (`chaos/stepped.py`).
     """
     order: dict[str, Any] = {
         "module": "admission.cli.main",
@@ -120,44 +120,48 @@ def start(
 
 
 def exit_code(connection: socket.socket) -> int:
-    """How a process has ended, as soon as it has; negative: the signal that ended it."""
+    """Wait for the end of a process and return its exit code; negative: the signal that ended it."""
     return int.from_bytes(connection.recv(2), "big", signed=True)
 
 
 def prepare() -> None:
-    """Import what `sluice` imports for any of its commands."""
+    """Import the modules of all commands of `sluice`."""
     gc.disable()
-    import_module("tests.chaos.stepped_time")  # before all that takes the time
+    import_module("tests.chaos.stepped_time")  # before modules that import functions from `time`
     commands = import_module("admission.cli.main")._COMMANDS.values()
-    for module in [*(command.module for command in commands), *_IMPORTED_LATER]:
+    for module in [*(command.module for command in commands), *_LAZY_MODULES]:
         import_module(module)
     gc.freeze()
     gc.enable()
 
 
 def serve(orders: socket.socket, users: socket.socket, first: socket.socket) -> None:
-    """Fork a process for each order, which runs it, until the last user has gone."""
+    """Fork a process for each order, until the last process of the test run has ended.
+
+    `orders` and `users` are listening sockets; each process of the test run keeps a connection to `users`, the process
+    that started the server also the other end of `first`.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts all; this ends with the tests
-    waited = [orders, users, first]
-    while len(waited) > 2:
-        for ready in select.select(waited, [], [])[0]:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; this one ends with the tests
+    watched = [orders, users, first]
+    while len(watched) > 2:
+        for ready in select.select(watched, [], [])[0]:
             if ready is users:
-                waited.append(users.accept()[0])
+                watched.append(users.accept()[0])
             elif ready is not orders:
-                waited.remove(ready)
+                watched.remove(ready)
                 ready.close()
             else:
                 connection, _ = orders.accept()
                 with connection:
                     if os.fork() == 0:
-                        for inherited in waited:
+                        for inherited in watched:
                             inherited.close()
-                        _carry_out(connection)
+                        _run_order(connection)
 
 
-def _carry_out(connection: socket.socket) -> None:
-    """Run the command in a process that has all as who ordered it wants it. Does not return."""
+def _run_order(connection: socket.socket) -> None:
+    """Run an order in a process with its streams, directory, environment and limits. Does not return."""
     length, sent, _, _ = socket.recv_fds(connection, 4, 64)
     with connection.makefile("rb") as reading:
         order = json.loads(reading.read(int.from_bytes(length, "big")))
@@ -165,10 +169,10 @@ def _carry_out(connection: socket.socket) -> None:
     if pid := os.fork():
         for descriptor in sent:
             os.close(descriptor)
-        _watch(connection, pid)
+        _supervise(connection, pid)
     connection.close()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _put(sent, [0, 1, 2, *order["numbers"]])
+    _move_descriptors(sent, [0, 1, 2, *order["numbers"]])
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
@@ -183,13 +187,16 @@ def _carry_out(connection: socket.socket) -> None:
     sys.argv = ["sluice", *order["arguments"]]
     if order["warm"] is not None:
         os.environ["WARM_SLUICE"] = order["warm"]
-        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # where the script finds python3
+        os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # the script needs this python3
         sys.executable = str(COMMAND)
     _run(order["module"])
 
 
 def _run(module: str) -> None:
-    """End as an interpreter does, but without taking apart all that was imported: half the time of a short command."""
+    """Run the module's main and exit, without the interpreter's teardown of modules.
+
+    The teardown would take half the time of a short command.
+    """
     code = 1
     try:
         import_module(module).main()
@@ -207,19 +214,19 @@ def _run(module: str) -> None:
         os._exit(code)
 
 
-def _put(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
-    """Move descriptors to these numbers, some of which may be those of others among them."""
+def _move_descriptors(descriptors: Sequence[int], numbers: Sequence[int]) -> None:
+    """Move descriptors to these numbers, which may overlap with the present ones."""
     beyond = max(numbers) + 1
-    aside = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, beyond) for descriptor in descriptors]
+    copies = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, beyond) for descriptor in descriptors]
     for descriptor in descriptors:
         os.close(descriptor)
-    for descriptor, number in zip(aside, numbers, strict=True):
+    for descriptor, number in zip(copies, numbers, strict=True):
         os.dup2(descriptor, number)
         os.close(descriptor)
 
 
-def _watch(connection: socket.socket, pid: int) -> None:
-    """Tell how it ends; it is killed with who ordered it."""
+def _supervise(connection: socket.socket, pid: int) -> None:
+    """Report the exit code of a process to the client; kill it if the client closes the connection."""
     connection.sendall(pid.to_bytes(4, "big"))
     ended = os.pidfd_open(pid)
     readable, _, _ = select.select([connection, ended], [], [])

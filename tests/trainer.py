@@ -1,4 +1,4 @@
-"""Kubeflow Trainer, pretended: definitions of its kinds as in three releases, and what it makes of TrainJobs."""
+"""Simulated Kubeflow Trainer: definitions of its kinds in three releases, and its controller for TrainJobs."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ KINDS = all_kinds(frameworks=FRAMEWORKS, queue_labels=(KAI,))
 TRAIN_JOB = KINDS.get("trainer.kubeflow.org", "TrainJob")
 JOB_SET = KINDS.get("jobset.x-k8s.io", "JobSet")
 FIELDS = {"2.0": "podSpecOverrides", "2.1": "podTemplateOverrides", "2.2": "runtimePatches"}
-"""By release: where others say what is to be changed in the pods."""
+"""Release to the field of a TrainJob by which other controllers patch its pods."""
 _ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def trainjobs(release: str) -> Object:
-    """The definition of TrainJob, with the fields of a release and no others."""
+    """Return the definition of TrainJob with the fields of one release only."""
     found = definition(TRAIN_JOB)
     items: Object = {"type": "array", "items": _ANYTHING}
     spec = {
@@ -48,7 +48,7 @@ def trainjobs(release: str) -> Object:
 
 
 def runtimes(kind: str = "TrainingRuntime") -> Object:
-    """The definition of TrainingRuntime, or of ClusterTrainingRuntime."""
+    """Return the definition of TrainingRuntime or ClusterTrainingRuntime."""
     found, plural = definition(TRAIN_JOB), f"{kind.lower()}s"
     found["metadata"]["name"] = f"{plural}.trainer.kubeflow.org"
     found["spec"]["names"] = {"plural": plural, "kind": kind, "singular": kind.lower()}
@@ -57,16 +57,16 @@ def runtimes(kind: str = "TrainingRuntime") -> Object:
 
 
 class Trainer(Controller[tuple[str, str]]):
-    """Makes a JobSet of each TrainJob and its TrainingRuntime, and keeps it so for as long as either is suspended."""
+    """Creates a JobSet from each TrainJob and its TrainingRuntime, and updates it while either is suspended."""
 
     plurals = ("trainjobs", "jobsets")
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
-        """Of both, the name is that of the TrainJob."""
+        """Enqueue the TrainJob; its JobSet has the same name."""
         self.enqueue((obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     async def sync(self, key: tuple[str, str]) -> None:
-        """As `pkg/runtime/framework/plugins/jobset` does it."""
+        """Create or update the JobSet, as `pkg/runtime/framework/plugins/jobset` does, then the status."""
         job, present = self.local.get("trainjobs", *key), self.local.get("jobsets", *key)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return
@@ -80,11 +80,11 @@ class Trainer(Controller[tuple[str, str]]):
             await self.local.create("jobsets", key[0], wanted)
             return
         if (controller_of(present) or {}).get("uid") != job["metadata"]["uid"]:
-            return  # somebody else's, or left behind
+            return  # controlled by another object, or an orphan
         stopped = job["spec"].get("suspend") is True or present["spec"].get("suspend") is True
         if stopped and present["spec"] != wanted["spec"]:
             await self.local.update("jobsets", key[0], {**present, "spec": wanted["spec"]})
-        await self._tell(job, present)
+        await self._update_status(job, present)
 
     def _wanted(self, job: Object, runtime: Object) -> Object:
         spec = copy.deepcopy(runtime["spec"]["template"]["spec"])
@@ -109,22 +109,22 @@ class Trainer(Controller[tuple[str, str]]):
             "spec": spec,
         }  # fmt: skip
 
-    async def _tell(self, job: Object, made: Object) -> None:
-        told = made.get("status") or {}
+    async def _update_status(self, job: Object, jobset: Object) -> None:
+        jobset_status = jobset.get("status") or {}
         types = {"Completed": "Complete", "Failed": "Failed"}
         conditions = [
             {**each, "type": types[each["type"]]}
-            for each in told.get("conditions", ())
+            for each in jobset_status.get("conditions", ())
             if each["type"] in types and each["status"] == "True"
         ]
-        status = {"conditions": conditions, "jobsStatus": told.get("replicatedJobsStatus", [])}
+        status = {"conditions": conditions, "jobsStatus": jobset_status.get("replicatedJobsStatus", [])}
         if status != job.get("status"):
             namespace = job["metadata"]["namespace"]
             await self.local.update("trainjobs", namespace, {**job, "status": status}, subresource="status")
 
 
 def _changes(job: Object, role: str) -> list[Object]:
-    """The patches of the pods of a role."""
+    """Return the patches for the pods of a role."""
     spec = job["spec"]
     found = []
     for entry in spec.get("runtimePatches", ()):
@@ -140,7 +140,7 @@ def _changes(job: Object, role: str) -> list[Object]:
 
 @asynccontextmanager
 async def trainer(sandbox: Any, release: str) -> AsyncIterator[None]:
-    """TrainJobs of a release are served, and Trainer and JobSet's controller run, in the block."""
+    """Serve the TrainJobs of a release, and run the simulated Trainer and JobSet controllers during the block."""
     admin = sandbox.local("admin")
     for each in (trainjobs(release), runtimes(), runtimes("ClusterTrainingRuntime")):
         await admin.create("customresourcedefinitions", "", each)

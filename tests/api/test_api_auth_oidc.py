@@ -113,17 +113,17 @@ async def test_nobody_gets_in_by_the_content_of_a_session_as_a_token(oidc_doors,
 async def test_the_issuer_is_asked_about_itself_once(browser, accounts, clock):
     for _ in range(3):
         assert (await browser.sign_in()).status == 200
-    assert sorted(accounts.asked) == ["keys", "openid-configuration", "token", "token", "token"]
+    assert sorted(accounts.requested) == ["keys", "openid-configuration", "token", "token", "token"]
     clock.advance(601)
     await browser.sign_in()
-    assert sorted(accounts.asked) == ["keys"] * 2 + ["openid-configuration"] * 2 + ["token"] * 4
+    assert sorted(accounts.requested) == ["keys"] * 2 + ["openid-configuration"] * 2 + ["token"] * 4
 
 
 async def test_a_rsa_key_of_the_issuer_is_fetched_when_a_token_names_it(browser, accounts):
     assert (await browser.sign_in()).status == 200
     accounts.key, accounts.key_id = rsa_key(1), "second"
     assert (await browser.sign_in()).status == 200
-    assert accounts.asked.count("keys") == 2
+    assert accounts.requested.count("keys") == 2
 
 
 async def test_the_secret_is_sent_as_the_issuer_wants_it(store, tmp_path, clock, accounts, browser):
