@@ -1,4 +1,4 @@
-"""`make chaos`: the storm in full. The exit code is 1 if anything of what is promised did not hold."""
+"""`make chaos`: the chaos test in full size. The exit code is 1 if one of the promises was broken."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ PER_THOUSAND = {
     Fault.HOLD: 4,
     Fault.DRAIN: 2,
 }
-"""Strikes for each thousand Jobs or other objects."""
+"""Number of faults per thousand Jobs or other objects."""
 OF_SEVERAL = (Fault.KILL_FOLLOWER, Fault.FREEZE_LEADER, Fault.KILL_DATABASE, Fault.CUT_DATABASE)
-"""What cannot be done to one replica on SQLite."""
+"""Faults that need several replicas or PostgreSQL."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
-    parser.add_argument("--kinds", type=int, help="instead of Jobs alone, so many objects of each of six kinds")
+    parser.add_argument("--kinds", type=int, help="number of objects of each of six kinds, instead of Jobs only")
     parser.add_argument("--sqlite", action="store_true", help="one replica on SQLite, whose database is never down")
     parser.add_argument("--replicas", type=int, default=3)
-    parser.add_argument("--speed", type=float, default=120.0, help="how much faster than time the sandbox runs")
-    parser.add_argument("--seed", type=int, default=None, help="of an earlier run, to have the same storm again")
-    parser.add_argument("--folder", type=Path, help="where logs are left; by default nothing is")
+    parser.add_argument("--speed", type=float, default=120.0, help="speed of the sandbox's clock relative to real time")
+    parser.add_argument("--seed", type=int, default=None, help="seed of an earlier run, to repeat its faults")
+    parser.add_argument("--folder", type=Path, help="new folder to keep logs in; by default they are deleted")
     arguments = parser.parse_args()
     seed = random.randrange(2**32) if arguments.seed is None else arguments.seed
-    print(f"seed {seed}: again with --seed {seed} {_size(arguments)}", flush=True)
+    print(f"seed {seed}: repeat with --seed {seed} {_size(arguments)}", flush=True)
     outcome = asyncio.run(_run(seed, arguments))
     print()
     for what, figure in outcome.figures:
@@ -65,8 +65,8 @@ def main() -> int:
 
 
 def _size(arguments: argparse.Namespace) -> str:
-    given = f"--jobs {arguments.jobs}" if arguments.kinds is None else f"--kinds {arguments.kinds}"
-    return f"{given}{' --sqlite' if arguments.sqlite else ''}"
+    size = f"--jobs {arguments.jobs}" if arguments.kinds is None else f"--kinds {arguments.kinds}"
+    return f"{size}{' --sqlite' if arguments.sqlite else ''}"
 
 
 async def _run(seed: int, arguments: argparse.Namespace) -> Outcome:
@@ -102,10 +102,10 @@ def _database(folder: Path, *, sqlite: bool) -> Iterator[tuple[str, PostgreSQL |
 
 
 @contextmanager
-def _folder(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        given.mkdir(parents=True)
-        yield given
+def _folder(path: Path | None) -> Iterator[Path]:
+    if path is not None:
+        path.mkdir(parents=True)
+        yield path
         return
     with tempfile.TemporaryDirectory(prefix="sluice-chaos-") as folder:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""Several `sluice serve`, each started again when it ends, as a kubelet would; and what can be done to them."""
+"""Several `sluice serve` processes, each restarted when it ends, as a kubelet would do."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ LEASE = (
 )
 _RESTART = 1.0
 _PATIENCE = 90.0
-"""Real seconds in which somebody has to lead, or a replica to do what it was told."""
+"""Real seconds within which one replica has to lead."""
 _TAIL = 25
 
 
 class Stuck(Exception):
-    """What should have happened long ago has not."""
+    """An expected event did not happen within its time limit."""
 
 
 @dataclass
 class Replica:
-    """One of them, through all its lives."""
+    """One replica, across all restarts of its process."""
 
     name: str
     folder: Path
     url: str
     process: Forked | None = None
-    doomed: bool = False
-    """Its next end is ours."""
+    expected_exit: bool = False
+    """The test ends the process next; its end is not unexpected."""
 
     @property
     def log(self) -> Path:
@@ -63,37 +63,37 @@ class Replica:
             self.process.send_signal(number)
 
     async def kill(self) -> None:
-        """Return when it is dead."""
+        """Kill the process and wait for its end."""
         process = self.process
         if process is not None and process.returncode is None:
-            self.doomed = True
+            self.expected_exit = True
             process.kill()
             await process.wait()
 
     def tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
-        # One line for each admission would leave no room for what the storm has done.
+        # Without the lines about single admissions, which would displace those about the faults.
         return "\n".join([line for line in lines if "controller.work_log" not in line][-_TAIL:])
 
 
 @dataclass
 class Fleet:
-    """Of one replica, or of several that elect their leader."""
+    """One replica, or several that elect their leader."""
 
     replicas: Sequence[Replica]
     session: aiohttp.ClientSession
-    deaths: list[str] = field(default_factory=list)
-    """Of those that ended by themselves, which none ever should, not even when it starts."""
+    unexpected_exits: list[str] = field(default_factory=list)
+    """Descriptions of processes that ended by themselves, which must never happen, not even at a start."""
 
     async def get(self, replica: Replica, path: str) -> tuple[int, str]:
-        """Status and body; 0 while nobody answers."""
+        """Return status and body of a GET; status 0: no answer."""
         with suppress(aiohttp.ClientError, TimeoutError):
             async with self.session.get(replica.url + path) as response:
                 return response.status, await response.text()
         return 0, ""
 
     async def patch(self, replica: Replica, path: str, body: dict[str, Any]) -> int:
-        """A merge patch; 0 if there was no answer."""
+        """Send a merge patch and return the status; 0: no answer."""
         headers = {"Content-Type": "application/merge-patch+json"}
         with suppress(aiohttp.ClientError, TimeoutError):
             async with self.session.patch(replica.url + path, json=body, headers=headers) as response:
@@ -101,16 +101,16 @@ class Fleet:
         return 0
 
     async def leads(self, replica: Replica) -> bool:
-        """Whether it says so itself."""
+        """Return whether the replica reports itself as leading."""
         return '"role": "leading' in (await self.get(replica, "/debug/statistics"))[1]
 
     async def is_followed(self, leader: Replica) -> bool:
-        """Whether somebody else is ready to take over."""
+        """Return whether another replica is ready to take over."""
         others = [replica for replica in self.replicas if replica is not leader]
         return 200 in [(await self.get(replica, "/readyz"))[0] for replica in others]
 
-    async def told(self) -> str:
-        """What each says of itself, for whoever has to find out."""
+    async def diagnostics(self) -> str:
+        """Return readiness and statistics of all replicas, for failure messages."""
         lines = []
         for replica in self.replicas:
             for path in ("/readyz?verbose", "/debug/statistics"):
@@ -119,7 +119,7 @@ class Fleet:
         return "\n".join(lines)
 
     async def leader(self, *, but: Replica | None = None) -> Replica:
-        """Whoever leads, as soon as somebody does. Raises Stuck."""
+        """Wait until a replica other than `but` leads, and return it. Raises Stuck."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 while True:
@@ -132,22 +132,25 @@ class Fleet:
             raise Stuck(f"nobody leads after {_PATIENCE:g} s\n{logs}") from error
 
     async def until_one_leads(self) -> None:
-        """Return once exactly one says that it leads. Raises Stuck."""
+        """Wait until exactly one replica reports itself as leading. Raises Stuck."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 while [await self.leads(replica) for replica in self.replicas].count(True) != 1:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
-            raise Stuck(f"not one leads, but none or several:\n{await self.told()}") from error
+            raise Stuck(f"not one leads, but none or several:\n{await self.diagnostics()}") from error
 
 
 @asynccontextmanager
 async def running_fleet(
     folder: Path, kubeconfig: Path, database_url: str, *, count: int, settings: Mapping[str, Any] | None = None
 ) -> AsyncIterator[Fleet]:
-    """`count` replicas on one database, webhooks included; one alone has no Lease. All are asked to end at the end."""
+    """Run `count` replicas with webhooks on one database during the block; a single one has no Lease.
+
+    At the end they get SIGTERM.
+    """
     configuration = folder / "sluice.yaml"
-    configuration.write_text(json.dumps(dict(settings or {})))  # which is YAML, too
+    configuration.write_text(json.dumps(dict(settings or {})))  # JSON is YAML
     token = secrets.token_urlsafe(16)
     replicas = [Replica(f"replica-{number}", folder, f"http://127.0.0.1:{free_port()}") for number in range(count)]
     arguments = [
@@ -173,11 +176,11 @@ async def running_fleet(
                     f"--webhook-address=127.0.0.1:{port}",
                     f"--certificate-directory={folder / replica.name}",
                 )
-                await stack.enter_async_context(alongside(_keep(fleet, replica, [*arguments, *own], token)))
+                await stack.enter_async_context(alongside(_keep_running(fleet, replica, [*arguments, *own], token)))
             yield fleet
 
 
-async def _keep(fleet: Fleet, replica: Replica, arguments: Sequence[str], token: str) -> None:
+async def _keep_running(fleet: Fleet, replica: Replica, arguments: Sequence[str], token: str) -> None:
     address = replica.url.removeprefix("http://")
     while True:
         process = await Forked.start(
@@ -191,14 +194,14 @@ async def _keep(fleet: Fleet, replica: Replica, arguments: Sequence[str], token:
             code = await process.wait()
         finally:
             await _end(replica)
-        if not replica.doomed:
-            fleet.deaths.append(f"{replica.name} ended with exit code {code}:\n{replica.tail()}")
+        if not replica.expected_exit:
+            fleet.unexpected_exits.append(f"{replica.name} ended with exit code {code}:\n{replica.tail()}")
             await asyncio.sleep(_RESTART)
-        replica.doomed = False
+        replica.expected_exit = False
 
 
 async def _end(replica: Replica) -> None:
-    """Orderly, or else by force, if it still runs."""
+    """End the process with SIGTERM, after ten seconds with SIGKILL, if it still runs."""
     process = replica.process
     if process is None or process.returncode is not None:
         return

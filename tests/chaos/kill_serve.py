@@ -1,4 +1,4 @@
-"""`kill -9` of `sluice serve` again and again under load: at the end every Job ran once, and never above quota."""
+"""Repeated `kill -9` of `sluice serve` under load: at the end every Job ran once, and never above quota."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 _USERS = 8
 _STUCK = 90.0
-"""Real seconds in which no Job starts or ends after which none ever will."""
+"""Real seconds without any start or end of a Job after which the test gives up."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`promises` are (kept?, sentence), as in the demo's closing table."""
+    """Result of a run; `promises` are pairs of whether it was kept and its text, as in the demo's closing table."""
 
     promises: tuple[tuple[bool, str], ...]
     log: str
 
 
 async def run() -> list[Figure]:
-    """Ten kills during the demo's load; the seed chooses the moments and can be given as SLUICE_TEST_SEED."""
+    """Kill Sluice ten times during the demo's load, at times drawn from the seed SLUICE_TEST_SEED (default: random)."""
     seed = int(os.environ.get("SLUICE_TEST_SEED") or random.randrange(2**32))
     outcome = await chaos(three_teams(jobs=1000, nodes=100, speed=60), kills=10, seed=seed)
     figures = [Figure("kills", f"10, SLUICE_TEST_SEED={seed}")]
@@ -51,9 +51,9 @@ async def run() -> list[Figure]:
 
 
 async def chaos(plan: Plan, *, kills: int, seed: int) -> Outcome:
-    """Run `plan` while Sluice is killed `kills` times, each time after a random share of what there is to do."""
+    """Run `plan` while Sluice is killed `kills` times, each after a random number of phase changes of Jobs."""
     chance = random.Random(seed)
-    moves = 3 * len(plan.jobs)  # each Job is seen to wait, to run and to end
+    moves = 3 * len(plan.jobs)  # each Job is observed waiting, running and ended
     moments = sorted(chance.sample(range(moves - len(plan.jobs) // 4), kills))
     with tempfile.TemporaryDirectory(prefix="sluice-chaos-") as folder:
         directory = Path(folder)
@@ -78,16 +78,16 @@ async def chaos(plan: Plan, *, kills: int, seed: int) -> Outcome:
 
 
 async def _serve_until(moment: int, directory: Path, cluster: Cluster, account: Account) -> None:
-    """Run Sluice, and kill it when so many moves of Jobs were seen since the beginning."""
+    """Run Sluice, and kill it when `moment` phase changes of Jobs were observed since the start of the test."""
     async with running_sluice(directory, cluster) as serving:
         async with guarded(serving.child):
-            while account.moves < moment:  # noqa: ASYNC110  the sandbox moves it, not this loop
+            while account.moves < moment:  # noqa: ASYNC110  the observer updates it, not this loop
                 await asyncio.sleep(0.005)
         await kill(serving)
 
 
 async def kill(serving: Sluice) -> None:
-    """Return when it is dead: one that is forked (`warm_children`) dies right after the process that is killed here."""
+    """Kill Sluice and wait for its end; a forked one (`warm_children`) ends after the process that is killed here."""
     serving.child.process.kill()
     await serving.child.process.wait()
     address = urlsplit(serving.server)
@@ -118,7 +118,7 @@ async def _submit(client: Client, plan: Plan) -> None:
 
 
 async def _user(client: Client, plan: Plan, jobs: Iterator[PlannedJob]) -> None:
-    """Submits Jobs one after the other, each until it is taken: while Sluice is down the API server refuses it."""
+    """Submit Jobs one after the other; each is retried while Sluice is down and the API server therefore rejects it."""
     for job in jobs:
         while True:
             try:

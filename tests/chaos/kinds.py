@@ -1,4 +1,4 @@
-"""What users submit in a storm over kinds, what they do with it, and whether it is given back as they wrote it."""
+"""Chaos test with several kinds: the plan, users' objects and actions, and a check that specs are restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
 
 PODS: Final = 10
-"""Of each object, as in the scalability test which batch queues are usually compared by."""
+"""Pods of each object, as in the scalability test by which batch queues are usually compared."""
 _GIB: Final = 2**30
 _POD: Final = {"cpu": 2_000, "memory": 2 * _GIB}
 _NODE: Final = {"cpu": 10_000, "memory": 10 * _GIB}
@@ -35,7 +35,7 @@ _KINDS: Final = {
     "rayclusters": "RayCluster",
     "torchx": "VolcanoJob",
 }
-"""By the team that submits nothing else."""
+"""Team to the only kind that it submits."""
 PATHS: Final = {
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
     "PodGroup": "/api/v1/namespaces/{}/pods",
@@ -44,14 +44,14 @@ PATHS: Final = {
     "RayCluster": "/apis/ray.io/v1/namespaces/{}/rayclusters",
     "VolcanoJob": "/apis/batch.volcano.sh/v1alpha1/namespaces/{}/jobs",
 }
-"""Where objects of each kind are created, by namespace."""
+"""Kind to the path of its collection, with a placeholder for the namespace."""
 _WATCHED: Final = {kind: PATHS[kind].replace("namespaces/{}/", "") for kind in PATHS if kind not in ("Job", "PodGroup")}
-_LOOK: Final = 0.25
-"""Real seconds after which a user looks again."""
+_POLL_INTERVAL: Final = 0.25
+"""Real seconds between two polls of a user."""
 
 
 def plan_of_kinds(each: int, *, speed: float, seed: int = 1) -> Plan:
-    """Six teams with a kind each, who lend each other what is idle, and so many objects of each, in turn."""
+    """Return a plan of six teams with one kind and `each` objects per team; teams lend each other idle quota."""
     chance = random.Random(seed)
     nodes = max(12, each * len(_KINDS) // 15)
     own = {resource: nodes * amount // len(_KINDS) for resource, amount in _NODE.items()}
@@ -74,7 +74,7 @@ def plan_of_kinds(each: int, *, speed: float, seed: int = 1) -> Plan:
 
 
 def documents(plan: Plan, job: PlannedJob, *, priority_class: str | None) -> list[Document]:
-    """The objects as their user writes them: one, or each pod of a group."""
+    """Return the objects as a user submits them: one, or all pods of a group."""
     match job.kind:
         case "PodGroup":
             found = [_pod(job, number) for number in range(job.pods)]
@@ -112,7 +112,7 @@ def _pod(job: PlannedJob, number: int) -> Document:
 
 
 def _ray_job(plan: Plan, job: PlannedJob) -> Document:
-    """A head, a submitter, and workers; all end with what they compute."""
+    """Return a RayJob whose head, submitter and workers end by themselves."""
     cluster = demo_document(plan, replace(job, kind="RayCluster", pods=job.pods - 1))["spec"]
     template = _template(job, ends=True, restartPolicy="Never")
     for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
@@ -127,7 +127,7 @@ def _ray_job(plan: Plan, job: PlannedJob) -> Document:
 
 
 def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
-    """Queued by a label on itself, other than that of the demo."""
+    """Return a StatefulSet, which unlike the demo's has the queue label on the object itself."""
     found = demo_document(plan, job)
     template = _template(job, ends=False)
     template["metadata"]["labels"] |= found["spec"]["selector"]["matchLabels"]
@@ -135,26 +135,26 @@ def _stateful_set(plan: Plan, job: PlannedJob) -> Document:
     return found
 
 
-async def look_after(client: Client, account: Account, job: PlannedJob, submit: Callable[[], Awaitable[None]]) -> None:
-    """What the user of an object does once it is submitted, until it is over.
+async def act_as_user(client: Client, account: Account, job: PlannedJob, submit: Callable[[], Awaitable[None]]) -> None:
+    """Act as the user of an object after it is submitted, until it is over.
 
-    What has no end is deleted after it has run for its time, while it runs; of a group of pods, which nobody makes
-    again when it is evicted, those are submitted once more that are gone, when none runs any more: those that have
-    succeeded stay, and those that still had their gate.
+    An endless object is deleted after its run time, while it runs. Pods of a group, which no controller recreates after
+    an eviction, are submitted again once none of the group runs any more; pods that succeeded or that are still gated
+    remain.
     """
     gangs, key = account.gangs, f"{job.team}/{job.name}"
     if job.kind in UNTIL_DELETED:
         await gangs.wait_until_started(job)
         await asyncio.sleep(job.run_seconds / account.plan.speed)
-        while not gangs.all_alive(key):  # noqa: ASYNC110  an eviction takes as long as it takes
-            await asyncio.sleep(_LOOK)
+        while not gangs.all_alive(key):  # noqa: ASYNC110  the observer updates it; an eviction may take long
+            await asyncio.sleep(_POLL_INTERVAL)
         gangs.deleted(key)
         await _deleted(client, f"{PATHS[job.kind].format(job.team)}/{job.name}")
     elif job.kind == "PodGroup":
         while not gangs.is_over(key):
             if gangs.lacks_pods(key):
                 await submit()
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
 
 
 async def _deleted(client: Client, path: str) -> None:
@@ -162,22 +162,22 @@ async def _deleted(client: Client, path: str) -> None:
         try:
             await client.delete(path)
         except ClusterError:
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
         else:
             return
 
 
-class GivenBack:
-    """Watches objects other than Jobs: nothing of them may change but while they run, if they have a suspend field."""
+class RestorationCheck:
+    """Checks specs of objects other than Jobs: only those with a suspend field may differ, and only while running."""
 
     def __init__(self, client: Client, plan: Plan) -> None:
         kinds = {job.kind for job in plan.jobs}
         self._informers = [Informer(client, path, page=0) for kind, path in _WATCHED.items() if kind in kinds]
         self._written: dict[str, Document] = {}
         self.altered: set[str] = set()
-        """Those that were started again otherwise than their users wrote them, or changed though they have no gate."""
+        """Keys of objects that were restarted with another spec than the user's, or changed without a suspend field."""
         self._unseen: set[str] = set()
-        """Those that were started, and not seen as they were written since."""
+        """Keys of objects that were started and have not been observed with the user's spec since."""
         self._waited: dict[str, bool] = {}
 
     async def run(self) -> None:
@@ -187,7 +187,7 @@ class GivenBack:
                 tasks.create_task(self._follow(informer))
 
     async def synced(self) -> None:
-        """Return when all watches have begun."""
+        """Wait until all informers have synced."""
         for informer in self._informers:
             await informer.synced.wait()
 
@@ -199,7 +199,7 @@ class GivenBack:
                         self.see(change.object)
 
     def see(self, obj: Document) -> None:
-        """A version of an object."""
+        """Check a version of an object."""
         key = f"{obj['kind']} {obj['metadata']['namespace']}/{obj['metadata']['name']}"
         spec = {name: value for name, value in obj["spec"].items() if name != "suspend"}
         as_written = spec == self._written.setdefault(key, spec)

@@ -1,4 +1,4 @@
-"""What the database says when the storm is over: queries that share no code with what wrote it."""
+"""Checks of the database after a chaos test, by queries that share no code with Sluice's writes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _OPEN = text("SELECT count(*) FROM admissions WHERE to_at IS NULL")
 _UNFINISHED = text("SELECT count(*) FROM workloads WHERE state <> 'finished'")
 _OUTCOMES = text("SELECT outcome, count(*) FROM workloads GROUP BY outcome")
-# The commits by which admissions ended, and those by which they did because the Job had; rows that end because the
-# admission goes on with less are no ends of it.
+# Per workload name: the number of commits that ended an admission, and how many of them because the Job had ended.
+# Rows that end as Reclaimed are not counted: the admission continues with less quota.
 _ADMISSIONS = text(
     "SELECT w.namespace, w.name, count(DISTINCT CASE WHEN a.end_reason <> 'Reclaimed' THEN a.to_revision END), "
     "count(DISTINCT CASE WHEN a.end_reason IN ('Succeeded', 'Deleted') THEN a.to_revision END) FROM workloads w "
@@ -40,13 +40,13 @@ _AT_FIRST = text(
     "WHERE a.resource = 'cpu' AND a.from_revision = "
     "(SELECT min(b.from_revision) FROM admissions b WHERE b.workload_uid = w.uid) GROUP BY w.uid, w.namespace, w.name"
 )
-# By revisions: no clock moves these. Of one workload's part, a row must have ended when the next one begins.
-_OF_ONE = text(
+# Compared by revisions, which do not depend on clocks: rows of one workload, pod set and resource must not overlap.
+_LEDGER_ROWS = text(
     "SELECT a.from_at, a.to_at, a.from_revision, a.to_revision, a.end_reason FROM workloads w "
     "JOIN admissions a ON a.workload_uid = w.uid WHERE w.namespace = :namespace AND w.name = :name "
     "AND a.resource = 'cpu' ORDER BY a.id"
 )
-_STORY = text(
+_TRANSITIONS = text(
     "SELECT t.at, t.state, t.reason, t.message FROM workloads w JOIN transitions t ON t.workload_uid = w.uid "
     "WHERE w.namespace = :namespace AND w.name = :name ORDER BY t.id"
 )
@@ -56,7 +56,7 @@ _OVERLAPS = text(
     "WHERE a.to_revision IS NULL OR a.to_revision > b.from_revision"
 )
 _BACKWARDS = text("SELECT count(*) FROM admissions WHERE to_at < from_at OR to_revision < from_revision")
-_MOST_HELD = text(
+_PEAK = text(
     "WITH changes AS ("
     "  SELECT cluster_queue, resource, from_revision AS revision, amount FROM admissions"
     "  UNION ALL SELECT cluster_queue, resource, to_revision, -amount FROM admissions WHERE to_revision IS NOT NULL"
@@ -70,8 +70,8 @@ _MOST_HELD = text(
 Promise = tuple[bool, str]
 
 
-class _Part(NamedTuple):
-    """What one pod set, or more that began and ended together, held of an admission."""
+class _Interval(NamedTuple):
+    """Interval of an admission in which one pod set, or several with equal times, held quota."""
 
     from_at: float
     to_at: float
@@ -81,11 +81,11 @@ class _Part(NamedTuple):
 
 _AHEAD = 86_400.0
 _TOLERANCE = 0.01
-"""Seconds between the row and the record, which are written by one transaction."""
+"""Tolerated difference in seconds between ledger row and workload, which are written in one transaction."""
 
 
 async def settled(database_url: str) -> bool:
-    """Whether nothing is held and every workload has finished."""
+    """Return whether no quota is held and every workload has finished."""
     database = connect(Location.parse(database_url))
     try:
         async with database.read() as connection:
@@ -95,7 +95,7 @@ async def settled(database_url: str) -> bool:
 
 
 async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> tuple[Promise, ...]:
-    """What must hold of the ledger; `starts` is how often each Job (`namespace/name`) was seen to begin to run."""
+    """Check the ledger; `starts` is the observed number of starts by Job (`namespace/name`)."""
     database = connect(Location.parse(database_url))
     try:
         async with database.read() as connection:
@@ -104,12 +104,12 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
             overlaps, backwards = await connection.scalar(_OVERLAPS), await connection.scalar(_BACKWARDS)
             outcomes = Counter(dict((await connection.execute(_OUTCOMES)).all()))
             admissions = {f"{space}/{name}": counts for space, name, *counts in await connection.execute(_ADMISSIONS)}
-            most = {(queue, resource): int(amount) for queue, resource, amount in await connection.execute(_MOST_HELD)}
+            most = {(queue, resource): int(amount) for queue, resource, amount in await connection.execute(_PEAK)}
             wrong = [
-                f"{key}: {given} admissions, {ended} of them to its end, {count} starts{await _story(connection, key)}"
+                f"{key}: {total} admissions, {ended} of them to its end, {count} starts{await _rows(connection, key)}"
                 for key, count in starts.items()
-                for given, ended in [admissions.get(key, (0, 0))]
-                if not 1 <= count <= given or ended > 1 or (ended == 0 and key not in endless)
+                for total, ended in [admissions.get(key, (0, 0))]
+                if not 1 <= count <= total or ended > 1 or (ended == 0 and key not in endless)
             ]
             pods = {f"{job.team}/{job.name}": job.pods for job in plan.jobs}
             parts = [
@@ -117,8 +117,8 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
                 for space, name, count in await connection.execute(_AT_FIRST)
                 if count != pods[f"{space}/{name}"]
             ]
-            held, wrong_times = await _held(connection)
-            contradictory, compared = await _stories(connection)
+            held, wrong_times = await _amount_seconds(connection)
+            contradictory, compared = await _check_histories(connection)
     finally:
         await database.close()
     limits = {(team.name, resource): plan.limit(team, resource) for team in plan.teams for resource in plan.resources}
@@ -134,7 +134,7 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
         (_as_planned(outcomes, plan), f"the database knows how each {thing} ended: {dict(outcomes)}"),
         (
             not unfinished and not still_open,
-            f"nothing is held any more ({unfinished} unfinished, {still_open} rows open)",
+            f"no quota is held any more ({unfinished} unfinished, {still_open} rows open)",
         ),
         (not wrong, f"each {thing} was started at most once for each admission, and ended in one {''.join(wrong[:2])}"),
         (not parts, f"each was admitted as a whole {parts[:2] or ''}"),
@@ -145,7 +145,7 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
         (not wrong_times, f"each row lasted from admission to end {wrong_times[:2] or ''}"),
         (
             not contradictory,
-            f"each story adds up: waits by reason and the ledger's admissions, in {compared} {contradictory[:2] or ''}",
+            f"waiting times and admissions add up in {compared} histories {contradictory[:2] or ''}",
         ),
         (not differing, f"the report gives exactly the sum of all rows {differing[:2] or ''}"),
         (not over, f"committed quota never exceeded what may be, by a query over the ledger {over[:3] or ''}"),
@@ -154,8 +154,8 @@ async def promises(database_url: str, plan: Plan, starts: Mapping[str, int]) -> 
 
 
 async def _reports(database_url: str, held: Mapping[tuple[str, str], float]) -> tuple[Sequence[object], list[str]]:
-    """Where a replay finds too much committed, and where the report differs from the sums `held`."""
-    # Of clocks that were set ahead, too.
+    """Return violations of quota by a replay of the ledger, and differences between the usage report and `held`."""
+    # The end lies in the future, so that rows written by a clock that was set ahead are included.
     async with Store.open(database_url, clock=lambda: time.time() + _AHEAD) as store:
         violations = await store.reports.violations()
         report = await store.reports.usage(("clusterqueue",), start=0.0, end=math.inf)
@@ -169,10 +169,10 @@ async def _reports(database_url: str, held: Mapping[tuple[str, str], float]) -> 
 
 
 def _as_planned(outcomes: Mapping[str, int], plan: Plan) -> bool:
-    """Each that has an end has succeeded, all others were deleted.
+    """Return whether all objects that end by themselves have succeeded and all endless ones were deleted.
 
-    What is deleted in the middle of its eviction has ended by that; so has a group of pods that was evicted and
-    submitted again, as another.
+    An object that is deleted during its eviction has the outcome Evicted; so has a group of pods that was evicted and
+    submitted again, as another workload.
     """
     endless = sum(job.kind in UNTIL_DELETED for job in plan.jobs)
     deleted, evicted = outcomes["Deleted"], outcomes["Evicted"]
@@ -184,59 +184,61 @@ def _as_planned(outcomes: Mapping[str, int], plan: Plan) -> bool:
     )
 
 
-async def _story(connection: AsyncConnection, key: str) -> str:
-    """What is on record about one Job, for whoever has to find out."""
+async def _rows(connection: AsyncConnection, key: str) -> str:
+    """Return the stored ledger rows and transitions of one Job, for failure messages."""
     namespace, name = key.split("/")
     lines = [
         "\n    " + " ".join(map(str, row))
-        for statement in (_OF_ONE, _STORY)
+        for statement in (_LEDGER_ROWS, _TRANSITIONS)
         for row in await connection.execute(statement, {"namespace": namespace, "name": name})
     ]
     return "".join(lines)
 
 
-async def _stories(connection: AsyncConnection) -> tuple[list[str], int]:
-    """Stories that do not add up; and how many were compared.
+async def _check_histories(connection: AsyncConnection) -> tuple[list[str], int]:
+    """Return descriptions of inconsistent histories, and the number of compared ones.
 
-    What a user reads as the times for which it waited for each reason, and the seconds that the ledger has, are all of
-    the time from its queueing to its end; each admission of the story has its part in the ledger. Left out are stories
-    in which a clock that was set back is seen, there or in the ledger: some of their time was never counted.
+    The waiting times by reason, as users read them, and the ledger's seconds must add up to the time from queueing to
+    end, and each admission of the history must have rows in the ledger. Histories are left out if a clock was set back
+    in them or in their ledger rows, because part of their time was never counted.
     """
-    stories: defaultdict[str, list[Transition]] = defaultdict(list)
+    histories: defaultdict[str, list[Transition]] = defaultdict(list)
     for line in await connection.execute(select(transitions).order_by(transitions.c.id)):
-        stories[line.workload_uid].append(Transition(line.workload_uid, line.at, line.state, line.reason, line.message))
-    parts: defaultdict[str, set[_Part]] = defaultdict(set)
+        histories[line.workload_uid].append(
+            Transition(line.workload_uid, line.at, line.state, line.reason, line.message)
+        )
+    parts: defaultdict[str, set[_Interval]] = defaultdict(set)
     for row in await connection.execute(select(rows).where(rows.c.to_at.is_not(None))):
-        parts[row.workload_uid].add(_Part(row.from_at, row.to_at, row.to_revision, row.end_reason))
+        parts[row.workload_uid].add(_Interval(row.from_at, row.to_at, row.to_revision, row.end_reason))
     wrong, compared = [], 0
-    for uid, story in stories.items():
+    for uid, history in histories.items():
         held = parts[uid]
-        begun = sum(one.state == "admitted" != before.state for before, one in pairwise(story))
-        # By revisions: a leader whose clock is behind that of the one before stays at one time until it has caught up.
-        if begun != (ended := len({part.to_revision for part in held if part.end_reason != "Reclaimed"})):
-            wrong.append(f"{uid}: {begun} admissions in the story, {ended} in the ledger{_told(story, held)}")
-        if any(one.at < before.at for before, one in pairwise(story)):
+        started = sum(one.state == "admitted" != before.state for before, one in pairwise(history))
+        # By revisions: a leader whose clock is behind its predecessor's repeats one time until its clock has caught up.
+        if started != (ended := len({part.to_revision for part in held if part.end_reason != "Reclaimed"})):
+            wrong.append(f"{uid}: {started} admissions in the history, {ended} in the ledger{_describe(history, held)}")
+        if any(one.at < before.at for before, one in pairwise(history)):
             continue
-        if any(part.to_at > story[-1].at for part in held):  # part of it was given back while the clock was ahead
+        if any(part.to_at > history[-1].at for part in held):  # quota was released while the clock was ahead
             continue
         compared += 1
-        waited = sum(waiting_times(story, until=math.nan).values())
-        whole, of_ledger = story[-1].at - story[0].at, _length([(part.from_at, part.to_at) for part in held])
-        if not abs(waited + of_ledger - whole) <= _TOLERANCE * len(story):
+        waited = sum(waiting_times(history, until=math.nan).values())
+        whole, of_ledger = history[-1].at - history[0].at, _length([(part.from_at, part.to_at) for part in held])
+        if not abs(waited + of_ledger - whole) <= _TOLERANCE * len(history):
             sums = f"{waited:.3f} s of waiting and {of_ledger:.3f} s of admissions in {whole:.3f} s"
-            wrong.append(f"{uid}: {sums}{_told(story, held)}")
+            wrong.append(f"{uid}: {sums}{_describe(history, held)}")
     return wrong, compared
 
 
-def _told(story: Sequence[Transition], held: set[_Part]) -> str:
-    """A story and its parts of the ledger, for whoever has to find out."""
-    lines = [f"{line.at:.6f} {line.state} {line.reason} {line.message}" for line in story]
+def _describe(history: Sequence[Transition], held: set[_Interval]) -> str:
+    """Return a history and its ledger rows, for failure messages."""
+    lines = [f"{line.at:.6f} {line.state} {line.reason} {line.message}" for line in history]
     lines += [f"held {part}" for part in sorted(held)]
     return "".join(f"\n    {line}" for line in lines)
 
 
 def _length(spans: list[tuple[float, float]]) -> float:
-    """Seconds in which at least one of these lasted: each pod set may give back quota at a time of its own."""
+    """Return the length of the union of intervals: pod sets may release their quota at different times."""
     length, reached = 0.0, -math.inf
     for begin, end in sorted(spans):
         length += max(end - max(begin, reached), 0.0)
@@ -244,10 +246,10 @@ def _length(spans: list[tuple[float, float]]) -> float:
     return length
 
 
-async def _held(connection: AsyncConnection) -> tuple[dict[tuple[str, str], float], list[str]]:
-    """Amount times seconds by ClusterQueue and resource; and what was held for another time than it was admitted.
+async def _amount_seconds(connection: AsyncConnection) -> tuple[dict[tuple[str, str], float], list[str]]:
+    """Return amount-seconds by (ClusterQueue, resource), and descriptions of rows with another duration than admitted.
 
-    Of a workload that was resized, or admitted twice, the parts are not compared.
+    Workloads that were resized or admitted twice are not compared.
     """
     columns = (
         rows.c.cluster_queue, rows.c.resource, rows.c.workload_uid, rows.c.amount, rows.c.from_at, rows.c.to_at,
@@ -260,7 +262,7 @@ async def _held(connection: AsyncConnection) -> tuple[dict[tuple[str, str], floa
         seconds = (round((row.to_at or row.from_at) * 1e6) - round(row.from_at * 1e6)) / 1e6  # exact to what is stored
         held[row.cluster_queue, row.resource] += row.amount * seconds
         if row.admitted_at is not None and row.finished_at is not None:
-            # The clock may have been set back meanwhile: then nothing was held.
+            # If the clock was set back meanwhile, the row has a length of zero.
             parts[row.workload_uid, row.resource].append((seconds, max(row.finished_at - row.admitted_at, 0.0)))
     wrong = [
         f"{uid}: {seconds:.6f} s of {resource} instead of {should:.6f}"

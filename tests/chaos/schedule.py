@@ -1,7 +1,7 @@
-"""What goes wrong and when, drawn from a seed: the same seed gives the same storm. Data only.
+"""Schedule of faults, drawn from a seed; data only.
 
-Moments are counted in moves of Jobs (each is seen to wait, to run and to end), not in seconds, so that a slow machine
-has the same storm as a fast one.
+Times are counted in phase changes of Jobs (each is observed waiting, running and ended), not in seconds, so that the
+schedule does not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ _MOVES = 3
 
 
 class Fault(StrEnum):
-    """What is done to the processes; what is done to their requests, the sandbox does (`rules`)."""
+    """Faults of processes and databases, and actions of users. The sandbox injects the faults of requests (`rules`)."""
 
     KILL_LEADER = "kill -9 of the leader"
     KILL_FOLLOWER = "kill -9 of a follower"
     FREEZE_LEADER = "the leader frozen past its lease"
     KILL_DATABASE = "the database server killed and started again"
-    CUT_DATABASE = "all connections to the database cut"
-    CUT_WATCHES = "all watches cut"
+    CUT_DATABASE = "all connections to the database terminated"
+    CUT_WATCHES = "all watches reset"
     STEP_CLOCK = "a clock set"
     CHANGE_QUOTA = "quota changed through the API"
-    HOLD = "a running Job held by its user, and let go"
-    DRAIN = "a ClusterQueue stopped, drained and opened again"
+    HOLD = "a running Job put on hold by its user and released"
+    DRAIN = "a ClusterQueue drained and resumed"
 
 
 @dataclass(frozen=True, slots=True)
-class Strike:
-    """One fault, when so many moves of Jobs were seen. `draw` (0 to 1) decides what the fault leaves open."""
+class ScheduledFault:
+    """A fault that is due after `moment` phase changes of Jobs. `draw` (0 to 1) selects its target and extent."""
 
     moment: int
     fault: Fault
     draw: float
 
 
-def schedule(*, seed: int, jobs: int, counts: Mapping[Fault, int]) -> tuple[Strike, ...]:
-    """As many strikes of each fault as `counts` says, at random moments of a storm of so many Jobs."""
+def schedule(*, seed: int, jobs: int, counts: Mapping[Fault, int]) -> tuple[ScheduledFault, ...]:
+    """Return `counts` faults of each type at random times of a test with `jobs` Jobs."""
     chance = random.Random(seed)
     faults = [fault for fault in Fault for _ in range(counts.get(fault, 0))]
     chance.shuffle(faults)
     moments = sorted(chance.sample(range(jobs // 10, _MOVES * jobs - jobs // 4), len(faults)))
-    return tuple(Strike(moment, fault, chance.random()) for moment, fault in zip(moments, faults, strict=True))
+    return tuple(ScheduledFault(moment, fault, chance.random()) for moment, fault in zip(moments, faults, strict=True))
 
 
 def rules(*, seed: int, user: str, timeouts: int) -> dict[str, Any]:
-    """What the API server does to requests of `user` all the time, as `POST /sandbox/faults` wants it.
+    """Return the permanent faults of `user`'s requests, as a body for `POST /sandbox/faults`.
 
-    `timeouts`: how many writes are not answered for longer than any client waits, done or not.
+    `timeouts`: number of writes, served and not served, whose answer is delayed beyond any client's timeout.
     """
 
     def rule(do: str, probability: float, *, verb: str = "write", **more: Any) -> dict[str, Any]:
@@ -86,6 +86,6 @@ def rules(*, seed: int, user: str, timeouts: int) -> dict[str, Any]:
 
 
 def cut_watches(document: dict[str, Any], *, user: str) -> dict[str, Any]:
-    """`document`, and all watches of `user` that are open now are cut off once."""
+    """Return `document` with a rule that resets the open watches of `user` once."""
     cut = {"match": {"user": user, "verb": "watch"}, "do": "closeWatches", "abrupt": True, "limit": 8}
     return {**document, "rules": [*document["rules"], cut]}

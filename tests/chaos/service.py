@@ -1,4 +1,4 @@
-"""One address before the webhooks of all replicas, as a Service is: each connection goes to the next that takes it."""
+"""Round-robin TCP proxy in front of all replicas' webhooks, in the role of a Service."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _CHUNK = 65_536
 
 @asynccontextmanager
 async def service(ports: Sequence[int]) -> AsyncIterator[int]:
-    """A port of loopback that leads to these ones, as long as the block lasts."""
-    turns = count()
+    """Run the proxy during the block; yields its port. A connection goes to the next of `ports` that accepts it."""
+    connections = count()
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with closing(writer), suppress(OSError):
-            first = next(turns)
+            first = next(connections)
             for number in range(len(ports)):
                 try:
-                    behind = await asyncio.open_connection("127.0.0.1", ports[(first + number) % len(ports)])
+                    backend = await asyncio.open_connection("127.0.0.1", ports[(first + number) % len(ports)])
                 except OSError:
                     continue
-                with closing(behind[1]):
-                    await _both_ways((reader, writer), behind)
+                with closing(backend[1]):
+                    await _copy_both_ways((reader, writer), backend)
                 return
 
     server = await asyncio.start_server(connect, "127.0.0.1", 0)
@@ -35,17 +35,17 @@ async def service(ports: Sequence[int]) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def _both_ways(
+async def _copy_both_ways(
     one: tuple[asyncio.StreamReader, asyncio.StreamWriter], other: tuple[asyncio.StreamReader, asyncio.StreamWriter]
 ) -> None:
-    """Until either side ends the connection."""
-    ways = [asyncio.create_task(_copy(one[0], other[1])), asyncio.create_task(_copy(other[0], one[1]))]
+    """Copy data in both directions until either side closes the connection."""
+    directions = [asyncio.create_task(_copy(one[0], other[1])), asyncio.create_task(_copy(other[0], one[1]))]
     try:
-        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for way in ways:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
+        for direction in directions:
+            direction.cancel()
+        await asyncio.gather(*directions, return_exceptions=True)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

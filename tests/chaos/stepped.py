@@ -1,6 +1,6 @@
-"""A wall clock that can be set while `sluice` runs: the seconds in a file are added to the true time.
+"""Wall clock that can be set while `sluice` runs: the seconds in a file are added to the real time.
 
-Monotonic time goes on as it does when an operator, or NTP, sets the clock of a machine.
+Monotonic time is not affected, as when an operator, or NTP, sets the clock of a machine.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _SECONDS = struct.Struct("<d")
 
 
 def set_offset(file: Path, seconds: float) -> None:
-    """From now on the clock of whoever reads `file` is so many seconds ahead."""
+    """Set the clock of all processes that follow `file` `seconds` ahead of real time."""
     with file.open("r+b" if file.exists() else "w+b") as opened:
         opened.write(_SECONDS.pack(seconds))
 
 
 class SteppedTime:
-    """Stands for `time.time`, and is the true time until it follows a file."""
+    """Replacement for `time.time`; returns the real time until it follows a file."""
 
     def __init__(self) -> None:
         self._true = time.time
@@ -33,6 +33,6 @@ class SteppedTime:
         return self._true() if self._ahead is None else self._true() + _SECONDS.unpack_from(self._ahead)[0]
 
     def follow(self, file: Path) -> None:
-        """From now on add what `set_offset` writes there."""
+        """Add the offset that `set_offset` writes to `file`, from now on."""
         with file.open("rb") as opened:
             self._ahead = mmap.mmap(opened.fileno(), _SECONDS.size, access=mmap.ACCESS_READ)

@@ -1,6 +1,6 @@
-"""Puts a clock that can be set in the place of `time.time`, for all that is imported afterwards.
+"""Replace `time.time` by a clock that can be set, for all modules that are imported afterwards.
 
-Imported by the server of forks alone, before `sluice`, which has `time.time` as a default of parameters.
+Imported by the fork server only, before `sluice`, which uses `time.time` as a default of parameters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Jobs, or objects of several kinds, through several Sluices while everything fails; then all sides are asked."""
+"""Chaos test: Jobs or objects of several kinds run through several replicas during faults; then all data is checked."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.chaos import ledger
+from tests.chaos.fault_injector import FaultInjector
 from tests.chaos.fleet import Stuck, running_fleet
-from tests.chaos.hands import Hands
-from tests.chaos.kinds import PATHS, GivenBack, documents, look_after
+from tests.chaos.kinds import PATHS, RestorationCheck, act_as_user, documents
 from tests.chaos.schedule import cut_watches, rules, schedule
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission.cli.demo.plan import Document, Plan, PlannedJob
+    from tests.chaos.fault_injector import Server
     from tests.chaos.fleet import Fleet
-    from tests.chaos.hands import Server
     from tests.chaos.ledger import Promise
     from tests.chaos.schedule import Fault
 
 _USERS = 8
 _BACKLOG = 300
-"""Users submit more while fewer Jobs than this wait, and than a quarter of all: so arrivals go on through the whole
-storm, and urgent ones find others running."""
+"""Users submit more while the number of waiting Jobs is below this and below a quarter of all: so arrivals continue
+through the whole test, and urgent ones preempt running ones."""
 _ONE_OF = 5
-"""One of so many Jobs is urgent: it takes the place of others of its team."""
+"""One in this number of Jobs is urgent and preempts others of its team."""
 _URGENT = {
     "apiVersion": "sluice.dev/v1",
     "kind": "WorkloadPriorityClass",
@@ -53,13 +53,13 @@ _URGENT = {
     "value": 1000,
 }
 _PATIENCE = 150.0
-"""Real seconds in which no Job moves after which none ever will."""
+"""Real seconds without any phase change of a Job after which the test gives up."""
 _PROGRESS = 5.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`promises` are (kept?, sentence); `figures` (what, how much)."""
+    """Result of a run; `promises` are (whether kept, text), `figures` (name, value)."""
 
     promises: tuple[Promise, ...]
     figures: tuple[tuple[str, str], ...]
@@ -71,7 +71,7 @@ class Outcome:
 
 
 def plan_of(jobs: int, *, speed: float) -> Plan:
-    """Three teams, and Jobs of two pods that fill one node each: 40 run at a time, or 100 of 10,000."""
+    """Return a plan of three teams with Jobs of two pods that fill one node: 40 run at a time, of 10,000 Jobs 100."""
     plan = three_teams(jobs=jobs, nodes=max(40, jobs // 100), speed=speed)
     pod = {"cpu": 5_000, "memory": 5 * 2**30}
     return replace(plan, preemption=True, jobs=tuple(replace(job, pods=2, requests=pod) for job in plan.jobs))
@@ -89,52 +89,55 @@ async def storm(
     timeouts: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
-    """Run it. `server` is the PostgreSQL that may be killed; `timeouts` as in `rules`; `say` is told the progress."""
+    """Run the test. `server` is the PostgreSQL that may be killed, `timeouts` as in `rules`; `say` prints progress."""
     await _make_queues(database_url, plan)
-    strikes = schedule(seed=seed, jobs=len(plan.jobs), counts=counts)
+    scheduled = schedule(seed=seed, jobs=len(plan.jobs), counts=counts)
     account = Account(plan)
     async with (
         running_sandbox(folder, speed=plan.speed, kinds=operated(plan)) as cluster,
         Client.from_kubeconfig(str(cluster.kubeconfig)) as client,
     ):
         await prepare(client, plan)
-        observer, given_back = Observer(client, account), GivenBack(client, plan)
+        observer, restoration = Observer(client, account), RestorationCheck(client, plan)
         async with (
             alongside(observer.run()),
-            alongside(given_back.run()),
+            alongside(restoration.run()),
             running_fleet(
                 folder, cluster.sluice_kubeconfig, database_url, count=replicas, settings=plan.settings
             ) as fleet,
         ):
             await observer.synced()
-            await given_back.synced()
+            await restoration.synced()
             await fleet.leader()
             faults = rules(seed=seed, user=SLUICE_USER, timeouts=timeouts)
-            # Whether a watch tells events in another order is decided when it begins.
+            # Watches are cut, because a watch draws at its start whether it reorders events.
             await client.create("/sandbox/faults", cut_watches(faults, user=SLUICE_USER))
-            hands = Hands(fleet, client, account, faults, server, say)
+            injector = FaultInjector(fleet, client, account, faults, server, say)
             stuck = ""
             try:
-                async with alongside(_submit(client, plan, account)), alongside(_tell(account, observer, say)):
-                    for strike in strikes:
-                        await until(account, lambda moment=strike.moment: account.moves >= moment)
-                        await hands.strike(strike)
+                async with (
+                    alongside(_submit(client, plan, account)),
+                    alongside(_report_progress(account, observer, say)),
+                ):
+                    for fault in scheduled:
+                        await until(account, lambda moment=fault.moment: account.moves >= moment)
+                        await injector.inject(fault)
                     await until(account, account.finished)
-                struck = await client.get("/sandbox/faults")
+                faults_seen = await client.get("/sandbox/faults")
                 await client.create("/sandbox/faults", {"rules": []})
                 await settled(database_url)
             except Stuck as error:
-                stuck, struck = f"{error}\n{await fleet.told()}", await client.get("/sandbox/faults")
+                stuck, faults_seen = f"{error}\n{await fleet.diagnostics()}", await client.get("/sandbox/faults")
         elapsed = observer.elapsed()
     starts = {key: job.starts for key, job in account.jobs.items()}
     promises = (
-        (not stuck, f"the storm came to its end {stuck}"),
+        (not stuck, f"the test ran to its end {stuck}"),
         *close(account, Costs({}, 0), elapsed).promises,
-        (not given_back.altered, f"nor was anything else of theirs altered {sorted(given_back.altered)[:2] or ''}"),
+        (not restoration.altered, f"no other object of a user was altered {sorted(restoration.altered)[:2] or ''}"),
         *await ledger.promises(database_url, plan, starts),
-        (not fleet.deaths, f"no Sluice ended by itself {fleet.deaths[:2] or ''}"),
+        (not fleet.unexpected_exits, f"no sluice serve process ended by itself {fleet.unexpected_exits[:2] or ''}"),
     )
-    return Outcome(promises, _figures(hands, struck, elapsed), _logs(fleet))
+    return Outcome(promises, _figures(injector, faults_seen, elapsed), _logs(fleet))
 
 
 async def _make_queues(database_url: str, plan: Plan) -> None:
@@ -145,7 +148,7 @@ async def _make_queues(database_url: str, plan: Plan) -> None:
 
 
 async def until(account: Account, reached: Callable[[], bool]) -> None:
-    """Wait until the Jobs have moved so far. Raises Stuck."""
+    """Wait until `reached` returns True. Raises Stuck if no Job changes its phase for _PATIENCE."""
     moves, since = account.moves, time.monotonic()
     while not reached():
         if account.moves != moves:
@@ -157,7 +160,7 @@ async def until(account: Account, reached: Callable[[], bool]) -> None:
 
 
 async def settled(database_url: str) -> None:
-    """Wait until Sluice has written down the ends that everyone can see. Raises Stuck."""
+    """Wait until Sluice has stored the ends of all Jobs. Raises Stuck."""
     try:
         async with asyncio.timeout(_PATIENCE):
             while not await ledger.settled(database_url):  # noqa: ASYNC110  another process writes it
@@ -166,7 +169,7 @@ async def settled(database_url: str) -> None:
         raise Stuck(f"all Jobs have ended, but not in the database, {_PATIENCE:g} s later") from error
 
 
-async def _tell(account: Account, observer: Observer, say: Callable[[str], None]) -> None:
+async def _report_progress(account: Account, observer: Observer, say: Callable[[str], None]) -> None:
     while True:
         await asyncio.sleep(_PROGRESS)
         phases = ", ".join(f"{account.count(phase)} {phase}" for phase in Phase)
@@ -183,14 +186,14 @@ async def _submit(client: Client, plan: Plan, account: Account) -> None:
 async def _user(
     client: Client, plan: Plan, account: Account, jobs: Iterator[PlannedJob], users: asyncio.TaskGroup
 ) -> None:
-    """Submits one after the other, each until it is taken: while no webhook answers the API server refuses it."""
+    """Submit Jobs one after the other; each is retried while no webhook answers and the API server rejects it."""
     for job in jobs:
-        while account.count(Phase.WAITING) > min(_BACKLOG, len(plan.jobs) // 4):  # noqa: ASYNC110  the sandbox moves it
+        while account.count(Phase.WAITING) > min(_BACKLOG, len(plan.jobs) // 4):  # noqa: ASYNC110  set by the observer
             await asyncio.sleep(0.05)
         submit = partial(_create, client, plan, job)
         await submit()
         account.submitted(f"{job.team}/{job.name}")
-        users.create_task(look_after(client, account, job, submit))
+        users.create_task(act_as_user(client, account, job, submit))
 
 
 async def _create(client: Client, plan: Plan, job: PlannedJob) -> None:
@@ -200,7 +203,7 @@ async def _create(client: Client, plan: Plan, job: PlannedJob) -> None:
 
 
 async def created(client: Client, collection: str, document: Document) -> None:
-    """As a user who tries until the API server takes it, and the former one of that name is gone."""
+    """Create an object; retry while the API server rejects it or an earlier one of that name is being deleted."""
     while True:
         try:
             await client.create(collection, document)
@@ -208,14 +211,14 @@ async def created(client: Client, collection: str, document: Document) -> None:
             if not await _is_ending(client, f"{collection}/{document['metadata']['name']}"):
                 return
         except ClusterError:
-            pass  # while no webhook answers it is refused
+            pass  # no webhook answers, so that the API server rejects it
         else:
             return
         await asyncio.sleep(0.2)
 
 
 async def _is_ending(client: Client, path: str) -> bool:
-    """Whether an object is being deleted, or is gone by now."""
+    """Return whether an object is being deleted or is already deleted."""
     try:
         found = await client.get(path)
     except ClusterError:
@@ -223,16 +226,18 @@ async def _is_ending(client: Client, path: str) -> bool:
     return "deletionTimestamp" in found["metadata"]
 
 
-def _figures(hands: Hands, struck: Mapping[str, object], elapsed: float) -> tuple[tuple[str, str], ...]:
+def _figures(injector: FaultInjector, faults_seen: Mapping[str, object], elapsed: float) -> tuple[tuple[str, str], ...]:
     done = Counter[str]()
-    for rule in struck.get("rules", ()):  # type: ignore[attr-defined]
+    for rule in faults_seen.get("rules", ()):  # type: ignore[attr-defined]
         done[f"{rule['do']}{' ' + str(rule['code']) if rule['do'] == 'error' else ''}"] += rule["struck"]
-    takeovers = {ready: ", ".join(f"{taken:.1f}" for taken in all_) or "-" for ready, all_ in hands.takeovers.items()}
+    takeovers = {
+        ready: ", ".join(f"{taken:.1f}" for taken in all_) or "-" for ready, all_ in injector.takeovers.items()
+    }
     return (
         ("Time", f"{elapsed:.0f} s"),
-        *((str(fault), str(count)) for fault, count in hands.done.items()),
-        ("Seconds until another led, a follower being ready", takeovers[True]),
-        ("... and when none was", takeovers[False]),
+        *((str(fault), str(count)) for fault, count in injector.done.items()),
+        ("Seconds until the next leader, with a ready follower", takeovers[True]),
+        ("... and without one", takeovers[False]),
         ("At the API server", ", ".join(f"{count} x {what}" for what, count in sorted(done.items()))),
     )
 

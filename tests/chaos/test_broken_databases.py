@@ -1,4 +1,4 @@
-"""A running `sluice serve` whose database fails: it says so, keeps running, and goes on when the database does."""
+"""Database failures under a running `sluice serve`: it reports them, keeps running, and resumes after the outage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def make_queues(url: str) -> None:
 
 @asynccontextmanager
 async def full_disk(replica: Replica) -> AsyncIterator[None]:
-    """No file of the process may grow beyond a page: as on a full disk, each write fails."""
+    """Limit the size of the process's files to one page during the block: each write fails, as on a full disk."""
     pid = replica.process.pid
     limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, limits[1]))
@@ -60,12 +60,12 @@ async def submit(sandbox: Sandbox, prefix: str) -> None:
 
 
 async def goes_through_it(sandbox: Sandbox, replica: Replica, outage, says: str, *, or_logs: str = "") -> None:
-    """Jobs before, during and after; only the process itself may do anything about it."""
+    """Submit Jobs before, during and after an outage, from which the process has to recover by itself."""
     await replica.until("leading")
     await submit(sandbox, "before")
     async with outage:
         await submit(sandbox, "meanwhile")
-        # An outage that ends before anything is to be written is none for the log: so it lasts until both tell of it.
+        # The log reports an outage only if a write fails, so it lasts until both readiness and log report it.
         while True:
             (_, answer), log = await replica.get("/readyz?verbose"), replica.log.decode()
             if says in answer and (says in log or (or_logs and or_logs in log)):
@@ -92,7 +92,7 @@ async def test_the_disk_is_full(sandbox, tmp_path):
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of its own, of 48 MiB."""
+    """Mount a separate file system of 48 MiB during the block."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", folder], check=True)
     try:
@@ -102,7 +102,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, *, leave: int) -> Path:
-    """A file that takes all of the disk but so many bytes."""
+    """Create a file that leaves `leave` bytes free on the disk."""
     filler = disk / "filler"
     free = os.statvfs(disk)
     with filler.open("wb") as file:
@@ -112,7 +112,7 @@ def fill(disk: Path, *, leave: int) -> Path:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a file system, which root has")
 async def test_the_disk_is_nearly_full(sandbox, tmp_path):
-    """Small writes succeed there, and decisions do not: it must not begin again and again."""
+    """Small writes succeed but decisions fail: the leader must not restart its work repeatedly."""
     with small_disk(tmp_path / "disk") as disk:
         url = f"sqlite:///{disk / 'sluice.db'}"
         await make_queues(url)
@@ -139,7 +139,7 @@ async def test_the_disk_is_nearly_full(sandbox, tmp_path):
 
 
 async def starts_after(sandbox: Sandbox, replica: Replica, says: str, mend: Callable[[], None]) -> None:
-    """It was started too early: it waits, says for what, and needs nobody to start it again."""
+    """Start `sluice serve` before its database is usable: it waits, reports why, and starts without a restart."""
     while says not in (answer := await replica.get("/readyz"))[1]:
         assert replica.process.returncode is None, replica.log.decode()
         await asyncio.sleep(0.05)
@@ -190,7 +190,7 @@ async def test_the_server_is_killed_and_started_again(sandbox, tmp_path, own_pos
     url = own_postgresql.url("sluice_template")
     await make_queues(url)
     async with serving(tmp_path, url) as replica:
-        # Whether it first meets a closed connection or none at all is up to the moment; it tells an outage once.
+        # It first meets a closed or a refused connection, depending on timing, and reports the outage once.
         await goes_through_it(sandbox, replica, away(), "cannot be reached", or_logs="was lost")
 
 
@@ -213,7 +213,7 @@ async def test_the_database_is_read_only(sandbox, tmp_path, own_postgresql):
 
 @pytest.mark.postgres
 async def test_one_table_cannot_be_used_though_the_database_answers(sandbox, tmp_path, own_postgresql):
-    """As where rights were taken away, or somebody rewrites a table: not ready, though short questions are answered."""
+    """One table is inaccessible, as after a REVOKE or during a rewrite: not ready, though simple queries succeed."""
     url = own_postgresql.url("sluice_template")
     await make_queues(url)
     make = ("CREATE USER sluice PASSWORD 'secret'", "GRANT ALL ON ALL TABLES IN SCHEMA public TO sluice",

@@ -1,4 +1,4 @@
-"""That the questions which are put to the ledger after a storm would find out what is wrong with it."""
+"""The checks of the ledger after a chaos test detect errors in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOBS = [f"{job.team}/{job.name}" for job in PLAN.jobs]
 
 @pytest.fixture
 async def good(database_url):
-    """A ledger of two Jobs that ran one after the other; a function that spoils it by statements."""
+    """Ledger of two Jobs that ran one after the other; yields a function that corrupts it with SQL statements."""
     database = connect(Location.parse(database_url))
     async with Store.open(database_url) as store:
         for document in queue_documents(PLAN):
@@ -37,7 +37,7 @@ async def good(database_url):
 
 
 def _ran(number, job):
-    """It waited for a second for nobody had looked at it, then for quota."""
+    """Yield the rows of a Job that was queued for a second, then waited for quota, then ran."""
     begin, end, revision = 1000.0 + 10 * number, 1005.0 + 10 * number, 100 + 10 * number
     common = {"namespace": job.team, "cluster_queue": job.team, "local_queue": "jobs", "priority": 0}
     yield insert(workloads).values(
@@ -86,7 +86,7 @@ FIRST = admissions.c.workload_uid == "u0"
             update(transitions).where(ADMITTED).values(at=500.0),
             "u0: 499.000 s of waiting and 5.000 s of admissions in",
         ),
-        (delete(transitions).where(ADMITTED), "u0: 0 admissions in the story, 1 in the ledger"),
+        (delete(transitions).where(ADMITTED), "u0: 0 admissions in the history, 1 in the ledger"),
         (update(workloads).values(outcome="Failed"), "how each Job ended: {'Failed': 2}"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The short form of `python -m tests.benchmarks kill9`."""
+"""Short form of `python -m tests.benchmarks kill9`."""
 
 from __future__ import annotations
 

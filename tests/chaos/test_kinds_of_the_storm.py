@@ -1,4 +1,4 @@
-"""What the storm over kinds would notice: that something is started again otherwise than written, or is changed."""
+"""The chaos test with several kinds detects objects that are restarted with another spec, or changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from admission.cluster.client import Client
-from tests.chaos.kinds import GivenBack, documents, plan_of_kinds
+from tests.chaos.kinds import RestorationCheck, documents, plan_of_kinds
 
 PLAN = plan_of_kinds(1, speed=60)
 RAY_JOB, STATEFUL_SET = (
@@ -17,8 +17,8 @@ RAY_JOB, STATEFUL_SET = (
 
 
 @pytest.fixture
-def given_back():
-    return GivenBack(Client.from_kubeconfig("/nonexistent"), PLAN)
+def restoration():
+    return RestorationCheck(Client.from_kubeconfig("/nonexistent"), PLAN)
 
 
 def version(obj, *, suspend=None, **changed):
@@ -28,19 +28,19 @@ def version(obj, *, suspend=None, **changed):
 
 
 @pytest.mark.parametrize("restored", [True, False])
-def test_what_is_started_again_was_as_written_before(given_back, restored):
-    given_back.see(version(RAY_JOB, suspend=True))
+def test_what_is_started_again_was_as_written_before(restoration, restored):
+    restoration.see(version(RAY_JOB, suspend=True))
     for _ in range(2):
-        given_back.see(version(RAY_JOB, suspend=False, entrypoint="changed"))
-        given_back.see(version(RAY_JOB, suspend=True, entrypoint="changed"))
+        restoration.see(version(RAY_JOB, suspend=False, entrypoint="changed"))
+        restoration.see(version(RAY_JOB, suspend=True, entrypoint="changed"))
         if restored:
-            given_back.see(version(RAY_JOB, suspend=True))
-    assert bool(given_back.altered) is not restored
+            restoration.see(version(RAY_JOB, suspend=True))
+    assert bool(restoration.altered) is not restored
 
 
-def test_what_has_no_suspend_field_stays_as_it_is(given_back):
-    given_back.see(STATEFUL_SET)
-    given_back.see(version(STATEFUL_SET))
-    assert not given_back.altered
-    given_back.see(version(STATEFUL_SET, replicas=3))
-    assert given_back.altered == {"StatefulSet statefulsets/statefulsets-0000"}
+def test_what_has_no_suspend_field_stays_as_it_is(restoration):
+    restoration.see(STATEFUL_SET)
+    restoration.see(version(STATEFUL_SET))
+    assert not restoration.altered
+    restoration.see(version(STATEFUL_SET, replicas=3))
+    assert restoration.altered == {"StatefulSet statefulsets/statefulsets-0000"}

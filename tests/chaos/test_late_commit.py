@@ -1,4 +1,4 @@
-"""A leader frozen in the middle of a commit: the database ends it, another leads, and nothing of it ever counts."""
+"""A leader frozen during a commit: the database ends its session, another replica leads, the commit has no effect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELD = "SELECT count(*) FROM admissions WHERE to_at IS NULL"
 
 @pytest.fixture
 def database_kind() -> str:
-    """Replicas need PostgreSQL."""
+    """Several replicas need PostgreSQL."""
     return "postgresql"
 
 
@@ -56,8 +56,8 @@ async def submit(sandbox: Sandbox, prefix: str) -> None:
 
 
 async def becomes(eyes: asyncpg.Connection, value: object, query: str, *arguments: object) -> None:
-    """The time limit of the test ends a wait in vain."""
-    while await eyes.fetchval(query, *arguments) != value:  # noqa: ASYNC110  another process makes it so
+    """Poll until the query returns `value`; the test's timeout limits it."""
+    while await eyes.fetchval(query, *arguments) != value:  # noqa: ASYNC110  another process changes it
         await asyncio.sleep(0.01)
 
 
@@ -81,7 +81,7 @@ async def test_what_a_frozen_leader_had_not_yet_committed_is_refused(
             while (pid := await eyes.fetchval(BLOCKED)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             leader.send(signal.SIGSTOP)
-        await becomes(eyes, "ClientRead", WAITS_FOR, pid)  # all is written, and only its next word is missing
+        await becomes(eyes, "ClientRead", WAITS_FOR, pid)  # all is written, only its next statement is missing
         await follower.until("leading")
         assert await eyes.fetchval(WAITS_FOR, pid) is None
         leader.send(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""The short form of `make chaos`: the same storm in small, on either database, and with a leader frozen and woken."""
+"""Short forms of `make chaos`, on PostgreSQL and SQLite, and with a leader that is frozen and resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kept(outcome: Outcome, seed: int) -> None:
     assert not outcome.broken, f"seed {seed}: {outcome.broken}\n{outcome.logs}"
 
 
-@pytest.mark.usefixtures("warm_children")  # what is killed and frozen is of tests/chaos/fleet.py
+@pytest.mark.usefixtures("warm_children")  # the killed and frozen processes are those of tests/chaos/fleet.py
 @pytest.mark.long
 @pytest.mark.postgres
 async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_path):
@@ -27,7 +27,7 @@ async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_p
     outcome = await storm(
         plan_of(100, speed=240),
         seed=seed,
-        # A leader is frozen below.
+        # FREEZE_LEADER has its own test below.
         counts=dict.fromkeys(Fault, 1) | {Fault.FREEZE_LEADER: 0, Fault.STEP_CLOCK: 2},
         replicas=2,
         folder=tmp_path,
@@ -37,7 +37,7 @@ async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_p
     kept(outcome, seed)
 
 
-@pytest.mark.usefixtures("warm_children")  # what is killed and frozen is of tests/chaos/fleet.py
+@pytest.mark.usefixtures("warm_children")  # the killed and frozen processes are those of tests/chaos/fleet.py
 @pytest.mark.long
 async def test_a_storm_over_six_kinds_and_one_sluice_on_sqlite(tmp_path):
     seed = random.randrange(2**32)
@@ -53,7 +53,7 @@ async def test_a_storm_over_six_kinds_and_one_sluice_on_sqlite(tmp_path):
     kept(outcome, seed)
 
 
-@pytest.mark.usefixtures("warm_children")  # what is killed and frozen is of tests/chaos/fleet.py
+@pytest.mark.usefixtures("warm_children")  # the killed and frozen processes are those of tests/chaos/fleet.py
 @pytest.mark.long
 @pytest.mark.postgres
 async def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(own_postgresql, tmp_path):
@@ -68,9 +68,9 @@ async def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(own_
         server=own_postgresql,
     )
     kept(outcome, seed)
-    # In the whole of the logs: what `outcome` shows of them is their end.
-    told = sum(log.read_text().count("no longer the leader: ") for log in tmp_path.glob("replica-*.log"))
-    assert told >= 3, outcome.logs
+    # In the complete logs: `outcome.logs` has only their last lines.
+    lost_leadership = sum(log.read_text().count("no longer the leader: ") for log in tmp_path.glob("replica-*.log"))
+    assert lost_leadership >= 3, outcome.logs
 
 
 def test_the_seed_decides_the_schedule():

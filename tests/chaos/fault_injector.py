@@ -1,4 +1,4 @@
-"""What does the storm's damage: each fault of the schedule done to real processes."""
+"""Injection of the schedule's faults into real processes."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from admission.cli.demo.plan import Plan, Team
     from admission.cluster.client import Client
     from tests.chaos.fleet import Fleet
-    from tests.chaos.schedule import Strike
+    from tests.chaos.schedule import ScheduledFault
 
 _CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'sluice'"
 _HOUR = 3600.0
 _HOLD = "sluice.dev/hold"
 _STOPS = 150.0
-"""Real seconds in which a Job runs, is held, and stops or ends."""
+"""Real seconds within which a Job that is put on hold has to stop or end."""
 
 
 class Server(Protocol):
-    """A database server that can be killed, as `tests/postgresql_server.py` has it."""
+    """Database server that can be killed, see `tests/postgresql_server.py`."""
 
     def start(self) -> None: ...
     def kill(self) -> None: ...
     def execute(self, *statements: str) -> None: ...
 
 
-class Hands:
-    """Does one strike after the other, and counts."""
+class FaultInjector:
+    """Injects faults one after the other and counts them."""
 
     def __init__(
         self,
@@ -54,16 +54,16 @@ class Hands:
         server: Server | None,
         say: Callable[[str], None],
     ) -> None:
-        """`faults` are the rules that are in force at the API server."""
+        """`faults` are the request faults installed in the API server, `say` prints a line."""
         self.done: Counter[Fault] = Counter()
         self.takeovers: dict[bool, list[float]] = {True: [], False: []}
-        """Seconds until another led, for each leader that was killed or frozen; by whether a follower was ready."""
+        """Whether a follower was ready, to seconds until the next leader for each leader that was killed or frozen."""
         self._fleet = fleet
         self._client = client
         self._account = account
         self._plan = account.plan
-        # A group of pods has no object; and what is gone has ended well.
-        self._held_by_label = {
+        # Objects that can be put on hold by a label: not pod groups, which have no object.
+        self._hold_paths = {
             f"{job.team}/{job.name}": f"{PATHS[job.kind].format(job.team)}/{job.name}"
             for job in account.plan.jobs
             if job.kind != "PodGroup"
@@ -73,9 +73,9 @@ class Hands:
         self._server = server
         self._say = say
 
-    async def strike(self, strike: Strike) -> None:
-        """Do it. Raises Stuck if Sluice does not recover."""
-        self._say(f"       {strike.fault}")
+    async def inject(self, fault: ScheduledFault) -> None:
+        """Inject a fault. Raises Stuck if Sluice does not recover."""
+        self._say(f"       {fault.fault}")
         doing: dict[Fault, Callable[[float], Awaitable[None]]] = {
             Fault.KILL_LEADER: self._kill_leader,
             Fault.KILL_FOLLOWER: self._kill_follower,
@@ -88,15 +88,15 @@ class Hands:
             Fault.HOLD: self._hold,
             Fault.DRAIN: self._drain,
         }
-        await doing[strike.fault](strike.draw)
-        self.done[strike.fault] += 1
+        await doing[fault.fault](fault.draw)
+        self.done[fault.fault] += 1
 
     async def _kill_leader(self, _: float) -> None:
         leader = await self._fleet.leader()
         ready = await self._fleet.is_followed(leader)
         began = time.monotonic()
         await leader.kill()
-        await self._fleet.leader()  # perhaps itself, in its next life
+        await self._fleet.leader()  # possibly the same replica, after its restart
         self.takeovers[ready].append(time.monotonic() - began)
 
     async def _kill_follower(self, draw: float) -> None:
@@ -105,7 +105,7 @@ class Hands:
         await followers[int(draw * len(followers))].kill()
 
     async def _freeze_leader(self, _: float) -> None:
-        """It does not know that time has passed, and wakes in the middle of whatever it did."""
+        """Freeze the leader's process past its lease; it continues in the middle of its work, unaware of the pause."""
         leader = await self._fleet.leader()
         ready = await self._fleet.is_followed(leader)
         began = time.monotonic()
@@ -132,12 +132,12 @@ class Hands:
         await self._client.create("/sandbox/faults", cut_watches(self._faults, user="sluice"))
 
     async def _step_clock(self, draw: float) -> None:
-        """Of the leader as well as of a follower; by up to an hour, forwards or backwards."""
+        """Set the clock of a replica, leader or follower, by up to an hour forwards or backwards."""
         replica = self._fleet.replicas[int(draw * len(self._fleet.replicas))]
         set_offset(replica.clock, _HOUR * (2 * (draw * 1009 % 1) - 1))
 
     async def _change_quota(self, draw: float) -> None:
-        """A team's nominal quota: never more than in the plan, so that what the observer allows stays the most."""
+        """Change a team's nominal quota, never above the plan's, whose limits the observer checks."""
         team = self._plan.teams[int(draw * len(self._plan.teams))]
         share = 0.5 + (draw * 1009 % 1) / 2
         nominal = {resource: int(most * share) // 1000 * 1000 for resource, most in team.nominal.items()}
@@ -145,13 +145,13 @@ class Hands:
         await self._change_queue(team, body)
 
     async def _drain(self, draw: float) -> None:
-        """All that runs there is evicted, and nothing starts until it is opened again."""
+        """Set HoldAndDrain on a ClusterQueue, wait until its pods have ended, and resume it."""
         team = self._plan.teams[int(draw * len(self._plan.teams))]
         await self._change_queue(team, {"spec": {"stopPolicy": "HoldAndDrain"}})
         alive = self._account.live.alive[team.name]
         try:
             async with asyncio.timeout(_STOPS):
-                while any(alive.values()):  # noqa: ASYNC110  the sandbox moves it
+                while any(alive.values()):  # noqa: ASYNC110  the observer updates it
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
             raise Stuck(f"pods of {team.name}, whose ClusterQueue is drained, are alive {_STOPS:g} s later") from error
@@ -163,11 +163,11 @@ class Hands:
                 await asyncio.sleep(0.2)  # until a replica is up
 
     async def _hold(self, draw: float) -> None:
-        """It is stopped, and queues again; one that ends before it is stopped does not count."""
+        """Put a running Job on hold until it stops, then release it; retry with another one if it ended by itself."""
         try:
             async with asyncio.timeout(_STOPS):
                 while not self._account.finished():
-                    running = [key for key in self._account.running() if key in self._held_by_label]
+                    running = [key for key in self._account.running() if key in self._hold_paths]
                     if running and await self._stopped(running[int(draw * len(running))]):
                         return
                     await asyncio.sleep(0.05)
@@ -178,19 +178,19 @@ class Hands:
         await self._label(key, "true")
         while key in self._account.running():
             if key in self._by_pods and self._account.gangs.none_alive(key):
-                break  # some of its pods have ended, and the others are still gated: nobody sees it stop
+                break  # some pods have ended and the others are still gated, so that the observer sees no stop
             await asyncio.sleep(0.05)
         stopped = self._account.jobs[key].phase is Phase.WAITING
         await self._label(key, None)
         return stopped
 
     async def _label(self, key: str, value: str | None) -> None:
-        """Its user tries until the webhooks let the change pass."""
-        path = self._held_by_label[key]
+        """Set the hold label as the object's user; retry while the webhooks are down."""
+        path = self._hold_paths[key]
         while True:
             try:
                 await self._client.patch(path, {"metadata": {"labels": {_HOLD: value}}})
-            except NotFound:  # what had no end was deleted meanwhile
+            except NotFound:  # an endless object was deleted meanwhile
                 return
             except ClusterError:
                 await asyncio.sleep(0.2)
@@ -215,7 +215,7 @@ def _groups(plan: Plan, team: Team) -> object:
 
 
 async def _in_thread(work: Callable[[], None]) -> None:
-    """Also whoever is cancelled waits for its end: a server that starts just then would outlive the storm."""
+    """Run in a thread, and wait for its end even if cancelled: a server that is starting would outlive the test."""
     doing = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         await asyncio.shield(doing)
