@@ -1,4 +1,4 @@
-"""`make fuzz`: game after game for as long as is asked for. The exit code is 1 if anything was found."""
+"""`make fuzz`: play games until the time is over. The exit code is 1 if there were findings."""
 
 from __future__ import annotations
 
@@ -29,29 +29,38 @@ if TYPE_CHECKING:
     from tests.postgresql_server import PostgreSQL
 
 _TEMPLATE = "fuzz"
-"""A migrated database, copied for each game."""
+"""Name of a migrated database, copied for each world."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long; the last game is played to its end")
-    parser.add_argument("--seed", type=int, default=None, help="of an earlier run, to have the same games again")
-    parser.add_argument("--skip", type=int, default=0, help="this many games are not played")
+    parser.add_argument(
+        "--minutes", type=float, default=10.0, help="minimum duration; the last game is played to its end"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="seed of an earlier run, to play the same games")
+    parser.add_argument("--skip", type=int, default=0, help="number of games to skip")
     for about, what in (("pods", "pods and groups of pods"), ("kinds", "RayClusters, StatefulSets and the like")):
         parser.add_argument(
-            f"--{about}", dest="about", action="store_const", const=about, default="", help=f"more {what} than Jobs"
+            f"--{about}",
+            dest="about",
+            action="store_const",
+            const=about,
+            default="",
+            help=f"more moves about {what} than about Jobs",
         )
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--until", default=None, help="stop at the first finding whose title has this text")
-    parser.add_argument("--shrink", type=int, default=0, help="try so often to make each finding's game shorter")
-    parser.add_argument("--replay", type=Path, help="a file with one game, as printed: play that alone")
-    parser.add_argument("--folder", type=Path, help="where the log of each game with a finding is left")
+    parser.add_argument(
+        "--shrink", type=int, default=0, help="maximum number of attempts to shorten the game of each finding"
+    )
+    parser.add_argument("--replay", type=Path, help="file with one game, as printed: play only that")
+    parser.add_argument("--folder", type=Path, help="folder in which to keep the log of each game with a finding")
     arguments = parser.parse_args()
     return asyncio.run(Run(arguments).run())
 
 
 class Run:
-    """All games of one run, and what was found."""
+    """All games of one run, and their findings."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
@@ -61,7 +70,7 @@ class Run:
         self._folder = Path()
         self._world: World | None = None
         self._stack = AsyncExitStack()
-        """Of the world."""
+        """Holds the current world."""
 
     async def run(self) -> int:
         cancel_on_signals()
@@ -80,7 +89,7 @@ class Run:
             await self._game("replay", json.loads(arguments.replay.read_text()))
         else:
             seed = random.randrange(2**32) if arguments.seed is None else arguments.seed
-            print(f"seed {seed}: again with --seed {seed}", flush=True)
+            print(f"seed {seed}: repeat with --seed {seed}", flush=True)
             await self._games(seed)
 
     async def _games(self, seed: int) -> None:
@@ -92,43 +101,43 @@ class Run:
                 continue
             played = await self._game(str(number), game)
             moves += played.moves
-            if played.finding is not None and arguments.until is not None and arguments.until in played.finding.what:
+            if played.finding is not None and arguments.until is not None and arguments.until in played.finding.title:
                 break
         minutes = (time.monotonic() - began) / 60
-        found = ", ".join(f"{count} x {what}" for what, count in self._found.items()) or "nothing was found"
+        found = ", ".join(f"{count} x {title}" for title, count in self._found.items()) or "nothing was found"
         print(f"seed {seed}: {number} games, {moves} moves, {minutes:.1f} minutes: {found}", flush=True)
 
     async def _game(self, name: str, game: Game) -> Played:
         played = await self._play(game)
-        what = "" if played.finding is None else played.finding.what
+        title = "" if played.finding is None else played.finding.title
         print(
-            f"game {name}: {played.moves} moves, {played.seconds:.0f} s, at most {played.most:g} cpu  {what}",
+            f"game {name}: {played.moves} moves, {played.seconds:.0f} s, at most {played.most:g} cpu  {title}",
             flush=True,
         )
         if played.finding is not None:
-            self._found[what] = self._found.get(what, 0) + 1
-            print("    " + played.finding.story.replace("\n", "\n    "), flush=True)
+            self._found[title] = self._found.get(title, 0) + 1
+            print("    " + played.finding.details.replace("\n", "\n    "), flush=True)
             game = game[: played.moves]
             if self._arguments.shrink:
                 end = played.resting
 
                 async def is_found(shorter: Game) -> bool:
                     again = await self._play(shorter, to_the_end=end)
-                    return again.finding is not None and again.finding.what == what
+                    return again.finding is not None and again.finding.title == title
 
                 game = await shrink(game, is_found, attempts=self._arguments.shrink)
             print(f"    {json.dumps(game)}", flush=True)
         return played
 
     async def _play(self, game: Game, *, to_the_end: bool = True) -> Played:
-        """In the world of the game before, unless something was found in it."""
+        """Play a game, in the world of the last one, or in a new world after a finding."""
         if self._world is None:
             self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-fuzz-")))
             world = a_world(self._folder, await self._database(self._folder))
             try:
                 self._world = await self._stack.enter_async_context(world)
             except Finding as found:
-                await self._forget()
+                await self._close_world()
                 return Played(0, 0.0, 0.0, found, resting=False)
         played = await play(game, self._world, to_the_end=to_the_end)
         if played.finding is not None:
@@ -136,10 +145,10 @@ class Run:
                 target = self._arguments.folder / f"{int(time.time())}"
                 target.mkdir(parents=True, exist_ok=True)
                 shutil.copy(self._folder / "serve.log", target)
-            await self._forget()
+            await self._close_world()
         return played
 
-    async def _forget(self) -> None:
+    async def _close_world(self) -> None:
         self._world = None
         await self._stack.aclose()
 

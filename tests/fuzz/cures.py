@@ -1,6 +1,7 @@
-"""Takes a cure out of a copy of Sluice and measures how long the fuzz takes to find what it was for.
+"""Test of the fuzz test: reverts a fix in a copy of Sluice and measures how long the fuzz takes to find the defect.
 
-`python -m tests.fuzz.cures` does all, one after the other; a word from a name takes those. It changes nothing here.
+`python -m tests.fuzz.cures` tries all fixes one after the other, with words as arguments those whose name contains
+one of them. It does not change this checkout.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ _MINUTES = 6
 
 @dataclass(frozen=True)
 class Cure:
-    """`changes` are (file, text as it is, text without the cure); `what` is part of the finding's title."""
+    """A fix: `changes` are (file, present text, text without the fix), `title` is a part of the expected finding's."""
 
     name: str
-    what: str
+    title: str
     changes: tuple[tuple[str, str, str], ...]
     database: str = "sqlite"
     about: str = ""
-    """An option of the fuzz, by which most moves are about what the cure is for."""
+    """Option of the fuzz by which most moves concern the code of the fix."""
 
 
 CURES: tuple[Cure, ...] = (
@@ -82,7 +83,7 @@ CURES: tuple[Cure, ...] = (
         "",
         (
             ("admission/model/text.py", "    if len(text) <= longest and text.isprintable():", "    if True:"),
-            # What a Job had in it before it joined a queue was forgiven.
+            # Without this, faults that a Job has before it joins a queue are rejected.
             (
                 "webhooks/review.py",
                 "kind.faults(old) if old is not None and kind.queue_name(old) else []",
@@ -131,7 +132,7 @@ CURES: tuple[Cure, ...] = (
 
 def main() -> int:
     wanted = [cure for cure in CURES if not sys.argv[1:] or any(word in cure.name for word in sys.argv[1:])]
-    print(f"{'cure taken out':45} found as")
+    print(f"{'reverted fix':45} found as")
     missed = 0
     for cure in wanted:
         found = _measure(cure)
@@ -152,15 +153,15 @@ def _measure(cure: Cure) -> str | None:
                     f"{cure.name}: {file} has {text!r} {content.count(text)} times; see tests/fuzz/cures.py"
                 )
             path.write_text(content.replace(text, without))
-        command = [sys.executable, "-m", "tests.fuzz", "--seed", "1", f"--minutes={_MINUTES}", "--until", cure.what]
+        command = [sys.executable, "-m", "tests.fuzz", "--seed", "1", f"--minutes={_MINUTES}", "--until", cure.title]
         command += ["--database", cure.database, *filter(None, [cure.about])]
-        # The first folder of the path is the current one, before where Sluice is installed.
+        # The current folder precedes the installed Sluice in the module search path.
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         games = re.findall(r"^game (\d+): (\d+) moves, (\d+) s, .* cpu  (.*)$", done.stdout, re.MULTILINE)
         if not games or not re.search(r"^seed .* minutes: ", done.stdout, re.MULTILINE):
             raise SystemExit(f"{cure.name}: the games were not played to their end\n{done.stdout}\n{done.stderr}")
         number, _, _, title = games[-1]
-        if not title or cure.what not in title:
+        if not title or cure.title not in title:
             return None
         moves, seconds = (sum(int(game[place]) for game in games) for place in (1, 2))
         return f"{title}: game {int(number) + 1}, after {moves} moves, {seconds} s"

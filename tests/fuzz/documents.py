@@ -1,4 +1,4 @@
-"""The flavors and queues of each game, and Jobs that can run in them."""
+"""Flavors and queues of all games, and simple Jobs that can run in them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ Object = dict[str, Any]
 
 QUEUE_LABELS = ("sluice.dev/queue-name", "kueue.x-k8s.io/queue-name")
 QUOTAS = {"a": 4, "b": 4, "calm": 2}
-"""CPUs of each ClusterQueue."""
+"""Nominal quota of each ClusterQueue in the flavor main, in CPUs."""
 SPARE = {"a": 0, "b": 2, "calm": 0}
-"""CPUs of the second flavor."""
-DOORS = {("team-a", "main"): "a", ("team-a", "side"): "b", ("team-b", "main"): "b", ("calm", "main"): "calm"}
+"""Nominal quota of each ClusterQueue in the flavor spare, in CPUs."""
+LOCAL_QUEUES = {("team-a", "main"): "a", ("team-a", "side"): "b", ("team-b", "main"): "b", ("calm", "main"): "calm"}
+"""LocalQueue (namespace, name) to its ClusterQueue."""
 
 
 def simple_job(
     name: str, queue: str, *, pods: int = 1, cpu: str = "1", seconds: float = 1, label: str = QUEUE_LABELS[0]
 ) -> Object:
-    """A Job that can run."""
+    """Return a Job that can run: `pods` pods of `cpu` each, for `seconds` of the sandbox's clock."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

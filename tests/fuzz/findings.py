@@ -1,12 +1,12 @@
-"""What a game may end with."""
+"""Findings, with which a game may end."""
 
 from __future__ import annotations
 
 
 class Finding(Exception):
-    """Something that was promised did not hold: `what` in a few words that are the same each time, and the story."""
+    """A violated promise: a constant title in a few words, and the details of this case."""
 
-    def __init__(self, what: str, story: str = "") -> None:
-        super().__init__(f"{what}: {story}" if story else what)
-        self.what = what
-        self.story = story
+    def __init__(self, title: str, details: str = "") -> None:
+        super().__init__(f"{title}: {details}" if details else title)
+        self.title = title
+        self.details = details

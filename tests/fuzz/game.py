@@ -1,4 +1,4 @@
-"""One game from the first move to the end, when all has to come to rest, and what must always hold in it."""
+"""One game: all moves, the rules that must always hold meanwhile, and the checks at its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fuzz.findings import Finding
 from tests.fuzz.kind_rules import (
     delete_odd_wholes,
     sweep_wholes,
-    wholes_not_given_back,
+    unrestored_wholes,
     wholes_that_wait,
     wholes_without_reason,
 )
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
     from tests.fuzz.world import Object, World
 
 _EVERY = 8
-"""Moves between two of the other team's Jobs."""
+"""Number of moves between two Jobs of the uninvolved team."""
 _SOON = 10.0
-"""Real seconds in which a Job that has quota has to start."""
+"""Real seconds within which a Job with sufficient quota has to start."""
 _REST = 20.0
-"""Real seconds in which all has to come to rest."""
+"""Real seconds within which each check at the end has to pass."""
 
 
 @dataclass
 class Played:
-    """How a game went."""
+    """Result of a game."""
 
     moves: int
     seconds: float
     most: float
-    """CPUs of all pods that were counted together at the worst moment."""
+    """Maximum number of CPUs that were compared with a quota."""
     finding: Finding | None
     resting: bool
-    """Whether all moves had been made before."""
+    """Whether all moves had been played before the finding."""
 
 
 async def play(game: Game, world: World, *, to_the_end: bool = True) -> Played:
-    """Play it in a world without Jobs, which is so again afterwards, unless something was found.
+    """Play a game in a world without Jobs, and clean the world up again unless there is a finding.
 
-    Not `to_the_end`: without the question whether all comes to rest.
+    Without `to_the_end` the checks of the final state are left out.
     """
     began = time.monotonic()
     done, finding, resting = 0, None, False
@@ -70,8 +70,8 @@ async def play(game: Game, world: World, *, to_the_end: bool = True) -> Played:
                     await _each_has_a_reason(world, players)
             resting = True
             if to_the_end:
-                await _comes_to_rest(world, players)
-            await _is_swept(world, players)
+                await _check_end(world, players)
+            await _clean_up(world, players)
     except Finding as found:
         finding = found
     return Played(done, time.monotonic() - began, float(observer.most), finding, resting)
@@ -90,17 +90,17 @@ async def _alongside(observer: Observer) -> AsyncIterator[None]:
             await watching
 
 
-async def _until(look: Callable[[], Any], seconds: float) -> Any:
-    """What `look` returns, once that is something; else what it returned last. A busy machine has more time."""
+async def _until(check: Callable[[], Any], seconds: float) -> Any:
+    """Poll `check` until its result is true; return its last result. On a busy machine the time is extended."""
     busy = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     deadline = time.monotonic() + seconds * busy
-    while not (found := await look()) and time.monotonic() < deadline:  # noqa: ASYNC110  other processes make it so
+    while not (found := await check()) and time.monotonic() < deadline:  # noqa: ASYNC110  other processes act
         await asyncio.sleep(0.05)
     return found
 
 
 async def _another_team_starts(world: World, players: Players, number: int) -> None:
-    """Raise Finding unless a simple Job of somebody else, who has quota enough, starts and ends within seconds."""
+    """Raise Finding unless a simple Job of an uninvolved team with free quota starts within _SOON."""
     name = f"calm-{number}"
     body = simple_job(name, "main")
     body["spec"]["ttlSecondsAfterFinished"] = 0
@@ -109,15 +109,15 @@ async def _another_team_starts(world: World, players: Players, number: int) -> N
         raise Finding("another team's Job is refused", str(document))
 
     async def has_started() -> bool:
-        world.lives()
+        world.check_alive()
         job = world.local.get("jobs", NAMESPACES[CALM], name)
         return job is None or job["spec"].get("suspend") is not True
 
     if not await _until(has_started, _SOON):
         workloads = await players.workloads(NAMESPACES[CALM])
-        said = [each["status"] for each in workloads if each["spec"]["object"]["name"] == name]
-        told = f"within {_SOON:g} s: {said}\n{world.tail()}\n{await world.tasks()}"
-        raise Finding("another team's Job does not start", told)
+        conditions = [each["status"] for each in workloads if each["spec"]["object"]["name"] == name]
+        details = f"within {_SOON:g} s: {conditions}\n{world.tail()}\n{await world.tasks()}"
+        raise Finding("another team's Job does not start", details)
 
 
 def _is_queued(job: Object) -> bool:
@@ -133,61 +133,61 @@ def _is_over(job: Object) -> bool:
 
 
 async def _each_has_a_reason(world: World, players: Players) -> None:
-    """Raise Finding unless each Job that waits is among the workloads, with a reason."""
+    """Raise Finding unless each waiting Job, pod and other object has a workload with a reason."""
     missing: list[str] = []
 
-    async def all_told() -> bool:
+    async def all_have_reasons() -> bool:
         missing.clear()
-        world.lives()
+        world.check_alive()
         for namespace in NAMESPACES.values():
             workloads = await players.workloads(namespace)
-            told = {workload["metadata"]["uid"]: workload for workload in workloads}
+            by_uid = {workload["metadata"]["uid"]: workload for workload in workloads}
             missing.extend(pods_without_reason(world, players, namespace, workloads))
             missing.extend(wholes_without_reason(world, namespace, workloads))
             for job in filter(_is_queued, world.local.list("jobs", namespace)):
-                workload = told.get(job["metadata"]["uid"])
+                workload = by_uid.get(job["metadata"]["uid"])
                 conditions = workload["status"]["conditions"] if workload else ()
                 if not any(each["reason"] for each in conditions):
                     missing.append(f"{namespace}/{job['metadata']['name']}: {conditions or 'no workload'}")
         return not missing
 
-    if not await _until(all_told, _SOON):
+    if not await _until(all_have_reasons, _SOON):
         raise Finding("something waits without a reason", f"{missing}\n{world.tail()}")
 
 
-# ---------------------------------------------------------------------- the end
+# ---------------------------------------------------------------------- end of the game
 
 
-async def _comes_to_rest(world: World, players: Players) -> None:
-    """Raise Finding unless all that was stopped is given back, and what is in order runs once it may."""
-    await _forget_limits(world)
+async def _check_end(world: World, players: Players) -> None:
+    """Raise Finding unless all stopped objects are restored, and valid ones run once their queues are open."""
+    await _delete_limits(world)
     await players.set_up()
     for queue in ("a", "b"):
         await players.stop(queue, "HoldAndDrain")
     await _each_has_a_reason(world, players)
-    await _is_given_back(world, players)
-    await _remove_what_is_odd(world, players)
+    await _check_restored(world, players)
+    await _delete_odd(world, players)
     await players.set_up()
     await players.activate_all()
-    await _all_run(world, players)
+    await _check_all_run(world, players)
     await _another_team_starts(world, players, 0)
-    if players.observer.trouble is not None:
-        raise players.observer.trouble
-    await _no_differences(world)
+    if players.observer.violation is not None:
+        raise players.observer.violation
+    await _check_audit(world)
 
 
-async def _forget_limits(world: World) -> None:
+async def _delete_limits(world: World) -> None:
     for limits in world.local.list("limitranges"):
         await world.local.delete("limitranges", limits["metadata"]["namespace"], limits["metadata"]["name"])
 
 
-async def _is_given_back(world: World, players: Players) -> None:
-    """Nothing that waits may still carry what a start had put in."""
+async def _check_restored(world: World, players: Players) -> None:
+    """Raise Finding if a waiting object still has fields that Sluice injected at a start."""
     changed: list[str] = []
 
-    async def all_back() -> bool:
+    async def all_restored() -> bool:
         changed.clear()
-        world.lives()
+        world.check_alive()
         for job in world.local.list("jobs"):
             written = players.jobs.get(job["metadata"]["uid"])
             if written is None or _is_over(job) or "deletionTimestamp" in job["metadata"]:
@@ -197,10 +197,10 @@ async def _is_given_back(world: World, players: Players) -> None:
             if not written.odd:
                 changed.extend(_differences(job, written.spec))
         changed.extend(pods_of_drained_queues(world))
-        changed.extend(wholes_not_given_back(world, players))
+        changed.extend(unrestored_wholes(world, players))
         return not changed
 
-    if not await _until(all_back, _REST):
+    if not await _until(all_restored, _REST):
         raise Finding("a Job is not given back as it was", f"{changed}\n{world.tail()}")
 
 
@@ -220,8 +220,8 @@ def _differences(job: Object, spec: Object) -> list[str]:
     return found
 
 
-async def _remove_what_is_odd(world: World, players: Players) -> None:
-    """Only simple Jobs stay; pods that run for ever are shortened by deletion of theirs, too."""
+async def _delete_odd(world: World, players: Players) -> None:
+    """Delete all objects but simple ones that end by themselves, and all pods that belong to none of the rest."""
     local = world.local
     for job in local.list("jobs"):
         uid, metadata = job["metadata"]["uid"], job["metadata"]
@@ -243,12 +243,12 @@ async def _remove_what_is_odd(world: World, players: Players) -> None:
                 await local.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"], grace=0)
 
 
-async def _all_run(world: World, players: Players) -> None:
-    """What is left can run, and does."""
+async def _check_all_run(world: World, players: Players) -> None:
+    """Raise Finding unless all remaining objects run to their end, or run if they are endless."""
     waiting: list[str] = []
 
     async def all_over() -> bool:
-        world.lives()
+        world.check_alive()
         waiting[:] = [
             f"{job['metadata']['namespace']}/{job['metadata']['name']}"
             for job in world.local.list("jobs")
@@ -259,19 +259,19 @@ async def _all_run(world: World, players: Players) -> None:
         return not waiting
 
     if not await _until(all_over, _REST):
-        said = [
+        conditions = [
             (workload["metadata"]["name"], workload["status"]["conditions"])
             for namespace in NAMESPACES.values()
             for workload in await players.workloads(namespace)
             if workload["status"]["state"] != "finished"
         ]
-        raise Finding("something simple stays stopped for ever", f"{waiting}: {said}\n{world.tail()}")
+        raise Finding("something simple stays stopped for ever", f"{waiting}: {conditions}\n{world.tail()}")
 
 
-async def _is_swept(world: World, players: Players) -> None:
-    """Nothing of this game is left for the next one."""
+async def _clean_up(world: World, players: Players) -> None:
+    """Delete all objects of the game. Raises Finding if some remain, or a workload of theirs."""
 
-    async def all_gone() -> bool:
+    async def all_deleted() -> bool:
         for plural in ("jobs", "deployments", "statefulsets", "replicasets", "pods"):
             for obj in world.local.list(plural):
                 metadata = obj["metadata"]
@@ -282,36 +282,38 @@ async def _is_swept(world: World, players: Players) -> None:
         swept = await sweep_wholes(world)
         return swept and not any(world.local.list(each) for each in ("jobs", "deployments", "statefulsets", "pods"))
 
-    if not await _until(all_gone, _REST):
+    if not await _until(all_deleted, _REST):
         raise Finding("what is deleted stays", str([obj["metadata"] for obj in world.local.list("pods")])[:2000])
-    await _nothing_is_held(players)
+    await _check_no_workloads(players)
     for plural, name in (("runtimeclasses", "heavy"), ("runtimeclasses", "nope"), ("priorityclasses", "high")):
         if world.local.get(plural, "", name) is not None:
             await world.local.delete(plural, "", name)
 
 
-async def _nothing_is_held(players: Players) -> None:
-    """Raise Finding if a workload is left of what is gone."""
-    left: list[Object] = []
+async def _check_no_workloads(players: Players) -> None:
+    """Raise Finding if a workload of a deleted object remains."""
+    remaining: list[Object] = []
 
     async def all_over() -> bool:
-        players.world.lives()
-        left.clear()
+        players.world.check_alive()
+        remaining.clear()
         for namespace in NAMESPACES.values():
-            left.extend(each for each in await players.workloads(namespace) if each["status"]["state"] != "finished")
-        return not left
+            remaining.extend(
+                each for each in await players.workloads(namespace) if each["status"]["state"] != "finished"
+            )
+        return not remaining
 
     if not await _until(all_over, _REST):
-        raise Finding("a workload outlives its object", f"{left}\n{players.world.tail()}")
+        raise Finding("a workload outlives its object", f"{remaining}\n{players.world.tail()}")
 
 
-async def _no_differences(world: World) -> None:
-    """Raise Finding if the audit still finds any after a while: pods that are gone are noticed after up to 10 s."""
+async def _check_audit(world: World) -> None:
+    """Raise Finding if the audit reports differences for _REST: deleted pods are noticed after up to 10 s."""
     found: list[Object] = []
 
     async def agrees() -> bool:
         status, document = await world.ask("GET", "/apis/sluice.dev/v1/audits")
-        world.judge("GET audits", status, document)
+        world.check_answer("GET audits", status, document)
         found[:] = document["items"]
         return not found
 

@@ -1,4 +1,7 @@
-"""Objects of kinds that start as a whole: two groups of pods of a CPU each, `w0` and `w1`."""
+"""Objects of kinds other than Job and pod (`wholes`), whose pods are queued together.
+
+They have two groups, `w0` and `w1`, of pods of one CPU each.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ Object = dict[str, Any]
 
 
 class Served(NamedTuple):
-    """Where a kind is found."""
+    """Endpoint of a kind; `path` has a placeholder for the namespace."""
 
     path: str
     plural: str
-    """By which the sandbox knows it."""
+    """Its name for the sandbox's in-process client."""
 
 
 KINDS = {
@@ -26,7 +29,7 @@ KINDS = {
 
 
 def whole(kind: str, name: str, pods: list[int], template: Object) -> Object:
-    """An object with so many pods in each group; a StatefulSet has one group, a RayCluster a head beside them."""
+    """Return an object with `pods[i]` pods in group i; a StatefulSet has a single group, a RayCluster also a head."""
     metadata: Object = {"name": name, "labels": {}}
 
     def one() -> Object:
@@ -64,7 +67,7 @@ def whole(kind: str, name: str, pods: list[int], template: Object) -> Object:
 
 
 def groups_of(kind: str, spec: Object) -> tuple[list[str], list[Object], str, str]:
-    """The path of the list of groups, a copy of it, and the fields of a group's number and name."""
+    """Return the path of the list of groups, a copy of the list, and a group's fields of its number and its name."""
     path, number, name = {
         "rayclusters": (["workerGroupSpecs"], "replicas", "groupName"),
         "trainingruns": (["roles"], "count", "role"),
@@ -78,7 +81,7 @@ def groups_of(kind: str, spec: Object) -> tuple[list[str], list[Object], str, st
 
 
 def pods_wanted(kind: str, obj: Object) -> int:
-    """How many pods it has when it runs."""
+    """Return the number of pods of a running object."""
     if kind == "statefulsets":
         return int(obj["spec"]["replicas"])
     _, groups, number, _ = groups_of(kind, obj["spec"])

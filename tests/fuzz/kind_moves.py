@@ -1,4 +1,4 @@
-"""What players do with kinds that start as a whole, and with groups of other systems, as moves of plain JSON."""
+"""Moves about other kinds (`wholes`, see kind_documents) and pod groups of other systems, as plain JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.fuzz import oddities
 USERS = ("alice", "bob")
 KINDS = ("rayclusters", "rayclusters", "trainingruns", "statefulsets", "statefulsets", "vcjobs", "appwrappers")
 _NAMES = ("wa", "wb")
-"""In each user's namespace, of each kind."""
+"""Names of the objects of each kind, in each user's namespace."""
 _GANGS = ("koordinator", "plugins", "native", "yunikorn", "declared")
 _ASKED = ('{"w0": {"replicas": 9}, "w1": {"replicas": 2}}', '{"w0": {"count": 3}}', '{"head": {"replicas": 4}}', "x")
 
@@ -34,7 +34,7 @@ _NEW: dict[str, st.SearchStrategy[Any]] = {
 
 
 def _of_metadata() -> st.SearchStrategy[Any]:
-    """What users write into labels and annotations of an object that exists."""
+    """Strategy for changes of an existing object's labels and annotations."""
     labels = [
         oddities.change("metadata", "labels", label, value=_one("main", "side", "nowhere", "", None))
         for label in oddities.QUEUE_LABELS
@@ -59,7 +59,7 @@ _CREATE_FLEXIBLE = _move(
     settle=_one(True, False),
     fewest=st.just("w0=1,w1=1"),
 )
-"""What may start with fewer pods than it asks for."""
+"""Creates an object that may start with fewer pods than it requests (partial admission)."""
 _NUMBERS = st.lists(st.integers(0, 6), min_size=1, max_size=3) | _one([1, 2], [0, 3])
 _RESIZE = _move("resize", **_WHICH, group=_one(0, 0, 1), numbers=_NUMBERS | _one([-1], [2, -3]))
 
@@ -99,4 +99,4 @@ WITH_KINDS = [
     *[_GANG] * 3,
     *[_GANG_SIZE] * 2,
 ]
-"""Each as often as it is to be played."""
+"""Moves, repeated by their relative frequency."""

@@ -1,4 +1,4 @@
-"""Plays the moves about kinds that start as a whole, and about groups as other systems declare them."""
+"""Players of the moves about other kinds (`wholes`) and about pod groups that other systems declare."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.fuzz.documents import DOORS, QUEUE_LABELS, QUOTAS
+from tests.fuzz.documents import LOCAL_QUEUES, QUEUE_LABELS, QUOTAS
 from tests.fuzz.kind_documents import KINDS, groups_of, pods_wanted, whole
 from tests.fuzz.world import MERGE, NAMESPACES
 
@@ -27,27 +27,27 @@ _YUNIKORN = "yunikorn.apache.org/"
 
 @dataclass(frozen=True)
 class WrittenWhole:
-    """What a user has written of an object that starts as a whole."""
+    """Record of a user's writes to an object of another kind."""
 
     spec: Object
-    """As the API server took it when it was created."""
+    """Spec as returned by the API server at its creation."""
     odd: bool
-    """Whether anything was written that may keep it from running, or changes what is given back."""
+    """Whether a write may prevent it from running, or changed the spec to be restored."""
 
 
 class KindPlayers:
-    """Each public method is a move."""
+    """Players of these moves; each public method is a move."""
 
     def __init__(self, players: Players) -> None:
         self._players = players
         self._world = players.world
         self._count = 0
         self.wholes: dict[str, WrittenWhole] = {}
-        """By UID."""
+        """Records by UID."""
         self.gang_pods: set[str] = set()
-        """The UIDs of pods that name a group as other systems do."""
+        """UIDs of pods that declare a group in the form of another system."""
 
-    # ------------------------------------------------------------------ wholes
+    # ------------------------------------------------------------------ objects of other kinds
 
     async def whole(
         self,
@@ -70,16 +70,16 @@ class KindPlayers:
         self._count += 1
         status, created = await self._world.request(user, "POST", KINDS[kind].path.format(NAMESPACES[user]), body)
         if status == 201:
-            door = DOORS.get((NAMESPACES[user], queue))
+            cluster_queue = LOCAL_QUEUES.get((NAMESPACES[user], queue))
             may_be_few = fewest == "w0=1,w1=1" and all(pods)
             needed = len(pods) + (kind == "rayclusters") if may_be_few else pods_wanted(kind, body)
-            odd = door is None or stop == "never" or not 0 < needed <= QUOTAS[door]
+            odd = cluster_queue is None or stop == "never" or not 0 < needed <= QUOTAS[cluster_queue]
             self._note(kind, created, WrittenWhole(created["spec"], odd))
         if settle:
             await self._players.settle()
 
     async def resize(self, user: str, kind: str, name: str, group: int, numbers: list[int]) -> None:
-        """Another number of pods, and at once yet another."""
+        """Change the number of pods of a group several times in succession."""
         for number in numbers:
             found = self._found(user, kind, name)
             if found is None:
@@ -93,7 +93,7 @@ class KindPlayers:
                     await self._patch(user, kind, found, _nested(path, groups))
 
     async def rework(self, user: str, kind: str, name: str, what: str, pods: int) -> None:
-        """Other groups of pods, larger pods, or what is none."""
+        """Change the groups: rename, add, reverse, enlarge their pods, or write an invalid template."""
         if (found := self._found(user, kind, name)) is None:
             return
         if kind == "statefulsets":
@@ -101,31 +101,31 @@ class KindPlayers:
             _enlarge(template, pods)
             await self._patch(user, kind, found, {"spec": {"template": {"spec": template["spec"]}}})
             return
-        path, groups, number, called = groups_of(kind, found["spec"])
+        path, groups, number, name_field = groups_of(kind, found["spec"])
         if not groups:
             return
         match what:
             case "rename":
-                groups[0] |= {called: "renamed", number: pods}
+                groups[0] |= {name_field: "renamed", number: pods}
             case "add":
-                groups.append({**copy.deepcopy(groups[0]), called: "added", number: pods})
+                groups.append({**copy.deepcopy(groups[0]), name_field: "added", number: pods})
             case "reverse":
                 groups.reverse()
                 groups[0][number] = pods
-            case "misshape" if kind == "trainingruns":  # whose definition lets anything pass
+            case "misshape" if kind == "trainingruns":  # its definition accepts any fields
                 groups[0]["template"]["spec"] |= _MISSHAPED[pods % len(_MISSHAPED)]
             case _:
                 _enlarge(groups[0].get("template") or groups[0]["generictemplate"], pods)
         await self._patch(user, kind, found, _nested(path, groups))
 
     async def start_and_change(self, user: str, kind: str, name: str, stop: str, what: str, numbers: list[int]) -> None:
-        """Create it, and change it as soon as it runs; its pods take their time to end."""
+        """Create an object with slowly terminating pods, and change it as soon as it runs."""
         await self.whole(user, kind, name, "main", stop, [2, 1], settle=False)
         for _ in range(6):
             if any(each["metadata"]["name"].startswith(_named(kind, name)) for each in self._running(user)):
                 break
             await asyncio.sleep(0.25)
-        if what == "sway":  # down and up again, while the pods end that were too many
+        if what == "sway":  # reduced and increased again, while the surplus pods are terminating
             numbers = [1, 2]
         elif what != "resize":
             await self.rework(user, kind, name, what, max(numbers))
@@ -142,7 +142,7 @@ class KindPlayers:
             await self._patch(user, kind, found, body)
 
     async def flip_whole(self, user: str, kind: str, name: str, times: int) -> None:
-        """Suspend it and let it run, by oneself."""
+        """Suspend and resume an object as its user, several times."""
         for number in range(2 * times):
             if (found := self._found(user, kind, name)) is None:
                 return
@@ -154,17 +154,17 @@ class KindPlayers:
         await self._world.request(user, "DELETE", path)
 
     async def recreate_whole(self, user: str, kind: str, name: str, times: int, propagation: str, **new: Any) -> None:
-        """Delete it when it may just run, and create it again while its pods still end."""
+        """Delete an object shortly after its creation and recreate it while its pods are terminating, several times."""
         for _ in range(times):
             await self.whole(user, kind, name, **new, settle=False)
             await asyncio.sleep(0.4)
             await self.delete_whole(user, kind, name, propagation)
         await self.whole(user, kind, name, **new, settle=True)
 
-    # ------------------------------------------------------------------ groups of others
+    # ------------------------------------------------------------------ pod groups of other systems
 
     async def gang(self, user: str, way: str, name: str, total: int, count: int, large: bool) -> None:
-        """So many pods that name a group of `total`, or of what an object says."""
+        """Create `count` pods of a group of `total`, or of the size that a PodGroup object declares."""
         for number in range(count):
             self._count += 1
             pod = _template("5")
@@ -177,7 +177,7 @@ class KindPlayers:
                 self.gang_pods.add(created["metadata"]["uid"])
 
     async def gang_size(self, user: str, way: str, name: str, total: Any) -> None:
-        """The object that says how many pods the group has: there, changed, or gone (None)."""
+        """Create or change the object that declares the size of a group; None: delete it."""
         api, spec = _SIZES[way]
         path = f"/apis/{api}/namespaces/{NAMESPACES[user]}/podgroups"
         if total is None:
@@ -188,7 +188,7 @@ class KindPlayers:
         if status == 409:
             await self._world.request(user, "PATCH", f"{path}/{name}", {"spec": spec(total)}, content=MERGE)
 
-    # ------------------------------------------------------------------ all
+    # ------------------------------------------------------------------ helpers
 
     def _found(self, user: str, kind: str, name: str) -> Object | None:
         return self._world.local.get(KINDS[kind].plural, NAMESPACES[user], _named(kind, name))
@@ -210,7 +210,7 @@ class KindPlayers:
 
 
 def _named(kind: str, name: str) -> str:
-    """Not two kinds the same: their pods would have the same names, too."""
+    """Return a name that differs between kinds, so that the names of their pods differ too."""
     return f"{name}-{kind[:3]}"
 
 

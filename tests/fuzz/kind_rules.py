@@ -1,4 +1,4 @@
-"""What must always hold for kinds that start as a whole, and what is left of them at the end."""
+"""Rules and final checks for objects of other kinds (`wholes`)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,25 @@ _SIZES = ("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.k8s.io")
 
 
 def wholes_without_reason(world: World, namespace: str, workloads: Iterable[Object]) -> list[str]:
-    """What waits, and is not among the workloads with a reason. Pods of the others are in groups."""
-    told = {
-        each["metadata"]["uid"] for each in workloads if any(said["reason"] for said in each["status"]["conditions"])
+    """Return waiting objects without a workload that has a reason; of kinds without pod gates only.
+
+    The pods of the other kinds are queued as groups and checked in pod_rules.
+    """
+    with_reason = {
+        each["metadata"]["uid"]
+        for each in workloads
+        if any(condition["reason"] for condition in each["status"]["conditions"])
     }
     return [
         f"{kind} {namespace}/{obj['metadata']['name']}"
         for kind, is_suspended in SUSPENDED.items()
         for obj in world.local.list(KINDS[kind].plural, namespace)
-        if _is_queued(obj) and is_suspended(obj) and obj["metadata"]["uid"] not in told
+        if _is_queued(obj) and is_suspended(obj) and obj["metadata"]["uid"] not in with_reason
     ]
 
 
-def wholes_not_given_back(world: World, players: Players) -> list[str]:
-    """Of queues that are drained."""
+def unrestored_wholes(world: World, players: Players) -> list[str]:
+    """Return objects of drained queues that run or are not restored to the spec their users wrote."""
     found = []
     for kind, is_suspended in SUSPENDED.items():
         for obj in world.local.list(KINDS[kind].plural):
@@ -49,7 +54,7 @@ def wholes_not_given_back(world: World, players: Players) -> list[str]:
 
 
 async def delete_odd_wholes(world: World, players: Players) -> set[str]:
-    """The UIDs of those that stay, and have to run, and of what they own."""
+    """Delete objects that may be unable to run; return the UIDs of the others."""
     staying: set[str] = set()
     for kind, obj in _all(world):
         written = players.kinds.wholes.get(obj["metadata"]["uid"])
@@ -63,7 +68,7 @@ async def delete_odd_wholes(world: World, players: Players) -> set[str]:
 
 
 async def wholes_that_wait(world: World, players: Players) -> list[str]:
-    """Those that do not run with all of their pods; one that does is deleted, so that the next one may."""
+    """Return objects that do not run with all their pods; delete those that do, to free their quota."""
     waiting = []
     for kind, obj in _all(world):
         metadata = obj["metadata"]
@@ -83,7 +88,7 @@ async def wholes_that_wait(world: World, players: Players) -> list[str]:
 
 
 async def sweep_wholes(world: World) -> bool:
-    """Whether nothing is left of them."""
+    """Delete all objects; return whether none is left."""
     sizes = [(plural, obj) for plural in _SIZES for obj in world.local.list(plural)]
     for kind, obj in [*_all(world), *sizes]:
         await _delete(world, kind, obj)

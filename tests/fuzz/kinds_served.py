@@ -1,4 +1,4 @@
-"""The kinds of the fuzz's cluster beside Jobs and pods: Sluice's settings, definitions, pretend operators, rights."""
+"""Other kinds in the fuzz's cluster: Sluice's settings, definitions, simulated operators and permissions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SETTINGS: Final[Object] = {
         ],
     }
 }
-"""What `sluice serve` reads."""
+"""Configuration of `sluice serve`."""
 KINDS: Final = all_kinds(
     frameworks=SETTINGS["integrations"]["frameworks"],
     own=[parse_form(_FORM)],
@@ -57,7 +57,7 @@ KINDS: Final = all_kinds(
 
 @asynccontextmanager
 async def kinds_served(sandbox: Sandbox) -> AsyncIterator[None]:
-    """All of them are served in the block, and users with `edit` rights may edit them."""
+    """Serve all kinds during the block, with a ClusterRole `edit-kinds` for users."""
     admin, run = sandbox.local("admin"), KINDS.get("example.com", "TrainingRun")
     await admin.create(
         "customresourcedefinitions", "", definition(KINDS.get("workload.codeflare.dev", "AppWrapper"), "v1beta1")

@@ -1,7 +1,7 @@
-"""What the players do: moves as plain JSON, so that a game can be printed, cut short and played again.
+"""Moves of the players, as plain JSON, so that a game can be printed, shortened and replayed.
 
-`games` draws them with hypothesis: the same seed gives the same games. A move names objects by their place in a small
-set of names, so that it stays playable when the moves before it are left out.
+`games` draws them with Hypothesis: the same seed gives the same games. A move refers to objects by a small set of
+names, so that it remains playable when earlier moves are left out.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 Move = dict[str, Any]
-"""`do` is the name of a method of `tests.fuzz.players.Players`, the rest are its arguments."""
+"""`do` is the name of a method of Players, PodPlayers or KindPlayers; the other keys are its arguments."""
 
 Game = list[Move]
 
 USERS = ("alice", "bob")
 NAMES = ("one", "two", "three")
-"""Of Jobs, in each user's namespace: few, so that players meet the same Job again and again."""
+"""Names of Jobs in each user's namespace: few, so that many moves concern the same Job."""
 
 MOVES = 40
-"""In each game."""
+"""Number of moves of each game."""
 
 QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "sluice.dev/queue-name")
 QUEUES = ("main", "side", "nowhere", "")
@@ -51,7 +51,7 @@ def _some(what: st.SearchStrategy[Any], count: int) -> st.SearchStrategy[list[An
 
 
 def _weighted(moves: list[st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
-    """Each as often as it is in the list, which `one_of` does not care for."""
+    """Draw a strategy with a probability by its number of occurrences, which `one_of` ignores."""
     return st.sampled_from(moves).flatmap(lambda chosen: chosen)
 
 
@@ -98,7 +98,7 @@ _STUBBORN = _JOB | {
     "suspend": st.none(),
     "settle": st.just(False),
 }
-"""Its pods take their time to end."""
+"""Arguments of a Job whose pods terminate slowly."""
 
 _RECREATE = _move(
     "recreate",
@@ -175,14 +175,14 @@ def _of_fate(meanwhile: list[st.SearchStrategy[Any]]) -> list[st.SearchStrategy[
 
 @cache
 def a_move(about: str = "") -> st.SearchStrategy[Move]:
-    """One step of the game; most are about Jobs, or about `pods` and their groups, or about other `kinds`."""
+    """Return the strategy for one move; most are about Jobs, or with `about` "pods" or "kinds" about these."""
     acting = {"pods": [*_WITH_JOBS[::2], *WITH_PODS], "kinds": [*_WITH_JOBS[::4], *WITH_KINDS]}.get(about, _WITH_JOBS)
     users, admins = _weighted([*acting, _READ]), st.one_of(*_OF_ADMINS)
     return _weighted([users] * 9 + [admins, _weighted(_of_fate(acting))])
 
 
 def games(number: int, about: str = "") -> Iterator[Game]:
-    """For ever; always the same for the same seed `number`, and none like the one before. `about`: as in `a_move`."""
+    """Yield games without end, the same for the same seed `number`; `about` as in `a_move`."""
     moves = a_move(about)
     return (_game(f"{number}/{place}", moves) for place in count())
 
@@ -190,7 +190,7 @@ def games(number: int, about: str = "") -> Iterator[Game]:
 def _game(name: str, moves: st.SearchStrategy[Move]) -> Game:
     found: list[Game] = []
 
-    # The first example is the simplest, which is no game, and those after the second only vary it.
+    # The first example is the minimal one, which is no useful game, and those after the second only vary it.
     @seed(name)
     @settings(
         max_examples=2,

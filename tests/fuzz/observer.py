@@ -1,12 +1,13 @@
-"""Counts what pods are alive against quota, knowing pods, their requests, and what the admin wrote; not Sluice.
+"""Independent check of quota: compares the requests of running pods with the quotas that the admin wrote.
 
-The bound is generous where queues change: ClusterQueues that were ever joined, by a cohort, a LocalQueue that moved or
-a Job that moved, are counted together, and a lowered quota counts from when nothing that may have started before is
-left. What has started in a cohort may be borrowed: it stays when a ClusterQueue leaves, and is not counted with what
-starts then. What is above the bound after all has been let in past the queue.
+It does not use Sluice's data. The bound is generous where queues change: ClusterQueues that were ever connected, by a
+cohort, a LocalQueue that moved or a Job that moved, are summed up, and a reduced quota applies once no pods that may
+have started before it are left. Pods that started in a cohort may use borrowed quota: they may stay when a
+ClusterQueue leaves the cohort, and are not summed up with pods that start later. Pods above this bound have bypassed
+the queue.
 
-Pods that were created with Sluice's gate count from when they have lost it. Where a user has taken it, or claims that
-the pod is part of a Job, Sluice can only delete it: it counts if nobody has told it to end after a while.
+Pods that were created with Sluice's gate count from its removal. Where a user has removed it, or claims that the pod
+belongs to a Job, Sluice can only delete the pod: then it counts if it is not being deleted after a while.
 """
 
 from __future__ import annotations
@@ -38,30 +39,30 @@ SUSPENDED: dict[str, Callable[[Object], bool]] = {
     "trainingruns": lambda obj: obj["spec"].get("paused") is True,
     "appwrappers": lambda obj: (obj["metadata"].get("annotations") or {}).get("sluice.dev/dispatch") != "true",
 }
-"""Kinds whose pods have no gate, and whether one of them may have none."""
+"""Kinds whose pods have no gate, to a function that returns whether an object is suspended (may have no pods)."""
 POOL = "sluice.test/pool"
-"""The label of nodes by which flavors tell them apart."""
+"""Node label that distinguishes the flavors."""
 _LAG = 10.0
-"""Seconds between an admission and its last pod."""
-_LATE = 20.0
-"""Seconds that a pod may be alive that a user has let run himself, on a machine that has nothing else to do."""
+"""Maximum seconds between an admission and its last pod."""
+_DELETION_TIME = 20.0
+"""Seconds within which Sluice has to delete a pod that its user has ungated, on an idle machine."""
 
 
 @dataclass
 class SeenJob:
-    """A Job, another object of which pods are part, or a pod that queues by itself, as the watch has shown it."""
+    """Observed state of a Job, of another object with pods, or of a pod that is queued by itself."""
 
     name: str
     queues: set[tuple[str, str]] = field(default_factory=set)
-    """(namespace, LocalQueue) that it ever asked for."""
+    """All (namespace, LocalQueue) that its labels ever named."""
     queue: str = ""
-    """The LocalQueue that it asks for now."""
+    """LocalQueue that its labels name now."""
     suspended: bool = True
     charged: bool = False
-    """Whether it was in a queue when it was last unsuspended, or was taken out of one by that: a Job that has left its
-    queue before is nobody's business."""
+    """Whether it was in a queue when it was last unsuspended, or left it in that request. A Job that left its queue
+    earlier is not Sluice's concern."""
     cpu: Fraction | None = None
-    """The least that any pod of it asked for: a LimitRange may have come after its admission."""
+    """Smallest request of its pods in CPUs: a LimitRange may have been created after its admission."""
 
 
 def _is_suspended(job: Object) -> bool:
@@ -69,7 +70,7 @@ def _is_suspended(job: Object) -> bool:
 
 
 def _note_queue(job: SeenJob, metadata: Object, *, suspended: bool, boundless: Container[tuple[str, str]]) -> str:
-    """Note where it asks for quota now, and whether it has just started from there; the LocalQueue."""
+    """Update `job` from its object's metadata, and whether it counts if it has just started; return its LocalQueue."""
     labels = metadata.get("labels") or {}
     queue = str(next((labels[key] for key in _QUEUE_LABELS if labels.get(key)), ""))
     if job.suspended and not suspended:
@@ -82,40 +83,40 @@ def _note_queue(job: SeenJob, metadata: Object, *, suspended: bool, boundless: C
 
 
 class Observer:
-    """Watches Jobs and pods. `trouble` is the first time that quota did not hold."""
+    """Watches Jobs, pods and other objects. `violation` is the first violation of a quota."""
 
     def __init__(self, local: LocalClient, users: Mapping[str, str], *, kinds: Iterable[str] = ()) -> None:
-        """`users` are who alone creates objects in a namespace; `kinds`: of `SUSPENDED` those that are served."""
+        """`users`: namespace to the only user who creates objects in it; `kinds`: the served ones of `SUSPENDED`."""
         self._users = users
-        self.trouble: Finding | None = None
+        self.violation: Finding | None = None
         self.most = Fraction(0)
         self._watcher = local.watch("jobs", "pods", *kinds)
         self._jobs: dict[str, SeenJob] = {}
         self._pods: dict[str, tuple[str, float, str]] = {}
-        """Alive: the UID of the Job, or of the pod that queues by itself, since when, and where it may go to."""
+        """Running pods by UID: UID of the Job (or of the pod itself), monotonic time of its start, node pool."""
         self._queued: set[str] = set()
-        """Pods that were seen with Sluice's gate."""
-        self._ungated: set[str] = set()
-        """Pods whose gate a user takes away, or has taken."""
-        self._late: dict[str, tuple[float, Fraction, str]] = {}
-        """Pods that a user has let run, or has enlarged: since when, their CPUs, and the nodes that they may go to."""
+        """UIDs of pods that were observed with Sluice's gate."""
+        self._user_ungated: set[str] = set()
+        """UIDs of pods whose gate a user removes or has removed."""
+        self._overdue: dict[str, tuple[float, Fraction, str]] = {}
+        """Pods that a user has ungated or enlarged, by UID: since when, CPUs, node pool."""
         self._nominal: dict[tuple[str, str], list[tuple[float, Fraction]]] = defaultdict(list)
         self._joined: dict[str, str] = {}
         self._borrowing: set[str] = set()
-        """ClusterQueues that are in a cohort now."""
+        """ClusterQueues that are in a cohort."""
         self._left: dict[str, float] = {}
-        """By ClusterQueue: when it last left a cohort."""
-        self._doors: dict[tuple[str, str], set[str]] = defaultdict(set)
+        """ClusterQueue to the monotonic time at which it last left a cohort."""
+        self._local_queues: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._boundless: set[tuple[str, str]] = set()
 
-    # ------------------------------------------------------------------ what the admin wrote
+    # ------------------------------------------------------------------ writes of the admin
 
     def note_quota(self, queue: str, cpu: Fraction, *, pool: str = "main") -> None:
-        """From now on the ClusterQueue may use so many CPUs of those nodes."""
+        """Record a write of a ClusterQueue's nominal quota in one pool."""
         self._nominal[queue, pool].append((time.monotonic(), cpu))
 
     def note_cohort(self, queue: str, cohort: str) -> None:
-        """From now on the ClusterQueue is in that cohort, or in none."""
+        """Record a write of a ClusterQueue's cohort, empty for none."""
         if cohort:
             self._join(queue, f"cohort {cohort}")
             self._borrowing.add(queue)
@@ -124,23 +125,23 @@ class Observer:
             self._left[queue] = time.monotonic()
 
     def note_local_queue(self, namespace: str, name: str, queue: str) -> None:
-        self._doors[namespace, name].add(queue)
+        self._local_queues[namespace, name].add(queue)
 
     def note_boundless(self, namespace: str, name: str) -> None:
-        """What starts from this LocalQueue is not counted, and whoever was in it has no more quota elsewhere."""
+        """Record a LocalQueue without limits: Jobs that start from it do not count, nor does it add to other quotas."""
         self._boundless.add((namespace, name))
 
     def note_ungated(self, uid: str) -> None:
-        """A user is about to take the gate from this pod."""
-        self._ungated.add(uid)
+        """Record that a user is about to remove the gate of this pod."""
+        self._user_ungated.add(uid)
 
     def note_still_gated(self, uid: str) -> None:
-        """He was not let; if the pod has lost its gate since, it was not his doing."""
-        self._ungated.discard(uid)
-        if (late := self._late.pop(uid, None)) is not None:
+        """Record that the API server rejected that; if the pod is ungated meanwhile, Sluice has done it."""
+        self._user_ungated.discard(uid)
+        if (late := self._overdue.pop(uid, None)) is not None:
             self._count(uid, uid, late[1], late[2])
 
-    # ------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------ observed objects
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -152,7 +153,7 @@ class Observer:
                     self._see_job(obj, suspended=SUSPENDED.get(plural, _is_suspended)(obj))
 
     def alive(self, uid: str) -> int:
-        """How many pods of a Job there are."""
+        """Return the number of running pods of a Job."""
         return sum(job == uid for job, *_ in self._pods.values())
 
     def _see_job(self, obj: Object, *, suspended: bool) -> None:
@@ -160,28 +161,28 @@ class Observer:
         job = self._jobs.setdefault(metadata["uid"], SeenJob(f"{metadata['namespace']}/{metadata['name']}"))
         if _note_queue(job, metadata, suspended=suspended, boundless=self._boundless):
             noted = (metadata.get("annotations") or {}).get(_SUBMITTED_BY)
-            # The webhook is not sent what is being deleted. Whatever its user writes there charges nobody else: Sluice
-            # keeps whom it saw first, and admits it no more.
-            # Nor does Sluice queue what another controller manages.
+            # The webhook does not check objects that are being deleted. A forged submitter has no effect there: Sluice
+            # keeps the first one, and does not admit the object any more. Nor does it queue objects that another
+            # controller manages.
             elsewhere = "deletionTimestamp" in metadata or obj["spec"].get("managedBy", _CONTROLLER) != _CONTROLLER
-            if not elsewhere and noted not in (None, self._users[metadata["namespace"]]) and self.trouble is None:
-                self.trouble = Finding("submitted-by is forged", f"{job.name} says {noted!r}")
+            if not elsewhere and noted not in (None, self._users[metadata["namespace"]]) and self.violation is None:
+                self.violation = Finding("submitted-by is forged", f"{job.name} says {noted!r}")
 
-    def count_late_ones(self) -> None:
-        """Count those that users have let run, and nobody has told to end for long enough."""
-        patience = _LATE * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-        for uid, (since, cpu, pool) in list(self._late.items()):
+    def count_overdue(self) -> None:
+        """Count pods that users have ungated and that Sluice has not deleted within its time."""
+        patience = _DELETION_TIME * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        for uid, (since, cpu, pool) in list(self._overdue.items()):
             if time.monotonic() - since > patience:
-                del self._late[uid]
+                del self._overdue[uid]
                 self._count(uid, uid, cpu, pool)
 
     def _see_pod(self, change: str, pod: Object) -> None:
         uid, metadata = pod["metadata"]["uid"], pod["metadata"]
         if change == "DELETED" or pod.get("status", {}).get("phase") in _ENDED:
             self._pods.pop(uid, None)
-            self._late.pop(uid, None)
+            self._overdue.pop(uid, None)
             return
-        # What carries no selector was started by nobody, and is held against the flavor that all have.
+        # A pod without the selector was not started by Sluice; it counts against the flavor that all queues have.
         pool = (pod["spec"].get("nodeSelector") or {}).get(POOL, "main")
         cpu = Fraction(requests_of(pod["spec"], ("cpu",))["cpu"], 1000)
         owner = next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), "")
@@ -199,13 +200,13 @@ class Observer:
         if seen.suspended or not seen.charged:
             return
         if "deletionTimestamp" in metadata:
-            self._late.pop(uid, None)
-        elif uid not in self._pods and (uid in self._ungated or owner in self._jobs):
-            self._late.setdefault(uid, (time.monotonic(), cpu, pool))
+            self._overdue.pop(uid, None)
+        elif uid not in self._pods and (uid in self._user_ungated or owner in self._jobs):
+            self._overdue.setdefault(uid, (time.monotonic(), cpu, pool))
         elif uid not in self._pods:
             self._count(uid, uid, cpu, pool)
-        elif seen.cpu is not None and cpu > seen.cpu and uid not in self._late:
-            self._late[uid] = (time.monotonic(), cpu, pool)
+        elif seen.cpu is not None and cpu > seen.cpu and uid not in self._overdue:
+            self._overdue[uid] = (time.monotonic(), cpu, pool)
 
     def _count(self, uid: str, job: str, cpu: Fraction, pool: str) -> None:
         seen = self._jobs[job]
@@ -230,23 +231,23 @@ class Observer:
         oldest = min((since for _, since in alive), default=0.0)
         allowed = sum((self._most_since((queue, pool), oldest - _LAG) for queue in queues), Fraction(0))
         self.most = max(self.most, used)
-        if used > allowed and self.trouble is None:
+        if used > allowed and self.violation is None:
             count: dict[str, int] = defaultdict(int)
             for job, _ in alive:
                 count[f"{job.name} ({float(job.cpu or 0):g} cpu each)"] += 1
             pods = ", ".join(f"{number} of {name}" for name, number in sorted(count.items()))
             where = ", ".join(sorted(queues)) or "no ClusterQueue"
-            self.trouble = Finding(
+            self.violation = Finding(
                 "quota is exceeded", f"{float(used):g} of {float(allowed):g} {pool} cpu of {where}: {pods}"
             )
 
     def _join_queues(self, job: SeenJob) -> None:
-        queues = [queue for door in job.queues for queue in sorted(self._doors[door])]
+        queues = [queue for local_queue in job.queues for queue in sorted(self._local_queues[local_queue])]
         for queue in queues[1:]:
             self._join(queues[0], queue)
 
     def _group_of(self, job: SeenJob) -> str:
-        queues = [queue for door in sorted(job.queues) for queue in sorted(self._doors[door])]
+        queues = [queue for local_queue in sorted(job.queues) for queue in sorted(self._local_queues[local_queue])]
         return self._find(queues[0]) if queues else "nowhere"
 
     def _find(self, name: str) -> str:
@@ -260,7 +261,7 @@ class Observer:
             self._joined[second] = first
 
     def _most_since(self, queue: tuple[str, str], moment: float) -> Fraction:
-        """The largest quota that was in force at any time since then."""
+        """Return the largest quota in force at any time since `moment` (monotonic)."""
         history = self._nominal[queue]
         before = [cpu for at, cpu in history if at <= moment]
         return max([*before[-1:], *(cpu for at, cpu in history if at > moment)])

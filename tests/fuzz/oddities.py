@@ -1,7 +1,7 @@
-"""What users write into a Job that no example in any manual has: strategies for all that the API server accepts.
+"""Strategies for unusual but valid changes of Jobs and pods, all of which the API server accepts.
 
-A change is `{"path": [...], "value": ...}`; a value of None takes the field away. Paths are those of the Job; where a
-value is `{"$": name}` the player puts in what only the running game knows, such as the UID of another Job.
+A change is `{"path": [...], "value": ...}`; the value None removes the field. Paths are those of a Job. A value
+`{"$": name}` is replaced by the player with data of the running game, such as the UID of another Job.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "sluice.dev/queue-name")
 
 
 def change(*path: str, value: st.SearchStrategy[Any]) -> st.SearchStrategy[Change]:
-    """A change of the field at `path`."""
+    """Strategy for a change of the field at `path`."""
     return st.fixed_dictionaries({"path": st.just(list(path)), "value": value})
 
 
@@ -169,7 +169,7 @@ def _counts() -> list[st.SearchStrategy[Change]]:
 
 
 def of_a_new_pod() -> st.SearchStrategy[Change]:
-    """Anything that a Job's template may hold, and an owner, in a pod."""
+    """Strategy for a field of a new pod: any field of a Job's template, or an owner."""
     groups = [_metadata(), _scheduling(), _labels(), _classes(), _pods(), _containers(), [_ownership()]]
     return st.sampled_from([st.one_of(group) for group in groups]).flatmap(lambda chosen: chosen).map(_in_a_pod)
 
@@ -184,25 +184,25 @@ def _in_a_pod(found: Change) -> Change:
 
 
 def of_a_new_job() -> st.SearchStrategy[Change]:
-    """Anything that may be in a Job when it is created."""
+    """Strategy for a field of a new Job."""
     groups = [_metadata(), _scheduling(), _counts(), _labels(), _once(), _classes(), _pods(), _containers()]
     return st.sampled_from([*(st.one_of(group) for group in groups), way_in()]).flatmap(lambda chosen: chosen)
 
 
 def way_in() -> st.SearchStrategy[Change]:
-    """What may hide a new Job, or its pods."""
+    """Strategy for fields that may hide a new Job or its pods: owner references, a manual selector."""
     return _ownership() | change("spec", "$manual", value=st.none())
 
 
 def note() -> st.SearchStrategy[Change]:
-    """What Sluice reads of annotations and labels, with any text: a message may quote it."""
+    """Strategy for any text in labels and annotations that Sluice reads, and may quote in messages."""
     annotations = [change("metadata", "annotations", key, value=_TEXTS) for key in _SLUICES_ANNOTATIONS]
     labels = [change("metadata", "labels", key, value=_LABEL_VALUES) for key in _SLUICES_LABELS]
     return st.sampled_from([*annotations, *annotations, *labels]).flatmap(lambda chosen: chosen)
 
 
 def huge() -> st.SearchStrategy[str]:
-    """CPUs of one pod, of which a few together are more than 64 bits can count."""
+    """Strategy for CPUs of one pod of which the sum of a few exceeds 64 bits."""
     return st.sampled_from(["9000000000000000", "4611686018427387904m", "1e18", "9223372036854775807"])
 
 
@@ -214,7 +214,7 @@ def _labels() -> list[st.SearchStrategy[Change]]:
 
 
 def _once() -> list[st.SearchStrategy[Change]]:
-    """What no later change may touch."""
+    """Immutable fields."""
     return [
         change("spec", "completionMode", value=st.sampled_from(["Indexed", "NonIndexed"])),
         change("spec", "managedBy", value=st.sampled_from(["kubernetes.io/job-controller", "example.com/other"])),
@@ -254,7 +254,7 @@ def _containers() -> list[st.SearchStrategy[Change]]:
 
 
 def of_a_change() -> st.SearchStrategy[Change]:
-    """Anything that a user may try to change in a Job that exists."""
+    """Strategy for a change of an existing Job."""
     gate = change("spec", "suspend", value=st.sampled_from([False, True]))
     queues = [
         change("metadata", "labels", label, value=st.sampled_from(["main", "side", "nowhere", "", None]))
@@ -267,14 +267,14 @@ def of_a_change() -> st.SearchStrategy[Change]:
 
 
 def of_a_status() -> st.SearchStrategy[Change]:
-    """What a user may try to change of the metadata through the status of a Job."""
+    """Strategy for a change of a Job's metadata through its status subresource."""
     queues = [change("metadata", "labels", label, value=st.sampled_from(["side", "", None])) for label in QUEUE_LABELS]
     submitter = change("metadata", "annotations", "sluice.dev/submitted-by", value=st.sampled_from(["mallory", ""]))
     return st.sampled_from([submitter, submitter, *queues]).flatmap(lambda chosen: chosen)
 
 
 def limit_range() -> st.SearchStrategy[Any]:
-    """The `limits` of a LimitRange, or None: it goes."""
+    """Strategy for the `limits` of a LimitRange; None: it is deleted."""
     limits = st.sampled_from(
         [
             {"type": "Container", "max": {"cpu": "100m"}},

@@ -1,4 +1,4 @@
-"""Plays one move after the other against a world, as users, admins and fate, and remembers what users wrote."""
+"""Players: execute moves as users, as an admin and as the environment, and record what users wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission.model.quantity import parse_quantity
 from tests.fuzz.documents import (
-    DOORS,
+    LOCAL_QUEUES,
     QUEUE_LABELS,
     QUOTAS,
     SPARE,
@@ -38,40 +38,40 @@ _PODS = "/api/v1/namespaces/{}/pods"
 
 @dataclass
 class Written:
-    """What the users have written of a Job."""
+    """Record of the users' writes to a Job."""
 
     odd: bool = False
-    """Whether anything was written that may keep it from running."""
+    """Whether a write may prevent it from running."""
     spec: Object = field(default_factory=dict)
-    """The spec as the API server took it when it was created."""
+    """Spec as returned by the API server at its creation."""
 
 
 class Players:
-    """Each public method is a move."""
+    """Players of all moves; each public method is a move."""
 
     def __init__(self, world: World, observer: Observer) -> None:
         self.world = world
         self.observer = observer
         self.jobs: dict[str, Written] = {}
-        """By UID."""
+        """Records by UID."""
         self.pods = PodPlayers(self)
         self.kinds = KindPlayers(self)
         self.faulty_admin = False
-        """Whether limits or classes have come that may keep a simple Job from running."""
+        """Whether there was a LimitRange that may prevent a simple Job from running."""
         self._quota = dict(QUOTAS)
         self._cohorts = dict.fromkeys(QUOTAS, "")
         self._policies = dict.fromkeys(QUOTAS, "None")
 
     async def play(self, move: Move) -> None:
-        """Raises Finding."""
+        """Execute a move. Raises Finding if a rule is violated after it."""
         arguments = {name: value for name, value in move.items() if name != "do"}
-        who = next(each for each in (self, self.pods, self.kinds) if hasattr(each, move["do"]))
-        play: Callable[..., Awaitable[None]] = getattr(who, move["do"])
+        players = next(each for each in (self, self.pods, self.kinds) if hasattr(each, move["do"]))
+        play: Callable[..., Awaitable[None]] = getattr(players, move["do"])
         await play(**arguments)
-        self.observer.count_late_ones()
-        if self.observer.trouble is not None:
-            raise self.observer.trouble
-        self.world.lives()
+        self.observer.count_overdue()
+        if self.observer.violation is not None:
+            raise self.observer.violation
+        self.world.check_alive()
 
     # ------------------------------------------------------------------ users
 
@@ -90,7 +90,7 @@ class Players:
         odd: list[Object],
         settle: bool,
     ) -> str:
-        """Returns the name that it has; "": it was refused."""
+        """Create a Job and return its name, by default a free one; "": it was rejected."""
         present = {job["metadata"]["name"] for job in self.world.local.list("jobs", NAMESPACES[user])}
         name = next((free for free in (name, *NAMES) if free not in present), name)
         body = simple_job(name, queue, pods=pods, cpu=cpu, seconds=seconds, label=label)
@@ -118,7 +118,7 @@ class Players:
         return name
 
     async def recreate(self, user: str, times: int, propagation: str, like: Object) -> None:
-        """Create a Job, delete it as soon as it runs, and create it again, while its old pods still end."""
+        """Create a Job, delete it once it runs, and recreate it while its old pods are terminating, several times."""
         for turn in range(times):
             name = await self.create(user, **like)
             if not name or turn == times - 1:
@@ -127,19 +127,19 @@ class Players:
             await self.delete(user, name, propagation, force=False)
 
     async def start_and_flip(self, user: str, times: int, like: Object) -> None:
-        """Create a Job, and suspend it again and again from when it runs."""
+        """Create a Job and, once it runs, suspend it several times."""
         if name := await self.create(user, **like):
             await self._runs(user, name)
             await self.flip(user, name, times)
 
     async def start_and_raise(self, user: str, count: int, like: Object) -> None:
-        """Create a Job, and let it have more pods as soon as it runs."""
+        """Create a Job and increase its parallelism as soon as it runs."""
         if name := await self.create(user, **like):
             await self._runs(user, name)
             await self.patch(user, name, [{"path": ["spec", "$both"], "value": count}], status=False)
 
     async def join(self, user: str, like: Object, queue: str) -> None:
-        """Create a Job that is in no queue, and put it into one in another request."""
+        """Create a Job without a queue and add the queue label in a second request."""
         if name := await self.create(user, **like):
             change = {"path": ["metadata", "labels", like["label"]], "value": queue}
             await self.patch(user, name, [change], status=False)
@@ -154,7 +154,7 @@ class Players:
         await self._patch(user, "/status" * status, body, current)
 
     async def flip(self, user: str, name: str, times: int) -> None:
-        """Suspend it again and again, as fast as it is started."""
+        """Suspend a Job several times, each shortly after it is started."""
         for _ in range(times):
             current = await self._job(user, name)
             if current is None:
@@ -180,16 +180,16 @@ class Players:
         label = f"batch.kubernetes.io/job-name%3D{current['metadata']['name']}"
         query = f"labelSelector={label}" + "&gracePeriodSeconds=0" * force
         if current["metadata"]["uid"] in self.jobs:
-            self.jobs[current["metadata"]["uid"]].odd = True  # each pod counts as failed, and the next one has to wait
+            self.jobs[current["metadata"]["uid"]].odd = True  # each pod counts as failed and delays the next one
         await self.world.request(user, "DELETE", f"{_PODS.format(NAMESPACES[user])}?{query}")
 
     async def read(self, user: str, name: str) -> None:
         for path in (f"/namespaces/{NAMESPACES[user]}/workloads", "/clusterqueues", "/reports/usage"):
             status, document = await self.world.ask("GET", f"/apis/sluice.dev/v1{path}")
-            self.world.judge(f"GET {path}", status, document)
+            self.world.check_answer(f"GET {path}", status, document)
 
     async def _runs(self, user: str, name: str) -> None:
-        """Wait until it has pods, but not for long: it may have to wait itself."""
+        """Wait until a Job has pods, at most 1.5 s: it may have to wait for quota."""
         for _ in range(6):
             job = self.world.local.get("jobs", NAMESPACES[user], name)
             if job is None or job.get("status", {}).get("active"):
@@ -197,7 +197,7 @@ class Players:
             await asyncio.sleep(0.25)
 
     async def _job(self, user: str, name: str) -> Object | None:
-        """The Job of that name, else any of the user's."""
+        """Return the Job of that name, else another one of the user."""
         _, found = await self.world.request(user, "GET", _JOBS.format(NAMESPACES[user]))
         named = {job["metadata"]["name"]: job for job in found["items"]}
         return named.get(name) or next(iter(named.values()), None)
@@ -210,7 +210,7 @@ class Players:
             written.odd = True
 
     async def put(self, body: Object, change: Object, user: str, *, current: Object | None = None) -> None:
-        """Write one change into a Job, or into a merge patch of one."""
+        """Apply one change to a Job, or to a merge patch of the Job `current`."""
         path, value = change["path"], await self._known(change["value"], user)
         match path:
             case ["$let-in"]:
@@ -225,7 +225,7 @@ class Players:
                 _set(body, ["spec", "selector"], {"matchLabels": {"mine": "yes"}})
                 _set(body, ["spec", "template", "metadata", "labels", "mine"], "yes")
             case ["spec", "template", "spec", "containers", "0", *rest] if current is not None:
-                # A merge patch takes a list as a whole.
+                # A merge patch replaces lists completely.
                 containers = copy.deepcopy(current["spec"]["template"]["spec"]["containers"])
                 _set(containers[0], rest, value)
                 _set(body, path[:4], containers)
@@ -233,7 +233,7 @@ class Players:
                 _set(body, path, value)
 
     async def _known(self, value: Any, user: str) -> Any:
-        """The value, with what only the running game knows."""
+        """Return the value with placeholders replaced by data of the running game."""
         if value == {"$": "uid"}:
             jobs = self.world.local.list("jobs", NAMESPACES[user])
             return jobs[0]["metadata"]["uid"] if jobs else "11111111-1111-1111-1111-111111111111"
@@ -246,7 +246,7 @@ class Players:
     # ------------------------------------------------------------------ admins
 
     async def set_up(self) -> None:
-        """The flavors and queues of the beginning; also puts back what of them is missing, or was changed."""
+        """Create the initial flavors and queues, or restore those that are missing or were changed."""
         for flavor in ("main", "spare"):
             labels = {"nodeLabels": {"sluice.test/pool": flavor}}
             tolerations = [{"key": "sluice.test/tainted", "operator": "Exists"}]
@@ -257,7 +257,7 @@ class Players:
         self._policies = dict.fromkeys(QUOTAS, "None")
         for queue in QUOTAS:
             await self._write_queue(queue)
-        for (namespace, name), queue in DOORS.items():
+        for (namespace, name), queue in LOCAL_QUEUES.items():
             self.observer.note_local_queue(namespace, name, queue)
             await self._ensure("localqueues", name, local_queue(namespace, name, queue), namespace=namespace)
         await self._ensure("clusterqueues", BOUNDLESS, cluster_queue(BOUNDLESS, 2**63 - 1, "", "None"))
@@ -283,7 +283,7 @@ class Players:
 
     async def stop_local(self, user: str, policy: str) -> None:
         namespace = NAMESPACES[user]
-        document = local_queue(namespace, "main", DOORS[namespace, "main"])
+        document = local_queue(namespace, "main", LOCAL_QUEUES[namespace, "main"])
         document["spec"]["stopPolicy"] = policy
         await self._ensure("localqueues", "main", document, namespace=namespace)
 
@@ -318,7 +318,7 @@ class Players:
                 )
 
     async def activate_all(self) -> None:
-        """Take back what `activate` has taken out."""
+        """Activate all workloads that `activate` has deactivated."""
         for namespace in NAMESPACES.values():
             for workload in await self.workloads(namespace):
                 if workload["spec"].get("active") is False and workload["status"]["state"] != "finished":
@@ -326,7 +326,7 @@ class Players:
                     await self.world.queues("PATCH", "workloads", name, {"spec": {"active": True}}, namespace=namespace)
 
     async def workloads(self, namespace: str) -> list[Object]:
-        """What the admin sees of them. Raises Finding."""
+        """Return the workloads of a namespace from Sluice's API. Raises Finding."""
         document = await self.world.queues("GET", "workloads", namespace=namespace)
         return [] if document is None else document["items"]
 
@@ -353,10 +353,10 @@ class Players:
             document["metadata"]["resourceVersion"] = present["metadata"]["resourceVersion"]
             await self.world.queues("PUT", kind, name, document, namespace=namespace)
 
-    # ------------------------------------------------------------------ fate
+    # ------------------------------------------------------------------ environment
 
     async def restart(self, kindly: bool, meanwhile: list[Move]) -> None:
-        """End it, and start it again after what users do meanwhile."""
+        """Stop `sluice serve`, execute moves meanwhile, and start it again; `kindly`: by SIGTERM, else by SIGKILL."""
         await self.world.stop(signal.SIGTERM if kindly else signal.SIGKILL)
         for move in meanwhile:
             await self.play(move)
@@ -366,7 +366,7 @@ class Players:
         await asyncio.sleep(seconds)
 
     async def settle(self) -> None:
-        """Until nothing has changed for a moment, but not for long: pods may come and go for ever."""
+        """Wait until no Job or pod changes for 0.25 s, at most 2.5 s: some may change without end."""
         now = None
         for _ in range(10):
             pods = [pod for pod in self.world.local.list("pods") if MANAGED in (pod["metadata"].get("labels") or {})]
@@ -377,8 +377,8 @@ class Players:
 
 
 def _fits(namespace: str, queue: str, pods: int, cpu: str) -> bool:
-    """Whether there will be quota for it when all is as it was in the beginning."""
-    where = DOORS.get((namespace, queue))
+    """Return whether the initial quota of its queue suffices for it."""
+    where = LOCAL_QUEUES.get((namespace, queue))
     return where is not None and pods * parse_quantity(cpu) <= QUOTAS[where]
 
 

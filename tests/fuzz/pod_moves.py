@@ -1,4 +1,4 @@
-"""What players do with pods: plain ones, groups, and those of Deployments and StatefulSets, as moves of plain JSON."""
+"""Moves about pods, pod groups, and the pods of Deployments and StatefulSets, as plain JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz import oddities
 
 USERS = ("alice", "bob")
 GROUPS = ("ga", "gb")
-"""Names of groups, of Deployments and of StatefulSets, in each user's namespace."""
+"""Names of pod groups, Deployments and StatefulSets in each user's namespace."""
 CONTROLLERS = ("statefulsets", "statefulsets", "deployments")
 _QUEUES = ("main", "main", "main", "main", "main", "main", "side", "nowhere", "", "boundless")
 _GROUP_LABELS = ("kueue.x-k8s.io/pod-group-name", "sluice.dev/pod-group-name")
@@ -54,12 +54,12 @@ def _group_notes() -> list[st.SearchStrategy[Any]]:
 
 
 def _of_a_pod() -> st.SearchStrategy[Any]:
-    """Anything that may be in a pod when it is created."""
+    """Strategy for a field of a new pod."""
     return st.one_of(oddities.of_a_new_pod(), *_group_notes())
 
 
 def _of_a_changed_pod() -> st.SearchStrategy[Any]:
-    """Anything that a user may try to change in a pod that exists."""
+    """Strategy for a change of an existing pod."""
     labels = [
         *(
             oddities.change("metadata", "labels", label, value=_one("main", "side", "nowhere", "", None))
@@ -118,4 +118,4 @@ WITH_PODS = [
         propagation=_one("Background", "Background", "Foreground", "Orphan"),
     ),
 ]
-"""Each as often as it is to be played."""
+"""Moves, repeated by their relative frequency."""

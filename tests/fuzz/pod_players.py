@@ -1,4 +1,4 @@
-"""Plays the moves about pods, and remembers which of them anything odd was done to."""
+"""Players of the moves about pods, with a record of the pods that may be unable to run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from admission.model.quantity import parse_quantity
-from tests.fuzz.documents import DOORS, QUEUE_LABELS, QUOTAS
+from tests.fuzz.documents import LOCAL_QUEUES, QUEUE_LABELS, QUOTAS
 from tests.fuzz.world import MERGE, NAMESPACES
 
 if TYPE_CHECKING:
@@ -25,35 +25,35 @@ _TOTAL = "sluice.dev/pod-group-total-count"
 
 
 def is_gated(pod: Object) -> bool:
-    """Whether it has Sluice's gate."""
+    """Return whether the pod has Sluice's scheduling gate."""
     return any(gate["name"] == GATE for gate in pod["spec"].get("schedulingGates") or ())
 
 
 @dataclass
 class WrittenGroup:
-    """What a user has written of a group of pods."""
+    """Record of a user's pod group."""
 
     total: int
     likeness: Object
-    """A pod of it, without its name."""
+    """Pod of the group, without a name."""
     uids: set[str] = field(default_factory=set)
     odd: bool = False
-    """Whether anything was written that may keep it from running."""
+    """Whether a write may prevent it from running."""
 
 
 class PodPlayers:
-    """Each public method is a move."""
+    """Players of these moves; each public method is a move."""
 
     def __init__(self, players: Players) -> None:
         self._players = players
         self._world = players.world
         self._count = 0
         self.odd_pods: dict[str, bool] = {}
-        """By UID of all pods that were created by themselves: whether anything odd was written into them."""
+        """UIDs of pods outside of groups and controllers, to whether a write may prevent them from running."""
         self.groups: dict[tuple[str, str], WrittenGroup] = {}
-        """By namespace and name."""
+        """Records by (namespace, name)."""
         self.odd_controllers: dict[str, bool] = {}
-        """By UID."""
+        """UIDs of Deployments, StatefulSets and others, to whether a write may prevent their pods from running."""
 
     # ------------------------------------------------------------------ pods
 
@@ -87,7 +87,7 @@ class PodPlayers:
         await self._world.request(user, "PATCH", path, body, content=MERGE)
 
     async def ungate(self, user: str, pick: int, beside: str) -> None:
-        """Take the gate from a pod oneself, and its labels, or say of what role it is, in the same request."""
+        """Remove the gate of a pod as its user; `beside`: also labels, or add an annotation, in the same request."""
         if (pod := self._pick(user, pick)) is None or not is_gated(pod):
             return
         metadata = pod["metadata"]
@@ -115,7 +115,7 @@ class PodPlayers:
             observer.note_still_gated(metadata["uid"])
 
     async def ungate_all(self, user: str, name: str) -> None:
-        """Take the gates from all pods of a group."""
+        """Remove the gates of all pods of a group as their user."""
         for number, pod in enumerate(self._all(user)):
             if _group_of(pod) == name:
                 await self.ungate(user, number, "")
@@ -142,7 +142,7 @@ class PodPlayers:
         odd: list[Object],
         settle: bool,
     ) -> None:
-        """Create a group: with fewer pods than it says, with more, with one that is larger."""
+        """Create a pod group, with fewer or more pods than it declares (`missing`), or one with another request."""
         body = _pod(queue, seconds, stop, cpu)
         body["metadata"]["labels"][_GROUP] = name
         body["metadata"]["annotations"][_TOTAL] = str(total)
@@ -167,7 +167,7 @@ class PodPlayers:
             await self._players.settle()
 
     async def more(self, user: str, name: str, count: int, cpu: str | None) -> None:
-        """Create further pods of a group: those that were missing, those that have ended, or too many."""
+        """Create further pods of a group: missing ones, replacements of ended ones, or surplus ones."""
         written = self.groups.get((NAMESPACES[user], name))
         if written is None:
             return
@@ -210,7 +210,7 @@ class PodPlayers:
         parallel: bool,
         settle: bool,
     ) -> None:
-        """Create a Deployment, or a StatefulSet whose pods are a group of as many, or of another number."""
+        """Create a Deployment, or a StatefulSet whose pods are a group of its replicas or of another total."""
         one = _pod(queue, seconds, stop, cpu)
         del one["metadata"]["annotations"]["sandbox.sluice.dev/run-seconds"]
         one["spec"]["restartPolicy"] = "Always"
@@ -262,7 +262,7 @@ class PodPlayers:
         if status == 200:
             self.odd_controllers[changed["metadata"]["uid"]] = True
 
-    # ------------------------------------------------------------------ all
+    # ------------------------------------------------------------------ helpers
 
     async def _create(self, user: str, body: Object, odd: list[Object]) -> Object | None:
         for change in odd:
@@ -284,7 +284,7 @@ class PodPlayers:
         return found[pick % len(found)] if found else None
 
     def _touched(self, pod: Object) -> None:
-        """Whatever becomes of it, and of all that it is part of, is no finding by itself."""
+        """Mark the pod, its group and its owners as possibly unable to run: that is no finding by itself."""
         metadata = pod["metadata"]
         uid = metadata["uid"]
         if uid in self.odd_pods:
@@ -322,6 +322,6 @@ def _group_of(pod: Object) -> str:
 
 
 def _fits(user: str, queue: str, cpu: Any) -> bool:
-    """Whether there will be quota for it when all is as it was in the beginning."""
-    where = DOORS.get((NAMESPACES[user], queue))
+    """Return whether the initial quota of its queue suffices for it."""
+    where = LOCAL_QUEUES.get((NAMESPACES[user], queue))
     return where is not None and cpu <= QUOTAS[where]

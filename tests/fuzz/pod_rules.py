@@ -1,4 +1,4 @@
-"""What must always hold for pods that queue, by themselves and in groups, and what is left of them at the end."""
+"""Rules and final checks for queued pods and pod groups."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def pods_without_reason(world: World, players: Players, namespace: str, workloads: Iterable[Object]) -> list[str]:
-    """Pods that wait, and for which there is no workload with a reason."""
-    told = {each["metadata"]["uid"] for each in workloads if _has_reason(each)}
+    """Return gated pods without a workload that has a reason."""
+    with_reason = {each["metadata"]["uid"] for each in workloads if _has_reason(each)}
     groups = {each["spec"]["object"]["name"] for each in workloads if _has_reason(each) and _is_group(each)}
     grouped = {uid for (where, _), group in players.pods.groups.items() if where == namespace for uid in group.uids}
     grouped |= players.kinds.gang_pods
@@ -33,16 +33,18 @@ def pods_without_reason(world: World, players: Players, namespace: str, workload
             continue
         names = {name for label in GROUP_LABELS if (name := (metadata.get("labels") or {}).get(label))}
         if metadata["uid"] in grouped or names:
-            # Which group it is in does not change with its labels: that some group tells of it is for the end.
-            if not groups and metadata["uid"] not in told:
+            # A pod's group does not change with its labels, so any group counts here; the end checks each one.
+            if not groups and metadata["uid"] not in with_reason:
                 missing.append(f"{namespace}/{metadata['name']}: no group")
-        elif metadata["uid"] not in told and not any(metadata["name"].startswith(f"{group}-") for group in groups):
+        elif metadata["uid"] not in with_reason and not any(
+            metadata["name"].startswith(f"{group}-") for group in groups
+        ):
             missing.append(f"{namespace}/{metadata['name']}: no workload")
     return missing
 
 
 def pods_of_drained_queues(world: World) -> list[str]:
-    """Pods that run although their queue is drained, and nobody has told them to end."""
+    """Return pods of drained queues that run and are not being deleted."""
     return [
         f"{pod['metadata']['namespace']}/{pod['metadata']['name']} runs in a queue that is drained"
         for pod in world.local.list("pods")
@@ -55,7 +57,10 @@ def pods_of_drained_queues(world: World) -> list[str]:
 
 
 async def keep_what_can_run(world: World, players: Players) -> set[str]:
-    """Delete what is odd, or would run for hours; the UIDs of pods that stay, and have to run."""
+    """Delete controllers that may be unable to run; return the UIDs of pods and controllers that have to run.
+
+    Endless pods and pods that may be unable to run are not among them.
+    """
     local, mine = world.local, players.pods
     staying: set[str] = set()
     for plural in CONTROLLERS:
@@ -76,7 +81,7 @@ async def keep_what_can_run(world: World, players: Players) -> set[str]:
     for group in mine.groups.values():
         left = group.uids & pods.keys()
         waits = all(is_gated(pods[uid]) for uid in left)
-        # Of one that has run already some pods are over; what else of it is left was told to end.
+        # Of a group that has run already, some pods have ended and the others are being deleted.
         if not group.odd and len(left) == group.total and waits and not any(_is_endless(pods[uid]) for uid in left):
             kept |= left
     for uid, pod in pods.items():
@@ -86,7 +91,7 @@ async def keep_what_can_run(world: World, players: Players) -> set[str]:
 
 
 def pods_that_wait(world: World) -> list[str]:
-    """Pods in queues that have not run to their end; or, if a controller makes them, do not run."""
+    """Return queued pods that have not ended or, if they have a controller, do not run; and unready controllers."""
     found = []
     for pod in world.local.list("pods"):
         metadata = pod["metadata"]
@@ -123,7 +128,7 @@ def _is_over(pod: Object) -> bool:
 
 
 def _is_claimed(pod: Object) -> bool:
-    """Whether it says to be part of something."""
+    """Return whether the pod has an owner reference."""
     return bool(pod["metadata"].get("ownerReferences"))
 
 

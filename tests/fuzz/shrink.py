@@ -1,4 +1,4 @@
-"""Makes a game shorter that ends with a finding, for as long as the same finding comes again."""
+"""Shortening of a game that ends with a finding, as long as the same finding recurs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def shrink(game: Game, is_found: Callable[[Game], Awaitable[bool]], *, attempts: int) -> Game:
-    """The shortest found, after at most so many `attempts` to find it again in a shorter game."""
+    """Return the shortest game with the finding, after at most `attempts` replays."""
     left = attempts
     progress = True
     while progress and left > 0:
@@ -28,7 +28,7 @@ async def shrink(game: Game, is_found: Callable[[Game], Awaitable[bool]], *, att
 
 
 def _shorter(game: Game) -> Iterator[Game]:
-    """All that is tried: large parts left out first, then single moves, then single changes within a move."""
+    """Yield shorter games: large parts left out first, then single moves, then single changes within a move."""
     size = len(game) // 2
     while size >= 1:
         for start in range(len(game) - size, -1, -size):

@@ -1,4 +1,4 @@
-"""The short form of `make fuzz`: the first moves of a few games, always the same."""
+"""Short form of `make fuzz`: the first moves of three fixed games."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 SEED = 9
 MOVES = 24
-"""Of each game; `make fuzz` plays them whole."""
+"""Number of moves of each game; `make fuzz` plays all of them."""
 
 
 @pytest.fixture
 def database_kind() -> str:
-    return "sqlite"  # `make fuzz ARGS="--database postgresql"` plays on the other
+    return "sqlite"  # `make fuzz ARGS="--database postgresql"` plays on PostgreSQL
 
 
 @pytest.mark.long

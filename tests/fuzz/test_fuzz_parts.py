@@ -1,4 +1,4 @@
-"""What the fuzz relies on: games that can be had again, a watcher that sees what is let in, games that get shorter."""
+"""Parts of the fuzz: reproducible games, the observer's detection of violations, shortening of games."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_cure_can_be_taken_out():
 
 @pytest.fixture
 async def watched():
-    """A cluster without Sluice, where every Job runs at once, and the observer of it."""
+    """Cluster without Sluice, in which every Job starts immediately, and its observer."""
     async with Sandbox(speed=60) as sandbox:
         observer = Observer(sandbox.local("admin"), {"default": "alice"})
         watching = asyncio.create_task(observer.run())
@@ -53,7 +53,7 @@ def suspended(name, queue, **fields):
 
 
 async def pods_are_seen(observer, uid, count):
-    while observer.alive(uid) < count:  # noqa: ASYNC110  the sandbox makes them
+    while observer.alive(uid) < count:  # noqa: ASYNC110  the sandbox creates them
         await asyncio.sleep(0.01)
 
 
@@ -63,11 +63,11 @@ async def test_pods_above_quota_are_seen(watched):
     observer.note_local_queue("default", "lq", "cq")
     first = await alice.create("jobs", "default", simple_job("first", "lq", pods=4, seconds=10_000))
     await pods_are_seen(observer, first["metadata"]["uid"], 4)
-    assert observer.trouble is None
+    assert observer.violation is None
     second = await alice.create("jobs", "default", simple_job("second", "lq", seconds=10_000))
     await pods_are_seen(observer, second["metadata"]["uid"], 1)
-    assert observer.trouble is not None
-    assert observer.trouble.story.startswith(
+    assert observer.violation is not None
+    assert observer.violation.details.startswith(
         "5 of 4 main cpu of cq: 4 of default/first (1 cpu each), 1 of default/second"
     )
 
@@ -79,8 +79,8 @@ async def test_pods_of_a_job_that_was_queued_once_count_for_ever(watched):
     await alice.patch("jobs", "default", "freed", freed)
     unqueued = await alice.create("jobs", "default", simple_job("unqueued", "", seconds=10_000))
     await pods_are_seen(observer, created["metadata"]["uid"], 1)
-    assert observer.trouble is not None
-    assert "1 of 0 main cpu of no ClusterQueue: 1 of default/freed" in observer.trouble.story
+    assert observer.violation is not None
+    assert "1 of 0 main cpu of no ClusterQueue: 1 of default/freed" in observer.violation.details
     assert observer.alive(unqueued["metadata"]["uid"]) == 0
 
 
@@ -94,8 +94,8 @@ async def test_a_queue_without_bounds_lends_nothing_to_others(watched):
     await alice.patch("jobs", "default", "moved", {"metadata": {"labels": {QUEUE_LABELS[0]: "lq"}}})
     await alice.patch("jobs", "default", "moved", {"spec": {"suspend": False}})
     await pods_are_seen(observer, moved["metadata"]["uid"], 5)
-    assert observer.trouble is not None
-    assert observer.trouble.story == "5 of 4 main cpu of cq: 5 of default/moved (1 cpu each)"
+    assert observer.violation is not None
+    assert observer.violation.details == "5 of 4 main cpu of cq: 5 of default/moved (1 cpu each)"
     assert observer.alive(huge["metadata"]["uid"]) == 0
 
 
@@ -111,7 +111,7 @@ async def test_what_was_borrowed_stays_when_the_cohort_is_left(watched):
         observer.note_cohort(queue, "")
     own = await alice.create("jobs", "default", simple_job("own", "lender", pods=4, seconds=10_000))
     await pods_are_seen(observer, own["metadata"]["uid"], 4)
-    assert observer.trouble is None
+    assert observer.violation is None
 
 
 async def test_what_does_not_matter_is_left_out():
@@ -133,9 +133,9 @@ async def test_pods_of_other_kinds_are_seen():
         for kind, pods in (("rayclusters", [1, 1]), ("trainingruns", [2, 0])):
             body = whole(kind, kind, pods, simple_job("any", "", seconds=10_000)["spec"]["template"])
             body["metadata"]["labels"][QUEUE_LABELS[0]] = "lq"
-            assert observer.trouble is None
+            assert observer.violation is None
             created = await alice.create(kind, "default", body)
             await pods_are_seen(observer, created["metadata"]["uid"], pods_wanted(kind, created))
         watching.cancel()
-    assert observer.trouble is not None
-    assert "5 of 4 main cpu of cq: 3 of default/rayclusters" in observer.trouble.story
+    assert observer.violation is not None
+    assert "5 of 4 main cpu of cq: 3 of default/rayclusters" in observer.violation.details

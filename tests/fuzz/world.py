@@ -1,4 +1,4 @@
-"""A cluster, `sluice serve` with its webhooks as a process, three users with `edit` rights, and an admin."""
+"""World of a game: a sandbox, `sluice serve` with webhooks as a process, three users with `edit` rights, an admin."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ Object = dict[str, Any]
 
 _ROOT = Path(__file__).parents[2]
 SPEED = 10.0
-"""How much faster than time the sandbox runs."""
+"""Speed of the sandbox's clock relative to real time."""
 CALM = "carol"
-"""Plays no game: her Jobs have to start whatever the others do."""
+"""Uninvolved user, whose Jobs have to start whatever the others do."""
 NAMESPACES = {"alice": "team-a", "bob": "team-b", CALM: "calm"}
 BOUNDLESS = "boundless"
-"""A LocalQueue of each user and its ClusterQueue, where there is room for more than can be counted."""
+"""Name of a LocalQueue of each user and of its ClusterQueue, whose quota is practically unlimited."""
 MERGE = "application/merge-patch+json"
 _API = "/apis/sluice.dev/v1"
 _TOKEN = "the-admins"
 _PATIENCE = 90.0
-"""Real seconds until a new process has to be ready."""
+"""Real seconds within which a new process has to be ready."""
 _TROUBLE = re.compile(r" (ERROR|CRITICAL) |^Traceback|^\w*Error: ", re.MULTILINE)
 
 
 class World:
-    """What the players act upon. Times are seconds of `time.monotonic`."""
+    """Cluster and Sluice process that the players act on. Times are seconds of `time.monotonic`."""
 
     def __init__(self, sandbox: Sandbox, folder: Path, database_url: str) -> None:
         self.sandbox = sandbox
         self.local = sandbox.local("admin")
         self.log = folder / "serve.log"
         self.down_until = 0.0
-        """Answers of the API server that the webhook fails are no finding before that."""
+        """Until this time failed answers of the API server are no finding, because the webhook may be down."""
         self._folder = folder
         self._database_url = database_url
         self._process: asyncio.subprocess.Process | None = None
@@ -64,7 +64,7 @@ class World:
     # ------------------------------------------------------------------ serve
 
     async def start(self) -> None:
-        """Start `sluice serve`, and wait until it is ready. Raises Finding."""
+        """Start `sluice serve` and wait until it is ready. Raises Finding."""
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "admission.cli.main", "serve"),
@@ -75,25 +75,25 @@ class World:
                 f"--webhook-url=https://127.0.0.1:{self._webhook}",
                 f"--webhook-address=127.0.0.1:{self._webhook}",
                 f"--certificate-directory={self._folder / 'certificates'}",
-                # The process of the gate takes no module from the current folder.
+                # The gate's process does not import from the current folder.
                 env={"PATH": os.environ["PATH"], "PYTHONPATH": str(_ROOT), "SLUICE_ADMIN_TOKEN": _TOKEN},
                 stdout=log,
                 stderr=log,
                 process_group=0,
             )
         deadline = time.monotonic() + _PATIENCE
-        said = ""
+        answer = ""
         while time.monotonic() < deadline:
-            self.lives()
-            status, said = await self.ask("GET", "/readyz")
+            self.check_alive()
+            status, answer = await self.ask("GET", "/readyz")
             if status == 200:
                 self.down_until = time.monotonic() + 0.5
                 return
             await asyncio.sleep(0.05)
-        raise Finding("serve is not ready again", f"after {_PATIENCE:g} s: {said}\n{self.tail()}")
+        raise Finding("serve is not ready again", f"after {_PATIENCE:g} s: {answer}\n{self.tail()}")
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End it, and return when it has ended. Raises Finding if it ends otherwise than asked."""
+        """Stop the process and wait for its end. Raises Finding if it does not end, or with an error."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -111,8 +111,8 @@ class World:
         if number is signal.SIGTERM and process.returncode != 0:
             raise Finding("serve dies", f"asked to end it ended with {process.returncode}\n{self.tail()}")
 
-    def lives(self) -> None:
-        """Raise Finding if it has ended by itself, or tells of an error: one that it survives is a defect, too."""
+    def check_alive(self) -> None:
+        """Raise Finding if the process has ended by itself or logged an error: to survive an error is a defect too."""
         text = self.log.read_text(errors="replace")[self._read :] if self.log.exists() else ""
         if self._process is not None and self._process.returncode is not None:
             raise Finding("serve dies", f"exit code {self._process.returncode}\n{self.tail()}")
@@ -124,20 +124,20 @@ class World:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
 
     async def tasks(self) -> str:
-        """What each task of serve waits for, by its own word."""
+        """Return serve's dump of its tasks (SIGUSR1)."""
         if self._process is None:
             return "serve does not run"
         written = self.log.stat().st_size
         self._process.send_signal(signal.SIGUSR1)
         deadline = time.monotonic() + _PATIENCE
-        while self.log.stat().st_size == written and time.monotonic() < deadline:  # noqa: ASYNC110  a process
+        while self.log.stat().st_size == written and time.monotonic() < deadline:  # noqa: ASYNC110  another process
             await asyncio.sleep(0.05)
         return self.log.read_bytes()[written:].decode(errors="replace")
 
     # ------------------------------------------------------------------ requests
 
     async def ask(self, method: str, path: str, body: Any = None, *, user: str = "") -> tuple[int, Any]:
-        """A request to Sluice's API, by its admin unless a user is named: status and document; 0: no answer."""
+        """Send a request to Sluice's API, as admin or as `user`; return status (0: no answer) and document."""
         token = self.sandbox.token(user) if user else _TOKEN
         content = MERGE if method == "PATCH" else "application/json"
         headers = {"Authorization": f"Bearer {token}", "Content-Type": content}
@@ -154,11 +154,11 @@ class World:
         return response.status, text
 
     async def queues(self, method: str, kind: str, name: str = "", body: Any = None, *, namespace: str = "") -> Any:
-        """A request for queue objects by the admin. Raises Finding for an answer that none should have."""
+        """Send an admin's request about queue objects or workloads; None: an error status. Raises Finding."""
         where = f"/namespaces/{namespace}" if namespace else ""
         path = f"{_API}{where}/{kind}" + (f"/{name}" if name else "")
         status, document = await self.ask(method, path, body)
-        self.judge(f"{method} {path}", status, document)
+        self.check_answer(f"{method} {path}", status, document)
         if status in (400, 401, 403, 415, 422):
             raise AssertionError(f"{method} {path}: {document}")
         return document if status < 300 else None
@@ -166,21 +166,21 @@ class World:
     async def request(
         self, user: str, method: str, path: str, body: Any = None, *, content: str = "application/json"
     ) -> tuple[int, Any]:
-        """A user's request to the API server: status and document. Raises Finding for an answer of 500 or more."""
+        """Send a user's request to the API server; return status and document. Raises Finding for 500 and above."""
         asked = time.monotonic()
         data = None if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {self.sandbox.token(user)}", "Content-Type": content}
         async with self._session(user).request(method, self.sandbox.url + path, data=data, headers=headers) as response:
             document = await response.json(content_type=None)
         if asked >= self.down_until:
-            self.judge(f"{method} {path}", response.status, document)
+            self.check_answer(f"{method} {path}", response.status, document)
         return response.status, document
 
-    def judge(self, what: str, status: int, document: Any) -> None:
-        """Raise Finding if an answer is none that anybody should get."""
+    def check_answer(self, what: str, status: int, document: Any) -> None:
+        """Raise Finding for an answer of 500 or above, or none."""
         if status >= 500 or status == 0:
-            said = document.get("message", document) if isinstance(document, dict) else document
-            raise Finding("an answer of 500 or more", f"{what}: {status} {str(said)[:600]}\n{self.tail(8)}")
+            answer = document.get("message", document) if isinstance(document, dict) else document
+            raise Finding("an answer of 500 or more", f"{what}: {status} {str(answer)[:600]}\n{self.tail(8)}")
 
     def _session(self, name: str) -> aiohttp.ClientSession:
         if name not in self._sessions:
@@ -199,7 +199,7 @@ class World:
 
 @asynccontextmanager
 async def a_world(folder: Path, database_url: str) -> AsyncIterator[World]:
-    """A cluster with nodes and namespaces, and Sluice at work in it, without queues."""
+    """Run a world during the block: nodes, namespaces, users and Sluice, without queues."""
     async with Sandbox(speed=SPEED) as sandbox, kinds_served(sandbox):
         sandbox.add_user(User(CALM, "7", (AUTHENTICATED,)))
         (folder / "sluice.yaml").write_text(json.dumps(SETTINGS))

@@ -146,7 +146,7 @@ class Whole:
         data = None if body is None else json.dumps(body)
         async with session.request(method, self.world.sandbox.url + path, data=data, headers=headers) as response:
             document = await response.json(content_type=None)
-            self.world.judge(f"{method} {path}", response.status, document)
+            self.world.check_answer(f"{method} {path}", response.status, document)
             return Answer(response.status, document, tuple(response.headers.getall("Warning", ())))
 
     async def workloads(self, namespace: str) -> list[Object]:
@@ -177,7 +177,7 @@ async def a_whole(folder: Path, database_url: str, setup: Setup) -> AsyncIterato
                 flavor = {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "default"}}
                 await world.queues("POST", "resourceflavors", "", {**flavor, "spec": {}})
                 yield whole
-                world.lives()
+                world.check_alive()
             finally:
                 await world.stop()
                 await world.close()
