@@ -1,4 +1,4 @@
-"""`make ways`: every way around the queue, for every kind. The exit code is 1 if anybody was let in."""
+"""`make ways`: every way to bypass the queue, for every kind. The exit code is 1 if one of them succeeded."""
 
 from __future__ import annotations
 
@@ -9,29 +9,38 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does it
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does
 
 from admission.store.database.migrations import ensure_ready
-from tests.ways.cluster import Setup, a_whole
+from tests.ways.cluster import Setup, running_cluster
 from tests.ways.objects import CASES
 from tests.ways.play import WORDS, Cell, play_all
 from tests.ways.table import WAYS, recorded, write
 
-_CALM = 5
-"""Seconds for which nothing may change any more."""
+_STABLE = 5
+"""Seconds without change after which the results are final."""
 _LONGEST = 90
+"""Maximum number of seconds to wait for final results."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ways", description=__doc__)
-    parser.add_argument("--kinds", default="", help="only these: part of their names, separated by commas")
-    parser.add_argument("--ways", default="", help="only these: their numbers in docs/kinds.md, separated by commas")
-    parser.add_argument("--policies", action="store_true", help="with admission policies instead of webhooks")
+    parser.add_argument("--kinds", default="", help="kinds to test: parts of their names, separated by commas")
+    parser.add_argument("--ways", default="", help="ways to test: their numbers in docs/kinds.md, separated by commas")
+    parser.add_argument("--policies", action="store_true", help="gate by admission policies instead of webhooks")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--managed", dest="queue_by", action="store_const", const="managed", help="in managed namespaces")
-    how.add_argument("--rules", dest="queue_by", action="store_const", const="rules", help="queued by a rule")
-    parser.add_argument("--write", action="store_true", help="write the table of docs/kinds.md anew")
-    parser.add_argument("--verbose", action="store_true", help="show each request's answer")
+    how.add_argument(
+        "--managed",
+        dest="queue_by",
+        action="store_const",
+        const="managed",
+        help="without queue labels, in managed namespaces",
+    )
+    how.add_argument(
+        "--rules", dest="queue_by", action="store_const", const="rules", help="without queue labels, queued by a rule"
+    )
+    parser.add_argument("--write", action="store_true", help="rewrite the table of docs/kinds.md")
+    parser.add_argument("--verbose", action="store_true", help="print the response to each request")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
     return asyncio.run(_run(arguments))
@@ -44,24 +53,27 @@ async def _run(arguments: argparse.Namespace) -> int:
         url = f"sqlite:///{folder}/sluice.db"
         await ensure_ready(url)
         setup = Setup(arguments.policies, arguments.queue_by or "")
-        async with a_whole(Path(folder), url, setup) as whole:
+        async with running_cluster(Path(folder), url, setup) as cluster:
             cells = [
-                Cell(whole, case, way)
+                Cell(cluster, case, way)
                 for case in CASES
                 for number, way in enumerate(WAYS, start=1)
                 if (not kinds or any(part in case.name for part in kinds)) and (not numbers or number in numbers)
             ]
-            print(f"{len(cells)} ways around are played")
+            print(f"{len(cells)} combinations of kind and way")
             await play_all(cells)
-            found = await _settled(cells)
-            violations = list(whole.observer.violations)
+            found = await _final_results(cells)
+            violations = list(cluster.observer.violations)
     known = recorded(policies=setup.policies)
     may_exceed = {cell.namespace for cell in found if cell.may_exceed}
     for cell, word in found.items():
-        was = known.get(cell.key, "")
-        if word != was or arguments.verbose:
-            print(f"{cell.case.name}, {cell.way}: {word}" + (f" (docs/kinds.md: {was})" if word != was else ""))
-        for line in cell.told() if arguments.verbose or word not in WORDS else ():
+        documented_word = known.get(cell.key, "")
+        if word != documented_word or arguments.verbose:
+            print(
+                f"{cell.case.name}, {cell.way}: {word}"
+                + (f" (docs/kinds.md: {documented_word})" if word != documented_word else "")
+            )
+        for line in cell.responses() if arguments.verbose or word not in WORDS else ():
             print(f"    {line}")
     for line in violations:
         print(f"QUOTA {line}")
@@ -75,14 +87,14 @@ async def _run(arguments: argparse.Namespace) -> int:
     return 1 if bad or len(violations) > len(documented) else 0
 
 
-async def _settled(cells: list[Cell]) -> dict[Cell, str]:
-    """The words, once they have been the same for some seconds."""
+async def _final_results(cells: list[Cell]) -> dict[Cell, str]:
+    """Return the results once they have not changed for _STABLE seconds, at the latest after _LONGEST."""
     found: dict[Cell, str] = {}
-    calm = 0
+    stable = 0
     for _ in range(_LONGEST):
-        before, found = found, {cell: await cell.verdict() for cell in cells}
-        calm = calm + 1 if found == before else 0
-        if calm == _CALM:
+        before, found = found, {cell: await cell.result() for cell in cells}
+        stable = stable + 1 if found == before else 0
+        if stable == _STABLE:
             break
         await asyncio.sleep(1.0)
     return found

@@ -1,4 +1,4 @@
-"""The running whole for all kinds: a sandbox with pretended operators, `sluice serve`, and an observer."""
+"""Test cluster for all kinds: a sandbox with simulated operators, `sluice serve`, and an observer of quota."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 USER = "alice"
 SPEED = 10.0
-"""How much faster than time the sandbox runs."""
+"""Speed of the sandbox's clock relative to real time."""
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 SETTINGS: Object = {
     "integrations": {
@@ -46,27 +46,27 @@ SETTINGS: Object = {
     }
 }
 MANAGED = {"ways": "managed"}
-"""A label of namespaces."""
+"""Label of managed namespaces."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How objects come to wait."""
+    """How objects are gated and how their queue is determined."""
 
     policies: bool = False
-    """Admission policies gate what they can; else webhooks gate everything."""
+    """Whether admission policies gate the kinds that they can gate; otherwise webhooks gate all kinds."""
     queue_by: str = ""
-    """What names an object's queue: "managed", its namespace is managed; "rules", a rule; else a label of its own."""
+    """Source of an object's queue: "managed", its managed namespace; "rules", a rule; "", its queue label."""
 
     @property
     def name(self) -> str:
-        """In docs/kinds.md."""
+        """Name in docs/kinds.md."""
         by = {"managed": "managed namespaces", "rules": "rules"}.get(self.queue_by)
         return ("policies" if self.policies else "webhooks") + (f", {by}" if by else "")
 
     @property
     def settings(self) -> Object:
-        """Of `sluice serve`."""
+        """Configuration of `sluice serve`."""
         found = {**SETTINGS, "admission": "policies" if self.policies else "webhooks"}
         if self.queue_by == "managed":
             found |= {"manageJobsWithoutQueueName": True, "managedJobsNamespaceSelector": {"matchLabels": MANAGED}}
@@ -85,15 +85,15 @@ _ONE_VERSION = {("workload.codeflare.dev", "AppWrapper"): "v1beta2"}
 
 
 class Answer(NamedTuple):
-    """Of the API server."""
+    """Response of the API server."""
 
     status: int
     body: Object
     warnings: tuple[str, ...]
 
 
-class Whole:
-    """What the ways are played in."""
+class Cluster:
+    """The running cluster with Sluice."""
 
     def __init__(self, world: World, setup: Setup) -> None:
         self.world = world
@@ -103,7 +103,7 @@ class Whole:
         self.observer = LivePods(self._limits, {"cpu": 10**9})
 
     async def watch(self) -> None:
-        """Sum up what the pods that may run ask for, at each version of each pod."""
+        """Sum up the requests of ungated pods at each version of each pod, until cancelled."""
         with closing(self.local.watch("pods")) as changes:
             async for batch in changes:
                 for _, change, obj, _ in batch:
@@ -113,7 +113,7 @@ class Whole:
                     self.observer.pod(key, obj if there else None, 0.0)
 
     async def queue(self, namespace: str, cpus: int, *, open_: bool) -> None:
-        """A namespace with a queue of so many CPUs, which may be stopped: nothing may run there then."""
+        """Create a namespace with a queue of `cpus` CPUs; unless `open_` the queue is on Hold: no pod may run there."""
         self._limits[namespace] = {"cpu": cpus * 1000 if open_ else 0}
         self.observer.alive[namespace] = {"cpu": 0}
         self.observer.on_nodes[namespace] = {"cpu": 0}
@@ -140,7 +140,7 @@ class Whole:
             assert answer[0] in (201, 409), answer
 
     async def ask(self, method: str, path: str, body: Any = None, *, content: str = "application/json") -> Answer:
-        """A user's request."""
+        """Send a request of the user to the API server."""
         session = self.world._session(USER)
         headers = {"Authorization": f"Bearer {self.world.sandbox.token(USER)}", "Content-Type": content}
         data = None if body is None else json.dumps(body)
@@ -150,33 +150,35 @@ class Whole:
             return Answer(response.status, document, tuple(response.headers.getall("Warning", ())))
 
     async def workloads(self, namespace: str) -> list[Object]:
-        """All that are on record there and not over."""
+        """Return the workloads of a namespace that Sluice's API lists."""
         found = await self.world.queues("GET", "workloads", namespace=namespace)
         items: list[Object] = found["items"]
         return items
 
     def pods(self, namespace: str) -> list[Object]:
-        """Those that are there and have not ended."""
+        """Return the pods of a namespace that have not finished."""
         ended = ("Succeeded", "Failed")
         return [each for each in self.local.list("pods", namespace) if each.get("status", {}).get("phase") not in ended]
 
 
 @asynccontextmanager
-async def a_whole(folder: Path, database_url: str, setup: Setup) -> AsyncIterator[Whole]:
-    """All kinds are served, operated and queued in the block."""
+async def running_cluster(folder: Path, database_url: str, setup: Setup) -> AsyncIterator[Cluster]:
+    """Run the cluster during the block; all kinds are served, have an operator, and are queued."""
     (folder / "sluice.yaml").write_text(json.dumps(setup.settings))
-    logging.getLogger("admission.sandbox").setLevel(logging.ERROR)  # operators tell of children that are refused
+    logging.getLogger("admission.sandbox").setLevel(logging.ERROR)  # operators warn of rejected children
     async with Sandbox(speed=SPEED) as sandbox:
         sandbox.write_kubeconfig(folder / "kubeconfig", "sluice")
         await _prepare(sandbox.local("admin"))
         world = World(sandbox, folder, database_url)
-        whole = Whole(world, setup)
-        async with background(watch=whole.watch(), **{name: each.run() for name, each in _operators(sandbox).items()}):
+        cluster = Cluster(world, setup)
+        async with background(
+            watch=cluster.watch(), **{name: each.run() for name, each in _operators(sandbox).items()}
+        ):
             try:
                 await world.start()
                 flavor = {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "default"}}
                 await world.queues("POST", "resourceflavors", "", {**flavor, "spec": {}})
-                yield whole
+                yield cluster
                 world.check_alive()
             finally:
                 await world.stop()

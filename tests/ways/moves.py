@@ -1,4 +1,7 @@
-"""The ways in which a user might let himself in past the queue, each for any kind."""
+"""Ways in which a user might bypass the queue, each applicable to any kind.
+
+The docstrings of the ways are printed in docs/kinds.md (table.py), after "a user tries to".
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ PODS = "v1/pods"
 
 
 async def open_(cell: Cell) -> None:
-    """Open the gate: set the field to what lets it run, or to nothing; take the scheduling gates off its pods."""
+    """Open the gate: set the suspend field to the value that lets it run, or remove it; remove its pods' gates."""
     for value in (cell.case.opened, None):
         for keys in cell.case.flips:
             await cell.patch(nested(keys, value))
@@ -29,7 +32,7 @@ async def open_(cell: Cell) -> None:
 
 
 async def open_unlabelled(cell: Cell) -> None:
-    """The same, and take the queue label away in the same request."""
+    """Open the gate and remove the queue label in the same request."""
     unlabelled: Object = {"metadata": {"labels": {QUEUE: None}}}
     body: Object = {}
     for keys in cell.case.flips:
@@ -43,7 +46,7 @@ async def open_unlabelled(cell: Cell) -> None:
 
 
 async def flip(cell: Cell) -> None:
-    """While it runs, and its pods take their time to end: suspend it and resume it, or delete its pods."""
+    """Suspend and resume it while its pods are terminating, or delete its pods and create them again."""
     for _ in range(3):
         for value in (not cell.case.opened if isinstance(cell.case.opened, bool) else None, cell.case.opened):
             for keys in cell.case.flips:
@@ -58,14 +61,14 @@ async def flip(cell: Cell) -> None:
 
 
 async def delete_pods(cell: Cell) -> None:
-    """Delete its pods, which take their time to end, and those that come in their place."""
+    """Delete its slowly terminating pods and their replacements."""
     for _ in range(3):
         for each in cell.pods():
             await cell.delete(PODS, each["metadata"]["name"], grace=20)
 
 
 async def note(cell: Cell) -> None:
-    """Write what only Sluice writes: that it may start, what it has asked for, what it was admitted with."""
+    """Write the annotations and labels that only Sluice writes, about its start, its requests and its admission."""
     annotations = {
         "sluice.dev/start-with-owner": "true",
         "sluice.dev/asks-for": '{"workers":{"replicas":6}}',
@@ -88,7 +91,7 @@ async def note(cell: Cell) -> None:
 
 
 async def add(cell: Cell) -> None:
-    """Pods of another form: one more role, group, component, task, or pod."""
+    """Add pods of another shape: one more role, group, component, task or pod."""
     if cell.case.path == PODS:
         await cell.create(PODS, enlarged(pod("other")))
         return
@@ -97,7 +100,7 @@ async def add(cell: Cell) -> None:
 
 
 def _with_more(value: Any) -> Any:
-    """The same, with a second one of each thing in a list that has pods, under another name."""
+    """Return a spec in which each list of roles, groups or tasks has a second item with another name."""
     if isinstance(value, dict):
         found = {key: _with_more(inner) for key, inner in value.items() if key != "containers"}
         found |= {"containers": value["containers"]} if "containers" in value else {}
@@ -116,7 +119,7 @@ def _with_more(value: Any) -> Any:
 
 
 async def scale(cell: Cell) -> None:
-    """Three times the pods: in the object, by the subresource, of a group by more pods and a larger number."""
+    """Triple its pods: in the spec, by the scale subresource, in a group by further pods and a larger total."""
     if cell.case.path != PODS:
         present = await cell.present()
         await cell.patch({"spec": scaled(present["spec"])})
@@ -138,7 +141,7 @@ async def scale(cell: Cell) -> None:
 
 
 async def scale_stopped(cell: Cell) -> None:
-    """Stop it and scale it in one request, and start it again while its pods end; delete pods that make up a group."""
+    """Suspend and scale it in one request, and resume it while its pods are terminating; replace a group's pods."""
     if cell.case.path == PODS:
         for each in cell.pods():
             await cell.delete(PODS, each["metadata"]["name"], grace=20)
@@ -156,7 +159,7 @@ async def scale_stopped(cell: Cell) -> None:
 
 
 async def edit(cell: Cell) -> None:
-    """Pods of three CPUs: in the template, of a pod by `pods/resize`."""
+    """Enlarge its pods to three CPUs: in the template, or of pods by `pods/resize`."""
     if cell.case.path != PODS:
         present = await cell.present()
         await cell.patch({"spec": enlarged(present["spec"])})
@@ -168,7 +171,7 @@ async def edit(cell: Cell) -> None:
 
 
 async def unlabel(cell: Cell) -> None:
-    """Take the queue label away while it runs, scale it in the same request and afterwards."""
+    """Remove the queue label while it runs, and scale it in the same request and afterwards."""
     if cell.case.path == PODS:
         for each in cell.pods():
             await cell.patch_pod(each, {"metadata": {"labels": {QUEUE: None, "sluice.dev/managed": None}}})
@@ -178,7 +181,7 @@ async def unlabel(cell: Cell) -> None:
     spec = scaled(present["spec"])
     await cell.patch({"metadata": {"labels": {QUEUE: None}}, "spec": spec})
     await cell.patch({"metadata": {"labels": {QUEUE: None}}})
-    # Whoever has left the queue may start what he has as an ordinary object: that is no way past it.
+    # Starting an object that has left the queue, like an ordinary one, does not bypass it: leave the suspend field.
     for keys in cell.case.flips:
         parent = spec
         for key in keys[1:-1]:
@@ -188,7 +191,7 @@ async def unlabel(cell: Cell) -> None:
 
 
 async def move(cell: Cell) -> None:
-    """Name another queue while it runs, and scale it."""
+    """Change its queue label to another queue while it runs, and scale it."""
     body: Object = {"metadata": {"labels": {QUEUE: cell.other_queue}}}
     if cell.case.path == PODS:
         for each in cell.pods():
@@ -201,7 +204,7 @@ async def move(cell: Cell) -> None:
 
 
 async def forge(cell: Cell) -> None:
-    """Claim for a Job, a pod and one more of its kind that it is their controller."""
+    """Create a Job, a pod and another object of its kind with a forged owner reference to it."""
     present = await cell.present()
     await cell.create("batch/v1/jobs", child(present, {**job("forged", 4), "metadata": _labelled("forged")}))
     await cell.create(PODS, _likeness(cell, present, "forged-pod"))
@@ -211,7 +214,7 @@ async def forge(cell: Cell) -> None:
 
 
 async def adopt(cell: Cell) -> None:
-    """The same afterwards, by a patch."""
+    """Create a Job and a pod, and add the forged owner reference afterwards by a patch."""
     present = await cell.present()
     await cell.create("batch/v1/jobs", {**job("forged", 4), "metadata": _labelled("forged")})
     await cell.create(PODS, pod("forged-pod"))
@@ -223,7 +226,7 @@ async def adopt(cell: Cell) -> None:
 
 
 async def make_children(cell: Cell) -> None:
-    """Create what its controller would make, three times as large, and pods like its own."""
+    """Create the child objects of its controller, three times as large, and pods like its own."""
     present = await cell.present()
     for path, obj in cell.case.children(present):
         await cell.create(path, scaled(obj))
@@ -232,16 +235,16 @@ async def make_children(cell: Cell) -> None:
 
 
 async def orphan(cell: Cell) -> None:
-    """Delete it and leave its pods running, and create it anew."""
+    """Delete it, orphaning its running pods, and recreate it."""
     await cell.remove("Orphan")
-    await cell.submit("-anew")
+    await cell.submit("-again")
 
 
-async def anew(cell: Cell) -> None:
-    """Delete it, and create it anew while its pods end; do so twice."""
+async def recreate(cell: Cell) -> None:
+    """Delete and recreate it while its pods are terminating, twice."""
     for number in range(2):
         await cell.remove("Background")
-        await cell.submit(f"-anew-{number}")
+        await cell.submit(f"-again-{number}")
 
 
 def _labelled(name: str) -> Object:
@@ -249,7 +252,7 @@ def _labelled(name: str) -> Object:
 
 
 def _likeness(cell: Cell, owner: Object, name: str) -> Object:
-    """A pod like those that it has, with a queue label, which names it as its controller."""
+    """Return a pod like its own, with a queue label and an owner reference to it."""
     made = pod(name)
     there = cell.pods()
     if there:
@@ -271,7 +274,7 @@ def nested(keys: tuple[str, ...], value: Any) -> Object:
 
 
 def merged(one: Object, other: Object) -> Object:
-    """Both, where they have no value in common."""
+    """Return both merged recursively; values of `other` win."""
     found = dict(one)
     for key, value in other.items():
         found[key] = merged(found[key], value) if isinstance(found.get(key), dict) else value
@@ -285,7 +288,7 @@ WAITING: dict[str, Callable[[Cell], Awaitable[None]]] = {
     "owner": forge,
     "notes": note,
 }
-"""Played while it waits in a queue that is stopped."""
+"""Ways tried while the object waits in a stopped queue."""
 RUNNING: dict[str, Callable[[Cell], Awaitable[None]]] = {
     "flip": flip,
     "delete pods": delete_pods,
@@ -300,6 +303,6 @@ RUNNING: dict[str, Callable[[Cell], Awaitable[None]]] = {
     "adopt": adopt,
     "children, running": make_children,
     "orphan": orphan,
-    "anew": anew,
+    "recreate": recreate,
 }
-"""Played while it runs with all of the quota."""
+"""Ways tried while the object runs and uses the whole quota."""

@@ -1,4 +1,4 @@
-"""A small object of each kind that can be queued: two or three pods of one CPU, which run on, and are slow to end."""
+"""A small object of each queued kind: one to three endless, slowly terminating pods of one CPU."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _NAME = "one"
 
 @dataclass(frozen=True)
 class Case:
-    """A kind, and how its user submits it in the namespace `{}`."""
+    """A kind and its test object."""
 
     name: str
-    """In the table of docs/kinds.md."""
+    """Name in the table of docs/kinds.md."""
     key: str
-    """In names of namespaces."""
+    """Prefix of its namespaces' names."""
     path: str
-    """Of its objects: API group, version and plural."""
+    """API group, version and plural of its objects, such as `batch/v1/jobs`."""
     make: Callable[[], list[Object]]
-    """What is created, in that order; the first with `path` is the object, or all are where it is made of pods."""
+    """Returns the objects to create, in that order; a group of pods is represented by all of its pods."""
     pods: int = 2
-    """How many pods it has, of one CPU each."""
+    """Number of its pods, of one CPU each."""
     flips: tuple[tuple[str, ...], ...] = ()
-    """The keys of its suspend field; empty: its pods have gates."""
+    """Paths of its suspend fields; empty: its pods have gates."""
     opened: Any = False
-    """The value of that field that lets it run."""
+    """Value of these fields that lets it run."""
     children: Callable[[Object], list[tuple[str, Object]]] = lambda _: []
-    """(path, object): what its controller would make of this object, beside pods."""
+    """Returns (path, object) of the children, other than pods, that its controller would create."""
     has_scale: bool = False
-    """Whether there is the subresource `scale`."""
+    """Whether it has the subresource `scale`."""
 
 
 def template(**spec: Any) -> Object:
-    """A pod of one CPU."""
+    """Return a pod template of one CPU."""
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}
     return {
         "metadata": {"labels": {}, "annotations": {**LIVES}},
@@ -49,13 +49,13 @@ def template(**spec: Any) -> Object:
 
 
 def whole(api: str, kind: str, spec: Object, *, name: str = _NAME, labelled: bool = True) -> Object:
-    """An object."""
+    """Return an object with a queue label, unless `labelled` is False."""
     metadata: Object = {"name": name, "labels": {QUEUE: "lq"} if labelled else {}}
     return {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 def job(name: str = _NAME, pods: int = 2, *, labelled: bool = True) -> Object:
-    """A batch/v1 Job."""
+    """Return a batch/v1 Job."""
     spec = {"parallelism": pods, "completions": pods, "template": template()}
     return whole("batch/v1", "Job", spec, name=name, labelled=labelled)
 
@@ -90,7 +90,7 @@ def _kubeflow(kind: str, field: str, *roles: str, version: str = "v1") -> Case:
 
 
 def cluster_spec(workers: int = 1) -> Object:
-    """Of a RayCluster."""
+    """Return the spec of a RayCluster."""
     group = {"groupName": "workers", "replicas": workers, "minReplicas": 0, "maxReplicas": 9, "template": template()}
     return {"headGroupSpec": {"rayStartParams": {}, "template": template()}, "workerGroupSpecs": [group]}
 
@@ -101,7 +101,7 @@ def _ray_job() -> Object:
 
 
 def child(owner: Object, obj: Object) -> Object:
-    """The object, which says that it is a child of another one."""
+    """Add an owner reference to `owner` as controller, in place."""
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
     reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
     obj["metadata"]["ownerReferences"] = [reference]
@@ -138,7 +138,7 @@ def _workflow() -> Object:
 
 
 def pod(name: str, *, labels: Object | None = None, annotations: Object | None = None, **spec: Any) -> Object:
-    """A pod with a queue label."""
+    """Return a pod with a queue label."""
     one = template(**spec)
     metadata = {"name": name, "labels": {QUEUE: "lq", **(labels or {})}}
     metadata["annotations"] = {**one["metadata"]["annotations"], **(annotations or {})}
@@ -222,7 +222,7 @@ CASES = (
     Case("SparkApplication", "spark", "sparkoperator.k8s.io/v1beta2/sparkapplications", lambda: [_spark()],
          flips=SUSPEND),
     Case("Argo Workflow", "workflow", "argoproj.io/v1alpha1/workflows", lambda: [_workflow()], flips=SUSPEND),
-    Case("a kind of one's own", "own", "example.com/v1/trainingruns", lambda: [_own()], flips=(("spec", "paused"),)),
+    Case("user-defined kind", "own", "example.com/v1/trainingruns", lambda: [_own()], flips=(("spec", "paused"),)),
     Case("Pod", "pod", "v1/pods", lambda: [pod("p-0")], 1),
     _group("Kueue's labels", "kueue", labels={"kueue.x-k8s.io/pod-group-name": "g"},
            annotations={"kueue.x-k8s.io/pod-group-total-count": "2"}),
@@ -249,7 +249,7 @@ _COUNTS = ("replicas", "parallelism", "completions", "count", "instances", "numN
 
 
 def scaled(value: Any, times: int = 3) -> Any:
-    """The same with so many times the pods."""
+    """Return the value with `times` the number of pods."""
     if isinstance(value, dict):
         return {
             key: inner * times if key in _COUNTS and isinstance(inner, int) else scaled(inner, times)
@@ -259,7 +259,7 @@ def scaled(value: Any, times: int = 3) -> Any:
 
 
 def enlarged(value: Any) -> Any:
-    """The same with pods of three CPUs."""
+    """Return the value with pods of three CPUs."""
     if isinstance(value, dict):
         found = {key: enlarged(inner) for key, inner in value.items()}
         return found | {key: three for key, three in (("cpu", "3"), ("cores", 3)) if key in found}
@@ -267,7 +267,7 @@ def enlarged(value: Any) -> Any:
 
 
 def unlabelled(value: Any) -> Any:
-    """The same, with no queue named anywhere."""
+    """Return the value without queue labels and queue fields."""
     if isinstance(value, dict):
         return {key: unlabelled(inner) for key, inner in value.items() if key not in (QUEUE, "queue")}
     return [unlabelled(each) for each in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The table of docs/kinds.md: what became of each way around, for each kind."""
+"""The table of docs/kinds.md: the result of each way for each kind."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WAYS = {**WAITING, **RUNNING}
 WITH_POLICIES = ("<!-- ways with policies: begin -->", "<!-- ways with policies: end -->")
 _LETTERS = {word: word[0].upper() for word in WORDS}
 _SAME = "\u00b7"
-"""In the table for policies: as with webhooks."""
+"""Mark in the table for policies: same result as with webhooks."""
 
 
 def rendered(found: Mapping[tuple[str, str], str]) -> str:
-    """The list of ways, and a row for each kind. `found`: words by name of the kind and way."""
+    """Return the lists of results and ways, and a row for each kind; `found`: results by (name of the kind, way)."""
     lines = [f"- **{_LETTERS[word]}**, {word}: {text}." for word, text in WORDS.items()]
-    lines += ["", "| way | a user |", "| --- | --- |"]
+    lines += ["", "| way | a user tries to |", "| --- | --- |"]
     for number, (way, play) in enumerate(WAYS.items(), start=1):
         text = " ".join((play.__doc__ or "").split())
         when = "while it waits: " if way in WAITING else ""
@@ -33,7 +33,7 @@ def rendered(found: Mapping[tuple[str, str], str]) -> str:
 
 
 def rendered_with_policies(found: Mapping[tuple[str, str], str]) -> str:
-    """The rows of kinds of which anything becomes something else than with webhooks."""
+    """Return the rows of kinds with results that differ from those with webhooks."""
     base = recorded()
     differing = {key: word for key, word in found.items() if word != base[key]}
     return "\n".join(_rows(differing))
@@ -50,7 +50,7 @@ def _rows(found: Mapping[tuple[str, str], str]) -> list[str]:
 
 
 def recorded(*, policies: bool = False) -> dict[tuple[str, str], str]:
-    """What the page says, in words."""
+    """Return the results in the page."""
     found = _read(BEGIN, END)
     return found | _read(*WITH_POLICIES) if policies else found
 
@@ -70,7 +70,7 @@ def _read(begin: str, end: str) -> dict[tuple[str, str], str]:
 
 
 def write(found: Mapping[tuple[str, str], str], *, policies: bool = False) -> None:
-    """Put it into the page."""
+    """Write the results into the page."""
     begin, end = WITH_POLICIES if policies else (BEGIN, END)
     text = rendered_with_policies(found) if policies else rendered(found)
     page = PAGE.read_text()

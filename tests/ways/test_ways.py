@@ -1,4 +1,4 @@
-"""The ways around the queue, for each kind: those that docs/kinds.md tells of, a part of them in each run."""
+"""Ways to bypass the queue, for each kind, as documented in docs/kinds.md; a part of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ways.cluster import Setup, a_whole
+from tests.ways.cluster import Setup, running_cluster
 from tests.ways.objects import CASES
 from tests.ways.play import LOOK, WORDS, Cell, play_all
 from tests.ways.table import PAGE, WAYS, recorded, rendered, rendered_with_policies
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EACH = 9
-"""Of each kind every ninth way is played, other ones of the next kind; `make ways` plays all."""
+"""Each kind is tested with every ninth way, the next kind with other ones; `make ways` tests all."""
 DIAGONAL = 16
-"""Of other setups the cells whose row and column, from 0 on, add up to this: one of each kind that is no pod."""
+"""In other setups the cells are tested whose row and column, from 0 on, add up to this: one of most kinds."""
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def test_the_page_has_each_kind_and_way():
 @pytest.mark.parametrize("setup", [Setup(), Setup(policies=True), Setup(queue_by="managed")], ids=lambda one: one.name)
 async def test_nobody_lets_himself_in(database_url: str, tmp_path: Path, setup: Setup):
     expected = {} if setup.queue_by else recorded(policies=setup.policies)
-    async with a_whole(tmp_path, database_url, setup) as whole:
+    async with running_cluster(tmp_path, database_url, setup) as cluster:
         cells = [
-            Cell(whole, case, way)
+            Cell(cluster, case, way)
             for row, case in enumerate(CASES)
             for column, way in enumerate(WAYS)
             if ((row + column) % EACH == 0 if setup == Setup() else row + column == DIAGONAL)
@@ -46,21 +46,21 @@ async def test_nobody_lets_himself_in(database_url: str, tmp_path: Path, setup: 
         await play_all(cells)
         waiting = cells
         while waiting:
-            assert not whole.observer.violations
-            waiting = [cell for cell in waiting if not _is(await cell.verdict(), expected.get(cell.key))]
+            assert not cluster.observer.violations
+            waiting = [cell for cell in waiting if not _is(await cell.result(), expected.get(cell.key))]
             try:
                 await asyncio.sleep(LOOK)
-            except asyncio.CancelledError:  # it has waited in vain
-                print([(cell.key, expected.get(cell.key), await cell.verdict(), cell.told()) for cell in waiting])
+            except asyncio.CancelledError:  # the test's timeout
+                print([(cell.key, expected.get(cell.key), await cell.result(), cell.responses()) for cell in waiting])
                 raise
-        assert not whole.observer.violations
-        assert whole.observer.checks > len(cells) / 2, "the observer has seen the pods"
+        assert not cluster.observer.violations
+        assert cluster.observer.checks > len(cells) / 2, "the observer has seen the pods"
 
 
 def _is(found: str, expected: str | None) -> bool:
-    """Which of its pods waits, runs with its quota, or was stopped, may depend on which came first.
+    """Return whether a result is the expected one; None: any of `WORDS` is.
 
-    `expected` is None: any word will do.
+    Whether pods wait, run with their quota or were stopped may depend on the order of their creation.
     """
     alike = ("waits", "charged", "stopped")
     if expected is None:
