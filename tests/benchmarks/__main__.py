@@ -1,7 +1,7 @@
-"""`python -m tests.benchmarks [NAME...]`: what is promised about speed and cost, measured here and now.
+"""`python -m tests.benchmarks [NAME...]`: measures the promised speed and cost on this machine.
 
-One at a time and best on a quiet machine: the load, the sandbox and Sluice share its processors. The exit code is 1 if
-a goal was missed.
+Benchmarks run one at a time, and need an idle machine: load, sandbox and Sluice share its processors. The exit code
+is 1 if a goal was missed.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _MODULES = {
     "forecast": "tests.benchmarks.bench_forecast",
     "pages": "tests.benchmarks.bench_pages",
 }
-# A script that prints its own figures: it has goals of one core, not of processes that talk to each other.
+# A script that prints its own figures: they are those of one core, not of several communicating processes.
 _ENGINE = "engine"
 _SCRIPT = "tests.benchmarks.bench_engine"
 
 
 def main(names: list[str]) -> int:
-    """Run the benchmarks of these names, or all; the exit code."""
+    """Run the benchmarks of these names, or all, and return the exit code."""
     unknown = [name for name in names if name not in (*_MODULES, _ENGINE)]
     if unknown:
         print(

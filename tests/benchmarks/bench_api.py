@@ -1,4 +1,4 @@
-"""What the API costs where there is much: lists of 100,000 workloads, explanations, and a thousand watchers."""
+"""API with much data: lists of 100,000 workloads, explanations, and a thousand watchers."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ _QUERIES = {
 }
 _WATCHERS = 1000
 _STEP_SECONDS, _STEPS, _PER_STEP = 0.2, 60, 35
-"""175 admissions a second, in steps as a busy leader makes them."""
+"""175 admissions per second, in batches like those of a busy leader."""
 
 
 async def run() -> list[Figure]:
-    """On SQLite and on PostgreSQL."""
+    """Measure on SQLite and on PostgreSQL."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         figures = await _measure("SQLite", f"sqlite:///{Path(folder) / 'sluice.db'}")
     try:
@@ -120,7 +120,7 @@ async def _fill(store: Store) -> None:
         opened = [Opened(one.workload, _ADMISSION, _NOW) for one in records if one.state is State.ADMITTED]
         await store.commit(Changes(workloads=tuple(records), opened=tuple(opened)), epoch=epoch)
     async with store._database.write() as connection:
-        await connection.execute(text("ANALYZE"))  # as PostgreSQL itself does within a minute
+        await connection.execute(text("ANALYZE"))  # PostgreSQL's autovacuum does that within a minute
 
 
 def _record(number: int) -> WorkloadRecord:
@@ -139,7 +139,7 @@ def _record(number: int) -> WorkloadRecord:
 
 
 async def _fastest_half(session: aiohttp.ClientSession, url: str, *, times: int = _TIMES) -> float:
-    """The median of several requests in milliseconds, from the first byte sent to the last one read."""
+    """Return the median duration of several requests in milliseconds, from the first byte sent to the last one read."""
     took = []
     for _ in range(times):
         began = time.perf_counter()
@@ -151,7 +151,7 @@ async def _fastest_half(session: aiohttp.ClientSession, url: str, *, times: int 
 
 
 async def _steps(store: Store, prefix: str) -> tuple[float, float]:
-    """Commit admissions at a pace; the median of a step in seconds, and the share of a processor that it all took."""
+    """Commit admissions at a fixed rate; return the median duration of a commit (s) and the share of a CPU used."""
     epoch = await store.lead("benchmark", elected=True)
     took = []
     began, used = time.perf_counter(), time.process_time()
@@ -180,7 +180,7 @@ def _fresh(name: str, number: int) -> WorkloadRecord:
 
 @asynccontextmanager
 async def _watching(address: str) -> AsyncIterator[None]:
-    """A process of its own with a thousand watches, so that only their other ends are measured."""
+    """Open a thousand watches in another process during the block, so that only the server's side is measured."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _CLIENT, address, str(_WATCHERS), str(_NAMESPACES), _TOKEN, stdout=asyncio.subprocess.PIPE
     )

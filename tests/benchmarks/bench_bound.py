@@ -1,4 +1,4 @@
-"""What quota and preemption alone allow in jobbench's baseline: the engine in virtual time, with no latency or some."""
+"""Upper bound of admissions in jobbench's baseline by quota and preemption: the engine in virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LATENCIES = (0.0, 0.05, 0.1, 0.2)
 
 
 async def run() -> list[Figure]:
-    """Admissions a second for several times from decision to start, as the scenario is and without its preemption."""
+    """Return admissions per second for several latencies from decision to start, with and without preemption."""
     if not (TOOLS / "jobbench.py").exists():
         raise Skipped(f"the load generator jobbench.py is not in {TOOLS.name}/ next to the repository")
     jobbench = _load()
@@ -42,7 +42,7 @@ def _load() -> ModuleType:
 
 
 def _rate(jobbench: ModuleType, latency: float, *, preempting: bool) -> float:
-    """Jobs over the time of the last first start, as jobbench reports it."""
+    """Return the number of Jobs divided by the time of the last first start, as jobbench reports it."""
     scenario: dict[str, Any] = jobbench.baseline(_SCALE)
     if not preempting:
         scenario["preemption"] = None

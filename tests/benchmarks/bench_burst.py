@@ -1,4 +1,4 @@
-"""What a Job costs, from its arrival to its end, when 1000 arrive at once: API writes, transactions, processor time."""
+"""Cost of a Job in a burst of 1000, from arrival to end: API writes, transactions, processor time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SPEED = 60.0
 
 
 def plan() -> Plan:
-    """The demo's teams and nodes, and Jobs of one pod of one CPU that run 20 real seconds: all of them fit at once."""
+    """Return a plan with the demo's teams and nodes, and Jobs of one CPU for 20 real seconds that all fit together."""
     teams = three_teams(jobs=_JOBS, speed=_SPEED)
     pod = {"cpu": 1_000, "memory": 2**30}
     quota = dict.fromkeys(pod, 10**15)
@@ -38,7 +38,7 @@ def plan() -> Plan:
 
 
 async def run() -> list[Figure]:
-    """One burst through admission, running and finishing."""
+    """Measure one burst through admission, running and finishing."""
     load = plan()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         async with running(Path(folder), queue_documents(load), speed=_SPEED) as sluice:
@@ -57,7 +57,7 @@ async def run() -> list[Figure]:
                 admitted_after = observer.elapsed()
                 to_admit = await sluice.transactions() - transactions
                 await _until(account.finished)
-                await asyncio.sleep(1.0)  # the last events
+                await asyncio.sleep(1.0)  # until the last events are processed
                 writes = await sluice_writes(sluice.client) - writes
                 transactions = await sluice.transactions() - transactions
                 cpu = sluice.cpu_seconds() - cpu
@@ -71,5 +71,5 @@ async def run() -> list[Figure]:
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110  what it asks is counted elsewhere
+    while not condition():  # noqa: ASYNC110  the observer updates it
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""What decisions cost: the engine alone, in virtual time, in CPU time of one core. Run as a script; prints figures."""
+"""Cost of decisions: the engine in virtual time, in processor time of one core. A script that prints figures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobClass:
-    """Equal workloads that arrive in each queue: `count` of them, one every `every` seconds, each `runtime` long."""
+    """Equal workloads in each queue: `count` arrive, one every `every` seconds, each with a run time of `runtime` s."""
 
     name: str
     count: int
@@ -40,7 +40,7 @@ class JobClass:
 
 
 _COMPLETIONS = 61
-"""Under fair sharing: the first, and as many as tell an average from its extremes."""
+"""Measured completions under fair sharing: the first, and 60 others for their average and extremes."""
 
 BASELINE = (
     JobClass("small", 350, 0.1, 0.2, 1, 50),
@@ -52,7 +52,7 @@ BASELINE = (
 def engine_with(
     cohorts: int, queues: int, *, nominal: int, borrowing: int | None = None, preemption: bool = True
 ) -> Engine:
-    """`queues` ClusterQueues in each of `cohorts` Cohorts (0: none), with a LocalQueue of the same name each."""
+    """Return an engine with `queues` ClusterQueues in each of `cohorts` Cohorts (0: none), each with a LocalQueue."""
     engine = Engine()
     build(engine, cohorts, queues, nominal=nominal, borrowing=borrowing, preemption=preemption)
     return engine
@@ -68,7 +68,7 @@ def build(
     preemption: bool = True,
     weights: tuple[str, ...] = ("1",),
 ) -> None:
-    """Tell the engine of these queue objects; the ClusterQueues of a cohort have the weights in turn."""
+    """Add these queue objects to the engine; `weights` are assigned to the ClusterQueues of a cohort in turn."""
     observe(engine, "ResourceFlavor", "default", {})
     engine.observe(NamespaceChanged("ns", {}), now=0.0)
     for cohort in range(max(cohorts, 1)):
@@ -117,7 +117,7 @@ def pods(cpu: int) -> tuple[PodSet, ...]:
 
 
 def throughput(title: str, engine: Engine, queues: list[str], classes: tuple[JobClass, ...]) -> None:
-    """Arrivals and completions in virtual time; a settling after each instant at which something happened."""
+    """Measure arrivals and completions in virtual time, with a `settle` after each instant with events."""
     events: list[tuple[float, int, str, object]] = []
     runtimes: dict[str, float] = {}
     number = 0
@@ -194,7 +194,7 @@ def large() -> None:
 
 
 def completions(waiting: int, shapes: int = 200) -> None:
-    """One ClusterQueue full, `waiting` behind it; one completion at a time."""
+    """Measure single completions in a full ClusterQueue with `waiting` pending workloads."""
     engine = engine_with(0, 1, nominal=1000)
     queue = "cq-0-0"
     kinds = [pods(1000 + 10 * number) for number in range(shapes)]
@@ -212,6 +212,7 @@ def completions(waiting: int, shapes: int = 200) -> None:
 
 
 def preemption(candidates: int) -> None:
+    """Measure one cycle in which a workload preempts others out of `candidates`."""
     engine = engine_with(0, 1, nominal=candidates)
     queue = "cq-0-0"
     for number in range(candidates):
@@ -228,6 +229,7 @@ def preemption(candidates: int) -> None:
 
 
 def memory(waiting: int) -> None:
+    """Print the memory per pending workload."""
     engine = engine_with(0, 1, nominal=1)
     kinds = [pods(1000 + 10 * number) for number in range(200)]
     tracemalloc.start()
@@ -241,6 +243,7 @@ def memory(waiting: int) -> None:
 
 
 def explanation(waiting: int) -> None:
+    """Measure `explain` of one workload among `waiting` pending ones."""
     engine = filled(waiting)
     uid = f"00000000-0000-4000-8000-{waiting:012d}"
     started = time.process_time()
@@ -252,7 +255,7 @@ def explanation(waiting: int) -> None:
 
 
 def arrivals(waiting: int, shapes: int = 200) -> None:
-    """One after the other, behind `waiting` others in a ClusterQueue that is full."""
+    """Measure single arrivals behind `waiting` others in a full ClusterQueue."""
     engine = filled(waiting, shapes)
     rounds = 1000
     kinds = [pods(1000 + 10 * number) for number in range(shapes)]
@@ -266,7 +269,7 @@ def arrivals(waiting: int, shapes: int = 200) -> None:
 
 
 def filled(waiting: int, shapes: int = 200) -> Engine:
-    """One full ClusterQueue with `waiting` workloads behind, all of them tried."""
+    """Return an engine with one full ClusterQueue and `waiting` pending workloads, all of them tried."""
     engine = engine_with(0, 1, nominal=1000)
     kinds = [pods(1000 + 10 * number) for number in range(shapes)]
     for number in range(waiting + 1000):
@@ -276,7 +279,7 @@ def filled(waiting: int, shapes: int = 200) -> Engine:
 
 
 def listing(waiting: int) -> None:
-    """A page of 500 from the middle of the order, and the position of the last."""
+    """Measure a page of 500 workloads from the middle of the pending order."""
     engine = filled(waiting)
     started = time.process_time()
     page = engine.listing("cq-0-0", limit=500, offset=waiting // 2)
@@ -285,9 +288,10 @@ def listing(waiting: int) -> None:
 
 
 def fair_cohort(queues: int, *, even: bool = True) -> None:
-    """All heads of a saturated cohort under fair sharing: a first settling, then one completion at a time.
+    """Measure a saturated cohort under fair sharing: the first `settle`, then single completions.
 
-    Unless `even`, weights and sizes differ, and nobody may preempt: many heads do not fit in what a completion frees.
+    Unless `even`, weights and sizes differ and preemption is off: many heads do not fit into the quota that a
+    completion releases.
     """
     engine = Engine(Policy(fair_sharing=True))
     build(engine, 1, queues, nominal=1, preemption=even, weights=("1",) if even else ("1", "2", "0.5"))
@@ -296,7 +300,7 @@ def fair_cohort(queues: int, *, even: bool = True) -> None:
     observe(engine, "Cohort", "cohort-0", {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]})
     kinds = [pods(1000)] if even else [pods(1000), pods(3000), pods(2000)]
     for number in range(4 * queues):
-        # The sizes of those that wait in one queue differ, too.
+        # The sizes of the workloads in one queue differ as well.
         kind = kinds[(number + number // queues) % len(kinds)]
         engine.observe(WorkloadPending(workload(number, f"cq-0-{number % queues}", kind, created=number)), now=0.0)
     started = time.process_time()

@@ -1,7 +1,7 @@
-"""How good estimated starts are on a real trace, and what they cost.
+"""Accuracy of estimated starts on a real trace, and their cost.
 
-The trace is replayed in virtual time, one ClusterQueue for each class of service, with 60 % of the class's peak as
-quota. Whoever has to wait gets an estimate at once, made of nothing but what was known then.
+The trace is replayed in virtual time, with one ClusterQueue for each class of service and 60 % of the class's peak as
+quota. Each workload that has to wait gets an estimate, made only from data known at that time.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ class _Pod:
     arrives: float
     seconds: float
     simulated: float | None = None
-    """Seconds from the arrival, as simulated then."""
+    """Simulated seconds from the estimate to the start."""
     claim: ReportedRange | None = None
     naive: float | None = None
     waited: float | None = None
 
     @property
-    def told(self) -> Range | None:
+    def range(self) -> Range | None:
         return None if self.claim is None else self.claim.range
 
 
 async def run() -> list[Figure]:
-    """The replay, then a state with many that wait."""
+    """Replay the trace, then measure the cost with many pending workloads."""
     if not _TRACE.is_file():  # noqa: ASYNC240  nothing else runs
         raise Skipped(f"there is no trace {_TRACE}; SLUICE_TRACE names another place of openb_pods.csv")
     pods = _pods()
@@ -86,16 +86,16 @@ async def run() -> list[Figure]:
 
 def _quality(pods: list[_Pod], seconds: float) -> list[Figure]:
     waited = [pod for pod in pods if pod.waited is not None and pod.naive is not None and pod.simulated is not None]
-    told = [pod for pod in waited if pod.told is not None]
-    by_p50 = sum(pod.waited <= pod.told.p50 for pod in told) / len(told)
-    by_p90 = sum(pod.waited <= pod.told.p90 for pod in told) / len(told)
-    ours = statistics.median(abs(pod.waited - pod.told.p50) for pod in told)
-    naive = statistics.median(abs(pod.waited - pod.naive) for pod in told)
-    typical = statistics.median(pod.waited for pod in told)
+    with_range = [pod for pod in waited if pod.range is not None]
+    by_p50 = sum(pod.waited <= pod.range.p50 for pod in with_range) / len(with_range)
+    by_p90 = sum(pod.waited <= pod.range.p90 for pod in with_range) / len(with_range)
+    ours = statistics.median(abs(pod.waited - pod.range.p50) for pod in with_range)
+    naive = statistics.median(abs(pod.waited - pod.naive) for pod in with_range)
+    typical = statistics.median(pod.waited for pod in with_range)
     replayed = f"{len(pods)}, {len(waited)}; replayed in {seconds:.0f} s of processor time"
     return [
         Figure("pods of the trace, of which waited", replayed),
-        Figure("estimates with a range, median wait", f"{len(told)}, {typical:.0f} s"),
+        Figure("estimates with a range, median wait", f"{len(with_range)}, {typical:.0f} s"),
         _claim("started by p50", by_p50, 0.5),
         _claim("started by p90", by_p90, 0.9),
         _claim("started between p50 and p90", by_p90 - by_p50, 0.4),
@@ -113,10 +113,10 @@ def _claim(what: str, share: float, claimed: float) -> Figure:
 
 
 class Replay:
-    """What would have happened in the queues, and what would have been told meanwhile."""
+    """Replay of the trace through the engine, with the estimates that would have been admission."""
 
     _EVERY = 900.0
-    """Seconds between two forecasts, if anybody has begun to wait since the last one."""
+    """Minimum seconds between two forecasts; there is none without newly waiting workloads."""
 
     def __init__(self, pods: list[_Pod]) -> None:
         self._pods = {pod.workload.uid: pod for pod in pods}
@@ -124,15 +124,15 @@ class Replay:
         self._objects = [NamespaceChanged("ns", {}), *map(QueueObjectChanged, _queues(pods))]
         self._waiting: dict[str, _Pod] = {}
         self._running: dict[str, tuple[_Pod, Admission, float]] = {}
-        self._asked: dict[str, float] = {}
-        """By uid: when the estimate was made."""
+        self._estimated_at: dict[str, float] = {}
+        """Uid to the time of its estimate."""
         self._new: list[_Pod] = []
         self._durations = Durations()
         self._calibration = Calibration()
         self._forecast_at = 0.0
 
     def run(self) -> None:
-        """From the first arrival to the last end."""
+        """Replay from the first arrival to the last end."""
         for event in self._objects:
             self._engine.observe(event, now=0.0)
         happenings = [(pod.arrives, 1, uid) for uid, pod in self._pods.items()]
@@ -158,8 +158,8 @@ class Replay:
     def _start(self, uid: str, admission: Admission, now: float) -> None:
         pod = self._waiting.pop(uid)
         self._running[uid] = pod, admission, now
-        if (asked := self._asked.pop(uid, None)) is not None and pod.simulated is not None:
-            pod.waited = now - asked
+        if (estimated := self._estimated_at.pop(uid, None)) is not None and pod.simulated is not None:
+            pod.waited = now - estimated
             self._calibration.learn(pod.simulated, pod.waited)
             if pod.claim is not None:
                 self._calibration.check(pod.claim, pod.waited, started=True)
@@ -171,28 +171,28 @@ class Replay:
             return
         self._forecast_at = now + self._EVERY
         events: list[Event] = [*self._objects]
-        events += [WorkloadAdmitted(pod.workload, given, at=at) for pod, given, at in self._running.values()]
+        events += [WorkloadAdmitted(pod.workload, admission, at=at) for pod, admission, at in self._running.values()]
         events += [WorkloadPending(pod.workload) for pod in self._waiting.values()]
         starts = forecast_starts(CurrentState(Policy(), events, now, {}), self._durations)
         simulated = {uid: starts[uid] for pod in new if (uid := pod.workload.uid) in starts}
-        ranges = self._calibration.ranges(simulated, waiting=self._still(now))
+        ranges = self._calibration.ranges(simulated, waiting=self._still_waiting(now))
         for pod in new:
             uid = pod.workload.uid
             if uid in simulated:
-                self._asked[uid] = now
+                self._estimated_at[uid] = now
                 pod.simulated = simulated[uid]
                 pod.claim = ReportedRange(ranges[uid]) if uid in ranges else None
                 pod.naive = self._position(pod) * self._mean(pod)
 
-    def _still(self, now: float) -> list[tuple[float, float]]:
-        """What was simulated for those that still wait, and for how long they have waited since."""
+    def _still_waiting(self, now: float) -> list[tuple[float, float]]:
+        """Return (simulated wait, wait so far) since the estimate, of the workloads that still wait."""
         found = []
-        for uid, asked in self._asked.items():
+        for uid, estimated in self._estimated_at.items():
             pod = self._pods[uid]
             assert pod.simulated is not None, uid
-            found.append((pod.simulated, now - asked))
+            found.append((pod.simulated, now - estimated))
             if pod.claim is not None:
-                self._calibration.check(pod.claim, now - asked, started=False)
+                self._calibration.check(pod.claim, now - estimated, started=False)
         return found
 
     def _position(self, pod: _Pod) -> int:
@@ -204,7 +204,7 @@ class Replay:
 
 
 async def _cost() -> Figure:
-    """What one forecast takes with 10,000 that wait."""
+    """Measure one forecast with 10,000 pending workloads."""
     objects = [_queue(f"q{n}", {"cpu": 500_000, "memory": 0, _GPU: 0}) for n in range(10)]
     events: list[Event] = [NamespaceChanged("ns", {})]
     events += [QueueObjectChanged(one) for group in objects for one in group]
@@ -235,9 +235,10 @@ async def _cost() -> Figure:
 
 
 async def _beside_decisions() -> list[Figure]:
-    """The same number from a database, by the process that does it for `serve`, and what the deciding one does for it.
+    """Measure forecasts from a database in the process that makes them for `serve`, and their effect on the leader.
 
-    That is told in processor time of its thread between two turns of others, which no busy machine disturbs.
+    The latter is the longest processor time of its thread between two switches to other tasks, which does not depend on
+    the load of the machine.
     """
     interpreter.tune()  # as `serve` does
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
@@ -254,7 +255,7 @@ async def _beside_decisions() -> list[Figure]:
             await _commit(store, epoch, range(_PENDING), State.PENDING, began)
             running = asyncio.create_task(estimates.run())
             await _until(lambda: estimates.cpu_seconds > 0)
-            # Ranges are told once some have started for which there was an estimate.
+            # Ranges are available once some workloads with an estimate have started.
             await _commit(store, epoch, range(100), State.ADMITTED, began)
             longest = await _until(lambda: estimates.of("w5000") is not None)
         running.cancel()
@@ -266,7 +267,7 @@ async def _beside_decisions() -> list[Figure]:
 
 
 async def _until(done: Callable[[], bool]) -> float:
-    """The longest that this thread has worked in one go meanwhile (s)."""
+    """Wait until `done`; return the longest uninterrupted work of this thread meanwhile, in seconds."""
     longest = 0.0
     while not done():
         before = time.thread_time()
@@ -314,15 +315,15 @@ def _pod(row: dict[str, str], typical: float) -> _Pod:
 def _queues(pods: list[_Pod]) -> Iterable[QueueObject]:
     for queue in sorted({pod.workload.queue for pod in pods}):
         members = [pod for pod in pods if pod.workload.queue == queue]
-        largest = {name: max(_asked(pod, name) for pod in members) for name in ("cpu", "memory", _GPU)}
+        largest = {name: max(_request(pod, name) for pod in members) for name in ("cpu", "memory", _GPU)}
         yield from _queue(
             queue, {name: max(int(_QUOTA * _peak(members, name)), most) for name, most in largest.items()}
         )
 
 
 def _peak(pods: list[_Pod], resource: str) -> int:
-    changes = [(pod.arrives, _asked(pod, resource)) for pod in pods]
-    changes += [(pod.arrives + pod.seconds, -_asked(pod, resource)) for pod in pods]
+    changes = [(pod.arrives, _request(pod, resource)) for pod in pods]
+    changes += [(pod.arrives + pod.seconds, -_request(pod, resource)) for pod in pods]
     most = used = 0
     for _, amount in sorted(changes):
         used += amount
@@ -330,7 +331,7 @@ def _peak(pods: list[_Pod], resource: str) -> int:
     return most
 
 
-def _asked(pod: _Pod, resource: str) -> int:
+def _request(pod: _Pod, resource: str) -> int:
     return pod.workload.pod_sets[0].requests[resource]
 
 

@@ -1,4 +1,4 @@
-"""Admissions a second end to end, against a controller that decides nothing: the most that can be had here."""
+"""Admissions per second end to end, compared with a null controller, which is the maximum on this machine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
 _SCENARIOS = (("baseline", "0.1"), ("burst", "1"))
-"""Name and scale: Kueue's own shape, and 2,000 Jobs as fast as they can be created."""
+"""Name and scale: the shape of Kueue's scalability test, and 2,000 Jobs created as fast as possible."""
 _GOAL = 0.70
 
 
 async def run() -> list[Figure]:
-    """The null controller first, then Sluice, each on a fresh sandbox without controllers."""
+    """Measure the null controller, then Sluice, each on a new sandbox without controllers."""
     if not (TOOLS / "jobbench.py").exists():
         raise Skipped(f"the load generator jobbench.py is not in {TOOLS.name}/ next to the repository")
     return [figure for name, scale in _SCENARIOS for figure in await _compare(name, scale)]
@@ -37,7 +37,7 @@ async def _compare(name: str, scale: str) -> list[Figure]:
         ours = await _sluice(Path(folder), scenario)
     ratio = ours["admissions_per_s"] / best["admissions_per_s"]
     faults = {key: ours[key] for key in ("errors", "peak_over_quota") if ours[key]}
-    # In the burst the server's own work decides, which is a fifth of a real API server's in the sandbox.
+    # The burst is limited by the API server, and the sandbox does a fifth of a real server's work: no goal.
     goal = (f"at least {_GOAL:.0%}", ratio >= _GOAL) if name == "baseline" else ("", None)
     figures = [
         Figure(f"{name}: admissions/s, null controller", f"{best['admissions_per_s']:.1f}"),
@@ -46,7 +46,7 @@ async def _compare(name: str, scale: str) -> list[Figure]:
         Figure("processor time of Sluice", f"{1000 * ours['cpu_seconds'] / ours['total']:.2f} ms a Job"),
         Figure("errors, over-commitment", str(faults or "none"), "none", not faults),
     ]
-    if name == "burst":  # whose Jobs never end
+    if name == "burst":  # its Jobs never end
         figures.append(
             Figure("Jobs admitted", f"{ours['admitted']} of {ours['total']}", "all", ours["admitted"] == ours["total"])
         )

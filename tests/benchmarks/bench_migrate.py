@@ -1,4 +1,4 @@
-"""How long it takes to migrate a database with a million workloads in its ledger, from each earlier schema."""
+"""Duration of migrations of a database with a million workloads, from each earlier schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.postgresql_server import NoPostgreSQL, running_postgresql
 
 
 async def run() -> list[Figure]:
-    """On both databases, whatever takes how long; the size of the file or database beside it."""
+    """Measure migrations on both databases, and the size of the databases."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         file = Path(folder) / "sluice.db"
@@ -35,7 +35,7 @@ async def run() -> list[Figure]:
 
 
 async def _size_of_database(url: str) -> float:
-    """MiB, tables with indexes and all else that PostgreSQL keeps for it."""
+    """Return the size of a PostgreSQL database in MiB, including indexes."""
     async with Store.open(url) as store, store._database.read() as connection:
         size = await connection.exec_driver_sql("SELECT pg_database_size(current_database())")
         return float(size.scalar_one()) / 2**20

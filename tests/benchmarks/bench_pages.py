@@ -1,6 +1,6 @@
-"""What open pages of the dashboard cost the process that decides: a hundred overviews of a thousand ClusterQueues.
+"""Cost of open dashboard pages for the leader: a hundred overviews of a thousand ClusterQueues.
 
-The pages are connections of another process that ask for what the overview asks for, when it does.
+The pages are connections of another process, which sends the requests of an overview at the same times.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SHAPE = (PodSet("main", 1, {"cpu": 1000}),)
 
 
 async def run() -> list[Figure]:
-    """While nothing happens, and while workloads are admitted; beside the same without pages."""
+    """Measure the cost while the cluster is idle and while workloads are admitted, with and without pages."""
     interpreter.tune()  # as `serve` does
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'sluice.db'}"
@@ -79,7 +79,7 @@ async def run() -> list[Figure]:
 
 
 async def _painted(address: str) -> Figure:
-    """How long the overview takes until something is seen, in a browser that has been here before, and signed in."""
+    """Measure the first paint of the overview, in a browser with a warm cache and a session."""
     what = "first paint of the overview"
     executable = shutil.which("chromium")
     if executable is None:
@@ -101,7 +101,7 @@ async def _painted(address: str) -> Figure:
 
 
 async def _share(store: Store, epoch: int, prefix: str) -> float:
-    """Percent of a core for `_SECONDS`, in which workloads are admitted if there is a prefix for their names."""
+    """Return the percentage of a core used during `_SECONDS`; with a `prefix` for names, workloads are admitted."""
     began, used = time.perf_counter(), time.process_time()
     for step in range(_SECONDS * _COMMITS_PER_SECOND):
         await asyncio.sleep(max(0.0, began + step / _COMMITS_PER_SECOND - time.perf_counter()))
@@ -161,7 +161,7 @@ def _opened(records: list[WorkloadRecord]) -> Iterator[Opened]:
 
 
 async def _open(address: str) -> Process:
-    """A process with all pages; it says so when all of them have got their first answers."""
+    """Start the process with all pages; returns when all have received their first responses."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _CLIENT, address + PREFIX, str(_PAGES), _TOKEN, stdout=asyncio.subprocess.PIPE
     )
@@ -170,8 +170,8 @@ async def _open(address: str) -> Process:
     return child
 
 
-# As `useCollection` and `useAnswer` of the dashboard: lists that are watched; answers that are asked for again now and
-# then, and the pending report also when a queue has changed.
+# Like `useCollection` and `useAnswer` of the dashboard: watched lists, and periodic requests; the pending report is
+# also requested after a change of a queue.
 _CLIENT = """
 import asyncio, json, sys, aiohttp
 address, pages, token = sys.argv[1], int(sys.argv[2]), sys.argv[3]

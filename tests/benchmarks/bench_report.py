@@ -1,4 +1,4 @@
-"""How long a report over a year takes, with a million workloads in the ledger."""
+"""Duration of usage reports over a year, with a million workloads in the ledger."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _USERS = 60
 _HOUR, _DAY = 3600, 86400
 _YEAR = 365 * _DAY
 _START = 20_000 * _DAY
-"""2024-10-04, at midnight."""
+"""Start of the year: 2024-10-04 at midnight (UTC), in seconds since the epoch."""
 _LAST_HOURS = 2
-"""Not summed up yet."""
+"""Number of hours at the end that are not rolled up yet."""
 _LONGEST = 4 * _HOUR + 600
 _SECONDS = 1.0
 _SUMS = (("usage_rollups", "hour", _HOUR), ("usage_days", "day", _DAY))
 
 
 async def run() -> list[Figure]:
-    """The same year in both databases."""
+    """Measure the same year in both databases."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         figures += await _measure("SQLite", f"sqlite:///{Path(folder) / 'sluice.db'}")
@@ -50,13 +50,13 @@ async def run() -> list[Figure]:
 
 
 async def fill(url: str) -> float:
-    """A year with a million workloads in a new database at `url`; when it ends, in seconds since the epoch."""
+    """Fill a new database with a year of a million workloads; return the year's end in seconds since the epoch."""
     await migrate(url)
     end = float(_START + _YEAR)
     async with Store.open(url, clock=lambda: float(_START)) as store:
         for number in range(_QUEUES):
             await store.queues.create(parse_manifest(_queue(number)), author=Author("benchmark"))
-    # As for a migration: these statements take longer than the minute after which the store would give one up.
+    # With the settings of a migration: these statements exceed the store's timeout of a minute.
     database = connect(Location.parse(url), migrating=True)
     try:
         async with database.write() as connection:
@@ -74,12 +74,12 @@ async def _measure(name: str, url: str) -> list[Figure]:
     end = await fill(url)
     async with Store.open(url, clock=lambda: end) as store:
         figures = []
-        asked = {
+        reports = {
             "by queue": (["queue"], 0.0),
             "by user and flavor": (["user", "flavor"], 0.0),
             "by user, from the middle of an hour": (["user"], 30 * _DAY + 1000.0),
         }
-        for what, (by, since) in asked.items():
+        for what, (by, since) in reports.items():
             started = time.perf_counter()
             report = await store.reports.usage(by, start=_START + since, end=end)
             seconds = time.perf_counter() - started
@@ -104,7 +104,7 @@ def _queue(number: int) -> dict[str, object]:
 
 
 def _bulk(*, sqlite: bool) -> Iterator[str]:
-    """Workloads, the ledger, and its sums; all follow from the number of the workload."""
+    """Yield statements for workloads, ledger and roll-ups, all computed from the number of the workload."""
     unit = 1_000_000 if sqlite else 1
 
     def instant(seconds: str) -> str:

@@ -1,6 +1,6 @@
-"""How long a Sluice that starts again needs until it decides, with 100,000 workloads waiting and 5,000 running.
+"""Duration of a restart until the first decision, with 100,000 workloads waiting and 5,000 running.
 
-And what an audit of them costs the leader: it must not keep decisions waiting.
+Also the cost of an audit for the leader, which must not delay decisions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SECONDS = 10.0
 _MEBIBYTES = 600.0
 _STALL = 50.0
 
-# In a process of its own: the sandbox, which lists all Jobs meanwhile, is in this one.
+# Runs in another process: this one is busy with the sandbox, which lists all Jobs meanwhile.
 _PROBE = """
 import http.client, sys, threading, time
 ended = threading.Event()
@@ -55,7 +55,7 @@ print(longest)
 
 
 async def run() -> list[Figure]:
-    """The same cluster for both databases."""
+    """Measure both databases with the same cluster."""
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         directory = Path(folder)
@@ -76,7 +76,7 @@ _CLAIM = ("leases", "kube-system", "sluice-database")
 
 
 async def _jobs(sandbox: Sandbox) -> list[dict[str, Any]]:
-    """As the API server gives them: the first ones run."""
+    """Create the Jobs, of which the first _RUNNING run, and return them."""
     admin = sandbox.local("admin")
     made = []
     for number in range(_PENDING + _RUNNING):
@@ -102,7 +102,7 @@ async def _restart(sandbox: Sandbox, jobs: list[dict[str, Any]], directory: Path
     admin = sandbox.local("admin")
     async with Store.open(url) as store:
         await _fill(store, jobs)
-        # It has decided for this cluster before, and nobody else since: else the Jobs are compared before the start.
+        # Without the note that this database belongs to the cluster, all Jobs would be compared before the start.
         await store.note_cluster(admin.get("namespaces", "", "kube-system")["metadata"]["uid"])
     if admin.get(*_CLAIM) is not None:
         await admin.delete(*_CLAIM)
@@ -138,8 +138,8 @@ async def _fill(store: Store, jobs: list[dict[str, Any]]) -> None:
     for start in range(0, len(records), 5000):
         some = records[start : start + 5000]
         opened = tuple(Opened(r.workload, r.admission, r.queued_at) for r in some if r.admission is not None)
-        story = tuple(Transition(r.workload.uid, r.queued_at, r.state, "Queued") for r in some)
-        await store.commit(Changes(workloads=tuple(some), opened=opened, transitions=story), epoch=epoch)
+        transitions = tuple(Transition(r.workload.uid, r.queued_at, r.state, "Queued") for r in some)
+        await store.commit(Changes(workloads=tuple(some), opened=opened, transitions=transitions), epoch=epoch)
 
 
 def _records(jobs: list[dict[str, Any]]) -> Iterable[WorkloadRecord]:
@@ -174,7 +174,7 @@ def _records(jobs: list[dict[str, Any]]) -> Iterable[WorkloadRecord]:
 
 
 def _queues() -> Iterable[dict[str, Any]]:
-    """Full: as much quota as what runs needs."""
+    """Yield queues whose quota is used up by the running Jobs."""
     yield {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "default"}}
     for number in range(_QUEUES):
         quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": _RUNNING // _QUEUES}]}
@@ -205,7 +205,7 @@ async def _ready(url: str) -> None:
 
 
 async def _admits(sandbox: Sandbox, jobs: list[dict[str, Any]]) -> None:
-    """A running Job ends, and another one of its queue is started."""
+    """Finish a running Job and wait until another one is started."""
     admin = sandbox.local("admin")
     before = sandbox.requests["PATCH", "jobs", "sluice"]
     finished = next(job for job in jobs if admin.get("jobs", "default", job["metadata"]["name"])["status"] == {})
@@ -222,7 +222,7 @@ async def _admits(sandbox: Sandbox, jobs: list[dict[str, Any]]) -> None:
 
 
 async def _audit(url: str, token: str) -> tuple[float, float]:
-    """(longest time that a probe waited for its answer meanwhile, how long the audit took), in seconds."""
+    """Run an audit; return the longest response time of a probe meanwhile and the audit's duration, in seconds."""
     probe = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
@@ -241,7 +241,7 @@ async def _audit(url: str, token: str) -> tuple[float, float]:
         ):
             assert not (await response.json())["items"], "nothing should differ"
     finally:
-        output, _ = await probe.communicate(b"")  # the end of its input ends it
+        output, _ = await probe.communicate(b"")  # the probe ends with its input
     return float(output), time.perf_counter() - began
 
 

@@ -1,4 +1,4 @@
-"""What `sluice serve` and its gate take of processor and memory under named loads, for the requests of their pods."""
+"""Processor and memory use of `sluice serve` and its gate under typical loads, for their pods' resource requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _API = "sluice.dev/v1"
 
 
 async def run() -> list[Figure]:
-    """Nothing to do; Jobs that start at once and end after a second; Jobs that wait behind others that do not end."""
+    """Measure three loads: idle, Jobs that start immediately and end after a second, and a backlog of waiting Jobs."""
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         async with running(Path(folder), _queues()) as sluice:
             for number in range(_NODES):
@@ -35,7 +35,7 @@ async def run() -> list[Figure]:
 
 
 async def _figures(load: str, sluice: Running, working: Any) -> list[Figure]:
-    """Of a load that lasts `_SECONDS`; the processor in thousandths of one, as pods ask for it."""
+    """Return the figures of a load of `_SECONDS`; processor use in milli-CPU, as in pods' requests."""
     serve = sluice.serving.child.process.pid
     began, before, gate_before = time.perf_counter(), cpu_seconds(serve), cpu_seconds(_gate(serve))
     await working
@@ -48,7 +48,7 @@ async def _figures(load: str, sluice: Running, working: Any) -> list[Figure]:
 
 
 def _gate(serve: int) -> int:
-    """The process of the webhooks, by its command line."""
+    """Return the pid of the gate (webhook server), found by its command line."""
     (found,) = (pid for pid in children(serve) if b"webhooks.gate" in Path(f"/proc/{pid}/cmdline").read_bytes())
     return found
 
@@ -90,6 +90,6 @@ def _queues() -> list[dict[str, Any]]:
         flavor = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": quota}]}
         spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
         documents.append({"kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec})
-        door = {"name": name, "namespace": "default"}
-        documents.append({"kind": "LocalQueue", "metadata": door, "spec": {"clusterQueue": name}})
+        local_queue = {"name": name, "namespace": "default"}
+        documents.append({"kind": "LocalQueue", "metadata": local_queue, "spec": {"clusterQueue": name}})
     return [{"apiVersion": _API, **document} for document in documents]

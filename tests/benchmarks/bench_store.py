@@ -1,4 +1,4 @@
-"""How many admissions a second go through engine and store on PostgreSQL, when no cluster is in the way."""
+"""Admissions per second through engine and store on PostgreSQL, without a cluster."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.postgresql_server import NoPostgreSQL, PostgreSQL, running_postgresql
 
 _WORKLOADS = 40_000
 _AT_ONCE = 200
-"""How many arrive, are admitted and end in each step: what a leader finds in its inbox when it is busy."""
+"""Workloads that arrive, are admitted and end in each cycle: the size of a busy leader's inbox."""
 
 _GOAL = 2000
 
 
 async def run() -> list[Figure]:
-    """Each workload arrives, is admitted, and ends; each step of the three is on record in the end."""
+    """Measure workloads that arrive, are admitted and end; each of the three changes is stored."""
     try:
         with running_postgresql() as server:
             await asyncio.to_thread(_prepare, server)
@@ -96,12 +96,12 @@ def _state() -> LeaderState:
         quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": 10_000}]}
         spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]}
         queue = {"kind": "ClusterQueue", "metadata": {"name": f"cq-{number}"}, "spec": spec}
-        door = {
+        local_queue = {
             "kind": "LocalQueue",
             "metadata": {"name": f"lq-{number}", "namespace": "ns"},
             "spec": {"clusterQueue": f"cq-{number}"},
         }
-        for document in (queue, door):
+        for document in (queue, local_queue):
             state.tell(QueueObjectChanged(parse_manifest(document | _API)))
     return state
 

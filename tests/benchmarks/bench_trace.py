@@ -1,9 +1,9 @@
-"""The way of a Job through the code, from the inbox of the controller to the PATCH that starts it.
+"""Path of a Job through the code, from the controller's inbox to the PATCH that starts it.
 
-Counted by the interpreter's profiler in `admission`, for one Job of a known shape that arrives alone and is admitted at
-once: function calls, the files that they are in, and how often a call is in another file than the one before it. These
-are properties of the code. What else the controller does in the same moment can be in a trace, too: that of the
-shortest of some traces is the way alone.
+Counted by the interpreter's profiler in `admission`, for one Job of a known shape that arrives alone and is admitted
+immediately: function calls, the files they are in, and calls in another file than the previous call. These are
+properties of the code. Other work of the controller may get into a trace; the shortest of several traces is the path
+without it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 
 _FIRST: Final = ("controller/state/inbox.py", "offer")
 _LAST: Final = ("cluster/client.py", "patch")
-"""File and function between whose calls all is counted."""
+"""File and function of the first and the last counted call."""
 
 _JOBS: Final = 10
-"""Jobs that are traced, one after the other; the figures are those of the shortest trace."""
+"""Number of traced Jobs, one after the other; the figures are those of the shortest trace."""
 
 _LEFT_OUT: Final = ("sandbox/", "serving/")
 _RESUMED: Final = CO_COROUTINE | CO_GENERATOR | CO_ASYNC_GENERATOR
 _AT_THE_START: Final = 0
-"""The argument of the instruction RESUME where a function begins; it is another one after a `yield` or an `await`."""
+"""Argument of the bytecode RESUME at the start of a function; it differs after a `yield` or an `await`."""
 _TEMPLATE: Final = {
     "spec": {
         "restartPolicy": "Never",
@@ -74,19 +74,19 @@ _QUEUES: Final = (
 
 
 class Trace:
-    """All calls in `admission` between the two ends, in order."""
+    """All calls in `admission` from the first to the last counted one, in order."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
-        """File, relative to `admission`, and qualified name of the function."""
+        """(file relative to `admission`, qualified name of the function)."""
         self.decoded = 0
-        """How often the controller decoded a stored object."""
+        """Number of stored objects that the controller decoded."""
         self.ended = asyncio.Event()
         self._began = False
         self._folder = f"{REPOSITORY / 'admission'}/"
 
     def __enter__(self) -> Self:
-        # A transaction on SQLite runs on a thread of its own, which has its own profiler.
+        # A transaction on SQLite runs in another thread, which needs its own profiler.
         original = self._transact = Database.transact
 
         async def transact(database: Database, work: Callable[[Connection], Any]) -> object:
@@ -116,7 +116,7 @@ class Trace:
             self.decoded += self._began and argument is orjson.loads and file.startswith("controller/")
         if event != "call" or code.co_name.startswith("<") or file.startswith(_LEFT_OUT):
             return
-        # To go on with a coroutine or generator is no call, also where it was called before the trace began.
+        # Resuming a coroutine or generator is not a call, even if the call was before the trace.
         if code.co_flags & _RESUMED and code.co_code[frame.f_lasti + 1] != _AT_THE_START:
             return
         call = file, code.co_name
@@ -127,13 +127,13 @@ class Trace:
             self.ended.set()
 
     def count(self, matches: Callable[[str], bool]) -> int:
-        """How many calls are of functions whose name matches."""
+        """Return the number of calls of functions whose name matches."""
         return sum(matches(name.rpartition(".")[2]) for _, name in self.calls)
 
 
 async def traces(jobs: int = _JOBS) -> list[Trace]:
-    """One for each of so many Jobs; the first Jobs, of whose shape nothing is remembered yet, are left out."""
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # at the end watches are cut off
+    """Return one trace for each of `jobs` Jobs; two earlier Jobs warm up caches by shape and are left out."""
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # watches are reset at the end
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         url = f"sqlite:///{Path(folder) / 'sluice.db'}"
         await migrate(url)
@@ -157,7 +157,7 @@ async def _trace(sandbox: Sandbox, controller: Controller, store: Store, jobs: i
             await asyncio.sleep(0.01)
         admin, found = sandbox.local("admin"), []
         for number in range(2 + jobs):
-            await asyncio.sleep(1.5)  # so that it comes alone, and reasons may be told
+            await asyncio.sleep(1.5)  # so that it arrives alone, and reasons are due for an update
             with Trace() as trace:
                 await admin.create("jobs", "default", _job(f"job-{number}"))
                 await trace.ended.wait()
@@ -179,7 +179,7 @@ def _job(name: str) -> dict[str, Any]:
 
 
 async def run() -> list[Figure]:
-    """The shortest of the traces."""
+    """Return the figures of the shortest trace."""
     trace = min(await traces(), key=lambda trace: len(trace.calls))
     files = [file for file, _ in trace.calls]
     explained = trace.count(lambda name: name in ("verdict_of", "explain_waiting"))
@@ -194,7 +194,7 @@ async def run() -> list[Figure]:
 
 
 def main() -> None:
-    """Print the shortest trace, call by call, and how many calls each file has."""
+    """Print the calls of the shortest trace, and the number of calls per file."""
     trace = min(asyncio.run(traces()), key=lambda trace: len(trace.calls))
     for file, name in trace.calls:
         print(f"{file:50} {name}")

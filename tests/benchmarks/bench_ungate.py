@@ -1,6 +1,6 @@
-"""A group of 10,000 gated pods: how long its start takes, what it costs, and how long others wait for theirs meanwhile.
+"""Start of a group of 10,000 gated pods: duration, cost, and the delay of other workloads' starts meanwhile.
 
-Once undisturbed, and once with a `kill -9` of `sluice serve` when half of the pods are started.
+Once undisturbed, and once with a `kill -9` of `sluice serve` after half of the pods are started.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SETTINGS = {"integrations": {"frameworks": ["batch/job", "pod"]}}
 
 @dataclass
 class _Account:
-    """What a start has cost."""
+    """Measurements of one start; times in seconds."""
 
     created: float = 0.0
     seconds: float = 0.0
@@ -44,7 +44,7 @@ class _Account:
 
 
 async def run() -> list[Figure]:
-    """Both, each on a sandbox without controllers, so that its processor time goes to the API."""
+    """Measure both cases, each on a sandbox without controllers, whose processor time is left to its API."""
     figures = []
     for name, killed in (("undisturbed", False), ("killed when half are started", True)):
         with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
@@ -153,7 +153,7 @@ def _pod(number: int) -> dict[str, Any]:
 
 
 async def _others(client: Client, account: _Account) -> None:
-    """Somebody else creates a Job, waits for its start, and creates the next one."""
+    """Create Jobs of another team one after the other, each after the start of the last one."""
     path = "/apis/batch/v1/namespaces/others/jobs"
     for number in count():
         template = {"spec": {"restartPolicy": "Never", "containers": [_container()]}}
@@ -173,7 +173,7 @@ async def _others(client: Client, account: _Account) -> None:
 
 async def _until_patched(client: Client, number: int) -> None:
     async with asyncio.timeout(_PATIENCE):
-        while await _patches(client) < number:  # noqa: ASYNC110  what it asks is counted elsewhere
+        while await _patches(client) < number:  # noqa: ASYNC110  counted by the sandbox
             await asyncio.sleep(0.05)
 
 

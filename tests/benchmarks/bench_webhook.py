@@ -1,4 +1,4 @@
-"""How long an API server waits for the webhook, 200 requests a second over TLS on loopback, whatever `serve` does."""
+"""Response times of the webhook, at 200 requests per second over TLS, also while `serve` is busy or stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WARM_UP = 200
 
 
 async def run() -> list[Figure]:
-    """Reviews of Jobs' creation, sent at a fixed rate whatever the answers take."""
+    """Measure reviews of creations of Jobs, sent at a fixed rate, independent of the response times."""
     plan = three_teams()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         async with running(Path(folder), queue_documents(plan), controllers=False) as sluice:
@@ -62,7 +62,7 @@ async def run() -> list[Figure]:
 
 @contextmanager
 def _stopped(sluice: Running) -> Iterator[None]:
-    """Nothing at all goes on in `serve`, which is worse than an event loop that is blocked."""
+    """Stop the process of `serve` during the block, which is worse than a blocked event loop."""
     pid = sluice.serving.child.process.pid
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -73,7 +73,7 @@ def _stopped(sluice: Running) -> Iterator[None]:
 
 @asynccontextmanager
 async def _disturbed(sluice: Running) -> AsyncIterator[None]:
-    """Others, in a process of theirs, let the API parse large documents all the time."""
+    """Run a process during the block whose clients make the API parse large documents continuously."""
     serving = sluice.serving
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.benchmarks.disturb", serving.server, str(serving.ca)),
@@ -89,7 +89,7 @@ async def _disturbed(sluice: Running) -> AsyncIterator[None]:
 
 
 async def _mutating_webhook(client: Client) -> tuple[str, str]:
-    """URL and certificate authority of what Sluice has registered."""
+    """Return URL and CA certificate (PEM) of the mutating webhook that Sluice has registered."""
     answer = await client.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations")
     (configuration,) = answer["items"]
     target = configuration["webhooks"][0]["clientConfig"]
@@ -114,7 +114,7 @@ def _review(job: dict[str, Any], number: int) -> bytes:
 
 
 async def _paced(session: aiohttp.ClientSession, url: str, reviews: list[bytes], seconds: int) -> list[float]:
-    """Seconds that each request took, without those that open connections and warm up."""
+    """Return the duration of each request in seconds, without the first ones, which open connections and warm up."""
     started = time.perf_counter()
 
     async def ask(number: int) -> float:

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.disturb URL CA`: clients that let the API parse the largest documents that it takes."""
+"""`python -m tests.benchmarks.disturb URL CA`: clients that make the API parse documents of the maximum size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CLIENTS = 4
 
 
 async def main(url: str, authority: str) -> None:
-    """One after the other each, until the process is ended."""
+    """Send documents from several clients, each one after the other, until the process is ended."""
     labels = "".join(f"    label-{number}: value\n" for number in range(140_000))
     document = f"apiVersion: sluice.dev/v1\nkind: Cohort\nmetadata:\n  name: large\n  labels:\n{labels}".encode()
     context = ssl.create_default_context(cafile=authority)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: processes to measure, how to read their use of the processor, and how figures are told."""
+"""Helpers of the benchmarks: processes to measure, their use of processor and memory, and figures."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = REPOSITORY.parent / "shared" / "tools"
-"""Where the load generator that queue managers are compared by is found, when it is there."""
+"""Folder of the load generator by which queue managers are compared; it may be missing."""
 
 
 class Skipped(Exception):
-    """A benchmark that cannot be run here, and why."""
+    """A benchmark cannot be run on this machine; the message says why."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the table: what was measured, and whether that is as good as it must be (None: no such goal)."""
+    """One line of the output: what was measured, and whether its goal is met (None: no goal)."""
 
     what: str
     value: str
@@ -36,25 +36,25 @@ class Figure:
 
 
 def at_most(what: str, value: float, goal: float, unit: str, digits: int = 2) -> Figure:
-    """A figure that must not exceed `goal`."""
+    """Return a figure that must not exceed `goal`."""
     return Figure(what, f"{value:.{digits}f} {unit}".strip(), f"at most {goal:g} {unit}".strip(), met=value <= goal)
 
 
 @dataclass(frozen=True)
 class Running:
-    """A sandbox and a Sluice with its queues set up; `client` is the administrator's."""
+    """A sandbox, and Sluice with its queue objects; `client` is the administrator's."""
 
     cluster: Cluster
     serving: Sluice
     client: Client
 
     async def transactions(self) -> int:
-        """Write transactions of Sluice so far."""
+        """Return the number of Sluice's write transactions so far."""
         count: int = (await self.serving.statistics())["writeTransactions"]
         return count
 
     def cpu_seconds(self) -> float:
-        """Processor time of Sluice so far, of the process that decides and of the one that answers the webhook."""
+        """Return Sluice's processor time so far in seconds, of `serve` and its child processes such as the gate."""
         pid = self.serving.child.process.pid
         return cpu_seconds(pid) + sum(map(cpu_seconds, children(pid)))
 
@@ -63,7 +63,7 @@ class Running:
 async def running(
     directory: Path, documents: list[dict[str, Any]], *, controllers: bool = True, speed: float = 1.0
 ) -> AsyncIterator[Running]:
-    """A sandbox and a Sluice, both in processes of their own, with the queue objects in `documents`."""
+    """Run a sandbox and Sluice in two processes during the block, with the queue objects in `documents`."""
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(running_sandbox(directory, speed=speed, controllers=controllers))
         serving = await stack.enter_async_context(running_sluice(directory, cluster))
@@ -74,22 +74,22 @@ async def running(
 
 
 def children(pid: int) -> list[int]:
-    """The process ids of what a process has started."""
+    """Return the pids of a process's children."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def resident_mib(pid: int) -> float:
-    """Memory of a process that it shares with no other (proc(5), smaps_rollup)."""
+    """Return the private memory of a process in MiB (proc(5), smaps_rollup)."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far (proc(5), fields 14 and 15)."""
+    """Return the user and system time of a process so far in seconds (proc(5), fields 14 and 15)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """By nearest rank."""
+    """Return the value at a share (0 to 1) by nearest rank."""
     return sorted(values)[math.ceil(share * len(values)) - 1]
