@@ -129,7 +129,7 @@ class Fleet:
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
             logs = "\n".join(f"{replica.name}:\n{replica.tail()}" for replica in self.replicas)
-            raise Stuck(f"nobody leads after {_PATIENCE:g} s\n{logs}") from error
+            raise Stuck(f"no replica leads after {_PATIENCE:g} s\n{logs}") from error
 
     async def until_one_leads(self) -> None:
         """Wait until exactly one replica reports itself as leading. Raises Stuck."""
@@ -138,7 +138,7 @@ class Fleet:
                 while [await self.leads(replica) for replica in self.replicas].count(True) != 1:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
-            raise Stuck(f"not one leads, but none or several:\n{await self.diagnostics()}") from error
+            raise Stuck(f"no replica leads, or several do:\n{await self.diagnostics()}") from error
 
 
 @asynccontextmanager

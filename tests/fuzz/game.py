@@ -201,7 +201,7 @@ async def _check_restored(world: World, players: Players) -> None:
         return not changed
 
     if not await _until(all_restored, _REST):
-        raise Finding("a Job is not given back as it was", f"{changed}\n{world.tail()}")
+        raise Finding("a Job is not restored as it was written", f"{changed}\n{world.tail()}")
 
 
 def _differences(job: Object, spec: Object) -> list[str]:
@@ -265,7 +265,7 @@ async def _check_all_run(world: World, players: Players) -> None:
             for workload in await players.workloads(namespace)
             if workload["status"]["state"] != "finished"
         ]
-        raise Finding("something simple stays stopped for ever", f"{waiting}: {conditions}\n{world.tail()}")
+        raise Finding("a simple object stays stopped", f"{waiting}: {conditions}\n{world.tail()}")
 
 
 async def _clean_up(world: World, players: Players) -> None:

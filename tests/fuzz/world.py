@@ -109,7 +109,7 @@ class World:
         finally:
             self._process = None
         if number is signal.SIGTERM and process.returncode != 0:
-            raise Finding("serve dies", f"asked to end it ended with {process.returncode}\n{self.tail()}")
+            raise Finding("serve dies", f"exit code {process.returncode} after SIGTERM\n{self.tail()}")
 
     def check_alive(self) -> None:
         """Raise Finding if the process has ended by itself or logged an error: to survive an error is a defect too."""
@@ -167,12 +167,12 @@ class World:
         self, user: str, method: str, path: str, body: Any = None, *, content: str = "application/json"
     ) -> tuple[int, Any]:
         """Send a user's request to the API server; return status and document. Raises Finding for 500 and above."""
-        asked = time.monotonic()
+        sent_at = time.monotonic()
         data = None if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {self.sandbox.token(user)}", "Content-Type": content}
         async with self._session(user).request(method, self.sandbox.url + path, data=data, headers=headers) as response:
             document = await response.json(content_type=None)
-        if asked >= self.down_until:
+        if sent_at >= self.down_until:
             self.check_answer(f"{method} {path}", response.status, document)
         return response.status, document
 

@@ -103,7 +103,7 @@ class Policies:
                         new = self._mutated(policy, mutation, review, new)
             except CelError as error:
                 if policy.fails_closed:
-                    raise _refusal(review, new, policy.denial(str(error)), "") from error
+                    raise _denial(review, new, policy.denial(str(error)), "") from error
         return new
 
     def validate(
@@ -121,7 +121,7 @@ class Policies:
                     binding = f"{policy.kind} '{policy.name}' with binding '{policy.binding}'"
                     call.warnings.append(f"Validation failed for {binding}: {message}")
                 if "Deny" in policy.actions and denial is None:
-                    denial = _refusal(review, new, policy.denial(message), reason)
+                    denial = _denial(review, new, policy.denial(message), reason)
         if denial is not None:
             raise denial
 
@@ -227,12 +227,12 @@ def _constraints(spec: Object) -> Constraints:
     return Constraints.of(spec, spec.get("resourceRules") or (_EVERYTHING,), spec.get("excludeResourceRules", ()))
 
 
-def _refusal(review: Review, new: Object | None, message: str, reason: str) -> errors.ApiError:
+def _denial(review: Review, new: Object | None, message: str, reason: str) -> errors.ApiError:
     """Return the error of a denial. The text is the same for every reason; the default reason is Invalid (422)."""
     name = review.subject(new)
     text = f'{review.resource.qualified} "{name}" is forbidden: {message}'
-    refusal = errors.denied(text, review.resource, name)
-    refusal.reason = reason or "Invalid"
-    refusal.code = _CODES.get(refusal.reason, 422)
-    refusal.details = {**(refusal.details or {}), "causes": [{"message": message}]}
-    return refusal
+    error = errors.denied(text, review.resource, name)
+    error.reason = reason or "Invalid"
+    error.code = _CODES.get(error.reason, 422)
+    error.details = {**(error.details or {}), "causes": [{"message": message}]}
+    return error

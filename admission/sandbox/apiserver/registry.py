@@ -177,13 +177,13 @@ class Registry:
         namespace, name = old["metadata"].get("namespace", ""), old["metadata"]["name"]
         requested = new["metadata"].get("resourceVersion")
         metadata = _keep_system_fields(new, old)
-        _confine(resource, new, old, subresource)
+        _reset_fields(resource, new, old, subresource)
         if not subresource:
             strategy.admit(self, new, old, subresource)
         new = await self.admission.mutate(resource, subresource, "UPDATE", new, old, call)
         if new["metadata"] is not metadata:
             metadata = _keep_system_fields(new, old)
-            _confine(resource, new, old, subresource)
+            _reset_fields(resource, new, old, subresource)
         if requested and requested != str(current.rv):
             raise errors.conflict(resource, name)
         if not requested and not strategy.unconditional_update:
@@ -336,7 +336,7 @@ def _keep_system_fields(new: Object, old: Object) -> Object:
     return metadata
 
 
-def _confine(resource: Resource, new: Object, old: Object, subresource: str) -> None:
+def _reset_fields(resource: Resource, new: Object, old: Object, subresource: str) -> None:
     """Restore the fields that this endpoint does not write: status in the main resource, all others in /status.
 
     Upstream strategies do so in PrepareForUpdate and declare it in GetResetFields.

@@ -32,7 +32,7 @@ def impersonate(headers: Mapping[str, str], user: User, attributes: Attributes, 
         return user
     for permission in _required_permissions(name, uid, groups, extra):
         if authorizer.reason(user, permission) is None:
-            raise attributes.refusal(user, verb=f"impersonate-on:user-info:{attributes.verb}")
+            raise attributes.forbidden(user, verb=f"impersonate-on:user-info:{attributes.verb}")
     return User(name, uid, _groups(name, groups), tuple((key, tuple(values)) for key, values in sorted(extra.items())))
 
 

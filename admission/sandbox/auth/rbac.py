@@ -33,7 +33,7 @@ class Attributes:
     name: str = ""
     path: str = ""
 
-    def refusal(self, user: User, *, verb: str = "") -> ApiError:
+    def forbidden(self, user: User, *, verb: str = "") -> ApiError:
         """Return the 403 for a user who lacks the permission; `verb` replaces the verb in the message."""
         shown = verb or self.verb
         if not self.resource:
@@ -64,7 +64,7 @@ class Authorizer:
     def check(self, user: User, attributes: Attributes) -> None:
         """Raise ApiError (403) unless the user is allowed the request."""
         if self.reason(user, attributes) is None:
-            raise attributes.refusal(user)
+            raise attributes.forbidden(user)
 
     def reason(self, user: User, attributes: Attributes) -> str | None:
         """Return why the user is allowed the request (empty for system:masters); None: not allowed."""
