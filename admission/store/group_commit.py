@@ -74,7 +74,7 @@ class Writer:
         while self._waiting:
             batch = self._take()
             try:
-                revision = await self._database.transact(partial(_write, batch, self._clock()))
+                revision = await self._database.write_sync(partial(_write, batch, self._clock()))
             except StoreError as error:
                 self._fail(batch, error)
             except Exception:  # noqa: BLE001  whatever it is, it belongs to the one caller who caused it
@@ -86,7 +86,7 @@ class Writer:
         """Commit each submission in a transaction of its own, after the common one was refused."""
         for submission in batch:
             try:
-                revision, unwritable = await self._database.transact(partial(_write_apart, submission, self._clock()))
+                revision, unwritable = await self._database.write_sync(partial(_write_apart, submission, self._clock()))
             except Exception as error:  # noqa: BLE001  the caller gets it
                 self._fail([submission], error)
             else:

@@ -326,7 +326,7 @@ class Notifications:
         def write(connection: Connection) -> tuple[int, T]:
             return begin(connection, epoch=epoch, at=at).revision, work(connection)
 
-        revision, answer = await self._database.transact(write)
+        revision, answer = await self._database.write_sync(write)
         self._told(revision)
         return answer
 

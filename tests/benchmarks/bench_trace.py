@@ -87,9 +87,9 @@ class Trace:
 
     def __enter__(self) -> Self:
         # A transaction on SQLite runs in another thread, which needs its own profiler.
-        original = self._transact = Database.transact
+        original = self._original = Database.write_sync
 
-        async def transact(database: Database, work: Callable[[Connection], Any]) -> object:
+        async def write_sync(database: Database, work: Callable[[Connection], Any]) -> object:
             def traced(connection: Connection) -> object:
                 sys.setprofile(self._profile)
                 try:
@@ -99,13 +99,13 @@ class Trace:
 
             return await original(database, traced)
 
-        Database.transact = transact  # type: ignore[assignment, method-assign]
+        Database.write_sync = write_sync  # type: ignore[assignment, method-assign]
         sys.setprofile(self._profile)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
-        Database.transact = self._transact  # type: ignore[method-assign]
+        Database.write_sync = self._original  # type: ignore[method-assign]
 
     def _profile(self, frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code

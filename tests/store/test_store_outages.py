@@ -91,14 +91,14 @@ async def test_a_sqlite_that_finds_no_room(store: Store):
 async def test_a_sqlite_that_is_full(store: Store, tmp_path: Path):
     """SQLite's own limit gives the very error of a full disk."""
     epoch = await store.lead("test")
-    assert store._database._direct is not None
-    with store._database._direct.connect() as connection:
+    assert store._database._sync_writer is not None
+    with store._database._sync_writer.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
     many = Changes(workloads=tuple(pending(workload(str(number))) for number in range(2000)))
     with pytest.raises(DatabaseUnusable, match=r"the disk of the database .*sluice.db is full .*; make room"):
         await store.commit(many, epoch=epoch)
-    with store._database._direct.connect() as connection:
+    with store._database._sync_writer.connect() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 1000000")
     await store.commit(many, epoch=epoch)
     assert await store.health() is None
@@ -108,8 +108,8 @@ async def test_a_sqlite_that_is_full(store: Store, tmp_path: Path):
 
 def impatient_writer(store: Store) -> None:
     """Have commits wait for a lock for a tenth of a second, instead of ten: `health` waits as ever."""
-    assert store._database._direct is not None
-    with store._database._direct.connect() as connection:
+    assert store._database._sync_writer is not None
+    with store._database._sync_writer.connect() as connection:
         connection.exec_driver_sql("PRAGMA busy_timeout = 100")
 
 

@@ -94,7 +94,7 @@ async def test_tables_are_migrated_up_and_down(pooled: str):
 
 
 async def test_who_does_not_say_so_is_told_to(pooled: str):
-    with pytest.raises(DatabaseUnusable, match=r"is behind a pgbouncer .* add pgbouncer=true to the database URL"):
+    with pytest.raises(DatabaseUnusable, match=r"is behind a pgbouncer, .* add pgbouncer=true to the database URL"):
         async with Store.open(pooled.partition("?")[0]):
             pass
     with pytest.raises(InvalidDatabaseUrl, match="pgbouncer=yes in the database URL is neither true nor false"):

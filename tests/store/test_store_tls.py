@@ -31,7 +31,7 @@ def test_certificates_go_both_ways(own_postgresql: PostgreSQL, tmp_path: Path):
     base = own_postgresql.url("sluice_template").replace("127.0.0.1", "localhost")
     full = f"{base}?sslmode=verify-full&sslrootcert={ours.file}"
     assert asyncio.run(_answer(full)) == "well"
-    says = "shows a certificate that is not believed"
+    says = "presents a certificate that is not trusted"
     assert says in asyncio.run(_answer(f"{base}?sslmode=verify-ca&sslrootcert={foreign.file}"))
     by_address = full.replace("localhost", "127.0.0.1")  # the certificate is for the name alone
     assert "127.0.0.1" in asyncio.run(_answer(by_address))

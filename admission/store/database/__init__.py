@@ -1,1 +1,1 @@
-"""The database itself: connection, dialects, tables, migrations, driver errors."""
+"""Database access: connections, SQL dialects, tables, migrations, driver errors."""

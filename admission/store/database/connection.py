@@ -1,8 +1,8 @@
-"""The connection to SQLite or PostgreSQL: how it is opened, how a transaction begins.
+"""Connections to SQLite or PostgreSQL: URL, engines and pools, read and write transactions.
 
-SQLite has one writing connection and a few that only read; writers begin with BEGIN IMMEDIATE, so that a transaction
-that reads before it writes never fails half-way. PostgreSQL has one pool; readers see one snapshot for the whole of
-their transaction, as SQLite's do.
+SQLite has one connection that writes and a few read-only ones. Write transactions start with BEGIN IMMEDIATE, so that a
+transaction that reads before it writes cannot fail with SQLITE_BUSY at its first write. PostgreSQL has one pool; read
+transactions are REPEATABLE READ, so that they see one snapshot, as SQLite's do.
 """
 
 from __future__ import annotations
@@ -45,35 +45,36 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
-"""Of the files beside a SQLite database: its log with index, a rollback journal, and the lock of the leader."""
+"""Suffixes of the files beside a SQLite database: write-ahead log and its index, rollback journal, leadership lock."""
 _TLS_OPTIONS = ("ssl", "sslmode", "sslrootcert", "sslcert", "sslkey")
 _BUSY_SECONDS = 10
-_END_SECONDS = 2
-"""How long the end of a held transaction is waited for."""
+"""Seconds that a statement waits for a lock before it fails, on either database."""
+_ROLLBACK_SECONDS = 2
+"""Timeout of the rollback that ends a `lock_transaction`, in seconds."""
 _SQLITE_READERS = 2
-"""Threads, and connections, for `Database.look`."""
-_LIMITS_OF_TRANSACTIONS = ("lock_timeout", "idle_in_transaction_session_timeout")
-_POSTGRESQL_SETTINGS = {
+"""Number of threads, and of connections, for `Database.read_sync`."""
+_TIMEOUTS = ("lock_timeout", "idle_in_transaction_session_timeout")
+_SERVER_SETTINGS = {
     "application_name": "sluice",
     "lock_timeout": f"{_BUSY_SECONDS}s",
-    # A frozen leader must not keep the row locked that its successor has to change.
+    # A frozen leader must not keep the row of `head` locked: its successor has to update it.
     "idle_in_transaction_session_timeout": "30s",
     "timezone": "UTC",
 }
-_LIMITS = select(*(func.set_config(name, _POSTGRESQL_SETTINGS[name], True) for name in _LIMITS_OF_TRANSACTIONS))
-"""The same for one transaction."""
+_SET_TIMEOUTS = select(*(func.set_config(name, _SERVER_SETTINGS[name], True) for name in _TIMEOUTS))
+"""Sets the timeouts for one transaction (SET LOCAL)."""
 _PGBOUNCER_OPTIONS: Mapping[str, Any] = {
-    # pgbouncer refuses all other settings of a session.
-    "server_settings": {name: _POSTGRESQL_SETTINGS[name] for name in ("application_name", "timezone")},
-    # A statement that was prepared in one transaction is on another server connection than the next transaction.
+    # pgbouncer rejects any other startup parameter.
+    "server_settings": {name: _SERVER_SETTINGS[name] for name in ("application_name", "timezone")},
+    # The next transaction may run on another server connection, which does not have this one's prepared statements.
     "statement_cache_size": 0,
     "prepared_statement_cache_size": 0,
-    # The unnamed statement lasts until the next one; names would pile up on connections that nobody closes.
+    # The unnamed statement is replaced by the next one; named ones would accumulate on pgbouncer's connections.
     "prepared_statement_name_func": lambda: "",
 }
 _SQLITE_OPTIONS: Mapping[str, Any] = {
     "max_overflow": 0,
-    # The driver must not begin transactions of its own: it would do so too late, and not for reading at all.
+    # No implicit transactions of the driver: it begins them at the first write, too late, and never for reads.
     "connect_args": {"isolation_level": None, "timeout": _BUSY_SECONDS},
 }
 _PGBOUNCER = "pgbouncer"
@@ -82,16 +83,16 @@ _POSTGRESQL_OPTIONS = {"host", "port", _PGBOUNCER, *_TLS_OPTIONS}
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where the database is, as parsed from what the user gave."""
+    """A parsed and validated database URL."""
 
     url: URL
-    """For the synchronous name of the dialect, without a driver."""
+    """The URL with the bare dialect name, without a driver: `sqlite`, `postgresql`."""
     path: Path | None
-    """The file, if it is SQLite."""
+    """The SQLite file; None for PostgreSQL."""
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """Read `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user:password@host:port/name`.
+        """Parse `sqlite:///relative.db`, `sqlite:////absolute.db` or `postgresql://user:password@host:port/name`.
 
         Raises InvalidDatabaseUrl.
         """
@@ -123,11 +124,11 @@ class Location:
 
     @property
     def is_behind_pgbouncer(self) -> bool:
-        """Whether the URL says so: each transaction may then be on another connection to the server."""
+        """Whether the URL has `pgbouncer=true`: each transaction may then run on another server connection."""
         return self.url.query.get(_PGBOUNCER) == "true"
 
     def __str__(self) -> str:
-        """For messages: the file's absolute path, or the URL without its password."""
+        """Return the file's absolute path, or the URL without its password, for messages."""
         return str(self.path.absolute()) if self.path else _shown(self.url)
 
 
@@ -139,9 +140,9 @@ _EXPECTED = "give sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME"
 
 
 def keep_private(path: Path) -> None:
-    """Let only its owner read a SQLite file, and those beside it, if all users of the machine may by now.
+    """Change the mode of a SQLite file and those beside it to 0600 if other users of the machine have access.
 
-    Rights of a group alone are left, as they were given on purpose. Files of others are left as they are.
+    Access of the group alone is left: it was granted on purpose. Files of another owner are left as they are.
     """
     for each in (path, *(path.with_name(path.name + suffix) for suffix in SQLITE_SUFFIXES)):
         with suppress(OSError):
@@ -152,95 +153,95 @@ def keep_private(path: Path) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty SQLite file that only its owner can read; those that SQLite makes beside it have the same mode."""
-    with suppress(OSError):  # SQLite tells why a file cannot be made
+    """Create an empty SQLite file with mode 0600, unless it exists. SQLite creates those beside it with its mode."""
+    with suppress(OSError):  # SQLite reports why the file cannot be created
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 class Database:
-    """Transactions on one database. Made by `connect`, ended by `close`."""
+    """Transactions on one database. Created by `connect`, disposed of by `close`."""
 
     def __init__(
         self,
         location: Location,
         writer: AsyncEngine,
         reader: AsyncEngine,
-        direct: Engine | None = None,
-        looking: Engine | None = None,
+        sync_writer: Engine | None = None,
+        sync_reader: Engine | None = None,
     ) -> None:
         self.location = location
         self.write_transactions = 0
-        """Committed ones, since this object was made."""
+        """Number of write transactions committed since this object was created."""
         self.write_failure: StoreError | None = None
-        """Why the last attempt to write failed, if it did for a fault of the database."""
+        """The error of the last write transaction, if the database itself failed; None after a success."""
         self.unblock: Callable[[], Awaitable[None]] | None = None
-        """What to do, again and again, while a transaction that may write takes long; None: nothing."""
+        """Callback run periodically while a write transaction takes long, see `unblocking`; None: no callback."""
         self._writer = writer
         self._reader = reader
-        self._direct = direct
-        self._looking = looking
+        self._sync_writer = sync_writer
+        self._sync_reader = sync_reader
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._threads = ThreadPoolExecutor(max_workers=_SQLITE_READERS, thread_name_prefix="store-reader")
         self._writing = asyncio.Lock()
 
     @asynccontextmanager
     async def write(self, *, dry_run: bool = False) -> AsyncIterator[AsyncConnection]:
-        """One transaction that may write; committed at the end of the block, rolled back if it raises or is a dry run.
+        """Write transaction; committed at the end of the block, rolled back if the block raises or for a dry run.
 
-        Transactions of this process follow each other, so that none of them waits in the database.
+        Write transactions of this process are serialised, so that none of them waits for a lock of another.
         """
         async with self._writing:
-            with self._remembering(), translated(self.location):
+            with self._noting_write_failure(), translated(self.location):
                 async with unblocking(self.unblock), self._writer.begin() as connection:
                     yield connection
                     if dry_run:
                         await connection.rollback()
                     committing = connection.in_transaction()
             if committing:
-                self._written()
+                self._note_committed()
 
-    async def transact(self, work: Callable[[Connection], T]) -> T:
-        """One transaction that may write, by synchronous code; else as `write`.
+    async def write_sync(self, work: Callable[[Connection], T]) -> T:
+        """Run synchronous code in a write transaction, serialised with those of `write`; return its result.
 
-        On SQLite the whole of it runs in one go on a thread of its own. aiosqlite goes there and back for each step of
-        each statement, thirty times for a commit, which costs more than the commit itself.
+        On SQLite the whole transaction is one call on a worker thread. aiosqlite switches threads for each step of each
+        statement, thirty times for a commit, which costs more than the commit itself.
         """
         async with self._writing:
             try:
-                if self._direct is None:
+                if self._sync_writer is None:
                     async with unblocking(self.unblock), self._writer.begin() as connection:
                         result = await connection.run_sync(work)
                 else:
                     loop = asyncio.get_running_loop()
-                    result = await loop.run_in_executor(self._thread, _transaction, self._direct, work)
+                    result = await loop.run_in_executor(self._thread, _transaction, self._sync_writer, work)
             except Exception:
-                with self._remembering(), translated(self.location):
+                with self._noting_write_failure(), translated(self.location):
                     raise
-            self._written()
+            self._note_committed()
         return result
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
-        """One transaction that cannot write and sees one moment of the database, however many statements it has."""
+        """Read-only transaction: all its statements see one snapshot of the database."""
         with translated(self.location):
             async with self._reader.connect() as connection:
                 yield connection
 
-    async def look(self, work: Callable[[Connection], T]) -> T:
-        """One transaction as those of `read`, by synchronous code; on SQLite as `transact` has its own run."""
+    async def read_sync(self, work: Callable[[Connection], T]) -> T:
+        """Run synchronous code in a read-only transaction, on SQLite on a worker thread as `write_sync` does."""
         with translated(self.location):
-            if self._looking is None:
+            if self._sync_reader is None:
                 async with self._reader.connect() as connection:
                     return await connection.run_sync(work)
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, _transaction, self._looking, work)
+            return await loop.run_in_executor(self._threads, _transaction, self._sync_reader, work)
 
     @asynccontextmanager
-    async def held_transaction(self) -> AsyncIterator[AsyncConnection]:
-        """A transaction that may stay open for weeks, for the locks that are taken in it; nothing is written in it.
+    async def lock_transaction(self) -> AsyncIterator[AsyncConnection]:
+        """PostgreSQL transaction that may stay open for weeks to hold advisory locks; it writes nothing.
 
-        It keeps nothing from being cleaned up: once its statements are over it sees no snapshot. A transaction, not a
-        session, as behind pgbouncer there is no session of one's own.
+        It does not hold VACUUM back: READ COMMITTED keeps no snapshot between statements. The locks belong to a
+        transaction, not to a session, because pgbouncer does not give a client a session of its own.
         """
         with translated(self.location):
             connection = await self._writer.connect()
@@ -248,46 +249,45 @@ class Database:
                 await connection.execute(select(func.set_config("idle_in_transaction_session_timeout", "0", True)))
                 yield connection
             finally:
-                # So that its locks are free when this returns: of a connection that ends the server learns later. One
-                # that is lost has none.
+                # The server notices a closed connection late: a rollback frees the locks now. A lost one has no locks.
                 with suppress(SQLAlchemyError, OSError, TimeoutError):
-                    async with asyncio.timeout(_END_SECONDS):
+                    async with asyncio.timeout(_ROLLBACK_SECONDS):
                         await connection.rollback()
                 await connection.invalidate()
                 await connection.close()
 
     @contextmanager
-    def _remembering(self) -> Iterator[None]:
+    def _noting_write_failure(self) -> Iterator[None]:
         try:
             yield
         except (DatabaseUnavailable, DatabaseUnusable) as error:
             self.write_failure = error
             raise
 
-    def _written(self) -> None:
+    def _note_committed(self) -> None:
         self.write_transactions += 1
         self.write_failure = None
 
     def pools(self) -> list[PoolUse]:
-        """How many connections are in use, and may be."""
-        engines: dict[str, Engine] = {"write": self._direct or self._writer.sync_engine}
-        if self._direct is not None:  # else one pool is for all
+        """Return size and use of each connection pool."""
+        engines: dict[str, Engine] = {"write": self._sync_writer or self._writer.sync_engine}
+        if self._sync_writer is not None:  # PostgreSQL has one pool for everything
             engines |= {"read": self._reader.sync_engine, "maintain": self._writer.sync_engine}
-        if self._looking is not None:
-            engines["look"] = self._looking
-        return [_use(name, engine.pool) for name, engine in engines.items()]
+        if self._sync_reader is not None:
+            engines["look"] = self._sync_reader
+        return [_pool_use(name, engine.pool) for name, engine in engines.items()]
 
     async def close(self) -> None:
-        """Give all connections back."""
+        """Close all connections and worker threads."""
         await self._reader.dispose()
         await self._writer.dispose()
-        for engine in filter(None, (self._direct, self._looking)):
+        for engine in filter(None, (self._sync_writer, self._sync_reader)):
             await asyncio.get_running_loop().run_in_executor(self._thread, engine.dispose)
         self._thread.shutdown()
         self._threads.shutdown()
 
 
-def _use(name: str, pool: Pool) -> PoolUse:
+def _pool_use(name: str, pool: Pool) -> PoolUse:
     assert isinstance(pool, QueuePool), pool
     return PoolUse(name, pool.size() + max(pool._max_overflow, 0), pool.checkedout())
 
@@ -298,10 +298,10 @@ def _transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
 
 
 def connect(location: Location, *, migrating: bool = False) -> Database:
-    """The database at `location`; nothing is opened yet. Raises DatabaseUnusable for a folder that is not there.
+    """Return the database at `location`; it connects on demand. Raises DatabaseUnusable for a missing folder.
 
-    `migrating`: an absent SQLite file is made, statements may take as long as they need, and foreign keys do not act,
-    because SQLite changes a table by replacing it.
+    `migrating`: an absent SQLite file is created, statements have no timeout, and foreign keys are not enforced,
+    because SQLite alters a table by replacing it.
     """
     if location.path is None:
         engine = _postgresql_engine(location, command_timeout=None if migrating else 60)
@@ -309,15 +309,15 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
         database = Database(location, engine, reader)
 
         @event.listens_for(engine.sync_engine, "do_connect")
-        def show_what_is_valid(
+        def use_current_credentials(
             _dialect: Dialect, _record: object, _arguments: list[Any], options: dict[str, Any]
         ) -> None:
-            """Password and certificates as they are by now, for they may have been changed since the start."""
+            """Read password and certificates for each new connection: they may have been rotated since the start."""
             if database.location.url.password is not None:
                 options["password"] = database.location.url.password
             try:
                 context = tls_context(location.url.query)
-            except InvalidDatabaseUrl as error:  # perhaps they are being written
+            except InvalidDatabaseUrl as error:  # the files may be half-written
                 log.warning("%s; those of the last connection are used", error)
             else:
                 if context is not None:
@@ -326,9 +326,9 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
         if location.is_behind_pgbouncer:
 
             @event.listens_for(engine.sync_engine, "begin")
-            def limit_waits(connection: Connection) -> None:
+            def set_transaction_timeouts(connection: Connection) -> None:
                 if not connection.get_execution_options().get("postgresql_readonly"):
-                    connection.execute(_LIMITS)
+                    connection.execute(_SET_TIMEOUTS)
 
         return database
     path = location.path
@@ -338,25 +338,21 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
         )
     writer = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
     reader = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=4, **_SQLITE_OPTIONS)
-    direct = create_engine(_sqlite_url("pysqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
-    looking = create_engine(
+    sync_writer = create_engine(_sqlite_url("pysqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
+    sync_reader = create_engine(
         _sqlite_url("pysqlite", path, migrating=migrating), pool_size=_SQLITE_READERS, **_SQLITE_OPTIONS
     )
     pragmas = (f"foreign_keys={'OFF' if migrating else 'ON'}", "journal_mode=WAL", "synchronous=NORMAL")
     _prepare_sqlite(writer.sync_engine, "BEGIN IMMEDIATE", pragmas)
     _prepare_sqlite(reader.sync_engine, "BEGIN", (*pragmas, "query_only=ON"))
-    _prepare_sqlite(direct, "BEGIN IMMEDIATE", pragmas)
-    _prepare_sqlite(looking, "BEGIN", (*pragmas, "query_only=ON"))
-    return Database(location, writer, reader, direct, looking)
+    _prepare_sqlite(sync_writer, "BEGIN IMMEDIATE", pragmas)
+    _prepare_sqlite(sync_reader, "BEGIN", (*pragmas, "query_only=ON"))
+    return Database(location, writer, reader, sync_writer, sync_reader)
 
 
 def _postgresql_engine(location: Location, *, command_timeout: float | None) -> AsyncEngine:
     url = location.url.set(drivername="postgresql+asyncpg")
-    options: dict[str, Any] = {
-        "timeout": 10,
-        "command_timeout": command_timeout,
-        "server_settings": _POSTGRESQL_SETTINGS,
-    }
+    options: dict[str, Any] = {"timeout": 10, "command_timeout": command_timeout, "server_settings": _SERVER_SETTINGS}
     if location.is_behind_pgbouncer:
         options |= _PGBOUNCER_OPTIONS
     url = url.difference_update_query([_PGBOUNCER])
@@ -373,11 +369,11 @@ def _sqlite_url(driver: str, path: Path, *, migrating: bool) -> str:
 
 
 def _prepare_sqlite(engine: Engine, begin: str, pragmas: Iterable[str]) -> None:
-    """Set each new connection up, and have transactions begin by `begin`."""
+    """Run `pragmas` on each new connection, and start each transaction with the statement `begin`."""
 
     @event.listens_for(engine, "do_connect")
     def probe(_dialect: Dialect, _record: object, arguments: list[Any], options: dict[str, Any]) -> None:
-        # Where a file cannot be opened, aiosqlite leaves a thread behind that fails once the loop is closed.
+        # If a file cannot be opened, aiosqlite leaks a thread that fails when the event loop is closed.
         sqlite3.connect(*arguments, **options).close()
 
     @event.listens_for(engine, "connect")
@@ -387,14 +383,14 @@ def _prepare_sqlite(engine: Engine, begin: str, pragmas: Iterable[str]) -> None:
             for pragma in pragmas:
                 cursor.execute(f"PRAGMA {pragma}")
         except BaseException:
-            # The pool does not know it yet, and would leave its thread running.
+            # The pool does not own the connection yet, and would leave its thread running.
             connection.close()
             raise
         cursor.close()
 
     @event.listens_for(engine, "invalidate")
     def release(connection: DBAPIConnection, _record: object, reason: BaseException | None) -> None:
-        # The cursor of a statement that was cancelled outlives its closed connection, and the lock would with it.
+        # The cursor of a cancelled statement outlives the closed connection, and would keep its lock.
         if isinstance(reason, asyncio.CancelledError):
             connection.rollback()
 

@@ -1,4 +1,4 @@
-"""What both databases can do and the common SQL cannot say: ON CONFLICT, and lists and rows as one value."""
+"""Statements that differ between SQLite and PostgreSQL: upserts, list parameters, bulk inserts."""
 
 from __future__ import annotations
 
@@ -22,91 +22,96 @@ if TYPE_CHECKING:
 
 
 def insert(dialect: str, table: Table) -> Any:
-    """An INSERT with `on_conflict_do_update` and `on_conflict_do_nothing`."""
+    """Return the dialect's INSERT, which has `on_conflict_do_update` and `on_conflict_do_nothing`."""
     return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)
 
 
 def upsert(dialect: str, table: Table, *, keep: Collection[str] = ()) -> Any:
-    """Insert rows, or replace those of the same key but for the columns to `keep`."""
+    """Return an upsert: rows with an existing primary key replace all its columns but those to `keep`."""
     statement = insert(dialect, table)
     keys = [column.name for column in table.primary_key]
     replaced = {column.name: statement.excluded[column.name] for column in table.c if column.name not in (*keys, *keep)}
     return statement.on_conflict_do_update(index_elements=keys, set_=replaced)
 
 
-def among(dialect: str, column: ColumnElement[str], texts: Iterable[str]) -> ColumnElement[bool]:
-    """That the column is one of the texts, as one parameter: IN with hundreds of them takes longer than the query."""
+def in_list(dialect: str, column: ColumnElement[str], texts: Iterable[str]) -> ColumnElement[bool]:
+    """Return a condition like `column IN (...)` that passes the list as one parameter.
+
+    To compile an IN with hundreds of parameters takes longer than the query.
+    """
     if dialect == "sqlite":
         values = func.json_each(orjson.dumps([*texts]).decode()).table_valued("value")
         return column.in_(select(values.c.value))
     return column == any_(bindparam(None, [*texts], type_=postgresql.ARRAY(Text)))
 
 
-def insert_all(connection: Connection, statement: Any, rows: Sequence[Document]) -> None:
-    """Execute an INSERT, made once and kept, for rows that all have the same columns.
+def bulk_insert(connection: Connection, statement: Any, rows: Sequence[Document]) -> None:
+    """Execute an INSERT for rows that all have the same columns; the statement object has to be reused between calls.
 
-    PostgreSQL takes them as one JSON value: to execute a statement for each row costs it as much again as the row
-    itself. SQLite has no such cost; for it values are converted by column: the row of a workload takes 15 µs so, and
-    25 where SQLAlchemy converts them one by one.
+    PostgreSQL receives the rows as one JSON parameter: executing the statement for each row would double its cost.
+    SQLite has no such cost; for it, values are converted column by column: a workload's row takes 15 µs that way and 25
+    with SQLAlchemy's conversion of single values. Compiled statements are cached by the identity of `statement`.
     """
     if not rows:
         return
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(*_for_sqlite(statement, tuple(rows[0])).of(rows))
+        connection.exec_driver_sql(*_sqlite_insert(statement, tuple(rows[0])).with_parameters(rows))
     else:
-        connection.execute(_from_json(statement, tuple(rows[0])), {"rows": _json(statement.table, rows)})
+        connection.execute(_json_insert(statement, tuple(rows[0])), {"rows": _json(statement.table, rows)})
 
 
-class _Text(NamedTuple):
-    """An INSERT as SQLite is given it."""
+class _SqliteInsert(NamedTuple):
+    """A compiled INSERT for SQLite, with the conversion of its parameters."""
 
-    text: str
+    sql: str
     values: Callable[[Document], tuple[Any, ...]]
-    """The values of a row, in the order in which the text wants them."""
+    """Getter of a row's values, in the order of the placeholders in `sql`."""
     instants: tuple[int, ...]
+    """Positions of the parameters that are instants, stored as microseconds."""
     documents: tuple[int, ...]
-    """Positions of values that are written in another way, as the types of their columns do it."""
+    """Positions of the parameters that are documents, stored as JSON text."""
 
-    def of(self, rows: Iterable[Document]) -> tuple[str, list[tuple[Any, ...]]]:
-        """The text, and the values of the rows."""
+    def with_parameters(self, rows: Iterable[Document]) -> tuple[str, list[tuple[Any, ...]]]:
+        """Return the SQL and the converted parameters of the rows."""
         columns: list[Sequence[Any]] = [*zip(*map(self.values, rows), strict=True)]
         for index in self.instants:
             columns[index] = [None if value is None else round(value * 1_000_000) for value in columns[index]]
         for index in self.documents:
             columns[index] = [None if value is None else orjson.dumps(value).decode() for value in columns[index]]
-        return self.text, [*zip(*columns, strict=True)]
+        return self.sql, [*zip(*columns, strict=True)]
 
 
 @cache
-def _for_sqlite(statement: Any, names: tuple[str, ...]) -> _Text:
+def _sqlite_insert(statement: Any, names: tuple[str, ...]) -> _SqliteInsert:
     compiled = statement.inline().compile(dialect=sqlite.dialect(), column_keys=names)
     order = compiled.positiontup
     types = [statement.table.c[name].type for name in order]
     instants = tuple(index for index, kind in enumerate(types) if isinstance(kind, Instant))
     documents = tuple(index for index, kind in enumerate(types) if isinstance(kind, JSON))
-    return _Text(compiled.string, itemgetter(*order), instants, documents)
+    return _SqliteInsert(compiled.string, itemgetter(*order), instants, documents)
 
 
 @cache
-def _from_json(statement: Any, names: tuple[str, ...]) -> Any:
+def _json_insert(statement: Any, names: tuple[str, ...]) -> Any:
+    """Return INSERT ... SELECT for PostgreSQL that expands its JSON parameter `rows` by json_to_recordset."""
     types = {name: statement.table.c[name].type for name in names}
     columns = (column(name, Text if isinstance(kind, JSON) else kind) for name, kind in types.items())
     function = func.json_to_recordset(cast(bindparam("rows", type_=Text), JSON))
-    given = function.table_valued(*columns).render_derived("given", with_types=True)
-    values = (cast(given.c[name], JSON) if isinstance(kind, JSON) else given.c[name] for name, kind in types.items())
+    record = function.table_valued(*columns).render_derived("record", with_types=True)
+    values = (cast(record.c[name], JSON) if isinstance(kind, JSON) else record.c[name] for name, kind in types.items())
     return statement.from_select(names, select(*values))
 
 
 def _json(table: Table, rows: Iterable[Document]) -> str:
-    special = _special(table)
+    converters = _converters(table)
     return orjson.dumps(
-        [row | {name: write(row[name]) for name, write in special if row.get(name) is not None} for row in rows]
+        [row | {name: convert(row[name]) for name, convert in converters if row.get(name) is not None} for row in rows]
     ).decode()
 
 
 @cache
-def _special(table: Table) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
-    """The columns whose values are written in another way than JSON's own, and how."""
+def _converters(table: Table) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    """Return (column name, converter) of the columns whose values are not written as plain JSON values."""
     found: list[tuple[str, Callable[[Any], Any]]] = []
     for one in table.c:
         if isinstance(one.type, Instant):
@@ -117,10 +122,10 @@ def _special(table: Table) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
 
 
 def _instant(value: float) -> datetime:
-    """As the type of the column does it, to the microsecond: beginnings and endings must meet."""
+    """Convert as `Instant` does, to the microsecond: the end of one ledger row must equal the start of the next."""
     return datetime.fromtimestamp(value, UTC)
 
 
 def _document(value: Any) -> str:
-    """A text of its own: only within a document does PostgreSQL take the escaped zero byte."""
+    """Encode a JSON column's value as a string: PostgreSQL accepts an escaped NUL only within a document of its own."""
     return orjson.dumps(value).decode()

@@ -1,4 +1,4 @@
-"""Whether the disk of a SQLite database has room again after it was full."""
+"""Check for free disk space of a SQLite database, after its disk was full."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from admission.store.database.connection import Location
 
 _ROOM: Final = 16 * 2**20
-"""Bytes that have to be free: SQLite's log has 4 MiB, and as many are moved from it at a time."""
+"""Bytes that have to be free. SQLite's write-ahead log has 4 MiB, and a checkpoint moves as much at a time."""
 
 
 def check_room(location: Location) -> None:
-    """Return if the disk has room to go on, or if there is no file. Raises DatabaseRefusesWrites.
+    """Raise DatabaseRefusesWrites if less than `_ROOM` bytes are free on the disk of a SQLite database.
 
-    A small write may succeed where the next decision would fail as the last one did.
+    A probe by a small write would not do: it may succeed where the next decision fails again.
     """
     if location.path is None:
         return
-    with suppress(OSError):  # whoever writes is told why
+    with suppress(OSError):  # the next write reports the cause
         disk = os.statvfs(location.path.parent)
         if (free := disk.f_bavail * disk.f_frsize) < _ROOM:
             raise DatabaseRefusesWrites(

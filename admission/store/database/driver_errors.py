@@ -1,4 +1,4 @@
-"""Errors of the database drivers as errors of the store, each with one sentence for the admin."""
+"""Translation of driver errors to errors of the store, each with a one-sentence message for the admin."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 @contextmanager
 def translated(database: object) -> Iterator[None]:
-    """Errors of the drivers become those of `admission.store.errors`; violated constraints pass as they are.
+    """Raise errors of the drivers as those of `admission.store.errors`; violated constraints pass unchanged.
 
-    `database` is how messages call it.
+    `database`: its name in messages.
     """
     try:
         yield
     except DBAPIError as error:
-        known = _meaning(error, database)
+        known = _store_error(error, database)
         if known is None:
             raise
         raise known from error
     except PoolTimeout as error:
         raise DatabaseBusy(f"all connections to the database {database} are in use; try again") from error
     except (OSError, TimeoutError) as error:
-        raise _unreached(error, database) from error
+        raise _connection_error(error, database) from error
 
 
-def _unreached(error: Exception, database: object) -> StoreError:
-    """What it means that there is no connection. What waiting cannot change is DatabaseUnusable."""
+def _connection_error(error: Exception, database: object) -> StoreError:
+    """Return the error for a failed connection: DatabaseUnusable if a retry cannot help, else DatabaseUnavailable."""
     what = _first_line(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         return DatabaseUnusable(
-            f"the database {database} shows a certificate that is not believed ({what}); "
+            f"the database {database} presents a certificate that is not trusted ({what}); "
             "check sslmode, sslrootcert and the host in the database URL"
         )
     if _NO_TLS in what:
@@ -59,14 +59,15 @@ def _unreached(error: Exception, database: object) -> StoreError:
     )
 
 
-def is_of_database(error: Exception) -> bool:
-    """Whether an error says that the database cannot do its work, rather than that it does not take a value."""
+def is_database_failure(error: Exception) -> bool:
+    """Whether an error is a failure of the database itself, rather than of the data: a value, a constraint."""
     if isinstance(error, DBAPIError):
-        return error.connection_invalidated or _meaning(error, "") is not None
+        return error.connection_invalidated or _store_error(error, "") is not None
     return isinstance(error, StoreError | PoolTimeout | OSError)
 
 
-def _meaning(error: DBAPIError, database: object) -> StoreError | None:
+def _store_error(error: DBAPIError, database: object) -> StoreError | None:
+    """Return the store's error for a driver error; None for an error of the data, such as a violated constraint."""
     cause = error.orig
     code: str = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
     if "no such table" in str(cause):
@@ -75,7 +76,7 @@ def _meaning(error: DBAPIError, database: object) -> StoreError | None:
         code = "PGBOUNCER"
     if "root certificate file" in str(cause):
         code = "NO_AUTHORITY"
-    # asyncpg's protocol stumbles over a connection that the server has just ended.
+    # asyncpg raises an internal error without SQLSTATE when the server has just closed the connection.
     broken = isinstance(error, InternalError) and not code
     lost = _LOST if error.connection_invalidated or broken else None
     found = next((meaning for prefix, meaning in _MEANINGS.items() if code.startswith(prefix)), lost)
@@ -83,7 +84,7 @@ def _meaning(error: DBAPIError, database: object) -> StoreError | None:
 
 
 _NO_TLS = "rejected SSL upgrade"
-"""What asyncpg says of a server that answers a client which wants TLS that it has none."""
+"""Part of asyncpg's message when TLS is required and the server does not offer it."""
 _LOST = (DatabaseUnavailable, "the connection to the database {} was lost ({}); it will be tried again")
 _LOCKED = (DatabaseBusy, "the database {} is locked by another process ({}); stop that process or try again")
 _READ_ONLY = (DatabaseUnusable, "the database {} cannot be written ({}); give Sluice the right to write it")
@@ -94,7 +95,7 @@ _REFUSED = (
     DatabaseUnusable,
     "the database {} refuses the user ({}); check user, password and sslmode in the database URL",
 )
-# By the beginning of SQLite's error name or PostgreSQL's SQLSTATE, more special ones first.
+# By prefix of SQLite's error name or PostgreSQL's SQLSTATE; the first match counts: more specific prefixes come first.
 _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
     "SQLITE_NO_SUCH_TABLE": _UNMIGRATED,
     "SQLITE_BUSY": _LOCKED,
@@ -111,17 +112,17 @@ _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
     "SQLITE_CORRUPT": (DatabaseUnusable, "the database {} is damaged ({}); restore it from a backup"),
     "PGBOUNCER": (
         DatabaseUnusable,
-        "the database {} is behind a pgbouncer that keeps no sessions ({}); add pgbouncer=true to the database URL",
+        "the database {} is behind a pgbouncer, which refuses settings ({}); add pgbouncer=true to the database URL",
     ),
     "NO_AUTHORITY": (
         DatabaseUnusable,
-        "nobody says which certificate of the database {} to believe ({}); add sslrootcert to the database URL",
+        "no CA certificate is configured to verify the database {} ({}); add sslrootcert to the database URL",
     ),
     "08": _LOST,
     "25006": _STANDBY,
     "28": _REFUSED,
     "3D000": (DatabaseUnusable, "the database {} does not exist ({}); create it"),
-    "40": (DatabaseBusy, "another transaction got in the way in the database {} ({}); try again"),
+    "40": (DatabaseBusy, "a concurrent transaction in the database {} conflicts with this one ({}); try again"),
     "42P01": _UNMIGRATED,
     "42501": _READ_ONLY,
     "53100": _FULL,

@@ -1,4 +1,4 @@
-"""The type of columns with an instant: seconds since the epoch in Python, UTC in the database."""
+"""Column type for instants: seconds since the epoch in Python, UTC in the database."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from sqlalchemy.types import TypeEngine
 
 MICROSECONDS = 1_000_000
-"""In a second."""
+"""Microseconds in a second."""
 
 
 class Instant(TypeDecorator[float]):
-    """Seconds since the epoch, exact to the microsecond.
+    """Instant in seconds since the epoch, exact to the microsecond.
 
-    PostgreSQL has a type for it (`timestamptz`); in SQLite it is an integer of microseconds, which subtracts exactly.
+    Stored as `timestamptz` in PostgreSQL and as an integer of microseconds in SQLite, which makes differences exact.
     """
 
     impl = DateTime(timezone=True)
@@ -31,7 +31,7 @@ class Instant(TypeDecorator[float]):
         stored: TypeEngine[Any] = BigInteger() if dialect.name == "sqlite" else DateTime(timezone=True)
         return dialect.type_descriptor(stored)
 
-    # Called for each of thousands of values, so there is one function for each database instead of one for both.
+    # The processors run for thousands of values, so each database has its own function without a check of the dialect.
 
     def bind_processor(self, dialect: Dialect) -> Callable[[float | None], Any]:
         return _to_microseconds if dialect.name == "sqlite" else _to_datetime

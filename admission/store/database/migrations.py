@@ -1,8 +1,8 @@
-"""Migrations from within: alembic without an ini file, from a checkout or from an installed wheel.
+"""Migrations by Alembic without an ini file, from a checkout or an installed wheel.
 
-All that one call does is one transaction. On PostgreSQL an advisory lock lets one process migrate at a time, and the
-lock timeout of every connection keeps a migration that has to wait for a running Sluice from holding up others behind
-it. On SQLite the transaction is lock enough.
+All migrations of one call run in one transaction. On PostgreSQL an advisory lock lets one process migrate at a time.
+A migration that waits for the lock of a running Sluice blocks other transactions behind it; the `lock_timeout` of every
+connection limits that. On SQLite the write transaction itself is the lock.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 _ADVISORY_LOCK = 0x736C756963656D
-"""Any number that no other program uses in the same database: "sluicem" in ASCII."""
+"""Key of the advisory lock, "sluicem" in ASCII. No other program that uses the database may have the same key."""
 
 
 async def migrate(url: str, revision: str = "head") -> tuple[str | None, str | None]:
-    """Bring the database at `url` up or down to `revision` ("base": without tables) and return (before, after).
+    """Upgrade or downgrade the schema at `url` to `revision` ("base": without tables); return the one (before, after).
 
-    A SQLite file is made if it is not there. The schema of a newer Sluice is left as it is. Raises SchemaMismatch for a
-    revision that does not exist and for a newer schema that this Sluice cannot work with, and all that `Store.open`
-    raises for a database that cannot be reached.
+    A missing SQLite file is created. A newer schema that this Sluice can work with is left as it is. Raises
+    SchemaMismatch for an unknown revision or an incompatible newer schema, and the errors of `Store.open` for a
+    database that cannot be reached.
     """
     location = Location.parse(url)
     if location.path is not None:
@@ -55,16 +55,16 @@ async def migrate(url: str, revision: str = "head") -> tuple[str | None, str | N
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One migration: the schema that it leads to, and what it is about."""
+    """One migration: its schema revision, and its title (the docstring of the migration)."""
 
     revision: str
     title: str
 
 
 async def plan(url: str, revision: str = "head") -> tuple[str | None, tuple[Step, ...]]:
-    """The schema of the database at `url`, and what `migrate` would do, in that order; nothing is changed.
+    """Return the schema revision of the database at `url`, and the steps that `migrate` would run, in order (dry run).
 
-    Going back, a step is named for what it takes away. Raises what `migrate` raises.
+    In a downgrade a step has the title of the migration that is reverted. Raises the errors of `migrate`.
     """
     database = connect(Location.parse(url))
     try:
@@ -80,23 +80,24 @@ async def plan(url: str, revision: str = "head") -> tuple[str | None, tuple[Step
     target = {"head": max(known), "base": ""}.get(revision, revision)
     unknown = {one for one in (before, target) if one} - known.keys()
     if unknown:
-        raise SchemaMismatch(f"schema {min(unknown)} is none that this Sluice knows, {min(known)} to {max(known)}")
+        raise SchemaMismatch(f"unknown schema {min(unknown)}: this Sluice knows {min(known)} to {max(known)}")
     low, high = sorted((before or "", target))
     steps = [Step(number, known[number].strip().rstrip(".")) for number in sorted(known) if low < number <= high]
     return before, tuple(steps if (before or "") <= target else reversed(steps))
 
 
 async def ensure_ready(url: str) -> None:
-    """Migrate a SQLite database that is new or has no tables yet; leave every other one to `sluice migrate`."""
+    """Migrate a SQLite database that is new or has no tables yet; any other is left to `sluice migrate`."""
     path = Location.parse(url).path
     if path is not None and await asyncio.to_thread(_is_empty, path):
         await migrate(url)
 
 
 def _is_empty(path: Path) -> bool:
-    """Whether there is no such file, or one without any table: of a migration that was killed its first page may be.
+    """Whether the SQLite file is missing or has no tables.
 
-    What is no SQLite database, or is locked, is not empty: opening it tells what is wrong.
+    A migration that was killed may leave the first page, so the size says too little. A file that is locked or no
+    SQLite database does not count as empty: opening it reports the error.
     """
     if not path.exists() or path.stat().st_size == 0:
         return True
@@ -108,8 +109,8 @@ def _is_empty(path: Path) -> bool:
 
 
 def config() -> Config:
-    """Alembic's configuration, which in other projects is an ini file."""
-    from alembic.config import Config  # as in `_migrate`
+    """Return Alembic's configuration, in place of an ini file."""
+    from alembic.config import Config  # imported late, as in `_migrate`
 
     package = Path(admission.__file__).parent
     folders = (package / "_migrations", package.parent / "alembic")
@@ -119,18 +120,18 @@ def config() -> Config:
 
 
 def _migrate(connection: Connection, revision: str, before: str | None) -> None:
-    # Alembic brings a hundred modules with it, and nearly every start of `serve` finds its database migrated.
+    # Imported late: Alembic loads a hundred modules, and nearly every start of `serve` finds its database migrated.
     from alembic import command
     from alembic.util import CommandError
 
     settings = config()
     settings.attributes["connection"] = connection
-    # Revisions are numbered, so their order tells the direction.
-    back = before is not None and revision != "head" and (revision == "base" or revision < before)
+    # Revisions are numbered, so that comparing them gives the direction.
+    is_downgrade = before is not None and revision != "head" and (revision == "base" or revision < before)
     try:
-        (command.downgrade if back else command.upgrade)(settings, revision)
+        (command.downgrade if is_downgrade else command.upgrade)(settings, revision)
     except CommandError as error:
         raise SchemaMismatch(
-            f"there is no way from schema {before or 'base'} to {revision} ({error}); `sluice migrate --to` takes "
+            f"cannot migrate from schema {before or 'base'} to {revision} ({error}); `sluice migrate --to` takes "
             "head, base or the number of a schema that this Sluice knows"
         ) from error

@@ -1,4 +1,4 @@
-"""Whether the tables in a database are those that this version of Sluice works with."""
+"""Check that the schema of a database is compatible with this version of Sluice."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 async def check(database: Database) -> None:
-    """Raise SchemaMismatch, or DatabaseUnusable if the database cannot be written, else return.
+    """Raise SchemaMismatch for an incompatible schema, or DatabaseUnusable if the database cannot be written.
 
-    A newer schema will do if it says that it is compatible with ours: so replicas can be replaced one by one after an
-    upgrade of the tables, and taken back.
+    A newer schema is accepted if its `compatible_with` is not newer than ours: so after a migration replicas can be
+    upgraded one by one, and rolled back.
     """
 
-    def look(connection: Connection) -> None:
+    def query(connection: Connection) -> None:
         version = _version(connection)
         if version is None:
             raise SchemaMismatch(f"the database {database.location} is empty or not migrated; run `sluice migrate`")
@@ -32,15 +32,15 @@ async def check(database: Database) -> None:
                 f"the database {database.location} has schema {version}, and this Sluice needs {SCHEMA_VERSION}; "
                 "run `sluice migrate`"
             )
-        # In a database that can only be read this is where it shows.
+        # The row lock fails in a database that is read-only.
         oldest = connection.scalar(select(head.c.compatible_with).with_for_update())
         _refuse_if_too_new(version, oldest, database)
 
-    await database.transact(look)
+    await database.write_sync(query)
 
 
 async def is_newer(connection: AsyncConnection, database: Database) -> bool:
-    """Whether a newer Sluice has migrated the database, and this one can work on it. Raises SchemaMismatch if not."""
+    """Whether the schema is newer than this Sluice's, but compatible. Raises SchemaMismatch if it is incompatible."""
     version = await current(connection)
     if version is None or version <= SCHEMA_VERSION:
         return False
@@ -49,7 +49,7 @@ async def is_newer(connection: AsyncConnection, database: Database) -> bool:
 
 
 def _refuse_if_too_new(version: str, oldest: str | None, database: Database) -> None:
-    """`oldest` is what the newest migration says of the code that can work with it."""
+    """Raise SchemaMismatch if `version` is newer than ours, and so is `oldest`, the oldest whose code can use it."""
     if version > SCHEMA_VERSION and str(oldest) > SCHEMA_VERSION:
         raise SchemaMismatch(
             f"the database {database.location} has schema {version}, newer than this Sluice knows ({SCHEMA_VERSION}); "
@@ -58,7 +58,7 @@ def _refuse_if_too_new(version: str, oldest: str | None, database: Database) -> 
 
 
 async def current(connection: AsyncConnection) -> str | None:
-    """The revision that the database was migrated to; None if it never was."""
+    """Return the revision that the database was migrated to; None if it never was."""
     return await connection.run_sync(_version)
 
 

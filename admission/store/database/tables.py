@@ -1,8 +1,8 @@
-"""The tables, and nothing else: what is kept, in which column, under which constraint.
+"""Table definitions: columns, constraints and indexes.
 
-All that is filtered, summed or joined is a column; what is only read back as a whole is a JSON document. Times are
-seconds since the epoch in Python and UTC in the database. Ids grow with time. `alembic/versions` must arrive at
-exactly these tables; a test compares the two.
+Values that are filtered, summed or joined are columns; those that are only read back as a whole are JSON documents.
+Times are seconds since the epoch in Python and UTC in the database. Ids grow with time. The migrations in
+`alembic/versions` must result in exactly these tables; a test compares the two.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from sqlalchemy import (
 from admission.store.database.instant import Instant
 
 SCHEMA_VERSION = "0007"
-"""The newest migration. Revisions are numbered, so that an older and a newer database can be told apart."""
+"""Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
-# SQLite numbers rows by itself only if their key is an INTEGER.
+# SQLite generates ids only for a primary key of type INTEGER.
 _Id = BigInteger().with_variant(Integer, "sqlite")
 
 metadata = MetaData(
@@ -162,7 +162,7 @@ workloads = Table(
     Column("first_revision", BigInteger, nullable=False, server_default="0", comment="That which wrote it first"),
     Column("api_version", Text, nullable=False, server_default="batch/v1", comment="GROUP/VERSION of its object"),
     Column("eviction", JSON(none_as_null=True), comment="Reason, message and time of its last eviction"),
-    # In the order of lists, with all that they can be narrowed by: a page is found without looking at other rows.
+    # Covers the order of lists and all columns that they can be filtered by: no other rows are read for a page.
     Index("ix_workloads_listed", "namespace", "name", "uid", "state", "local_queue", "cluster_queue", "priority",
           "submitted_by"),
     Index("ix_workloads_finished", "finished_at",

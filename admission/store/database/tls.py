@@ -1,4 +1,4 @@
-"""TLS to PostgreSQL by certificate files, in libpq's words: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`."""
+"""TLS to PostgreSQL with certificate files, by libpq's parameters `sslmode`, `sslrootcert`, `sslcert`, `sslkey`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
-"""What `sslmode` can be."""
+"""Valid values of `sslmode`, as in libpq."""
 
 _FILES = ("sslrootcert", "sslcert", "sslkey")
 
 
 def tls_context(query: Mapping[str, str | tuple[str, ...]]) -> ssl.SSLContext | None:
-    """What the options of a database URL ask for; None if they name no files, so that the driver knows what to do.
+    """Return the TLS context for the options of a database URL; None if they name no files: the driver handles those.
 
-    As with libpq, an authority is believed only if it signed the server's certificate, whatever the mode; `verify-full`
-    wants the certificate to be for the host as well. Raises InvalidDatabaseUrl.
+    As with libpq, a given `sslrootcert` verifies the server's certificate in every mode; `verify-full` also checks the
+    host name. Raises InvalidDatabaseUrl for contradictory options and unusable files.
     """
     files = {name: str(query[name]) for name in _FILES if name in query}
     if not files:
@@ -31,7 +31,7 @@ def tls_context(query: Mapping[str, str | tuple[str, ...]]) -> ssl.SSLContext | 
     if "sslkey" in files and "sslcert" not in files:
         raise InvalidDatabaseUrl("sslkey is given without sslcert: name the certificate that it belongs to")
     if mode != "require" and "sslrootcert" not in files:
-        raise InvalidDatabaseUrl(f"sslmode={mode} needs sslrootcert, the file of the authority to believe")
+        raise InvalidDatabaseUrl(f"sslmode={mode} needs sslrootcert, the file of the CA certificate to trust")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = mode == "verify-full"
     context.verify_mode = ssl.CERT_REQUIRED if "sslrootcert" in files else ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""A transaction that waits long, because a process that stands still has the database locked, has that looked after."""
+"""Periodic callback while a transaction takes long, to end the transaction of a frozen process that blocks it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from admission.model.errors import StoreError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-_PATIENCE_SECONDS = 4
-"""Less than what a transaction waits for a lock before it fails."""
-_PAUSE_SECONDS = 1
+_DELAY_SECONDS = 4
+"""Seconds until the first call: less than the lock timeout, after which a waiting transaction fails."""
+_INTERVAL_SECONDS = 1
+"""Seconds between two calls."""
 
 
 @asynccontextmanager
 async def unblocking(unblock: Callable[[], Awaitable[None]] | None) -> AsyncIterator[None]:
-    """Call `unblock`, if there is one, again and again once the block has taken some seconds; else it costs a timer."""
+    """Call `unblock` periodically while the block runs longer than `_DELAY_SECONDS`; else it costs only a timer."""
     if unblock is None:
         yield
         return
-    loop, looking = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-    timer = loop.call_later(_PATIENCE_SECONDS, lambda: looking.add(loop.create_task(_repeat(unblock))))
+    loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+    timer = loop.call_later(_DELAY_SECONDS, lambda: tasks.add(loop.create_task(_repeat(unblock))))
     try:
         yield
     finally:
         timer.cancel()
-        for task in looking:
+        for task in tasks:
             task.cancel()
             await asyncio.wait({task})
 
 
-async def _repeat(what: Callable[[], Awaitable[None]]) -> None:
+async def _repeat(callback: Callable[[], Awaitable[None]]) -> None:
     while True:
-        with suppress(StoreError):  # the transaction itself tells
-            await what()
-        await asyncio.sleep(_PAUSE_SECONDS)
+        with suppress(StoreError):  # the blocked transaction reports the error
+            await callback()
+        await asyncio.sleep(_INTERVAL_SECONDS)

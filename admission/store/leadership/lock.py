@@ -159,5 +159,5 @@ async def _file_lock(path: Path) -> AsyncIterator[bool]:
 @asynccontextmanager
 async def _transaction_lock(database: Database, *, shared: bool = False) -> AsyncIterator[bool]:
     lock = func.pg_try_advisory_xact_lock_shared if shared else func.pg_try_advisory_xact_lock
-    async with database.held_transaction() as connection:
+    async with database.lock_transaction() as connection:
         yield bool(await connection.scalar(select(lock(_ADVISORY_LOCK))))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, case, func, select, update
 
-from admission.store.database.dialects import insert_all
+from admission.store.database.dialects import bulk_insert
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions
 from admission.store.ledger.rollup import reopen
@@ -27,7 +27,7 @@ def write(connection: Connection, changes: Changes, *, revision: int, rolled_up_
     if changes.closed:
         _close(connection, [(c.uid, c.at, c.reason) for c in changes.closed], revision)
     if changes.opened:
-        insert_all(
+        bulk_insert(
             connection,
             _OPEN,
             [row for one in changes.opened for row in _rows(one, one.at, None, revision, changes.known)],
@@ -53,7 +53,7 @@ def _resize(connection: Connection, resized: Resized, revision: int, known: int 
     _close(connection, [(resized.workload.uid, resized.at, resized.reason)], revision)
     rows = list(_rows(resized, max(since, resized.at), began, revision, known))
     if rows:
-        insert_all(connection, _OPEN, rows)
+        bulk_insert(connection, _OPEN, rows)
 
 
 def _rows(

@@ -82,7 +82,7 @@ class Queues:
         columns = queue_objects.c
         last = self._read.get(kind, (None, ()))
 
-        def look(connection: Connection) -> tuple[int, tuple[object, tuple[QueueObject, ...]]]:
+        def query(connection: Connection) -> tuple[int, tuple[object, tuple[QueueObject, ...]]]:
             revision: int = connection.execute(select(head.c.revision)).scalar_one()
             newest = connection.execute(_NEWEST).one_or_none()
             if newest is None or newest == last[0]:
@@ -90,7 +90,7 @@ class Queues:
             statement = select(queue_objects).where(columns.kind == kind).order_by(columns.namespace, columns.name)
             return revision, (newest, tuple(map(_object, connection.execute(statement).mappings())))
 
-        revision, self._read[kind] = await self._database.look(look)
+        revision, self._read[kind] = await self._database.read_sync(query)
         found = self._read[kind][1]
         if namespace is not None:
             found = tuple(item for item in found if item.metadata.namespace == namespace)
@@ -101,7 +101,7 @@ class Queues:
         columns = queue_objects.c
         statement = select(columns.kind, columns.name).where(columns.kind.in_(kinds))
         found: dict[str, set[str]] = {kind: set() for kind in kinds}
-        for kind, name in await self._database.look(lambda connection: connection.execute(statement).all()):
+        for kind, name in await self._database.read_sync(lambda connection: connection.execute(statement).all()):
             found[kind].add(name)
         return found
 
@@ -236,7 +236,7 @@ class Queues:
     async def _versions(self, condition: ColumnElement[bool]) -> tuple[QueueObjectVersion, ...]:
         columns = queue_object_versions.c
         statement = select(queue_object_versions).where(condition, columns.kind.in_(_MODELS)).order_by(columns.id)
-        rows = await self._database.look(lambda connection: connection.execute(statement).mappings().all())
+        rows = await self._database.read_sync(lambda connection: connection.execute(statement).mappings().all())
         return tuple(
             QueueObjectVersion(_object(row), row["operation"], row["author"], row["reason"], row["at"], row["revision"])
             for row in rows

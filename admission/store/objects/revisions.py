@@ -86,7 +86,7 @@ class Revisions:
     async def _ask(self) -> None:
         while self._waiters:
             try:
-                revision = await self._database.look(_newest)
+                revision = await self._database.read_sync(_newest)
             except StoreError as error:
                 log.debug("cannot see what others write: %s", error)  # /readyz tells of the outage itself
             else:

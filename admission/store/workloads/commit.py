@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import bindparam, update
 
 from admission.model.pod_set_documents import pod_set_document
-from admission.store.database.dialects import insert, insert_all, upsert
+from admission.store.database.dialects import bulk_insert, insert, upsert
 from admission.store.database.tables import head, pod_sets, transitions, workloads
 from admission.store.errors import StaleEpoch
 from admission.store.ledger import entries
@@ -64,12 +64,12 @@ def apply(connection: Connection, changes: Changes, begun: Begun) -> None:
         latest = {record.workload.uid: record for record in changes.workloads}.values()
         rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in latest]
         # There are none if all that is written is misconfigured and has no pod sets.
-        insert_all(connection, _insert_pod_sets(dialect), shapes.rows)
-        insert_all(connection, _upsert_workloads(dialect), rows)
+        bulk_insert(connection, _insert_pod_sets(dialect), shapes.rows)
+        bulk_insert(connection, _upsert_workloads(dialect), rows)
     if changes.closed or changes.opened or changes.resized:
         entries.write(connection, changes, revision=revision, rolled_up_to=begun.rolled_up_to)
     if changes.transitions:
-        insert_all(
+        bulk_insert(
             connection,
             _INSERT_TRANSITIONS,
             [

@@ -14,7 +14,7 @@ from admission.engine.vocabulary import MISCONFIGURED
 from admission.model.pod_set_documents import pod_set
 from admission.model.text import clean
 from admission.model.workload import Admission, PodSetAssignment, Workload
-from admission.store.database.dialects import among
+from admission.store.database.dialects import in_list
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions, pod_sets, transitions, workloads
 from admission.store.records import DEQUEUED, Eviction, State, WorkloadRecord
@@ -154,7 +154,9 @@ _HOLDING = (
 
 def _held(connection: Connection, uids: list[str]) -> _Held:
     found: _Held = {}
-    _gather(found, connection.execute(_HOLDING.where(among(connection.dialect.name, admissions.c.workload_uid, uids))))
+    _gather(
+        found, connection.execute(_HOLDING.where(in_list(connection.dialect.name, admissions.c.workload_uid, uids)))
+    )
     return found
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 
 from admission.model.errors import InvalidObject
 from admission.store import audit_log
-from admission.store.database.dialects import among, upsert
+from admission.store.database.dialects import in_list, upsert
 from admission.store.database.tables import workload_checks, workload_orders, workloads
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import CheckRecord, Order, State
@@ -166,29 +166,29 @@ class Orders:
     async def since(self, revision: int) -> News:
         """The orders and checks written after `revision`, by any replica."""
 
-        def look(connection: Connection) -> News:
+        def query(connection: Connection) -> News:
             return News(
                 checks.orders(connection, workload_orders.c.revision > revision),
                 checks.checks(connection, workload_checks.c.revision > revision),
             )
 
-        return await self._database.look(look)
+        return await self._database.read_sync(query)
 
     async def of(self, uids: Iterable[str]) -> News:
         """The orders and checks in force for these workloads."""
         wanted = [*uids]
 
-        def look(connection: Connection) -> News:
-            condition = among(connection.dialect.name, workloads.c.uid, wanted)
+        def query(connection: Connection) -> News:
+            condition = in_list(connection.dialect.name, workloads.c.uid, wanted)
             return News(checks.orders(connection, condition), checks.checks(connection, condition))
 
-        return await self._database.look(look)
+        return await self._database.read_sync(query)
 
     async def answered(self) -> set[str]:
         """The names of checks whose controllers have answered for a known workload."""
         column = workload_checks.c.name
         statement = select(column).where(workload_checks.c.state != "Pending").distinct()
-        return await self._database.look(lambda connection: set(connection.execute(statement).scalars()))
+        return await self._database.read_sync(lambda connection: set(connection.execute(statement).scalars()))
 
     def _announce(self, revision: int, *, dry_run: bool) -> None:
         if not dry_run:

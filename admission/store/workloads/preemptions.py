@@ -55,10 +55,10 @@ async def in_vain(database: Database, *, now: float) -> tuple[PreemptionInVain, 
     counted.
     """
 
-    def look(connection: Connection) -> tuple[PreemptionInVain, ...]:
+    def query(connection: Connection) -> tuple[PreemptionInVain, ...]:
         return tuple(_found(connection, now))
 
-    return await database.look(look)
+    return await database.read_sync(query)
 
 
 @cache

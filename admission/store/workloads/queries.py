@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import func, literal_column, or_, select, tuple_
 
-from admission.store.database.dialects import among
+from admission.store.database.dialects import in_list
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
 from admission.store.workloads import loading, queue_counts, recounts
@@ -135,7 +135,7 @@ class Workloads:
             wanted.append(tuple_(*_KEY) > after)
         statement = loading.WORKLOAD.where(*wanted).order_by(*_KEY).limit(None if limit is None else limit + 1)
 
-        def look(connection: Connection) -> Page:
+        def query(connection: Connection) -> Page:
             revision = connection.execute(select(head.c.revision)).scalar_one()
             rows = connection.execute(statement).all()
             more = limit is not None and len(rows) > limit
@@ -148,7 +148,7 @@ class Workloads:
             end = (rows[-1].namespace, rows[-1].name, rows[-1].uid) if more else None
             return Page(loading.records(connection, rows), revision, end, remaining)
 
-        return await self._database.look(look)
+        return await self._database.read_sync(query)
 
     async def ended_since(self, at: float, *, limit: int) -> tuple[WorkloadRecord, ...]:
         """The last workloads that have ended after `at`, at most `limit` of them, oldest first."""
@@ -156,10 +156,10 @@ class Workloads:
         statement = loading.WORKLOAD.where(finished, workloads.c.finished_at > at)
         statement = statement.order_by(workloads.c.finished_at.desc()).limit(limit)
 
-        def look(connection: Connection) -> tuple[WorkloadRecord, ...]:
+        def query(connection: Connection) -> tuple[WorkloadRecord, ...]:
             return loading.records(connection, connection.execute(statement).all()[::-1])
 
-        return await self._database.look(look)
+        return await self._database.read_sync(query)
 
     async def uids(self, *, namespace: str | None = None, where: Iterable[Condition] = ()) -> tuple[set[str], int]:
         """The workloads that meet all conditions, by uid, and the revision as of which they do."""
@@ -175,12 +175,12 @@ class Workloads:
         """Since when these workloads wait, or waited before they were admitted, by uid (seconds since the epoch)."""
         wanted = [*uids]
 
-        def look(connection: Connection) -> dict[str, float]:
-            named = among(connection.dialect.name, workloads.c.uid, wanted)
+        def query(connection: Connection) -> dict[str, float]:
+            named = in_list(connection.dialect.name, workloads.c.uid, wanted)
             rows = connection.execute(select(workloads.c.uid, workloads.c.queued_at).where(named))
             return {row.uid: row.queued_at for row in rows}
 
-        return await self._database.look(look)
+        return await self._database.read_sync(query)
 
     async def changes_since(
         self, revision: int, *, uid: str | None = None, limit: int
@@ -196,12 +196,12 @@ class Workloads:
             behind = tuple_(columns.revision, columns.uid) > (revision, uid)
         statement = loading.WORKLOAD.where(behind).order_by(columns.revision, columns.uid)
 
-        def look(connection: Connection) -> tuple[tuple[WorkloadRecord, ...], int, bool]:
+        def query(connection: Connection) -> tuple[tuple[WorkloadRecord, ...], int, bool]:
             newest = connection.execute(select(head.c.revision)).scalar_one()
             rows = connection.execute(statement.limit(limit + 1)).all()
             return loading.records(connection, rows[:limit]), newest, len(rows) > limit
 
-        return await self._database.look(look)
+        return await self._database.read_sync(query)
 
     async def get(self, namespace: str, name: str) -> WorkloadRecord | None:
         """The workload of that name; of several, where one followed the other, the last."""
@@ -212,10 +212,10 @@ class Workloads:
             .limit(1)
         )
 
-        def look(connection: Connection) -> tuple[WorkloadRecord, ...]:
+        def query(connection: Connection) -> tuple[WorkloadRecord, ...]:
             return loading.records(connection, connection.execute(statement).all())
 
-        found = await self._database.look(look)
+        found = await self._database.read_sync(query)
         return found[0] if found else None
 
     async def story(self, uid: str) -> tuple[Transition, ...]:
@@ -255,10 +255,10 @@ class Workloads:
         if namespaces is not None:
             statement = statement.where(columns.namespace.in_(sorted(namespaces)))
 
-        def look(connection: Connection) -> tuple[FoundWorkload, ...]:
+        def query(connection: Connection) -> tuple[FoundWorkload, ...]:
             return tuple(FoundWorkload(*row) for row in connection.execute(statement))
 
-        return await self._database.look(look)
+        return await self._database.read_sync(query)
 
     async def waiting(self) -> tuple[WaitingRow, ...]:
         """How many wait in each LocalQueue for which reason, and since when; who waits for longest first."""
@@ -285,10 +285,10 @@ class Workloads:
     async def numbers(self) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
         """All unfinished workloads, counted, and all that they hold, added up: one moment of the database."""
 
-        def look(connection: Connection) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
+        def query(connection: Connection) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
             return queue_counts.unfinished_counts(connection), queue_counts.held_amounts(connection)
 
-        return await self._database.look(look)
+        return await self._database.read_sync(query)
 
     async def local_queue_status(self) -> dict[tuple[str, str], QueueStatus]:
         """As `cluster_queue_status`, by (namespace, name), for each LocalQueue."""
@@ -303,7 +303,7 @@ class Workloads:
         all_of: Callable[[Connection], dict[K, QueueStatus]],
         some_of: Callable[[Connection, dict[K, QueueStatus], int], dict[K, QueueStatus] | None],
     ) -> _Counted[K]:
-        def look(connection: Connection) -> _Counted[K]:
+        def query(connection: Connection) -> _Counted[K]:
             revision: int = connection.execute(select(head.c.revision)).scalar_one()
             if known is not None:
                 if known.revision == revision:
@@ -314,7 +314,7 @@ class Workloads:
             numbers = all_of(connection)
             return _Counted(revision, recounts.uncounted(connection, numbers), numbers)
 
-        return await self._database.look(look)
+        return await self._database.read_sync(query)
 
 
 def _escaped(text: str) -> str:

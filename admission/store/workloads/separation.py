@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import IntegrityError
 
-from admission.store.database.driver_errors import is_of_database
+from admission.store.database.driver_errors import is_database_failure
 from admission.store.errors import ContradictsLedger, Unwritable
 from admission.store.records import Changes
 from admission.store.workloads.commit import apply
@@ -56,7 +56,7 @@ def _write(
         with connection.begin_nested():
             apply(connection, part, begun)
     except Exception as error:
-        if is_of_database(error):
+        if is_database_failure(error):
             raise
         if len(uids) <= 1:
             faults.update(dict.fromkeys(uids, error))

@@ -49,20 +49,20 @@ async def waiting_users(database: Database) -> tuple[WaitingUser, ...]:
     """All pending workloads by user, those that wait for longest first."""
     statement = _by_user()
 
-    def look(connection: Connection) -> tuple[WaitingUser, ...]:
+    def query(connection: Connection) -> tuple[WaitingUser, ...]:
         return tuple(WaitingUser(*row) for row in connection.execute(statement).all())
 
-    return await database.look(look)
+    return await database.read_sync(query)
 
 
 async def waiting(database: Database) -> tuple[WaitingRow, ...]:
     """All pending workloads by LocalQueue and reason, those that wait for longest first."""
     statement = _statement()
 
-    def look(connection: Connection) -> tuple[WaitingRow, ...]:
+    def query(connection: Connection) -> tuple[WaitingRow, ...]:
         return tuple(WaitingRow(*row) for row in connection.execute(statement).all())
 
-    return await database.look(look)
+    return await database.read_sync(query)
 
 
 @cache
