@@ -205,7 +205,7 @@ class Controller:
 
     async def _follow_orders(self) -> None:
         while True:
-            await self._store.revisions.wait_for_order(self._revision)
+            await self._store.revisions.wait_for_external(self._revision)
             self._orders_taken.clear()
             self.inbox.wake()
             await self._orders_taken.wait()
@@ -259,7 +259,9 @@ class Controller:
             loaded, seeds, state=self._state, context=self.context, kinds=self._kinds, isolation=self._leader.isolation
         )
         self._leader.reconciler.readiness.restored()
-        self._committer.workload_events.begin((tracked.record for tracked in self._state.registry), loaded.written)
+        self._committer.workload_events.begin(
+            (tracked.record for tracked in self._state.registry), loaded.last_transition_at
+        )
 
     async def _compare(self, before: Registry | None = None) -> None:
         """What is committed with what is in the cluster; `before` knows what was under way."""
@@ -388,7 +390,7 @@ class Controller:
     async def _take_in_orders(self) -> None:
         """What others have written since the last look: before the Jobs that were submitted after it."""
         # Whatever is written while this reads has a higher revision, and is read again if it was seen already.
-        revision = self._store.revisions.newest_order
+        revision = self._store.revisions.newest_external
         versions = await self._store.queues.changes_since(self._revision)
         news = await self._store.orders.since(self._revision)
         self._state.now = self._clock()

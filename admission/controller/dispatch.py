@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.triggers import Trigger
     from admission.kinds.base import Kind, Object, Observed
     from admission.store.records import QueueObjectVersion
-    from admission.store.workloads.orders import News
+    from admission.store.workloads.orders import OrdersAndChecks
 
 
 class Dispatcher:
@@ -155,7 +155,7 @@ class Dispatcher:
             if record.state is State.ADMITTED and record.admission and record.cluster_queue == cluster_queue:
                 self._happened(tracked.uid, CheckRulesChanged())
 
-    def news(self, news: News) -> None:
+    def news(self, news: OrdersAndChecks) -> None:
         """What admins have ordered and checks have answered. Telling the same again changes nothing."""
         for order in news.orders:
             self._happened(order.uid, Ordered(order))

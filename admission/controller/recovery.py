@@ -69,7 +69,7 @@ def restore(
     checks: dict[str, list[CheckRecord]] = {}
     for check in loaded.checks:
         checks.setdefault(check.uid, []).append(check)
-    state.ended = EndedWorkloads(loaded.ended)
+    state.ended = EndedWorkloads(loaded.recently_finished)
     for record in loaded.workloads:
         uid = record.workload.uid
         with isolation.of(uid):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.notifications.receivers import Format
-    from admission.store.notifications import Happened, QuotaVersion
+    from admission.store.notifications import QuotaVersion, WorkloadEvent
     from admission.store.records import Document
 
 _PREFIX: Final = "dev.sluice."
@@ -33,7 +33,7 @@ _SLACK: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _SLACK_MARKS: Final = str.maketrans(dict.fromkeys("*_~`", "\u200b"))
 
 
-def workload_event(source: str, what: str, one: Happened, *, at: float) -> Document:
+def workload_event(source: str, what: str, one: WorkloadEvent, *, at: float) -> Document:
     """The CloudEvent of something that happened `at` that time to a workload."""
     data: Document = {
         "namespace": one.namespace,

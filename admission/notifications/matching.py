@@ -9,7 +9,7 @@ from admission.apimachinery.differences import differences
 from admission.engine.vocabulary import PREEMPTED
 from admission.model.queues import ClusterQueue
 from admission.notifications.bodies import left_out_event, quota_event, workload_event
-from admission.store.notifications import Outgoing, Scope, SubscriptionState
+from admission.store.notifications import Notification, Scope, SubscriptionState
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from admission.model.queues import Subscription
     from admission.model.subscriptions import SubscribedEvent
-    from admission.store.notifications import Happened, QuotaVersion
+    from admission.store.notifications import QuotaVersion, WorkloadEvent
     from admission.store.records import Document
 
 HOUR: Final = 3600.0
@@ -35,7 +35,7 @@ def scope_of(subscription: Subscription) -> Scope:
     return Scope(namespace, spec.cluster_queue, spec.local_queue, spec.user)
 
 
-def event_of(one: Happened) -> SubscribedEvent | None:
+def event_of(one: WorkloadEvent) -> SubscribedEvent | None:
     """What a line of a workload's story is to a Subscription; None: nothing."""
     if one.state is State.FINISHED:
         return "Finished"
@@ -56,7 +56,7 @@ class Making:
     """Seconds since the epoch."""
     source: str
     """`source` of the CloudEvents."""
-    made: list[Outgoing] = field(default_factory=list)
+    made: list[Notification] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         hour = self.now - self.now % HOUR
@@ -85,7 +85,7 @@ class Making:
         left_out[type_] = left_out.get(type_, 0) + number
         self.state = replace(self.state, left_out=left_out)
 
-    def take_in(self, one: Happened) -> None:
+    def take_in(self, one: WorkloadEvent) -> None:
         """Something has happened to a workload."""
         event = event_of(one)
         if (
@@ -112,8 +112,8 @@ class Making:
         named = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
         return left_out_event(self.source, named, self.state.left_out, hour=hour)
 
-    def _outgoing(self, event: Document) -> Outgoing:
-        return Outgoing(self.uid, event, self.now)
+    def _outgoing(self, event: Document) -> Notification:
+        return Notification(self.uid, event, self.now)
 
 
 def quota_changes(version: QuotaVersion) -> list[Document]:
@@ -127,7 +127,7 @@ def _quota_fields(content: Document | None) -> Document:
     return {name: spec[name] for name in _QUOTA_FIELDS if name in spec}
 
 
-def _is_within(one: Happened, scope: Scope) -> bool:
+def _is_within(one: WorkloadEvent, scope: Scope) -> bool:
     return (
         scope.namespace in ("", one.namespace)
         and scope.cluster_queue in ("", one.cluster_queue)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from admission.notifications.receivers import Receivers
     from admission.notifications.sending import Sender
-    from admission.store.notifications import Log, Outgoing
+    from admission.store.notifications import LogBatch, Notification
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Notifier:
     async def _pause(self, seen: int) -> None:
         """Until something is committed or due; without Subscriptions, until somebody writes through the API."""
         if not self._subscriptions:
-            await self._store.revisions.wait_for_order(max(self._known_revision, 0))
+            await self._store.revisions.wait_for_external(max(self._known_revision, 0))
             return
         try:
             async with asyncio.timeout(TICK):
@@ -112,7 +112,7 @@ class Notifier:
             assert progress is not None
         more = True
         while more:
-            found = await self._outbox.read_on(progress)
+            found = await self._outbox.read_log(progress)
             making = await self._made(found)
             await self._add_waits(making)
             changed = {one.uid: one.state for one, before in making if one.state != before}
@@ -125,7 +125,7 @@ class Notifier:
 
     async def _refresh(self) -> None:
         """Know the Subscriptions, which change only by writes through the API."""
-        newest = self._store.revisions.newest_order
+        newest = self._store.revisions.newest_external
         if newest > self._known_revision or self._known_revision < 0:
             found = await self._store.queues.list(Subscription.kind)
             self._all = cast("tuple[Subscription, ...]", found)
@@ -136,7 +136,7 @@ class Notifier:
             identity = await self._store.identity()
             self._source = f"urn:sluice:{identity.cluster or identity.database}"
 
-    async def _made(self, found: Log) -> list[tuple[Making, SubscriptionState]]:
+    async def _made(self, found: LogBatch) -> list[tuple[Making, SubscriptionState]]:
         states, now = await self._outbox.states(), self._clock()
         making = []
         by_namespace: dict[str, list[Making]] = {}
@@ -145,7 +145,7 @@ class Notifier:
             made = Making(subscription, before, now, self._source)
             making.append((made, before))
             by_namespace.setdefault(scope_of(subscription).namespace, []).append(made)
-        for one in found.happened:
+        for one in found.workload_events:
             for each in (*by_namespace.get(one.namespace, ()), *by_namespace.get("", ())):
                 each.take_in(one)
         if found.versions:
@@ -188,8 +188,8 @@ class Notifier:
             return
         self._clean_at = now + CLEAN_EVERY
         states = await self._outbox.states()
-        gone = {*await self._outbox.undelivered(), *states} - {each.metadata.uid for each in self._all}
-        if dropped := await self._outbox.forget(gone=gone, before=now - KEPT, epoch=epoch):
+        deleted = {*await self._outbox.undelivered(), *states} - {each.metadata.uid for each in self._all}
+        if dropped := await self._outbox.prune(deleted=deleted, before=now - KEPT, epoch=epoch):
             log.error("%d notifications were dropped: they could not be delivered for three days", dropped)
             self.dropped += dropped
         for each in self._all:
@@ -251,7 +251,7 @@ class Notifier:
             await self._outbox.delivered(one, at=self._clock(), epoch=epoch)
         return bool(waiting)
 
-    async def _has_failed(self, name: str, one: Outgoing, error: DeliveryFailed, epoch: int) -> None:
+    async def _has_failed(self, name: str, one: Notification, error: DeliveryFailed, epoch: int) -> None:
         self.outcomes[name, "failed"] += 1
         if name not in self._retry:
             log.warning("a notification is not delivered, and tried again: %s", error)

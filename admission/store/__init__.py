@@ -1,1 +1,1 @@
-"""The database: queue objects, workloads, the ledger of admissions."""
+"""Storage in SQLite or PostgreSQL: queue objects, workloads, the ledger of admissions."""

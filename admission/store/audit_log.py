@@ -1,4 +1,4 @@
-"""The audit log: author, address and reason of each write through the API, added in the same transaction."""
+"""The audit log: author, source address and reason of each write through the API, added in the same transaction."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """The author of a change, and how it was requested."""
+    """The user who made a change, and the request that it was made by."""
 
     name: str
+    """User name, as authenticated by the API."""
     groups: tuple[str, ...] = ()
     source: str = ""
-    """The address that the request came from."""
+    """Source address of the request."""
     verb: str = ""
-    """Kubernetes' verb; empty: that of the store's operation (create, update, delete)."""
+    """Kubernetes verb; empty: that of the store's operation (create, update, delete)."""
     reason: str = ""
-    """In the author's words."""
+    """Reason given by the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """A record of one write. `before` is None for a creation, `after` for a deletion."""
+    """One write. `before` is None for a creation, `after` for a deletion."""
 
     id: int
     """Grows with time."""
     revision: int
+    """Revision of the database that the write created."""
     at: float
+    """Seconds since the epoch."""
     user: str
     groups: tuple[str, ...]
     source: str
@@ -55,12 +58,15 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Part of a list, newest first. `before` is where the next page begins; None if there is none."""
+    """A page of the audit log, newest records first."""
 
     records: tuple[AuditRecord, ...]
     before: int | None
+    """Cursor of the next page: the id that its records are older than; None: this is the last page."""
     remaining: int
+    """Number of records after this page."""
     revision: int
+    """Revision of the database when the page was read."""
 
 
 async def record(
@@ -74,9 +80,9 @@ async def record(
     before: Document | None,
     after: Document | None,
 ) -> None:
-    """Add a write of the object `key` (kind, namespace, name) to the audit, within the transaction of `connection`.
+    """Add a record of a write to the object `key` (kind, namespace, name), within the transaction of `connection`.
 
-    `verb` is what it is called if the author does not say.
+    `verb`: the verb to record if the author has none.
     """
     kind, namespace, name = key
     row = {
@@ -97,20 +103,23 @@ async def record(
 
 
 class Audit:
-    """The audit, for reading."""
+    """Read access to the audit log."""
 
     FIELDS = ("user", "kind", "namespace", "name", "verb")
-    """Fields that records can be filtered by."""
+    """Fields by which records can be filtered."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list(
-        self, wanted: Mapping[str, str] | None = None, *, limit: int | None = None, before: int | None = None
+        self, fields: Mapping[str, str] | None = None, *, limit: int | None = None, before: int | None = None
     ) -> AuditPage:
-        """Records, newest first: those whose FIELDS are as `wanted`, at most `limit`, older than the id `before`."""
+        """Return a page of at most `limit` records, newest first.
+
+        `fields` filters by values of FIELDS; `before` is the cursor of the previous page.
+        """
         columns = audit_records.c
-        matches = [columns[name] == value for name, value in (wanted or {}).items()]
+        matches = [columns[name] == value for name, value in (fields or {}).items()]
         if before is not None:
             matches.append(columns.id < before)
         statement = select(audit_records).where(*matches).order_by(columns.id.desc()).limit(limit)

@@ -1,4 +1,4 @@
-"""Sessions of browsers in the database: sealed tokens by a digest of a secret that only the browser has."""
+"""Browser sessions of the dashboard: encrypted bearer tokens, by digest of a secret that only the browser has."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ if TYPE_CHECKING:
 
     from admission.store.database.connection import Database
 
-_MOST: Final = 1000
-"""Sessions that are kept; a further one takes the place of the oldest, so that signing in cannot fill the database."""
+_MAX_SESSIONS: Final = 1000
+"""Limit on the number of sessions; a new one then replaces the oldest, so that signing in cannot fill the database."""
 
 
 class SealedSession(NamedTuple):
-    """A session that has not ended."""
+    """A session that has not expired."""
 
     sealed_token: bytes
     """The encrypted bearer token. The key is not in the database."""
     seconds_left: float
-    """How long it lasts from now."""
+    """Seconds until it expires."""
 
 
 class BrowserSessions:
-    """The sessions in the database. `clock` gives seconds since the epoch."""
+    """The browser sessions in the database. `clock` returns seconds since the epoch."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float]) -> None:
         self._database = database
         self._clock = clock
 
     async def add(self, digest: str, sealed_token: bytes, *, seconds: float) -> None:
-        """Begin a session that lasts `seconds`. Sessions that have ended leave the database. Raises StoreError."""
+        """Add a session that expires after `seconds`, and delete expired ones. Raises StoreError."""
         now, columns = self._clock(), browser_sessions.c
         row = {"digest": digest, "sealed_token": sealed_token, "began_at": now, "ends_at": now + seconds}
         async with self._database.write() as connection:
             await connection.execute(delete(browser_sessions).where(columns.ends_at <= now))
             count = (await connection.execute(select(func.count()).select_from(browser_sessions))).scalar_one()
-            if count >= _MOST:
-                oldest = select(columns.digest).order_by(columns.began_at).limit(count - _MOST + 1)
+            if count >= _MAX_SESSIONS:
+                oldest = select(columns.digest).order_by(columns.began_at).limit(count - _MAX_SESSIONS + 1)
                 await connection.execute(delete(browser_sessions).where(columns.digest.in_(oldest)))
             await connection.execute(insert(browser_sessions).values(row))
 
     async def find(self, digest: str) -> SealedSession | None:
-        """The session; None if there is none or it has ended. Raises StoreError."""
+        """Return a session; None if it does not exist or has expired. Raises StoreError."""
         columns = browser_sessions.c
         statement = select(columns.sealed_token, columns.ends_at).where(columns.digest == digest)
         async with self._database.read() as connection:
@@ -55,6 +55,6 @@ class BrowserSessions:
         return SealedSession(row.sealed_token, left) if row is not None and left > 0 else None
 
     async def remove(self, digest: str) -> None:
-        """End a session, if there is one. Raises StoreError."""
+        """Delete a session, if it exists. Raises StoreError."""
         async with self._database.write() as connection:
             await connection.execute(delete(browser_sessions).where(browser_sessions.c.digest == digest))

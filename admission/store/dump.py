@@ -1,11 +1,11 @@
-"""Everything in the database as one stream of lines, and back into another database, of either kind.
+"""Export and import of the whole database as lines of JSON, between SQLite and PostgreSQL in either direction.
 
-Each line is a JSON document. First a header: `{"format": "sluice-dump", "version": 1, "schema": ..., "rows": {table:
-count}}`. Then for each table `{"table": name, "columns": [...]}` and its rows as arrays, parents before those that
-refer to them; instants are microseconds since the epoch. Last `{"end": "sluice-dump", "sha256": ...}` with the checksum
-of all lines before, so that a stream that was cut is known as such.
+The first line is a header: `{"format": "sluice-dump", "version": 1, "schema": ..., "rows": {table: count}}`. Each table
+follows as `{"table": name, "columns": [...]}` and its rows as arrays; referenced tables come before those that refer to
+them, and instants are microseconds since the epoch. The last line is `{"end": "sluice-dump", "sha256": ...}` with the
+checksum of all lines before it, by which a truncated file is recognised.
 
-A dump is one moment of the database. It is restored in one transaction: wholly or not at all.
+A dump is one snapshot of the database. It is restored in one transaction, completely or not at all.
 """
 
 from __future__ import annotations
@@ -32,22 +32,24 @@ if TYPE_CHECKING:
     from admission.store.database.connection import Database
 
 Write: TypeAlias = "Callable[[bytes], object]"
+"""Callback that receives the output, in chunks of whole lines."""
 Progress: TypeAlias = "Callable[[str, int, int], None]"
-"""Told a table's name, how many of its rows are done, and how many there are."""
+"""Callback for progress: name of the table, number of its rows done, number of its rows in all."""
 
 _FORMAT: Final = "sluice-dump"
 _VERSION: Final = 1
 _BATCH: Final = 1_000
+"""Rows that are read and written at a time."""
 _TABLES: Final = tuple(table for table in metadata.sorted_tables if table.info.get("exported", True))
-"""All tables but the sessions of browsers, so that an export lets its reader impersonate no user."""
+"""Exported tables. Browser sessions are left out: the reader of an export must not be able to impersonate users."""
 
 
 async def dump(database: Database, write: Write, progress: Progress) -> None:
-    """Give all of the database to `write`."""
+    """Export the database to `write`."""
     out = _Output(write)
     async with database.read() as connection:
         if connection.dialect.name == "postgresql":
-            # Whoever reads the file may be slower than an ordinary client.
+            # The consumer of the output may be slower than the timeout allows a client to be idle.
             await connection.execute(select(func.set_config("idle_in_transaction_session_timeout", "0", True)))
         counts = {str(table.name): await _count(connection, table) for table in _TABLES}
         out.lines([{"format": _FORMAT, "version": _VERSION, "schema": SCHEMA_VERSION, "rows": counts}])
@@ -64,9 +66,9 @@ async def dump(database: Database, write: Write, progress: Progress) -> None:
 
 
 async def restore(database: Database, file: Iterable[bytes], progress: Progress) -> None:
-    """Fill the empty database from the lines of a dump.
+    """Import the lines of a dump into an empty database; its present leader, if any, is deposed by a new epoch.
 
-    Raises UnusableDump, and DatabaseNotEmpty; nothing was written then. Whoever leads on the database leads no more.
+    Raises UnusableDump and DatabaseNotEmpty, without any row written.
     """
     documents = _documents(file)
     header, _ = next(documents)
@@ -75,7 +77,7 @@ async def restore(database: Database, file: Iterable[bytes], progress: Progress)
     if header.get("schema") != SCHEMA_VERSION:
         raise UnusableDump(
             f"the export has schema {header.get('schema')} and this Sluice {SCHEMA_VERSION}; import it with the Sluice "
-            "that has written it, and bring the database up to date by `sluice migrate` then"
+            "that has written it, and then upgrade the database by `sluice migrate`"
         )
     async with database.write() as connection:
         target = _Target(connection, header["rows"], progress)
@@ -86,19 +88,19 @@ async def restore(database: Database, file: Iterable[bytes], progress: Progress)
                     await target.add(document)
                 case {"table": str(name), "columns": list(columns)}:
                     await target.begin(name, columns)
-                case {"end": _, "sha256": wanted}:
-                    await target.end(intact=wanted == checksum)
+                case {"end": _, "sha256": expected}:
+                    await target.end(intact=expected == checksum)
                 case _:
                     raise UnusableDump(_DAMAGED)
 
 
 _NO_DUMP: Final = "the file is no export of Sluice's; give one that `sluice export` has written"
-_DAMAGED: Final = "the export is damaged, nothing was imported; export anew"
-_CUT: Final = "the export is cut, nothing was imported; export anew, or copy the file again"
+_DAMAGED: Final = "the export is damaged, nothing was imported; export again"
+_CUT: Final = "the export is truncated, nothing was imported; export again, or copy the file again"
 
 
 class _Target:
-    """The database that is filled, in batches of rows of one table."""
+    """The database that an import writes to, in batches of rows of one table."""
 
     def __init__(self, connection: AsyncConnection, counts: dict[str, int], progress: Progress) -> None:
         self._connection = connection
@@ -150,11 +152,11 @@ class _Target:
         batch, self._batch = self._batch, []
         statement: Insert | Update = insert(self._table)
         if self._table is head:
-            # Both revisions are past then, and so is the epoch of the leader of either database.
+            # Revision and epoch must not fall behind those of either database; a new epoch deposes the leaders of both.
             (row,) = batch
             revision, epoch = (max(row[name], self._own[name]) for name in ("revision", "epoch"))
             row |= {"revision": revision, "epoch": epoch + 1, "holder": "", "held_since": None}
-            # It goes on as the database that was exported, unless no Sluice has ever used that.
+            # The identity is that of the exported database, unless no Sluice has ever used it.
             row["identity"] = row["identity"] or self._own["identity"]
             statement = update(head)
         try:
@@ -166,7 +168,7 @@ class _Target:
 
 
 class _Output:
-    """Lines, and the checksum of them."""
+    """Writer of JSON lines that keeps their checksum."""
 
     def __init__(self, write: Write) -> None:
         self.checksum = hashlib.sha256()
@@ -179,7 +181,10 @@ class _Output:
 
 
 def _documents(file: Iterable[bytes]) -> Iterator[tuple[Any, str]]:
-    """Each line, with the checksum of all before it. Raises UnusableDump, if only because the last one is missing."""
+    """Yield each document, the last one with the checksum of all lines before it (else "").
+
+    Raises UnusableDump for a file that cannot be read or parsed, or without a last line.
+    """
     checksum, first = hashlib.sha256(), True
     try:
         for line in file:
@@ -202,7 +207,7 @@ async def _count(connection: AsyncConnection, table: Table) -> int:
 
 
 async def _continue_ids(connection: AsyncConnection, table: Table) -> None:
-    """PostgreSQL numbers new rows by a counter of its own, which has to go on behind those that were imported."""
+    """Set the sequence of a PostgreSQL table to its highest imported id, so that new rows get higher ones."""
     if table.autoincrement_column is not None:
         last = select(func.coalesce(func.max(table.autoincrement_column), 1)).scalar_subquery()
         await connection.execute(select(func.setval(func.pg_get_serial_sequence(table.name, "id"), last)))

@@ -1,21 +1,21 @@
-"""The errors of the store, by what a caller has to do about them.
+"""Errors of the store, distinguished by how a caller has to react.
 
 StoreError
-    InvalidDatabaseUrl      the URL itself
-    DatabaseUnavailable     not reachable, or the connection was lost; trying again may help
+    InvalidDatabaseUrl      the URL is malformed
+    DatabaseUnavailable     not reachable, or the connection was lost; a retry may help
         DatabaseBusy        another process holds a lock for too long
-    DatabaseUnusable        reachable, and yet of no use: rights, a full disk, no database at all
-        DatabaseRefusesWrites   for the moment: the server is read-only, or its disk is full
+    DatabaseUnusable        reachable, but not usable: missing rights, a full disk, no such database
+        DatabaseRefusesWrites   temporarily: the server is read-only, or its disk is full
     SchemaMismatch          not migrated, or migrated for another version of Sluice
-    AlreadyRunning          another Sluice leads on this database
-    Unwritable              the database is well, but does not take what is to be written of some workloads
+    AlreadyRunning          another Sluice is the leader on this database
+    Unwritable              the database works, but rejects the changes of some workloads
         ContradictsLedger   a workload would hold quota twice, or another constraint is violated
-    StaleEpoch              this Sluice led once and was deposed
-    UnusableDump            what is to be imported is no whole export
-    DatabaseNotEmpty        something would be imported into it
-    NotFound                a queue object that is not there
-    AlreadyExists           a queue object that is there already
-    Conflict                the object changed meanwhile, or others depend on it
+    StaleEpoch              this Sluice was the leader and was deposed
+    UnusableDump            the file to import is not a complete export
+    DatabaseNotEmpty        the database to import into is not empty
+    NotFound                the queue object does not exist
+    AlreadyExists           the queue object exists already
+    Conflict                the object has changed since it was read, or other objects depend on it
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class InvalidDatabaseUrl(StoreError):
-    """The database URL cannot be understood."""
+    """The database URL is malformed, or has unknown or contradictory options."""
 
 
 class DatabaseUnavailable(StoreError):
-    """The database cannot be reached. Whether the transaction under way was committed is not known."""
+    """The database cannot be reached. It is unknown whether the current transaction was committed."""
 
 
 class DatabaseBusy(DatabaseUnavailable):
@@ -41,30 +41,30 @@ class DatabaseBusy(DatabaseUnavailable):
 
 
 class DatabaseUnusable(StoreError):
-    """The database answers and cannot be used, such as a full disk or a missing right. Nothing was written."""
+    """The database answers, but cannot be used: a full disk or a missing right, for example. Nothing was written."""
 
 
 class DatabaseRefusesWrites(DatabaseUnusable):
-    """The database is read-only for now: a standby that is not promoted, a disk that is full."""
+    """The database is temporarily read-only: a standby before its promotion, a full disk."""
 
 
 class SchemaMismatch(StoreError):
-    """The tables are not those that this version of Sluice works with."""
+    """The schema is incompatible with this version of Sluice."""
 
 
 class AlreadyRunning(StoreError):
-    """Another Sluice leads on this database."""
+    """Another Sluice is the leader on this database."""
 
 
 class Unwritable(StoreError):
-    """The database refuses the changes of some workloads: a constraint, or a value that it cannot hold."""
+    """The database rejects the changes of some workloads: a violated constraint, or a value that it cannot store."""
 
     def __init__(self, message: str, faults: Mapping[str, Exception], *, revision: int | None = None) -> None:
         super().__init__(message)
         self.faults = faults
-        """The cause, by uid of the workload."""
+        """The cause for each workload, by uid."""
         self.revision = revision
-        """The revision of the other changes, which were written; None: nothing was written."""
+        """Revision of the changes of all other workloads, which were committed; None: nothing was written."""
 
 
 class ContradictsLedger(Unwritable):
@@ -72,11 +72,11 @@ class ContradictsLedger(Unwritable):
 
 
 class StaleEpoch(StoreError):
-    """Another leader has taken over since the decision (its epoch is higher). Nothing was written."""
+    """Another leader, with a higher epoch, has taken over since the decision. Nothing was written."""
 
 
 class UnusableDump(StoreError):
-    """The file is not a complete export of Sluice. Nothing was written."""
+    """The file is not a complete and intact export. Nothing was written."""
 
 
 class DatabaseNotEmpty(StoreError):
@@ -84,17 +84,17 @@ class DatabaseNotEmpty(StoreError):
 
 
 class NotFound(StoreError):
-    """There is no queue object of that kind and name."""
+    """There is no object of that kind and name."""
 
     @classmethod
     def of(cls, plural: str, name: str) -> NotFound:
-        """In the words of the API server."""
+        """Return the error with the API server's message for a missing object."""
         return cls(f'{plural}.sluice.dev "{name}" not found')
 
 
 class AlreadyExists(StoreError):
-    """There is a queue object of that kind and name already."""
+    """A queue object of that kind and name exists already."""
 
 
 class Conflict(StoreError):
-    """The object is not in the state that the change was meant for; nothing was written."""
+    """The object is not in the state that the change requires. Nothing was written."""

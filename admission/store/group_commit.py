@@ -1,4 +1,4 @@
-"""Group commit: what is submitted while a transaction runs shares the next one."""
+"""Group commit: changes that are submitted while a transaction runs share the next one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from admission.model.errors import StoreError
 from admission.store.errors import Unwritable
 from admission.store.workloads.commit import apply, begin
-from admission.store.workloads.separation import write_apart
+from admission.store.workloads.separation import write_separately
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,71 +23,76 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Submission:
+    """The changes of one call of `commit`, with the leader's epoch and the future of its result."""
+
     changes: Changes
     epoch: int
     revision: asyncio.Future[int]
 
 
 class Writer:
-    """Commits changes for any number of concurrent callers, in the order in which they asked.
+    """Commits changes of any number of concurrent callers, in the order of their calls.
 
-    A task of its own does it while there is something to do, so that a caller who is cancelled takes no one down.
+    A task of its own runs the transactions while submissions are queued, so that the cancellation of one caller does
+    not cancel the commit of others.
     """
 
-    def __init__(self, database: Database, *, clock: Callable[[], float], told: Callable[[int], None]) -> None:
-        """`told` is called with each revision that is committed."""
+    def __init__(self, database: Database, *, clock: Callable[[], float], on_commit: Callable[[int], None]) -> None:
+        """`on_commit` is called with the revision of each commit."""
         self.commits = 0
-        """Submissions that were committed, since this object was made."""
+        """Number of submissions committed since this object was created."""
         self._database = database
         self._clock = clock
-        self._told = told
-        self._waiting: list[_Submission] = []
+        self._on_commit = on_commit
+        self._queue: list[_Submission] = []
         self._task: asyncio.Task[None] | None = None
 
     async def commit(self, changes: Changes, *, epoch: int) -> int:
-        """Write all of `changes` or nothing, together with what others commit at the same time; the new revision.
+        """Write all of `changes` or nothing, in one transaction with concurrent calls; return its revision.
 
-        Raises StaleEpoch, Unwritable (what is to be written of some workloads; the others are written if it says so),
-        ContradictsLedger (a workload would hold quota twice), DatabaseUnavailable (it is not known whether the changes
-        were written: load again) and DatabaseUnusable (read-only, disk full: try again later). If the caller is
-        cancelled meanwhile, they may be written or not.
+        Raises StaleEpoch, Unwritable (the changes of some workloads are rejected; if it has a revision, those of the
+        others were committed), ContradictsLedger (a workload would hold quota twice), DatabaseUnavailable (it is
+        unknown whether the changes were committed: load the state again) and DatabaseUnusable (read-only, disk full:
+        retry later). If the caller is cancelled, the changes may or may not be committed.
         """
         submission = _Submission(changes, epoch, asyncio.get_running_loop().create_future())
-        self._waiting.append(submission)
+        self._queue.append(submission)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="store writer")
         try:
             revision = await submission.revision
         except Unwritable as error:
             if error.revision is not None:
-                self._told(error.revision)
+                self._on_commit(error.revision)
             raise
-        self._told(revision)
+        self._on_commit(revision)
         return revision
 
     async def close(self) -> None:
-        """Wait until all submissions are committed or have failed."""
+        """Wait until all submissions have been committed or have failed."""
         if self._task is not None:
             await self._task
 
     async def _run(self) -> None:
-        while self._waiting:
-            batch = self._take()
+        while self._queue:
+            batch = self._next_batch()
             try:
                 revision = await self._database.write_sync(partial(_write, batch, self._clock()))
             except StoreError as error:
                 self._fail(batch, error)
-            except Exception:  # noqa: BLE001  whatever it is, it belongs to the one caller who caused it
-                await self._commit_apart(batch)
+            except Exception:  # noqa: BLE001  the error belongs to one submission: find it by separate commits
+                await self._commit_separately(batch)
             else:
                 self._succeed(batch, revision)
 
-    async def _commit_apart(self, batch: list[_Submission]) -> None:
-        """Commit each submission in a transaction of its own, after the common one was refused."""
+    async def _commit_separately(self, batch: list[_Submission]) -> None:
+        """Commit each submission in a transaction of its own, after the common transaction has failed."""
         for submission in batch:
             try:
-                revision, unwritable = await self._database.write_sync(partial(_write_apart, submission, self._clock()))
-            except Exception as error:  # noqa: BLE001  the caller gets it
+                revision, unwritable = await self._database.write_sync(
+                    partial(_write_separately, submission, self._clock())
+                )
+            except Exception as error:  # noqa: BLE001  raised to the caller of `commit`
                 self._fail([submission], error)
             else:
                 if unwritable is None:
@@ -96,10 +101,10 @@ class Writer:
                     self.commits += 1
                     self._fail([submission], unwritable)
 
-    def _take(self) -> list[_Submission]:
-        """The waiting submissions up to the first one of another epoch."""
-        end = next((i for i, s in enumerate(self._waiting) if s.epoch != self._waiting[0].epoch), len(self._waiting))
-        batch, self._waiting = self._waiting[:end], self._waiting[end:]
+    def _next_batch(self) -> list[_Submission]:
+        """Remove and return the queued submissions up to the first one of another epoch."""
+        end = next((i for i, s in enumerate(self._queue) if s.epoch != self._queue[0].epoch), len(self._queue))
+        batch, self._queue = self._queue[:end], self._queue[end:]
         return batch
 
     def _succeed(self, batch: list[_Submission], revision: int) -> None:
@@ -114,9 +119,9 @@ class Writer:
                 submission.revision.set_exception(error)
 
 
-def _write_apart(submission: _Submission, at: float, connection: Connection) -> tuple[int, Unwritable | None]:
+def _write_separately(submission: _Submission, at: float, connection: Connection) -> tuple[int, Unwritable | None]:
     begun = begin(connection, epoch=submission.epoch, at=at)
-    return begun.revision, write_apart(connection, submission.changes, begun)
+    return begun.revision, write_separately(connection, submission.changes, begun)
 
 
 def _write(batch: list[_Submission], at: float, connection: Connection) -> int:

@@ -1,4 +1,4 @@
-"""Periodic work of the leader on the database: roll-ups of the ledger, and retention."""
+"""Periodic maintenance of the database by the leader: roll-ups of the ledger, and retention."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PERIOD = 300.0
-"""Seconds between two looks. Hours that were missed are caught up with."""
+"""Seconds between two runs. Hours that were missed, for lack of a leader, are summed up by the next run."""
 
 
-async def bookkeeping(
+async def run_maintenance(
     store: Store,
     retention: Callable[[], Retention],
     *,
     epoch: int,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Until cancelled, while the leadership of `epoch` lasts. What `retention` keeps is asked each time.
+    """Run roll-ups and retention every PERIOD seconds until cancelled. Raises StaleEpoch once the leader is deposed.
 
-    Raises StaleEpoch.
+    `retention` is called for each run, because the settings can be reloaded.
     """
     while True:
         try:
             await store.roll_up(epoch=epoch)
             if pruned := await store.prune(retention(), epoch=epoch):
-                log.info("%d finished workloads have left the database", pruned)
+                log.info("%d finished workloads were deleted from the database", pruned)
         except StaleEpoch:
             raise
         except StoreError as error:
-            log.warning("the ledger is not summed up, and nothing old deleted: %s", error)
+            log.warning("roll-ups of the ledger and deletion of old rows have failed: %s", error)
         await sleep(PERIOD)

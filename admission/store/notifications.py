@@ -1,7 +1,7 @@
-"""The outbox of notifications, and the log that it is filled from: stories and versions, which decisions write anyway.
+"""Transactional outbox of notifications, filled from a log: workloads' transitions and versions of queue objects.
 
-So a decision writes nothing for its notifications. The leader reads on from where it was, and writes what is to be sent
-and how far it has read in one transaction: whatever was committed is told, however often a leader dies between.
+Decisions write the log anyway, and nothing more for notifications. The leader reads it from the stored progress, and
+writes notifications and progress in one transaction: each event enters the outbox exactly once, even if a leader fails.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PIECE = 5000
-"""Transitions that are read at once."""
+BATCH = 5000
+"""Transitions that are read from the log at a time."""
 
-_TOLD_OF = (State.ADMITTED, State.EVICTING, State.FINISHED)
-_QUOTA = (ClusterQueue.kind, Cohort.kind)
+_REPORTED_STATES = (State.ADMITTED, State.EVICTING, State.FINISHED)
+_QUOTA_KINDS = (ClusterQueue.kind, Cohort.kind)
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
-    """Something that happened to a workload: a line of its story, or that it has waited for long."""
+class WorkloadEvent:
+    """An event of a workload to notify of: a transition, or that it has been pending for a long time."""
 
     uid: str
     namespace: str
@@ -55,7 +55,7 @@ class Happened:
     cluster_queue: str
     user: str
     at: float
-    """Seconds since the epoch; of one that waits: since when it does."""
+    """Seconds since the epoch; for a long wait: its start."""
     state: State
     reason: str
     message: str
@@ -63,7 +63,7 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class QuotaVersion:
-    """A ClusterQueue or Cohort was written. The documents are its manifest without metadata; None: it was not there."""
+    """A change of a ClusterQueue or Cohort. The documents are its manifest without metadata; None: it did not exist."""
 
     id: int
     kind: str
@@ -77,61 +77,62 @@ class QuotaVersion:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the log was read: ids of the last transition and the last version of a queue object."""
+    """Position in the log: ids of the last transition and the last version of a queue object that were read."""
 
     transition_id: int
     version_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
-    """A piece of what was committed, in its order."""
+class LogBatch:
+    """A batch of the log, in the order of the commits."""
 
-    happened: tuple[Happened, ...]
+    workload_events: tuple[WorkloadEvent, ...]
     versions: tuple[QuotaVersion, ...]
     progress: Progress
-    """After this piece."""
+    """Position after this batch."""
     more: bool
-    """Whether there is another piece by now."""
+    """Whether there are more transitions to read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """What became of the notifications of one Subscription. Times are seconds since the epoch."""
+    """Delivery state of one Subscription; the fields are columns of `subscription_states`. Times are Unix times (s)."""
 
     waits_told_to: float | None = None
-    """Workloads that were queued by then were told when they had waited for too long."""
+    """Queueing time up to which long waits were reported; workloads queued later are still to be checked."""
     hour: float | None = None
-    """The begin of the hour that the next two are of."""
+    """Start of the hour that `in_hour` (notifications created) and `left_out` (beyond the limit, by type) count."""
     in_hour: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Notifications beyond the limit, by type of event."""
     delivered: int = 0
     delivered_at: float | None = None
     dropped: int = 0
-    """Notifications that could not be delivered for days."""
+    """Number of notifications that were given up after days of failed attempts."""
     failures: int = 0
-    """Failed attempts since the last success."""
+    """Number of failed attempts since the last success."""
     failed_at: float | None = None
-    """The first failure since the last success."""
+    """Time of the first failure since the last success."""
     error: str = ""
+    """Message of the last failure; empty: there was none since the last success."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A notification: a CloudEvent for one Subscription."""
+class Notification:
+    """A CloudEvent to deliver for one Subscription."""
 
     subscription: str
-    """The uid of the Subscription."""
+    """Uid of the Subscription."""
     event: Document
     at: float
+    """Time of the event (Unix time, s)."""
     id: int = 0
-    """Its number in the outbox."""
+    """Id of its row in the outbox; 0: not inserted yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose workloads: each value that is not empty narrows it."""
+    """Filter for workloads by namespace, queue and user; an empty value matches all."""
 
     namespace: str = ""
     cluster_queue: str = ""
@@ -140,23 +141,23 @@ class Scope:
 
 
 class Notifications:
-    """The outbox in the database. Writing is the leader's: it gives its `epoch`, and StaleEpoch is raised otherwise."""
+    """The outbox in the database. Only the leader writes: methods with `epoch` raise StaleEpoch for a former one."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float], told: Callable[[int], None]) -> None:
-        """`clock` gives the leader's time; `told` is called with the revision of each write."""
+    def __init__(self, database: Database, *, clock: Callable[[], float], on_commit: Callable[[int], None]) -> None:
+        """`clock` returns the leader's time (Unix time, s); `on_commit` is called with the revision of each write."""
         self._database = database
         self._clock = clock
-        self._told = told
+        self._on_commit = on_commit
 
     async def progress(self) -> Progress | None:
-        """How far the log was read; None: nobody was told anything yet."""
+        """Return the position up to which the log was read; None: there were no Subscriptions so far."""
         columns = notification_progress.c
         async with self._database.read() as connection:
             row = (await connection.execute(select(columns.transition_id, columns.version_id))).one_or_none()
         return None if row is None else Progress(*row)
 
     async def begin(self, *, epoch: int) -> None:
-        """Tell what is committed from now on."""
+        """Set the progress to the end of the log: only later commits are reported."""
 
         def write(connection: Connection) -> None:
             newest = [connection.scalar(select(func.coalesce(func.max(table.c.id), 0))) for table in _LOGS]
@@ -166,7 +167,7 @@ class Notifications:
         await self._write(write, epoch)
 
     async def end(self, *, epoch: int) -> None:
-        """Forget everything: there are no Subscriptions any more."""
+        """Delete progress, outbox and delivery states, after the last Subscription was deleted."""
 
         def write(connection: Connection) -> None:
             for table in (notification_progress, notification_outbox, subscription_states):
@@ -174,15 +175,18 @@ class Notifications:
 
         await self._write(write, epoch)
 
-    async def read_on(self, since: Progress) -> Log:
-        """What was committed after that."""
+    async def read_log(self, since: Progress) -> LogBatch:
+        """Return the batch of the log that follows the position `since`."""
         async with self._database.read() as connection:
-            return await connection.run_sync(partial(_read_on, since=since))
+            return await connection.run_sync(partial(_read_log, since=since))
 
     async def waiting(
         self, scope: Scope, *, queued_after: float | None, queued_by: float, limit: int
-    ) -> tuple[list[Happened], int]:
-        """The workloads that wait and were queued in that time, oldest first, up to `limit`; and how many there are."""
+    ) -> tuple[list[WorkloadEvent], int]:
+        """Return the oldest `limit` pending workloads that were queued in a period, and the number of all of them.
+
+        The period: `queued_after` (exclusive; None: no limit) to `queued_by` (inclusive), Unix times (s).
+        """
         columns = workloads.c
         wanted = [columns.state == State.PENDING, columns.queued_at <= literal(queued_by, Instant())]
         if queued_after is not None:
@@ -191,20 +195,20 @@ class Notifications:
         rows = select(*_OF_WORKLOAD, columns.queued_at, columns.state, columns.reason, columns.message)
         async with self._database.read() as connection:
             found = await connection.execute(rows.where(*wanted).order_by(columns.queued_at).limit(limit))
-            items = [_happened(row) for row in found]
+            items = [_workload_event(row) for row in found]
             number = len(items)
             if number == limit:
                 number = (await connection.execute(select(func.count()).where(*wanted))).scalar_one()
         return items, number
 
     async def states(self) -> dict[str, SubscriptionState]:
-        """What became of notifications, by uid of the Subscription."""
+        """Return the delivery states by uid of the Subscription."""
         async with self._database.read() as connection:
             rows = (await connection.execute(select(subscription_states))).mappings()
             return {row["subscription"]: SubscriptionState(**{n: row[n] for n in _STATE}) for row in rows}
 
     async def undelivered(self) -> dict[str, int]:
-        """The number of notifications that are not delivered yet, by uid of the Subscription."""
+        """Return the number of undelivered notifications by uid of the Subscription."""
         columns = notification_outbox.c
         counted = select(columns.subscription, func.count()).group_by(columns.subscription)
         async with self._database.read() as connection:
@@ -212,15 +216,15 @@ class Notifications:
 
     async def write(
         self,
-        new: Sequence[Outgoing],
+        new: Sequence[Notification],
         states: Mapping[str, SubscriptionState],
         *,
         progress: Progress | None,
         epoch: int,
     ) -> None:
-        """Put notifications into the outbox, with what `states` says of waits, hours and what was left out.
+        """Insert notifications into the outbox, with the new progress and the reporting columns of `states` (by uid).
 
-        `progress`: how far the log was read for them. What the outbox has already is not put in twice.
+        Notifications whose Subscription and event id are in the outbox already are skipped. `progress` None: unchanged.
         """
         rows = [
             {"subscription": one.subscription, "event_id": one.event["id"], "at": one.at, "event": one.event}
@@ -238,7 +242,7 @@ class Notifications:
                 connection.execute(insert(dialect, notification_outbox).on_conflict_do_nothing(), rows)
             if kept:
                 statement = insert(dialect, subscription_states)
-                set_ = {name: statement.excluded[name] for name in _OF_MAKING}
+                set_ = {name: statement.excluded[name] for name in _REPORTING_COLUMNS}
                 connection.execute(statement.on_conflict_do_update(index_elements=["subscription"], set_=set_), kept)
             if progress is not None:
                 values = {"transition_id": progress.transition_id, "version_id": progress.version_id}
@@ -246,8 +250,8 @@ class Notifications:
 
         await self._write(write, epoch)
 
-    async def to_send(self, subscriptions: Collection[str], *, limit: int) -> list[Outgoing]:
-        """Of those in the outbox for these Subscriptions, the ones that were tried least, oldest first."""
+    async def to_send(self, subscriptions: Collection[str], *, limit: int) -> list[Notification]:
+        """Return up to `limit` notifications for these Subscriptions, with the fewest attempts first, then oldest."""
         columns = notification_outbox.c
         statement = (
             select(columns.subscription, columns.event, columns.at, columns.id)
@@ -256,26 +260,26 @@ class Notifications:
             .limit(limit)
         )
         async with self._database.read() as connection:
-            return [Outgoing(*row) for row in await connection.execute(statement)]
+            return [Notification(*row) for row in await connection.execute(statement)]
 
-    async def delivered(self, one: Outgoing, *, at: float, epoch: int) -> None:
-        """A receiver has taken it."""
+    async def delivered(self, one: Notification, *, at: float, epoch: int) -> None:
+        """Delete a notification that its receiver has accepted, and count the delivery."""
 
         def write(connection: Connection) -> None:
             connection.execute(delete(notification_outbox).where(notification_outbox.c.id == one.id))
             values = {"delivered": _STATES.delivered + 1, "delivered_at": at, "failures": 0, "error": ""}
-            mine = _STATES.subscription == one.subscription
-            connection.execute(update(subscription_states).where(mine).values(**values, failed_at=None))
+            of_subscription = _STATES.subscription == one.subscription
+            connection.execute(update(subscription_states).where(of_subscription).values(**values, failed_at=None))
 
         await self._write(write, epoch)
 
-    async def failed(self, one: Outgoing, *, error: str, at: float, epoch: int) -> None:
-        """An attempt to send it has failed."""
+    async def failed(self, one: Notification, *, error: str, at: float, epoch: int) -> None:
+        """Count a failed attempt to deliver a notification."""
 
         def write(connection: Connection) -> None:
             columns = notification_outbox.c
-            more = update(notification_outbox).where(columns.id == one.id).values(attempts=columns.attempts + 1)
-            connection.execute(more)
+            counted = update(notification_outbox).where(columns.id == one.id).values(attempts=columns.attempts + 1)
+            connection.execute(counted)
             first = func.coalesce(_STATES.failed_at, literal(at, Instant()))
             values = {"failures": _STATES.failures + 1, "failed_at": first, "error": error}
             connection.execute(
@@ -285,7 +289,7 @@ class Notifications:
         await self._write(write, epoch)
 
     async def note_fault(self, subscription: str, error: str, *, at: float, epoch: int) -> None:
-        """Nothing can be sent for a Subscription, though nothing was tried; an empty `error`: that is over."""
+        """Set the error of a Subscription that prevents any attempt, such as a missing Secret; empty: clear it."""
         failed_at = at if error else None
         row: Document = {"subscription": subscription, "left_out": {}, "error": error, "failed_at": failed_at}
 
@@ -296,9 +300,9 @@ class Notifications:
 
         await self._write(write, epoch)
 
-    async def forget(self, *, gone: Iterable[str], before: float, epoch: int) -> int:
-        """Drop what is of Subscriptions that are gone, and what was not delivered since `before`; how many of these."""
-        uids, outbox = [*gone], notification_outbox.c
+    async def prune(self, *, deleted: Iterable[str], before: float, epoch: int) -> int:
+        """Delete rows of deleted Subscriptions, and notifications older than `before`; return the number of these."""
+        uids, outbox = [*deleted], notification_outbox.c
         async with self._database.read() as connection:
             oldest = await connection.scalar(select(func.min(outbox.at)))
         if not uids and (oldest is None or oldest >= before):
@@ -312,9 +316,9 @@ class Notifications:
             numbers = {row[0]: row[1] for row in connection.execute(counted)}
             if numbers:
                 dropped = case(numbers, value=_STATES.subscription)
-                mine = _STATES.subscription.in_(numbers)
-                more = update(subscription_states).where(mine).values(dropped=_STATES.dropped + dropped)
-                connection.execute(more)
+                concerned = _STATES.subscription.in_(numbers)
+                counting = update(subscription_states).where(concerned).values(dropped=_STATES.dropped + dropped)
+                connection.execute(counting)
                 connection.execute(delete(notification_outbox).where(old))
             return sum(numbers.values())
 
@@ -327,28 +331,28 @@ class Notifications:
             return begin(connection, epoch=epoch, at=at).revision, work(connection)
 
         revision, answer = await self._database.write_sync(write)
-        self._told(revision)
+        self._on_commit(revision)
         return answer
 
 
 _LOGS = (transitions, queue_object_versions)
 _STATES = subscription_states.c
 _STATE = tuple(column.name for column in subscription_states.c if not column.primary_key)
-_OF_MAKING = ("waits_told_to", "hour", "in_hour", "left_out")
+_REPORTING_COLUMNS = ("waits_told_to", "hour", "in_hour", "left_out")
 _OF_WORKLOAD = tuple(
     workloads.c[name] for name in ("uid", "namespace", "name", "kind", "local_queue", "cluster_queue", "submitted_by")
 )
 
 
-def _read_on(connection: Connection, since: Progress) -> Log:
+def _read_log(connection: Connection, since: Progress) -> LogBatch:
     newest: int = connection.scalar(select(func.coalesce(func.max(transitions.c.id), 0))) or 0
-    until = min(newest, since.transition_id + PIECE)
-    lines, versions = transitions.c, queue_object_versions.c
-    story = (
-        select(*_OF_WORKLOAD, lines.at, lines.state, lines.reason, lines.message)
-        .join_from(transitions, workloads, lines.workload_uid == workloads.c.uid)
-        .where(lines.id > since.transition_id, lines.id <= until, lines.state.in_(_TOLD_OF))
-        .order_by(lines.id)
+    until = min(newest, since.transition_id + BATCH)
+    columns, versions = transitions.c, queue_object_versions.c
+    history = (
+        select(*_OF_WORKLOAD, columns.at, columns.state, columns.reason, columns.message)
+        .join_from(transitions, workloads, columns.workload_uid == workloads.c.uid)
+        .where(columns.id > since.transition_id, columns.id <= until, columns.state.in_(_REPORTED_STATES))
+        .order_by(columns.id)
     )
     written = (
         select(*(versions[name] for name in ("id", "kind", "name", "at", "author", "reason", "operation", "content")))
@@ -356,9 +360,9 @@ def _read_on(connection: Connection, since: Progress) -> Log:
         .order_by(versions.id)
     )
     rows = connection.execute(written).all()
-    quota = [_quota_version(connection, row) for row in rows if row.kind in _QUOTA]
-    return Log(
-        tuple(_happened(row) for row in connection.execute(story)),
+    quota = [_quota_version(connection, row) for row in rows if row.kind in _QUOTA_KINDS]
+    return LogBatch(
+        tuple(_workload_event(row) for row in connection.execute(history)),
         tuple(quota),
         Progress(max(until, since.transition_id), max((row.id for row in rows), default=since.version_id)),
         more=until < newest,
@@ -378,9 +382,11 @@ def _quota_version(connection: Connection, row: Any) -> QuotaVersion:
     return QuotaVersion(row.id, row.kind, row.name, row.at, row.author, row.reason, before, after)
 
 
-def _happened(row: Any) -> Happened:
+def _workload_event(row: Any) -> WorkloadEvent:
     uid, namespace, name, kind, local_queue, cluster_queue, user, at, state, reason, message = row
-    return Happened(uid, namespace, name, kind, local_queue, cluster_queue, user, at, State(state), reason, message)
+    return WorkloadEvent(
+        uid, namespace, name, kind, local_queue, cluster_queue, user, at, State(state), reason, message
+    )
 
 
 def _within(scope: Scope) -> list[ColumnElement[bool]]:

@@ -1,4 +1,4 @@
-"""Records that are written to and read from the database: workloads, orders, changes, pages, numbers."""
+"""Record types of the store: workloads, admins' orders, changes to commit, pages, counts."""
 
 from __future__ import annotations
 
@@ -20,17 +20,20 @@ Document: TypeAlias = "dict[str, Any]"
 
 
 class State(StrEnum):
-    """The state of a workload."""
+    """State of a workload."""
 
     PENDING = "pending"
+    """Holds no quota."""
     ADMITTED = "admitted"
+    """Holds quota; whether it may run depends on its admission checks, see `WorkloadRecord.checks_pending`."""
     EVICTING = "evicting"
-    """It was told to stop, and holds its quota until its pods are gone."""
+    """Is being stopped, and holds its quota until its pods have terminated."""
     FINISHED = "finished"
+    """Its object has finished or was deleted, or has left its queue."""
 
 
 DEQUEUED = "Dequeued"
-"""The outcome of a workload whose queue label was removed: it may come back."""
+"""Outcome of a workload whose queue label was removed: it may be queued again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,102 +41,113 @@ class Eviction:
     """The last eviction of a workload."""
 
     reason: str
-    """Kueue's: Preempted, PodsReadyTimeout, ClusterQueueStopped ..."""
+    """Kueue's eviction reason: Preempted, PodsReadyTimeout, ClusterQueueStopped ..."""
     message: str
     at: float
+    """Seconds since the epoch."""
     preemption: str = ""
-    """Of one that was preempted, Kueue's reason for that: InClusterQueue, InCohortReclamation ..."""
+    """Kueue's preemption reason, if it was preempted: InClusterQueue, InCohortReclamation ...; else empty."""
 
 
 @frozen(frozen=True, slots=True)
 class WorkloadRecord:
-    """A workload with its state, as it survives a restart. Times are seconds since the epoch."""
+    """A workload with its persisted state. Times are seconds since the epoch."""
 
     workload: Workload
     state: State
     queued_at: float
-    """When it was last queued: the begin of the present wait, or of the one before its admission."""
+    """Start of its present wait, or of the wait before its admission."""
     cluster_queue: str = ""
     """The ClusterQueue in which it is pending or holds quota; empty while its LocalQueue names none that exists."""
     reason: str = ""
+    """Reason of its state, from the engine's vocabulary."""
     message: str = ""
+    """Message for users that goes with `reason`."""
     evict_reason: str = ""
+    """Why it is being evicted; else empty."""
     admission: Admission | None = None
-    """Read from the ledger. To begin or end an admission, see `Changes`; what a record says of it is not written."""
+    """Read from the ledger, and ignored when the record is written: `Changes` begins and ends admissions."""
     original: Document | None = None
-    """The values in the Kubernetes object that its (last) admission replaced, to be restored on eviction."""
+    """Values of the Kubernetes object that its (last) admission replaced, to be restored on eviction."""
     admitted_at: float | None = None
     finished_at: float | None = None
     outcome: str = ""
-    """The outcome of a finished workload, such as Succeeded, Failed or Deleted; else empty."""
+    """Outcome of a finished workload, such as Succeeded, Failed or Deleted; else empty."""
     active: bool = True
     """Kueue's `spec.active`; False: deactivated, until its user or an admin activates it again."""
     checks_pending: bool = False
     """Whether it holds quota and some of its admission checks are not Ready."""
     cleared_at: float | None = None
-    """When it was let run: it holds quota, and its admission checks are Ready."""
+    """When its start was allowed: it held quota, and all its admission checks were Ready."""
     ready_at: float | None = None
-    """When all pods of this admission were first ready, or were so again."""
+    """When all pods of the present admission were ready, first or again after some were not."""
     unready_at: float | None = None
-    """Since when they are not all ready any more; None: they are, or never were."""
+    """Since when some pods are not ready any more; None: all are ready, or never were."""
     requeues: int = 0
-    """The number of evictions that count for the requeue backoff."""
+    """Number of evictions that count for the requeue backoff."""
     not_before: float | None = None
-    """The end of its requeue backoff, before which it takes no part in cycles."""
+    """End of its requeue backoff, until when cycles skip it."""
     past_seconds: float = 0.0
-    """Seconds that it ran in former admissions; they count for its time limit."""
+    """Seconds that it ran in former admissions; they count for its maximum execution time."""
     eviction: Eviction | None = None
-    """The last one, also while it waits again or was admitted again."""
+    """The last eviction; kept while it waits again, and after it was admitted again."""
     revision: int = 0
-    """The revision of its last write, given by the database."""
+    """Revision of its last write, assigned by the database."""
     first_revision: int = field(default=0, compare=False)
-    """The revision of its first write."""
+    """Revision of its first write, assigned by the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An admin's order about a workload, which overrides what its object asks for."""
+    """An admin's order: overrides for one workload, which take precedence over its object. None: no override."""
 
     uid: str
+    """Uid of the workload."""
     local_queue: str | None = None
     """The LocalQueue that it was moved to."""
     priority: int | None = None
+    """Priority in place of that of its priority class."""
     held: bool = False
+    """Whether an admin has put it on hold."""
     rank_priority: int | None = None
-    """Its place in the order of its ClusterQueue is as if it had this priority ..."""
+    """Priority by which it is sorted among the pending workloads of its ClusterQueue ..."""
     rank_at: float | None = None
-    """... and had waited since then."""
+    """... and the queueing time (seconds since the epoch) that goes with it. Preemption does not use either."""
     active: bool | None = None
-    """False: out of the queue for good, True: back in it. None: not ordered since Sluice itself took it out."""
+    """False: deactivated, True: activated again. None: no order since Sluice itself has deactivated it, if ever."""
     author: str = ""
     """The author of the last change."""
     reason: str = ""
+    """The author's reason."""
     revision: int = 0
-    """The revision of its last write, given by the database."""
+    """Revision of its last write, assigned by the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """The state of an admission check of a workload. It counts for the present admission only."""
+    """State of an admission check of a workload, for its present admission only."""
 
     uid: str
+    """Uid of the workload."""
     name: str
-    """Of the AdmissionCheck."""
+    """Name of the AdmissionCheck."""
     state: CheckState
     at: float
-    """Since when it is in this state."""
+    """Since when it has been in this state (Unix time, s)."""
     message: str = ""
     requeue_after_seconds: int | None = None
+    """Backoff that the check's controller requests with Retry."""
     retries: int = 0
     """How many times its state was Retry."""
     pod_set_updates: tuple[PodSetUpdate, ...] = ()
+    """Labels, annotations, node selectors and tolerations that the check adds to the pods."""
     revision: int = 0
-    """The revision of its last write, given by the database."""
+    """Revision of its last write, assigned by the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The begin of an admission: quota is held from `at` on (Unix time, s)."""
+    """Start of an admission: the workload holds quota from `at` on (Unix time, s)."""
 
     workload: Workload
     admission: Admission
@@ -142,31 +156,32 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The end of a workload's admission: its quota is free from `at` on. Without effect if it holds none."""
+    """End of a workload's admission: its quota is free from `at` on (Unix time, s). No-op if it holds none."""
 
     uid: str
     at: float
     reason: str
-    """Finished, Preempted, Deleted ..."""
+    """Why it ended: Finished, Preempted, Deleted ..."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """The same admission holds other amounts from `at` on: its rows end, and new ones begin at the same instant.
+    """Change of the amounts of an admission: its ledger rows end at `at` (Unix time, s), and new ones start then.
 
-    Nothing happens if the workload holds nothing.
+    No-op if the workload holds no quota.
     """
 
     workload: Workload
     admission: Admission
-    """The whole admission as it is from then on."""
+    """The whole admission after the change."""
     at: float
     reason: str = "Resized"
+    """End reason of the old rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A transition of a workload: an entry of its history."""
+    """An entry in the history of a workload: its state, reason and message from `at` on (Unix time, s)."""
 
     uid: str
     at: float
@@ -177,24 +192,25 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one transaction writes, in this order: records (by uid), endings, beginnings, resizings, story.
+    """Changes that the leader commits together, written in this order: records, closed, opened, resized, transitions.
 
-    So an admission may end and the next one begin in the same changes, but one that begins in them cannot end in them.
+    So an admission may end and the next one start in the same changes, but one that starts in them cannot end in them.
     """
 
     workloads: tuple[WorkloadRecord, ...] = ()
+    """Upserts by uid; of several records of one workload the last one is written."""
     closed: tuple[Closed, ...] = ()
     opened: tuple[Opened, ...] = ()
     transitions: tuple[Transition, ...] = ()
     checks: tuple[CheckRecord, ...] = ()
-    """Asked anew: these replace what was said before."""
+    """Admission checks that are requested or reset; they replace the stored states."""
     dropped_checks: tuple[tuple[str, str], ...] = ()
-    """(uid, name) of those that are not asked any more."""
+    """(uid, name) of admission checks that are no longer required; their rows are deleted."""
     deactivated: tuple[str, ...] = ()
-    """Workloads that Sluice took out of the queue for good, whatever an admin had ordered before."""
+    """Uids of workloads that Sluice has deactivated; admins' earlier orders to activate them are cleared."""
     resized: tuple[Resized, ...] = ()
     known: int | None = None
-    """The revision of queue objects that the decider had read; None: that of this commit."""
+    """Revision up to which the leader had read queue objects when it decided; None: the revision of this commit."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -211,7 +227,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class QueueObjectVersion:
-    """A version of a queue object: as it was after a change (before a deletion), with author and reason."""
+    """A version of a queue object: its state after a change (before a deletion), with author and reason."""
 
     object: QueueObject
     operation: str
@@ -219,26 +235,29 @@ class QueueObjectVersion:
     author: str
     reason: str
     at: float
+    """Seconds since the epoch."""
     revision: int
+    """Revision of the database that the change created."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedState:
-    """The state that a leader starts from, as of `revision`."""
+    """The state that a leader starts from: one snapshot of the database, at `revision`."""
 
     queue_objects: tuple[QueueObject, ...]
     workloads: tuple[WorkloadRecord, ...]
     """Unfinished workloads, oldest first."""
     revision: int
     orders: tuple[Order, ...] = ()
-    """About them."""
+    """Admins' orders about these workloads."""
     checks: tuple[CheckRecord, ...] = ()
-    written: Mapping[str, float] = field(default_factory=dict)
-    """When the last line of the story of one that waits or is being evicted was written, by uid, if that was lately."""
-    ended: tuple[str, ...] = ()
-    """Uids of the workloads that finished last, oldest first: a watch that lags may still show them unfinished."""
+    """Admission checks of these workloads."""
+    last_transition_at: Mapping[str, float] = field(default_factory=dict)
+    """Time of the last recent transition of each workload that is pending or being evicted, by uid (Unix time, s)."""
+    recently_finished: tuple[str, ...] = ()
+    """Uids of the workloads that finished last, oldest first: a lagging watch may still show them unfinished."""
     faults: Mapping[str, Exception] = field(default_factory=dict)
-    """Why rows of workloads cannot be read, by uid; what could be read of them is among the records."""
+    """Errors of workload rows that cannot be read, by uid; their records have the columns that can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,34 +266,35 @@ class Page:
 
     workloads: tuple[WorkloadRecord, ...]
     revision: int
-    """The database's revision when the page was read."""
+    """Revision of the database when the page was read."""
     after: tuple[str, str, str] | None
-    """The key after which the next page begins; None: this is the last."""
+    """Cursor of the next page: (namespace, name, uid) of the last workload on this one; None: this is the last page."""
     remaining: int | None = 0
-    """The number of workloads after this page; None: not counted."""
+    """Number of workloads after this page; None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """Numbers of a ClusterQueue or LocalQueue: pending workloads, workloads with quota, quota in use."""
+    """Status counts of a ClusterQueue or LocalQueue, as in Kueue's status."""
 
     pending: int = 0
+    """Number of pending workloads."""
     reserving: int = 0
-    """Workloads that hold quota."""
+    """Number of workloads that hold quota."""
     admitted: int = 0
-    """Those of them that may run: not being stopped, and no admission check is pending."""
+    """Number of workloads that hold quota, have no pending admission check, and are not being evicted."""
     usage: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """Amounts in use by (flavor, resource), as in the model."""
+    """Quota in use by (flavor, resource): milli-CPU for cpu, else base units."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCount:
-    """A count of unfinished workloads by state, queue and reason."""
+    """Number of unfinished workloads that have the same queue, state and reason."""
 
     namespace: str
     local_queue: str
     cluster_queue: str
-    """Where they wait or hold quota; empty for those that wait where their LocalQueue leads nowhere."""
+    """Where they are pending or hold quota; empty if pending in a LocalQueue without an existing ClusterQueue."""
     state: State
     checks_pending: bool
     reason: str
@@ -283,7 +303,7 @@ class UnfinishedCount:
 
 @dataclass(frozen=True, slots=True)
 class HeldAmount:
-    """The quota that workloads of a LocalQueue hold of one flavor and resource of a ClusterQueue."""
+    """Quota of one flavor and resource of a ClusterQueue that workloads of one LocalQueue hold."""
 
     namespace: str
     local_queue: str
@@ -291,8 +311,9 @@ class HeldAmount:
     flavor: str
     resource: str
     checks_pending: bool
-    """Whether their admission checks are not all ready."""
+    """Whether the workloads have admission checks that are not Ready."""
     amount: int
+    """Milli-CPU for cpu, else base units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,16 +322,16 @@ class Statistics:
 
     write_transactions: int
     commits: int
-    """Calls of `Store.commit`; several may share a transaction."""
+    """Successful calls of `Store.commit`; several may share a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """The use of a pool of connections to the database."""
+    """Use of a pool of database connections."""
 
     name: str
-    """write, read ...: what its connections are for."""
+    """Purpose of its connections: write, read, maintain or look (read-only, in a worker thread)."""
     size: int
-    """The size of the pool."""
+    """Maximum number of connections."""
     used: int
-    """Connections in use."""
+    """Number of connections in use."""

@@ -1,8 +1,8 @@
-"""Retention: deletes finished workloads with all their rows, and audit records, by their age.
+"""Retention: deletion of old finished workloads with all their rows, and of old audit records.
 
-What was used stays: a row of the ledger leaves only once its last hour is summed up, with its workload. The versions of
-queue objects stay, too, since usage is judged by the quota of its time. Each transaction is small, so that it holds up
-no decision for long.
+Usage is kept in the roll-ups: a ledger row is deleted with its workload, and only after the hour of its end was summed
+up. Versions of queue objects are kept, because usage is split into nominal and borrowed by the quota of its time. Each
+transaction is small, so that it does not delay decisions.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from admission.store.database.connection import Database
 
 BATCH = 500
-"""Workloads, shapes or audit records that leave in one transaction."""
+"""Workloads, shapes of pod sets, or audit records that one transaction deletes at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long rows are kept, in seconds."""
+    """Retention periods, in seconds."""
 
     finished: float = 90 * DAY
-    """Workloads, after they have finished."""
+    """For workloads, from their end."""
     audit: float = 365 * DAY
-    """Records of writes through the API."""
+    """For audit records."""
 
 
 async def prune(database: Database, policy: Retention, *, now: float, epoch: int) -> int:
-    """Delete what is older than `policy` keeps; the number of workloads deleted. Raises StaleEpoch."""
+    """Delete rows older than the periods of `policy`; return the number of workloads deleted. Raises StaleEpoch."""
     found = 0
     while count := await _prune_workloads(database, now - policy.finished, epoch):
         found += count
@@ -78,14 +78,17 @@ async def _prune_workloads(database: Database, before: float, epoch: int) -> int
         if uids:
             await connection.execute(delete(admissions).where(rows.workload_uid.in_(uids)))
             await connection.execute(delete(workloads).where(columns.uid.in_(uids)))
-            await connection.execute(_READ_BACK)
+            await connection.execute(_LOWER_PROGRESS)
             later = case((head.c.pruned_to > limit, head.c.pruned_to), else_=limit)
             await connection.execute(update(head).values(pruned_to=later))
     return len(uids)
 
 
 async def _prune_shapes(database: Database, epoch: int) -> int:
-    """Shapes of pod sets that no workload has. They are looked for without holding anybody up."""
+    """Delete pod sets of shapes that no workload has; return the number of rows.
+
+    The search runs in a read transaction; the write transaction excludes shapes that were used again since.
+    """
     columns = pod_sets.c
     async with database.read() as connection:
         revision: int = (await connection.execute(select(head.c.revision))).scalar_one()
@@ -95,9 +98,9 @@ async def _prune_shapes(database: Database, epoch: int) -> int:
         return 0
     async with database.write() as connection:
         await _lock(connection, epoch)
-        taken_up = select(workloads.c.shape).where(workloads.c.revision > revision)
-        gone = delete(pod_sets).where(columns.shape.in_(shapes), columns.shape.not_in(taken_up))
-        return (await connection.execute(gone)).rowcount
+        used_since = select(workloads.c.shape).where(workloads.c.revision > revision)
+        statement = delete(pod_sets).where(columns.shape.in_(shapes), columns.shape.not_in(used_since))
+        return (await connection.execute(statement)).rowcount
 
 
 async def _prune_audit(database: Database, before: float, epoch: int) -> int:
@@ -112,19 +115,21 @@ async def _prune_audit(database: Database, before: float, epoch: int) -> int:
 
 
 async def _lock(connection: AsyncConnection, epoch: int) -> RowMapping:
+    """Lock and return the row of `head`. Raises StaleEpoch if another leader has taken over."""
     statement = select(head.c.epoch, head.c.rolled_up_to).with_for_update()
     row = (await connection.execute(statement)).mappings().one()
     if row["epoch"] != epoch:
-        raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); nothing old was deleted")
+        raise StaleEpoch(f"this Sluice is no longer the leader (its epoch is {epoch}); no old rows were deleted")
     return row
 
 
 _NEWEST = select(func.coalesce(func.max(transitions.c.id), 0)).scalar_subquery()
-_READ_BACK = update(notification_progress).values(
+_LOWER_PROGRESS = update(notification_progress).values(
     transition_id=case(
         (notification_progress.c.transition_id > _NEWEST, _NEWEST), else_=notification_progress.c.transition_id
     )
 )
-"""SQLite gives the ids of deleted rows away again, if they were the last: what comes then was not read yet."""
+"""Lowers the notifications' cursor to the newest transition: SQLite reuses the ids of deleted rows at the end of a
+table, so transitions with those ids may follow that were not read yet."""
 _FINISHED = workloads.c.state == literal(State.FINISHED.value, literal_execute=True)
-"""Written out in the statement, so that the partial index serves it."""
+"""Rendered as a literal, because a partial index is used only for its own constant."""

@@ -1,4 +1,4 @@
-"""The store as everybody else sees it: open it, take the lead, load, commit, read."""
+"""Facade of the store: open a database, become its leader, load the state, commit decisions, read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from admission.store.database.tables import head
 from admission.store.errors import DatabaseBusy, DatabaseRefusesWrites
 from admission.store.group_commit import Writer
 from admission.store.leadership import identity
-from admission.store.leadership.leader_clock import LeadersClock
+from admission.store.leadership.leader_clock import LeaderClock
 from admission.store.leadership.lock import Leadership
 from admission.store.ledger import rollup
 from admission.store.ledger.past_admissions import past_admissions
@@ -48,47 +48,47 @@ if TYPE_CHECKING:
 
 
 HEALTH_SECONDS: Final = 1.5
-"""For which `health` waits for the database: probes of Kubernetes give up after a second or two."""
+"""Timeout of `health`, in seconds: Kubernetes' probes time out after a second or two."""
 
 
 class Store:
-    """One database. Reads and queue objects are for everybody; `commit` is for the one who has taken the lead."""
+    """One database. Reads and writes of queue objects are for every replica, `commit` is for the leader alone."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
         self.revisions = Revisions(database)
-        """How far the database has got, on whichever replica it was written: `wait_for`, `wait_for_order`."""
-        self.queues = Queues(database, clock=clock, changed=self.revisions.tell)
+        """The newest revision, written by any replica, and waiting for a newer one: `wait_for`, `wait_for_external`."""
+        self.queues = Queues(database, clock=clock, on_commit=self.revisions.announce)
         """Queue objects: list, get, create, replace, delete, versions, changes_since."""
         self.workloads = Workloads(database)
-        """Workloads, for reading: list, get, status numbers."""
-        self.orders = Orders(database, clock=clock, changed=self.revisions.tell)
-        """What admins order about workloads, and what admission checks say of them: give, report, since, of."""
+        """Queries of workloads: list, get, history, ledger rows, status counts."""
+        self.orders = Orders(database, clock=clock, on_commit=self.revisions.announce)
+        """Admins' orders and the states of admission checks: give, report, since, of."""
         self.audit = Audit(database)
-        """The audit log, for reading."""
+        """The audit log, read-only."""
         self.reports = Reports(database, clock=clock)
-        """On the ledger: usage, violations. Usage through time: `usage_series`."""
+        """Reports on the ledger: usage, violations. Usage over time: `usage_series`."""
         self.browser_sessions = BrowserSessions(database, clock=clock)
-        """Sessions of the dashboard."""
+        """Browser sessions of the dashboard."""
         self._database = database
         self._clock = clock
-        self.now = LeadersClock(clock, elapsed)
-        """Seconds since the epoch; while it leads not before what the former leader wrote, if clocks differ little."""
+        self.now = LeaderClock(clock, elapsed)
+        """The leader's clock (Unix time, s): not behind the former leader's last write, if the clocks differ little."""
         self.notifications = Notifications(
-            database, clock=self.now, told=lambda revision: self.revisions.tell(revision, decision=True)
+            database, clock=self.now, on_commit=lambda revision: self.revisions.announce(revision, decision=True)
         )
-        """What is to be sent to those who have subscribed to it."""
+        """The outbox of notifications for Subscriptions."""
         self._writer = Writer(
-            database, clock=self.now, told=lambda revision: self.revisions.tell(revision, decision=True)
+            database, clock=self.now, on_commit=lambda revision: self.revisions.announce(revision, decision=True)
         )
         self.commit = self._writer.commit
-        """For the leader: write what it has decided (see `Writer.commit`)."""
+        """Write the leader's decisions (see `Writer.commit`)."""
         self._leadership = Leadership(database)
         database.unblock = self._leadership.unblock if database.location.path is None else None
         self._probe: asyncio.Task[str | None] | None = None
-        """The last look at the database for `health`, which may be under way."""
+        """The last health check of the database, which may still be running."""
 
     def use_password_of(self, url: str) -> None:
-        """Show the password in `url` to the database from the next connection on. Raises InvalidDatabaseUrl."""
+        """Authenticate new connections with the password in `url`. Raises InvalidDatabaseUrl."""
         self._database.location = Location.parse(url)
 
     @classmethod
@@ -96,12 +96,12 @@ class Store:
     async def open(
         cls, url: str, *, clock: Callable[[], float] = time.time, elapsed: Callable[[], float] = time.monotonic
     ) -> AsyncIterator[Store]:
-        """The store at `url` (`sqlite:///FILE` or `postgresql://...`), closed at the end of the block.
+        """Open the store at `url` (`sqlite:///FILE` or `postgresql://...`); close it at the end of the block.
 
-        `clock` gives seconds since the epoch, `elapsed` those that pass whatever it shows.
+        `clock` returns Unix time (s), `elapsed` seconds of a monotonic clock.
 
-        Raises InvalidDatabaseUrl, DatabaseUnavailable (DatabaseBusy), DatabaseUnusable (no rights, no such file, no
-        database file) and SchemaMismatch (to be migrated first).
+        Raises InvalidDatabaseUrl, DatabaseUnavailable (DatabaseBusy), DatabaseUnusable (missing rights, a missing file,
+        or a file that is no database) and SchemaMismatch (migrate first).
         """
         location = Location.parse(url)
         database = connect(location)
@@ -114,44 +114,44 @@ class Store:
             closing.push_async_callback(store._end_probe)
             await schema_version.check(database)
             if location.path is not None:
-                keep_private(location.path)  # not before: a mistyped path may be a folder, or anybody's file
+                keep_private(location.path)  # after the check: a mistyped path may be a folder, or another file
             yield store
 
     async def lead(self, holder: str, *, elected: bool = False) -> int:
-        """Take the lead as `holder` (host and process, for people) and return the epoch that `commit` wants.
+        """Become the leader as `holder` (host and process, for display) and return the epoch for `commit`.
 
-        `elected`: the replicas have agreed to it, so the former leader leads no more, even if it does not know yet.
-        Else AlreadyRunning is raised if another Sluice leads.
+        `elected`: this replica won the leader election, so the former leader is deposed, even if it has not noticed.
+        Otherwise raises AlreadyRunning if another Sluice is the leader.
         """
         lead = await self._leadership.take(holder, at=self._clock(), elected=elected)
-        self.now.succeed(lead.last)
+        self.now.take_over(lead.last_write_at)
         return lead.epoch
 
     async def holder(self) -> str:
-        """The holder of the lead (host and process), for people; empty if there never was one."""
+        """Return the last leader's name (host and process), for display; empty if there never was one."""
         async with self._database.read() as connection:
             return str((await connection.execute(select(head.c.holder))).scalar_one())
 
     async def identity(self) -> Identity:
-        """Which database this is, which cluster it belongs to, and the epoch of its last leader."""
+        """Return the identity of the database, of its cluster, and the epoch of its last leader."""
         return await identity.read(self._database)
 
     async def note_cluster(self, cluster: str) -> None:
-        """The workloads are those of the cluster of that identity, from now on."""
+        """Set the identity of the cluster to which the workloads belong."""
         await identity.note_cluster(self._database, cluster)
 
     @property
     def location(self) -> str:
-        """The location of the database, for people: the absolute path of a file, or a URL without its password."""
+        """Location of the database for display: the absolute path of a file, or the URL without its password."""
         return str(self._database.location)
 
     @property
     def is_shared(self) -> bool:
-        """Whether other machines reach the same database by the same location: not if it is a file."""
+        """Whether other machines can share the database: True for PostgreSQL, False for a SQLite file."""
         return self._database.location.path is None
 
     async def load(self) -> LoadedState:
-        """The state that a leader starts from, as of one moment."""
+        """Return the state that a leader starts from: one snapshot."""
         faults: dict[str, Exception] = {}
         async with self._database.read() as connection:
             revision = (await connection.execute(select(head.c.revision))).scalar_one()
@@ -162,18 +162,18 @@ class Store:
                 revision=revision,
                 orders=await connection.run_sync(checks.orders, loading.UNFINISHED),
                 checks=await connection.run_sync(checks.checks, loading.UNFINISHED),
-                written=await loading.last_written(connection),
-                ended=await loading.ended(connection),
+                last_transition_at=await loading.last_transitions(connection),
+                recently_finished=await loading.recently_finished(connection),
             )
 
     async def unfinished(self) -> AsyncGenerator[list[WorkloadRecord]]:
-        """All workloads that are not finished, as of one moment, piece by piece; some ten milliseconds each."""
+        """Yield all unfinished workloads of one snapshot in batches, each some ten milliseconds of work."""
         async with self._database.read() as connection:
             async for piece in loading.unfinished(connection):
                 yield piece
 
     async def past_admissions(self, *, since: float) -> AsyncGenerator[list[PastAdmission]]:
-        """The ledger's rows that end after `since` (seconds since the epoch) or are open, oldest first, in pieces."""
+        """Yield the ledger rows that end after `since` (Unix time, s) or are open, oldest first, in batches."""
         async with self._database.read() as connection:
             async for piece in past_admissions(connection, since=since):
                 yield piece
@@ -181,31 +181,31 @@ class Store:
     async def usage_series(
         self, by: Sequence[str], *, start: float, end: float, step: float, where: Mapping[str, Collection[str]]
     ) -> UsageSeries:
-        """Usage until now at most, in buckets of `step` seconds (see `usage_series`)."""
+        """Return usage in buckets of `step` seconds, up to now at most (see `ledger.usage_series`)."""
         end = min(end, self._clock())
         return await usage_series(self._database, by, start=start, end=end, step=step, where=where)
 
     async def roll_up(self, *, epoch: int) -> int:
-        """Sum up the ledger's hours that are over (see `rollup`), and return how many. Raises StaleEpoch."""
+        """Add the roll-ups of the ledger's past hours (see `ledger.rollup`); return how many. Raises StaleEpoch."""
         return await rollup.roll_up(self._database, now=self.now(), epoch=epoch)
 
     async def prune(self, policy: Retention, *, epoch: int) -> int:
-        """Delete what is older than `policy` keeps (see `retention`); how many workloads. Raises StaleEpoch."""
-        return await retention.prune(self._database, policy, now=self.now.believed(), epoch=epoch)
+        """Delete rows older than `policy` (see `retention`); return the number of workloads. Raises StaleEpoch."""
+        return await retention.prune(self._database, policy, now=self.now.deletion_time(), epoch=epoch)
 
     async def dump(self, write: Write, progress: Progress) -> None:
-        """Give all that the database holds, as of one moment, to `write` (see `dump`)."""
+        """Export a snapshot of the database to `write` (see `dump`)."""
         await dump.dump(self._database, write, progress)
 
     async def restore(self, file: Iterable[bytes], progress: Progress) -> None:
-        """Fill the empty database with what `dump` has written. Raises UnusableDump and DatabaseNotEmpty."""
+        """Import an export into this empty database (see `dump`). Raises UnusableDump and DatabaseNotEmpty."""
         await dump.restore(self._database, file, progress)
 
     async def health(self) -> str | None:
-        """None if the database answers and can be written as far as is known, else the sentence that says why not.
+        """Return None if the database answers and its last write did not fail, else a message with the cause.
 
-        It returns within HEALTH_SECONDS, whatever the database does: a look at it that takes longer goes on, is joined
-        by the next call, and is never cancelled, because a thread in SQLite that waits for a lock cannot be.
+        Returns within HEALTH_SECONDS. A check that takes longer continues in the background, and the next call waits
+        for it. It is never cancelled, because a SQLite thread that waits for a lock cannot be.
         """
         probe = self._probe
         if probe is None or probe.done():
@@ -220,21 +220,21 @@ class Store:
             "check that it runs, is reached by the network, and has a processor and a disk that are not used up"
         )
 
-    async def silence(self) -> str | None:
-        """None if the database answers, be it by a refusal, else the sentence of `health`; as soon as that returns."""
+    async def unresponsive(self) -> str | None:
+        """Return None if the database answers, even with an error; else the message of `health`."""
         fault = await self.health()
         return fault if self._probe is not None and not self._probe.done() else None
 
     @property
     def write_failure(self) -> StoreError | None:
-        """Why the last attempt to write failed, if it did for a fault of the database."""
+        """The error of the last write transaction, if the database itself failed; None after a success."""
         return self._database.write_failure
 
     async def _probed(self) -> str | None:
-        """As `health`, however long it takes.
+        """Check the database without a timeout; return None or the message for `health`.
 
-        Nothing is written to find out, unless the last attempt to write has failed: then a revision without content,
-        once there is room for more than that. What a frozen process has locked is unlocked then.
+        The check only reads, unless the last write has failed: then it writes a revision without content, if the disk
+        has room for more than that. Transactions of a frozen process that block it are terminated.
         """
         try:
             if self._database.write_failure is None:
@@ -245,7 +245,7 @@ class Store:
                     check_room(self._database.location)
                 async with self._database.write() as connection:
                     revision = await connection.run_sync(next_revision)
-                self.revisions.tell(revision)
+                self.revisions.announce(revision)
         except StoreError as error:
             if isinstance(error, DatabaseBusy):
                 with suppress(StoreError):
@@ -259,10 +259,10 @@ class Store:
             await asyncio.wait({self._probe})
 
     def pools(self) -> list[PoolUse]:
-        """How many connections to the database are in use, and may be."""
+        """Return size and use of each pool of database connections."""
         return self._database.pools()
 
     @property
     def statistics(self) -> Statistics:
-        """What was written since the store was opened."""
+        """Counters of transactions and commits since the store was opened."""
         return Statistics(write_transactions=self._database.write_transactions, commits=self._writer.commits)

@@ -62,7 +62,7 @@ async def test_a_json_patch_is_tested_and_done(api):
         ({"metadata": {"name": "two"}}, "merge", 400, 'metadata.name is "two", but the path says "one"'),
         ({"kind": "ClusterQueue"}, "merge", 400, "kind must be Cohort"),
         ({"apiVersion": None}, "merge", 400, "apiVersion must be"),
-        ({"metadata": {"uid": "other"}}, "merge", 409, "was deleted and made anew"),
+        ({"metadata": {"uid": "other"}}, "merge", 409, "was deleted and recreated"),
         ({"metadata": {"resourceVersion": "1"}}, "merge", 409, "has changed meanwhile"),
         ({"metadata": {"resourceVersion": "999999"}}, "merge", 409, "has changed meanwhile"),
         ({"metadata": {"resourceVersion": "x"}}, "merge", 422, "metadata.resourceVersion"),

@@ -18,7 +18,7 @@ from admission.notifications.receivers import Receiver, Receivers
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
 from admission.store.audit_log import Author
-from admission.store.notifications import Outgoing, SubscriptionState
+from admission.store.notifications import Notification, SubscriptionState
 
 ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 OWN = "namespaces/team-a/subscriptions"
@@ -132,7 +132,7 @@ async def test_status_and_table_show_what_became_of_notifications(store, clock):
         ]
         uid = written.metadata.uid
         state = SubscriptionState(left_out={"dev.sluice.workload.admitted": 7})
-        new = [Outgoing(uid, {"id": str(number)}, clock()) for number in range(3)]
+        new = [Notification(uid, {"id": str(number)}, clock()) for number in range(3)]
         await store.notifications.begin(epoch=epoch)
         await store.notifications.write(new, {uid: state}, progress=None, epoch=epoch)
         first, second, _ = await store.notifications.to_send([uid], limit=10)

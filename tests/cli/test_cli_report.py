@@ -175,7 +175,7 @@ async def test_a_file_that_cannot_be_imported_leaves_an_empty_database(sluice: S
     cut = tmp_path / "cut.gz"
     cut.write_bytes(gzip.compress(gzip.decompress(whole.read_bytes())[:-1000]))
     for file, sentence in (
-        (cut, "error: the export is cut, nothing was imported"),
+        (cut, "error: the export is truncated, nothing was imported"),
         (tmp_path / "absent", f"error: {tmp_path / 'absent'} cannot be read (No such file or directory)"),
     ):
         result = await sluice("import", str(file), "--database-url", url)

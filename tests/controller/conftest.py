@@ -151,11 +151,11 @@ class World:
         answers = [CheckReport.model_validate(report) for report in reports]
         await store.orders.report(record.workload.uid, answers, author=Author("checker"))
 
-    async def story(self, name: str, namespace: str = "team-a") -> list[tuple[str, str]]:
+    async def history(self, name: str, namespace: str = "team-a") -> list[tuple[str, str]]:
         """(reason, message) of all that happened to a workload."""
         record = await self.store.workloads.get(namespace, name)
         assert record is not None
-        return [(line.reason, line.message) for line in await self.store.workloads.story(record.workload.uid)]
+        return [(line.reason, line.message) for line in await self.store.workloads.history(record.workload.uid)]
 
     async def apply(self, *manifests: Object, reason: str = "") -> None:
         """Create or replace queue objects as the API would."""

@@ -45,7 +45,7 @@ async def test_quota_is_held_and_nothing_runs_until_the_check_is_ready(sluice):
     record = await sluice.record("checked", "admitted", reason="Admitted")
     assert not record.checks_pending
     assert record.cleared_at >= record.admitted_at + 600
-    reasons = [reason for reason, _ in await sluice.story("checked")]
+    reasons = [reason for reason, _ in await sluice.history("checked")]
     assert reasons == ["Queued", "QuotaReserved", "Admitted"]
 
 
@@ -80,7 +80,7 @@ async def test_retry_gives_the_quota_back_for_a_while(sluice):
         "unlucky", {"name": "nodes", "state": "Retry", "message": "no nodes", "requeueAfterSeconds": 600}
     )
     waiting = await sluice.record("unlucky", "pending")
-    story = await sluice.story("unlucky")
+    story = await sluice.history("unlucky")
     assert ("AdmissionCheck", sentences.retried([("nodes", "no nodes")])) in story
     assert waiting.not_before > sluice.clock() + 500
     assert waiting.workload.queued_at is not None

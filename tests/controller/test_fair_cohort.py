@@ -65,7 +65,7 @@ async def test_who_borrowed_gives_back_what_its_owner_needs_and_comes_back_whole
     for name in evicted:
         await cohort.record(name, "pending")
         assert cohort.user.get("jobs", "team-a", name)["spec"] == before[name]["spec"]
-        story = dict(await cohort.story(name))
+        story = dict(await cohort.history(name))
         assert "reclamation within the cohort" in story["Preempted"] or "Fair Sharing" in story["Preempted"]
 
     for number in range(4):
@@ -108,7 +108,7 @@ async def test_a_quota_that_was_lowered_converges_where_that_is_wanted(world):
     world.pass_time(61)
     await world.eventually(lambda: _count(world, team_a=2, team_b=0))
     assert {"job-0", "job-1"} == await running(world, "team-a")  # the newest go first
-    assert "OverQuota" in dict(await world.story("job-3"))
+    assert "OverQuota" in dict(await world.history("job-3"))
 
 
 async def test_who_used_less_lately_comes_first_also_after_a_restart(world):

@@ -94,7 +94,7 @@ async def test_suspending_it_by_hand_in_between_changes_nothing(sluice):
     await sluice.eventually(lambda: holds(sluice, "paused", 2000))
     await sluice.patch("paused", {"spec": {"suspend": True}})
     await sluice.job("paused", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 4)
-    assert "OutOfSync" not in [reason for reason, _ in await sluice.story("paused")]
+    assert "OutOfSync" not in [reason for reason, _ in await sluice.history("paused")]
 
 
 async def test_more_work_than_was_admitted_is_decided_anew(sluice):
@@ -104,7 +104,7 @@ async def test_more_work_than_was_admitted_is_decided_anew(sluice):
     await sluice.job("grown", runs)
     await sluice.patch("grown", {"spec": {"parallelism": 3}})
     await sluice.eventually(lambda: holds(sluice, "grown", 3000))
-    assert "OutOfSync" in [reason for reason, _ in await sluice.story("grown")]
+    assert "OutOfSync" in [reason for reason, _ in await sluice.history("grown")]
 
 
 async def succeed(world, name, count):

@@ -192,7 +192,7 @@ async def test_applied_again_it_runs_on_as_it_was_admitted(guarded):
     else:  # which neither set the number back nor refuse it
         await alice.patch("pytorchjobs", "team-a", "torch", {"spec": torch()["spec"]})
         await ready_with(guarded, 4, running["metadata"]["generation"] + 4)
-        assert "OutOfSync" in [reason for reason, _ in await guarded.story("torch")]
+        assert "OutOfSync" in [reason for reason, _ in await guarded.history("torch")]
     record = await guarded.record("torch", "admitted")
     assert [each.usage for each in record.admission.pod_sets] == [{"cpu": 4000}]
 
@@ -226,7 +226,7 @@ async def test_suspended_and_raised_in_one_request_it_queues_anew(guarded):
         await guarded.sandbox.local("alice").patch("pytorchjobs", "team-a", "torch", {"spec": spec})
         await ready_with(guarded, 4, running["metadata"]["generation"] + 3)
         assert pods.most == 4
-    assert [reason for reason, _ in await guarded.story("torch")].count("OutOfSync") == 1
+    assert [reason for reason, _ in await guarded.history("torch")].count("OutOfSync") == 1
     await guarded.order("torch", held=True)
     await guarded.record("torch", "pending", reason="OnHold")
     assert guarded.user.get("pytorchjobs", "team-a", "torch")["spec"] == created["spec"]

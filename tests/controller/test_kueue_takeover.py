@@ -82,7 +82,7 @@ async def test_an_eviction_that_kueue_began_is_brought_to_its_end(kueue):
     await kueue.migrate("--yes")
     await world.start()
     await world.job("run", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 4)
-    assert ("Admitted", "taken over from Kueue") in await world.story("run")
+    assert ("Admitted", "taken over from Kueue") in await world.history("run")
 
 
 async def test_what_was_deactivated_in_kueue_does_not_start(kueue):

@@ -38,7 +38,7 @@ async def test_a_waiting_workload_is_moved(full):
     await full.job("younger", runs)
     record = await full.record("younger", "admitted")
     assert (record.cluster_queue, record.workload.queue) == ("other", "other")
-    assert ("Ordered", "moved to LocalQueue other by ada: because") in await full.story("younger")
+    assert ("Ordered", "moved to LocalQueue other by ada: because") in await full.history("younger")
     # The label still says something else, and does not move it back.
     await full.patch("younger", {"metadata": {"labels": {"team": "x"}}})
     await full.order("younger", priority=3)
@@ -57,7 +57,7 @@ async def test_an_admitted_workload_is_stopped_before_it_moves(full):
     await full.job("full", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 5)
     record = await full.record("full", "admitted")
     assert record.cluster_queue == "other"
-    assert ("Moved", sentences.moved("other")) in await full.story("full")
+    assert ("Moved", sentences.moved("other")) in await full.history("full")
 
     await full.order("full", local_queue=None, held=True)
     back = await full.record("full", "pending", reason="OnHold")
@@ -77,7 +77,7 @@ async def test_a_place_at_the_top_comes_first_and_changes_no_priority(full):
     await full.job("younger", runs)
     record = await full.record("younger", "admitted")
     assert record.workload.priority == 0
-    assert ("Ordered", "another place in the queue by ada: because") in await full.story("younger")
+    assert ("Ordered", "another place in the queue by ada: because") in await full.history("younger")
 
 
 async def test_a_place_before_another_outlives_a_restart(full):
@@ -91,7 +91,7 @@ async def test_a_place_before_another_outlives_a_restart(full):
 
 
 async def _ordered(world, name):
-    return "Ordered" in [reason for reason, _ in await world.story(name)]
+    return "Ordered" in [reason for reason, _ in await world.history(name)]
 
 
 async def test_the_priority_of_an_admitted_workload_decides_for_whom_it_is_evicted(sluice):
@@ -109,7 +109,7 @@ async def test_the_priority_of_an_admitted_workload_decides_for_whom_it_is_evict
 
     await sluice.order("victim", priority=3)
     await sluice.job("strong", runs)
-    assert ("Prioritized", "priority 3") in await sluice.story("victim")
+    assert ("Prioritized", "priority 3") in await sluice.history("victim")
 
 
 @pytest.mark.parametrize("admitted", [False, True])
@@ -147,7 +147,7 @@ async def test_who_has_held_it_is_told_whatever_others_order_later(full):
 async def test_whoever_is_stopped_is_told_by_whom_and_why(full):
     await full.order("full", held=True)
     await full.record("full", "pending", reason="OnHold")
-    assert ("OnHold", sentences.put_on_hold("ada", "because")) in await full.story("full")
+    assert ("OnHold", sentences.put_on_hold("ada", "because")) in await full.history("full")
     assert sentences.put_on_hold("ada", "because") == "It was put on hold by ada: because."
 
 
@@ -172,7 +172,7 @@ async def test_orders_that_are_given_while_sluice_is_down_count_at_its_start(ful
     await full.job("younger", runs)
     await full.record("full", "pending", reason="OnHold")
     assert not (await full.record("elder", "pending", reason="Deactivated")).active
-    assert ("Ordered", "priority 10 by ada: because") in await full.story("younger")
+    assert ("Ordered", "priority 10 by ada: because") in await full.history("younger")
     assert (await full.record("younger", "admitted")).workload.priority == 10
 
 

@@ -55,7 +55,7 @@ async def test_pods_that_are_not_ready_in_time_cost_the_quota_and_the_workload_c
     queues.pass_time(20)
     await queues.job("next", runs)
     waiting = await queues.record("stuck", "pending")
-    assert ("PodsReadyTimeout", sentences.pods_not_ready(300.0, recovering=False)) in await queues.story("stuck")
+    assert ("PodsReadyTimeout", sentences.pods_not_ready(300.0, recovering=False)) in await queues.history("stuck")
     assert waiting.requeues == 1
     assert 50 < waiting.not_before - queues.clock() <= 60.006
     assert 60 <= waiting.not_before - waiting.workload.queued_at < 60.1
@@ -110,7 +110,7 @@ async def test_pods_that_are_not_ready_any_more_get_the_recovery_timeout(queues)
     await queues.record("shaky", "admitted")
     queues.pass_time(21)
     await queues.record("shaky", "pending")
-    assert ("PodsReadyTimeout", sentences.pods_not_ready(120.0, recovering=True)) in await queues.story("shaky")
+    assert ("PodsReadyTimeout", sentences.pods_not_ready(120.0, recovering=True)) in await queues.history("shaky")
     (told,) = queues.controller.metrics.ready_to_evicted.metric.collect()
     (seconds,) = (sample for sample in told.samples if sample.name.endswith("_sum"))
     assert seconds.labels == {"cluster_queue": "cq", "reason": "PodsReadyTimeout", "underlying_cause": ""}

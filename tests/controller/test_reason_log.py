@@ -31,7 +31,7 @@ async def test_the_times_of_all_reasons_add_up_to_the_wait(world):
     await world.record("later", "pending", reason="WaitingForQuota")
     await world.user.delete("jobs", "team-a", "full", propagation="Background")
     record = await world.record("later", "admitted")
-    story = await world.store.workloads.story(record.workload.uid)
+    story = await world.store.workloads.history(record.workload.uid)
     assert [line.at for line in story] == sorted(line.at for line in story)
     times = waiting_times(story, until=record.admitted_at + 1000)
     assert {"Queued", "WaitingForQuota", "OnHold"} <= times.keys()

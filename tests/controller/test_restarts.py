@@ -283,7 +283,7 @@ async def test_what_a_watch_tells_late_of_a_job_that_is_over_queues_it_not_again
     await queues.submit(job("next"))
     await queues.job("next", runs)
     for name in outcomes:
-        assert [reason for reason, _ in await queues.story(name)].count("Queued") == 1
+        assert [reason for reason, _ in await queues.history(name)].count("Queued") == 1
     await queues.patch("leaves", {"metadata": {"labels": {"sluice.dev/queue-name": "lq"}}})
     await queues.record("leaves", "pending")
 

@@ -105,4 +105,4 @@ async def _was_stopped(cluster, is_pod, reason):
     """What is a pod of its own is gone then; else it waits, or is out of the queue."""
     record = await cluster.record("x", "finished" if is_pod else "pending")
     assert (record.admission, record.outcome) == (None, "Evicted" if is_pod else "")
-    assert reason in [line for line, _ in await cluster.story("x")]
+    assert reason in [line for line, _ in await cluster.history("x")]

@@ -117,7 +117,7 @@ async def test_the_ledger_agrees_with_an_observer_of_the_api_server(world: World
     await let_pass(world, observed, 7, held={"is-held", "last"})
 
     report = await world.leading.reports.usage(["namespace"], start=start, end=world.clock())
-    found = {row.of["namespace"]: row.amount_seconds / 1000 for row in report.rows}
+    found = {row.group["namespace"]: row.amount_seconds / 1000 for row in report.rows}
     assert found == pytest.approx(observed.until_now(), rel=1e-12)
     assert found["team-b"] == pytest.approx(3 * (1000.25 + 500.125 + 3600 + 0.000001 + 7), rel=1e-12)
     assert await world.leading.reports.violations() == ()
@@ -125,7 +125,7 @@ async def test_the_ledger_agrees_with_an_observer_of_the_api_server(world: World
     world.clock.advance(86400)
     assert await world.leading.roll_up(epoch=epoch) >= 24
     again = await world.leading.reports.usage(["namespace"], start=start, end=world.clock() - 86400)
-    assert {row.of["namespace"]: row.amount_seconds / 1000 for row in again.rows} == pytest.approx(found, rel=1e-12)
+    assert {row.group["namespace"]: row.amount_seconds / 1000 for row in again.rows} == pytest.approx(found, rel=1e-12)
 
 
 async def test_who_is_charged_stays_whoever_submitted_it_though_the_webhook_is_not_asked_any_more(world: World):
@@ -159,5 +159,5 @@ async def test_who_is_charged_stays_whoever_submitted_it_though_the_webhook_is_n
     record = await world.eventually(settled)
     world.pass_time(10)
     report = await world.leading.reports.usage(["user"], start=start, end=world.clock())
-    assert {row.of["submitted_by"] for row in report.rows} == {"alice"}
+    assert {row.group["submitted_by"] for row in report.rows} == {"alice"}
     assert record.workload.user == "alice"

@@ -228,7 +228,7 @@ async def test_pods_that_ended_before_another_was_let_run_are_no_edit(cluster):
     await pods_until(cluster, lambda found: runs(found["h-0"]))
     await cluster.user.delete("validatingwebhookconfigurations", "", "cut")
     await pods_until(cluster, lambda found: runs(found["g-1"]))
-    reasons = [reason for reason, _ in await cluster.story("g") if reason in ("Admitted", "OutOfSync")]
+    reasons = [reason for reason, _ in await cluster.history("g") if reason in ("Admitted", "OutOfSync")]
     assert reasons == ["Admitted"]
 
 

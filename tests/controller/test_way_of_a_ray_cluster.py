@@ -154,7 +154,7 @@ async def test_more_workers_come_when_there_is_quota_and_those_that_run_do_not_n
     assert grown.items() <= whole.items()
     await says(cluster, ADMITTED)
     await cluster.record("later", "pending", reason="WaitingForQuota")
-    assert [reason for reason, _ in await cluster.story("ray")].count("Resized") == 2
+    assert [reason for reason, _ in await cluster.history("ray")].count("Resized") == 2
 
 
 async def test_what_no_operator_could_make_pods_of_waits_and_says_so_and_is_in_nobodys_way(world):

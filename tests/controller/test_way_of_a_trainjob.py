@@ -107,7 +107,7 @@ async def test_its_whole_way(sluice, release):
         await sluice.order(NAME, held=False)
         jobset = await until_running(sluice, release, created)
         steps.append("admitted again")
-        assert [reason for reason, _ in await sluice.story(NAME)].count("Admitted") == 2
+        assert [reason for reason, _ in await sluice.history(NAME)].count("Admitted") == 2
 
         steps += await end_and_delete(sluice, "trainjobs", NAME, jobset, cpu="16")
     row = (
@@ -198,7 +198,7 @@ async def test_a_jobset_that_grows_while_it_runs_stops_it(running):
     jobset["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 5, "completions": 5}
     await running.user.update("jobsets", "team-a", jobset)
     await until(running.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
-    assert "OutOfSync" in [reason for reason, _ in await running.story(NAME)]
+    assert "OutOfSync" in [reason for reason, _ in await running.history(NAME)]
 
 
 async def test_the_quota_of_pods_that_its_jobset_wants_no_more_is_free_when_they_have_ended(running):
@@ -216,7 +216,7 @@ async def test_a_jobset_whose_pods_ask_for_more_while_it_runs_stops_it(running):
     template_of(jobset)["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
     await running.user.update("jobsets", "team-a", jobset)
     await until(running.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
-    assert "OutOfSync" in [reason for reason, _ in await running.story(NAME)]
+    assert "OutOfSync" in [reason for reason, _ in await running.history(NAME)]
 
 
 async def test_what_its_start_put_in_may_not_be_taken_out(running):

@@ -97,7 +97,7 @@ async def test_a_job_that_its_user_suspends_is_resumed_when_its_pods_are_gone(sl
             await kill_pods(sluice, "flip")
         await sluice.job("flip", counts(4))
         assert pods.most == 5  # with the probe, which asks for nothing
-    assert [reason for reason, _ in await sluice.story("flip")] == ["Queued", "Admitted"]
+    assert [reason for reason, _ in await sluice.history("flip")] == ["Queued", "Admitted"]
 
 
 async def test_a_job_that_is_suspended_before_its_controller_counts_its_pods_is_resumed_when_they_are_gone(sluice):
@@ -153,7 +153,7 @@ async def test_what_was_edited_while_it_was_suspended_is_not_resumed_but_queues_
 
 
 async def _was_requeued(world, name):
-    return "Requeued" in [reason for reason, _ in await world.story(name)]
+    return "Requeued" in [reason for reason, _ in await world.history(name)]
 
 
 async def _pending_or_admitted(world, name):
@@ -184,7 +184,7 @@ async def test_more_pods_than_were_admitted_are_stopped_and_queue(sluice):
     await sluice.eventually(lambda: _was_requeued(sluice, "elastic"))
     await sluice.job("elastic", counts(2))
     assert (await sluice.record("elastic", "admitted")).admission.pod_sets[0].count == 2
-    assert "OutOfSync" not in [reason for reason, _ in await sluice.story("grown")]
+    assert "OutOfSync" not in [reason for reason, _ in await sluice.history("grown")]
 
 
 async def test_pods_that_are_deleted_by_hand_are_replaced_when_they_are_gone(sluice):
@@ -295,7 +295,7 @@ async def test_an_admitted_job_that_names_another_queue_goes_there(sluice):
     await sluice.job("moved", counts(1))
     await sluice.patch("moved", {"metadata": {"labels": {"sluice.dev/queue-name": "other"}}})
     await sluice.eventually(lambda: _is_in(sluice, "moved", "other"))
-    assert "Moved" in [reason for reason, _ in await sluice.story("moved")]
+    assert "Moved" in [reason for reason, _ in await sluice.history("moved")]
 
 
 async def _is_in(world, name, queue):
@@ -377,7 +377,7 @@ async def test_a_partially_admitted_job_that_is_suspended_and_raised_at_once_nev
             "part", lambda obj: counts(4)(obj) and obj["metadata"]["generation"] > edited["metadata"]["generation"]
         )
     assert (again["spec"]["parallelism"], again["spec"]["completions"], pods.most) == (4, 6, 4)
-    assert [reason for reason, _ in await sluice.story("part")].count("OutOfSync") == 1
+    assert [reason for reason, _ in await sluice.history("part")].count("OutOfSync") == 1
 
 
 @pytest.mark.parametrize("propagation", ["Foreground", "Background"])

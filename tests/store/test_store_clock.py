@@ -13,7 +13,7 @@ from store_examples import admission, admitted, cluster_queue, finished, workloa
 
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions
-from admission.store.leadership.leader_clock import BELIEVED, LEVELLED
+from admission.store.leadership.leader_clock import MAX_LAG, MAX_LEAD
 from admission.store.ledger.rollup import DAY, HOUR
 from admission.store.records import Changes, Resized
 from admission.store.retention import Retention
@@ -43,7 +43,7 @@ async def successor(database_url: str, clock: Clock) -> AsyncIterator[Successor]
         yield Successor(opened, own, passed)
 
 
-@pytest.mark.parametrize(("behind", "levelled"), [(LEVELLED - 1, True), (LEVELLED + 1, False), (-5.0, False)])
+@pytest.mark.parametrize(("behind", "levelled"), [(MAX_LAG - 1, True), (MAX_LAG + 1, False), (-5.0, False)])
 async def test_a_successor_does_not_fall_behind_by_what_clocks_ordinarily_differ(
     store: Store, clock: Clock, successor: Successor, behind: float, levelled: bool
 ):
@@ -83,7 +83,7 @@ async def test_a_clock_that_is_months_ahead_deletes_nothing_at_first(store: Stor
         successor.clock.now = clock.now + 120 * DAY
         await successor.store.roll_up(epoch=epoch)
         assert await successor.store.prune(RETENTION, epoch=epoch) == 0
-        successor.passed.advance((90 * DAY - BELIEVED) / 2 - HOUR)
+        successor.passed.advance((90 * DAY - MAX_LEAD) / 2 - HOUR)
         assert await successor.store.prune(RETENTION, epoch=epoch) == 0
     successor.passed.advance(2 * HOUR)
     assert await successor.store.prune(RETENTION, epoch=epoch) == 1  # nobody has set it right in 45 days

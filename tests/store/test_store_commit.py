@@ -80,10 +80,10 @@ async def test_a_start_knows_when_something_was_last_written_about_what_waits_or
         Transition("1", T + 0.000001, State.PENDING, "ExceedsMaxQuota"),
     ]
     await store.commit(Changes(workloads=(pending(waits), pending(runs)), transitions=tuple(story)), epoch=epoch)
-    assert (await store.load()).written == {"1": T + 0.000001}
+    assert (await store.load()).last_transition_at == {"1": T + 0.000001}
     stopped = Transition("2", T + 1, State.EVICTING, "Preempted")
     await store.commit(Changes(transitions=(stopped,)), epoch=epoch)
-    assert (await store.load()).written == {"1": T + 0.000001, "2": T + 1}
+    assert (await store.load()).last_transition_at == {"1": T + 0.000001, "2": T + 1}
 
 
 async def test_a_record_replaces_the_one_before(store: Store):
@@ -111,7 +111,7 @@ async def test_any_text_survives(store: Store):
     story = (Transition("1", T, State.PENDING, odd, odd), Transition("1", T, State.PENDING, "", ""))
     await store.commit(Changes(workloads=(record,), transitions=story), epoch=epoch)
     assert await loaded(store) == {"1": record}
-    assert await store.workloads.story("1") == story
+    assert await store.workloads.history("1") == story
 
 
 async def test_load_has_queue_objects_in_order_and_workloads_by_age_but_no_finished_ones(store: Store):
@@ -166,7 +166,7 @@ async def test_a_deposed_leader_commits_nothing(store: Store):
     await store.commit(Changes(workloads=(pending(workload("1")),)), epoch=old)
     new = await store.lead("second")
     assert new > old
-    with pytest.raises(StaleEpoch, match="leads no more"):
+    with pytest.raises(StaleEpoch, match="no longer the leader"):
         await store.commit(Changes(workloads=(pending(workload("2")),)), epoch=old)
     await store.commit(Changes(workloads=(pending(workload("3")),)), epoch=new)
     assert set(await loaded(store)) == {"1", "3"}
@@ -241,4 +241,4 @@ async def test_the_story_of_a_workload_is_told_in_order(store: Store):
         Changes(workloads=(pending(workload("1")), pending(workload("2"))), transitions=(story[0], other)), epoch=epoch
     )
     await store.commit(Changes(transitions=story[1:]), epoch=epoch)
-    assert await store.workloads.story("1") == story
+    assert await store.workloads.history("1") == story

@@ -43,8 +43,8 @@ async def test_all_that_can_be_written_is_written(store):
     state = await store.load()
     assert state.revision == raised.value.revision
     assert len(state.workloads) == 17
-    assert await store.workloads.story("03") == ()
-    assert len(await store.workloads.story("05")) == 1
+    assert await store.workloads.history("03") == ()
+    assert len(await store.workloads.history("05")) == 1
     await store.commit(Changes(workloads=(pending(workload("03")),)), epoch=epoch)
 
 

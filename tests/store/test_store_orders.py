@@ -199,7 +199,7 @@ async def test_a_check_says_when_it_is_ready_and_what_the_pods_get(store, checke
 
 
 async def test_only_checks_that_were_asked_for_are_heard_and_only_while_quota_is_held(store, epoch, waiting, checked):
-    with pytest.raises(InvalidObject, match='"weather" is no check that it was asked for; these are: budget, nodes'):
+    with pytest.raises(InvalidObject, match='"weather" is not an admission check of this workload; these are: budget'):
         await store.orders.report("x", [says("weather", "Ready")], author=ADA)
     with pytest.raises(Conflict, match="holds no quota now"):
         await store.orders.report("a", [says("nodes", "Ready")], author=ADA)

@@ -211,7 +211,7 @@ async def test_what_a_frozen_replica_has_locked_is_unlocked_before_others_are_re
         await one.queues.create(flavor(), author=Author("ada"))
         await ended(frozen)
         assert one.write_failure is None
-    assert "ended 1 sessions of PostgreSQL that had the database locked and stood still" in caplog.text
+    assert "terminated 1 idle PostgreSQL sessions that had the database locked" in caplog.text
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])

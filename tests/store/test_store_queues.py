@@ -121,13 +121,13 @@ async def test_a_stale_resource_version_or_uid_is_a_conflict(store: Store):
         await store.queues.replace(
             cluster_queue(cpu="12", resourceVersion=old.metadata.resource_version), author=Author("ada")
         )
-    with pytest.raises(Conflict, match="was deleted and made anew"):
+    with pytest.raises(Conflict, match="was deleted and recreated"):
         await store.queues.replace(cluster_queue(cpu="12", uid="00000000-0000"), author=Author("ada"))
     with pytest.raises(Conflict, match="has changed meanwhile"):
         await store.queues.delete(
             "ClusterQueue", "cq", resource_version=old.metadata.resource_version, author=Author("ada")
         )
-    with pytest.raises(Conflict, match="was deleted and made anew"):
+    with pytest.raises(Conflict, match="was deleted and recreated"):
         await store.queues.delete("ClusterQueue", "cq", uid="00000000-0000", author=Author("ada"))
     current = await store.queues.get("ClusterQueue", "cq")
     assert isinstance(current, ClusterQueue)

@@ -58,17 +58,17 @@ async def test_days_and_months_are_what_reports_on_each_of_them_say(store: Store
         day = f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%d}"
         found = await from_the_ledger(store, ["user"], begins, ends)
         expected |= {(day, *key): seconds for key, seconds in found.items()}
-    found = {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in by_day.rows}
+    found = {tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in by_day.rows}
     assert close(found, expected)
-    assert len({row.of["period"] for row in by_day.rows}) > 2
+    assert len({row.group["period"] for row in by_day.rows}) > 2
 
     by_month = await store.reports.usage(["user"], start=start, end=end, period="month")
-    assert {row.of["period"] for row in by_month.rows} == {"2024-10", "2024-11"}
+    assert {row.group["period"] for row in by_month.rows} == {"2024-10", "2024-11"}
     totals: defaultdict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for (day, *key), seconds in expected.items():
         for place, amount in enumerate(seconds):
             totals[day[:7], *key][place] += amount
-    found = {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in by_month.rows}
+    found = {tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in by_month.rows}
     assert close(found, {key: (a, b) for key, (a, b) in totals.items()})
 
 
@@ -89,7 +89,7 @@ async def test_parts_of_a_series_are_what_reports_on_each_of_them_say(store: Sto
             expected = await from_the_ledger(store, ["user", "queue"], begins, ends)
             expected = {(user, kind): used for (user, _, queue, kind), used in expected.items() if queue == "main"}
             found = {
-                tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in parts.get(begins, ())
+                tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in parts.get(begins, ())
             }
             assert close(found, expected), begins
         await store.roll_up(epoch=epoch)
@@ -108,15 +108,15 @@ async def test_a_series_of_workloads_adds_up_to_that_of_their_queues(store: Stor
         for (_, rows), (_, wanted) in zip(found.buckets, expected.buckets, strict=True):
             sums: defaultdict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
             for row in rows:
-                seconds = sums[tuple(row.of[name] for name in ("namespace", "local_queue", "resource"))]
+                seconds = sums[tuple(row.group[name] for name in ("namespace", "local_queue", "resource"))]
                 seconds[0] += row.nominal_seconds
                 seconds[1] += row.borrowed_seconds
             assert close(
                 {key: (a, b) for key, (a, b) in sums.items()},
-                {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in wanted},
+                {tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in wanted},
             )
     rays = await store.usage_series(["kind"], **window | {"where": {"kind": {"RayJob"}}})
-    assert {row.of["kind"] for _, rows in rays.buckets for row in rows} == {"RayJob"}
+    assert {row.group["kind"] for _, rows in rays.buckets for row in rows} == {"RayJob"}
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -126,7 +126,7 @@ async def test_a_report_on_some_is_their_part_of_the_report_on_all(store: Store,
     everything = await reported(store, ["user", "queue", "flavor"], 0.0, EVER)
     where = {"submitted_by": {"ada"}, "flavor": {"spot", "absent"}, "local_queue": {"main"}}
     report = await store.reports.usage(["user", "queue", "flavor"], start=0.0, end=EVER, where=where)
-    found = {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in report.rows}
+    found = {tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in report.rows}
     assert found
     assert close(
         found, {key: part for key, part in everything.items() if (key[0], key[2], key[3]) == ("ada", "main", "spot")}
@@ -151,9 +151,9 @@ async def test_nominal_and_borrowed_are_told_apart(store: Store, clock: Clock):
     assert (report.start, report.end) == (START, START + 3000)
     ada, bob = report.rows
     common = {"resource": "cpu", "local_queue": "main"}
-    assert ada.of == common | {"namespace": "team-a", "submitted_by": "ada", "priority": 0}
+    assert ada.group == common | {"namespace": "team-a", "submitted_by": "ada", "priority": 0}
     assert (ada.nominal_seconds, ada.borrowed_seconds) == (8_000 * 600 + 6_000 * 600, 2_000 * 600)
-    assert bob.of == common | {"namespace": "team-b", "submitted_by": "bob", "priority": 7}
+    assert bob.group == common | {"namespace": "team-b", "submitted_by": "bob", "priority": 7}
     assert bob.nominal_seconds == 2_000 * 599.5 + 6_000 * 1200
     assert bob.borrowed_seconds == 4_000 * 599.5 + 6_000 * 600
     assert bob.amount_seconds == bob.nominal_seconds + bob.borrowed_seconds == 6_000 * 2399.5

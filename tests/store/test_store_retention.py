@@ -12,7 +12,7 @@ from usage_examples import DAY, EVER, HOUR, START, reported
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions, head
 from admission.store.errors import StaleEpoch
-from admission.store.maintenance import bookkeeping
+from admission.store.maintenance import run_maintenance
 from admission.store.records import Changes
 from admission.store.retention import Retention
 
@@ -177,6 +177,6 @@ async def test_the_leader_keeps_the_books_until_it_is_deposed(store: Store, cloc
             await store.lead("another")
 
     with pytest.raises(StaleEpoch):
-        await bookkeeping(store, lambda: Retention(finished=2 * DAY), epoch=epoch, sleep=sleep)
+        await run_maintenance(store, lambda: Retention(finished=2 * DAY), epoch=epoch, sleep=sleep)
     assert len(periods) == 3
     assert (await counts(store))["workloads"] < 20

@@ -38,7 +38,7 @@ async def test_what_this_process_writes_is_told_at_once(store: Store):
 async def test_what_another_process_writes_is_noticed(store: Store, other: Store):
     since = await store.queues.revision()
     waiting = asyncio.create_task(store.revisions.wait_for(since))
-    ordered = asyncio.create_task(store.revisions.wait_for_order(since))
+    ordered = asyncio.create_task(store.revisions.wait_for_external(since))
     await other.queues.create(flavor(), author=Author("ada"))
     assert await waiting == since + 1
     assert await ordered == since + 1
@@ -55,7 +55,7 @@ async def test_ones_own_decisions_are_no_orders(store: Store, other: Store):
     since = await store.queues.revision()
     # A look at the database between a commit and its telling could not know whose it is: here there is only the first.
     store.revisions = Revisions(store._database, sleep=sleep)
-    ordered = asyncio.create_task(store.revisions.wait_for_order(since))
+    ordered = asyncio.create_task(store.revisions.wait_for_external(since))
     anything = asyncio.create_task(store.revisions.wait_for(since))
     await polled.wait()
     await store.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch)
@@ -73,13 +73,13 @@ async def test_whoever_waits_after_nobody_did_lets_others_work(store: Store):
     store.revisions = Revisions(store._database, sleep=lambda _: breath.wait())  # type: ignore[assignment,misc]
     first = asyncio.create_task(store.revisions.wait_for(0))
     await asyncio.sleep(0)
-    store.revisions.tell(1)
+    store.revisions.announce(1)
     assert await first == 1
     breath.set()
     await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name() == "revisions"])
     second = asyncio.create_task(store.revisions.wait_for(1))
     await asyncio.sleep(0)
-    store.revisions.tell(2)
+    store.revisions.announce(2)
     assert await second == 2
     await store.revisions.close()  # this one the store does not know
 

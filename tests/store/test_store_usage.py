@@ -7,9 +7,9 @@ from collections import defaultdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.store.ledger.usage import Account, Holding, Pot, Usage, usage
+from admission.store.ledger.usage import Account, Holding, QuotaKey, Usage, usage
 
-POTS = [Pot("cq", "default", "cpu"), Pot("other", "default", "cpu")]
+KEYS = [QuotaKey("cq", "default", "cpu"), QuotaKey("other", "default", "cpu")]
 MOMENTS = st.integers(0, 20)
 
 
@@ -21,7 +21,7 @@ def holdings(draw):
     began = draw(st.just(begins) | st.integers(0, begins))
     order = (began, draw(st.sampled_from("abcdef")), draw(st.sampled_from(["main", "driver"])))
     return Holding(
-        draw(st.sampled_from(POTS)),
+        draw(st.sampled_from(KEYS)),
         order,
         begins,
         ends,
@@ -39,13 +39,15 @@ def naive(rows, quotas, start, end):
     """What is held and what of it is nominal, looked at anew for each moment."""
     found = defaultdict(Usage)
     for now in range(start, end):
-        for pot in POTS:
+        for quota_key in KEYS:
             free = 0
-            for at, nominal in quotas.get(pot, ()):
+            for at, nominal in quotas.get(quota_key, ()):
                 free = nominal if at <= now else free
-            here = [r for r in rows if r.pot == pot and r.begins <= now and (r.ends is None or r.ends > now)]
+            here = [
+                r for r in rows if r.quota_key == quota_key and r.begins <= now and (r.ends is None or r.ends > now)
+            ]
             for row in sorted(here, key=lambda r: (r.order, r.begins)):
-                account = found[Account(pot, row.holder)]
+                account = found[Account(quota_key, row.holder)]
                 account.total += row.amount
                 account.borrowed += max(0, row.amount - free)
                 free = max(0, free - row.amount)
@@ -53,13 +55,13 @@ def naive(rows, quotas, start, end):
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(POTS), steps), MOMENTS, MOMENTS)
+@given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(KEYS), steps), MOMENTS, MOMENTS)
 def test_a_sweep_finds_what_looking_at_each_moment_finds(rows, quotas, start, end):
     assert usage(rows, quotas, start=start, end=end) == naive(rows, quotas, start, end)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(POTS), steps), st.integers(0, 20))
+@given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(KEYS), steps), st.integers(0, 20))
 def test_two_times_add_up_to_one(rows, quotas, middle):
     together = defaultdict(Usage)
     for part in (usage(rows, quotas, start=0, end=middle), usage(rows, quotas, start=middle, end=20)):
@@ -70,22 +72,22 @@ def test_two_times_add_up_to_one(rows, quotas, middle):
 
 
 def test_who_came_first_holds_nominal_quota_and_who_comes_last_borrows():
-    pot, quota = POTS[0], [(0, 10)]
+    quota_key, quota = KEYS[0], [(0, 10)]
 
     def row(name, begins, ends, amount):
-        return Holding(pot, (begins, name, "main"), begins, ends, amount, (name,))
+        return Holding(quota_key, (begins, name, "main"), begins, ends, amount, (name,))
 
     rows = [row("first", 0, 50, 6), row("second", 10, None, 6), row("third", 20, 40, 3)]
-    found = usage(rows, {pot: quota}, start=0, end=100)
-    assert found[Account(pot, ("first",))] == Usage(total=6 * 50, borrowed=0)
+    found = usage(rows, {quota_key: quota}, start=0, end=100)
+    assert found[Account(quota_key, ("first",))] == Usage(total=6 * 50, borrowed=0)
     # 2 of its 6 lie beyond the quota of 10 for as long as the first is there.
-    assert found[Account(pot, ("second",))] == Usage(total=6 * 90, borrowed=2 * 40)
-    assert found[Account(pot, ("third",))] == Usage(total=3 * 20, borrowed=3 * 20)
-    assert found[Account(pot, ("second",))].nominal == 6 * 90 - 2 * 40
+    assert found[Account(quota_key, ("second",))] == Usage(total=6 * 90, borrowed=2 * 40)
+    assert found[Account(quota_key, ("third",))] == Usage(total=3 * 20, borrowed=3 * 20)
+    assert found[Account(quota_key, ("second",))].nominal == 6 * 90 - 2 * 40
 
 
 def test_usage_is_exact_where_floats_are_not():
-    pot = POTS[0]
-    rows = [Holding(pot, (0, "a", "main"), 0, 3_600_000_000, 2**62 + 1, ("ada",))]
-    found = usage(rows, {pot: [(0, 1)]}, start=0, end=3_600_000_000)[Account(pot, ("ada",))]
+    quota_key = KEYS[0]
+    rows = [Holding(quota_key, (0, "a", "main"), 0, 3_600_000_000, 2**62 + 1, ("ada",))]
+    found = usage(rows, {quota_key: [(0, 1)]}, start=0, end=3_600_000_000)[Account(quota_key, ("ada",))]
     assert (found.total, found.nominal) == ((2**62 + 1) * 3_600_000_000, 3_600_000_000)

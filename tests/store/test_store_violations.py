@@ -14,7 +14,7 @@ from store_examples import admission, admitted, cluster_queue, cohort, finished,
 from admission.model.queues import ClusterQueue
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions
-from admission.store.ledger.usage import Pot
+from admission.store.ledger.usage import QuotaKey
 from admission.store.ledger.violations import Row, Version, Violation, violations
 from admission.store.records import Changes, Resized
 from admission.store.store import Store
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from conftest import Clock
 
 NOW = 1_750_000_000.0
-POT = Pot("cq", "default", "cpu")
+KEY = QuotaKey("cq", "default", "cpu")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_as_much_as_there_is_may_be_given_and_no_more(store: Store, epoch:
     await admit(store, "2", 4_000, epoch)
     assert await store.reports.violations() == ()
     revision = await admit(store, "3", 1, epoch, at=NOW + 5)
-    assert await store.reports.violations() == (Violation(revision, NOW + 5, POT, 1, ("3",)),)
+    assert await store.reports.violations() == (Violation(revision, NOW + 5, KEY, 1, ("3",)),)
     assert await store.reports.violations(since=NOW + 6) == ()
 
 
@@ -142,7 +142,7 @@ async def test_cohorts_share_and_limits_hold(store: Store, epoch: int):
     assert await store.reports.violations() == ()
     await admit(store, "2", 1, epoch, at=NOW + 60, queue="borrows")
     (violation,) = await store.reports.violations()
-    assert violation.pot == Pot("borrows", "default", "cpu")
+    assert violation.quota_key == QuotaKey("borrows", "default", "cpu")
     await admit(store, "3", 3_000, epoch, at=NOW + 60, queue="lends")
     assert len(await store.reports.violations()) == 2  # 2,999 were left: the cohort as a whole has 10,000
 
@@ -150,7 +150,7 @@ async def test_cohorts_share_and_limits_hold(store: Store, epoch: int):
 async def test_a_cluster_queue_that_is_not_there_has_nothing_to_give(store: Store, epoch: int):
     await admit(store, "1", 1, epoch, queue="nowhere")
     (violation,) = await store.reports.violations()
-    assert violation.pot.cluster_queue == "nowhere"
+    assert violation.quota_key.cluster_queue == "nowhere"
 
 
 AMOUNTS = st.integers(1, 6)
@@ -165,7 +165,7 @@ def test_a_single_queue_against_counting(rows: list[tuple[int, int, int | None]]
     from admission.engine.tree import NodeSpec, Quota
 
     ledger = [
-        Row(str(number), POT, amount, NOW, begun, None if length is None else begun + length, begun)
+        Row(str(number), KEY, amount, NOW, begun, None if length is None else begun + length, begun)
         for number, (amount, begun, length) in enumerate(rows)
     ]
     spec = NodeSpec("cq", "", {("default", "cpu"): Quota(quota)})

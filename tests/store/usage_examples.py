@@ -31,13 +31,13 @@ async def from_the_ledger(
 ) -> dict[tuple[Any, ...], tuple[float, float]]:
     """Nominal and borrowed seconds by a sweep over all rows at once."""
     async with store._database.read() as connection:
-        holder = usage_rows.holder({"kind", "workload"})
-        held = await usage_rows.during(connection, 0, EVER, holder=holder)
+        holder = usage_rows.holder_columns({"kind", "workload"})
+        held = await usage_rows.rows_in_force(connection, 0, EVER, holder=holder)
         quotas = await usage_rows.nominal_quotas(connection)
     columns = tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
     sums: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
     for account, used in usage(held, quotas, start=usage_rows.micros(start), end=usage_rows.micros(end)).items():
-        values = account.pot._asdict() | dict(zip(holder, account.holder, strict=True))
+        values = account.quota_key._asdict() | dict(zip(holder, account.holder, strict=True))
         seconds = sums[tuple(values[column] for column in columns)]
         seconds[0] += used.nominal
         seconds[1] += used.borrowed
@@ -46,7 +46,7 @@ async def from_the_ledger(
 
 async def reported(store: Store, by: list[str], start: float, end: float) -> dict[tuple[Any, ...], tuple[float, float]]:
     report = await store.reports.usage(by, start=start, end=end)
-    return {tuple(row.of.values()): (row.nominal_seconds, row.borrowed_seconds) for row in report.rows}
+    return {tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in report.rows}
 
 
 def close(

@@ -126,7 +126,7 @@ class WorkloadSelection:
     @property
     def is_immutable(self) -> bool:
         """Whether membership of a workload can never change: it depends on immutable columns only."""
-        return all(condition.is_lasting for condition in self.conditions)
+        return all(condition.is_immutable for condition in self.conditions)
 
     def matches(self, record: Subject) -> bool:
         """Return whether the workload is selected."""

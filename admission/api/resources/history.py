@@ -53,7 +53,7 @@ class WorkloadHistories:
         """Return the transitions of a workload, the oldest first, its admissions, and its waiting times by reason."""
         record = await self._workloads.record_of(request)
         uid = record.workload.uid
-        story, rows = await self._store.workloads.story(uid), await self._store.workloads.ledger(uid)
+        story, rows = await self._store.workloads.history(uid), await self._store.workloads.ledger(uid)
         messages = await named_messages(request, self._store, (line.message for line in story))
         return reply(
             {

@@ -22,17 +22,17 @@ def largest(parts: Sequence[Sequence[UsageRow]], most: int) -> list[list[UsageRo
     """
     totals: defaultdict[str | int, defaultdict[_Group, float]] = defaultdict(lambda: defaultdict(float))
     for row in (row for part in parts for row in part):
-        totals[row.of["resource"]][_group(row)] += row.amount_seconds
+        totals[row.group["resource"]][_group(row)] += row.amount_seconds
     kept = {resource: set(_first(groups, most)) for resource, groups in totals.items()}
     left_out = {resource: len(groups) - len(kept[resource]) for resource, groups in totals.items()}
     return [
-        [*(row for row in part if _group(row) in kept[row.of["resource"]]), *_others(part, kept, left_out)]
+        [*(row for row in part if _group(row) in kept[row.group["resource"]]), *_others(part, kept, left_out)]
         for part in parts
     ]
 
 
 def _group(row: UsageRow) -> _Group:
-    return tuple(item for item in row.of.items() if item[0] != "period")
+    return tuple(item for item in row.group.items() if item[0] != "period")
 
 
 def _first(groups: dict[_Group, float], most: int) -> Iterator[_Group]:
@@ -45,8 +45,8 @@ def _others(
 ) -> Iterator[UsageRow]:
     sums: defaultdict[_Group, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in part:
-        if _group(row) not in kept[row.of["resource"]]:
-            seconds = sums[tuple((name, row.of[name]) for name in ("period", "resource") if name in row.of)]
+        if _group(row) not in kept[row.group["resource"]]:
+            seconds = sums[tuple((name, row.group[name]) for name in ("period", "resource") if name in row.group)]
             seconds[0] += row.nominal_seconds
             seconds[1] += row.borrowed_seconds
     for of, (nominal, borrowed) in sorted(sums.items()):

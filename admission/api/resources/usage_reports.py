@@ -217,10 +217,10 @@ def _series_document(by: list[str], series: UsageSeries, top: int) -> Document:
 
 def _item(row: UsageRow) -> Document:
     """Return the item of a row. For cpu in core-seconds: the ledger counts milli-CPU."""
-    unit = 1000 if row.of["resource"] == "cpu" else 1
+    unit = 1000 if row.group["resource"] == "cpu" else 1
     nominal, borrowed = row.nominal_seconds / unit, row.borrowed_seconds / unit
     return {
-        **{_FIELDS.get(name, name): value for name, value in row.of.items()},
+        **{_FIELDS.get(name, name): value for name, value in row.group.items()},
         **({"others": row.others} if row.others else {}),
         "amountSeconds": nominal + borrowed,
         "nominalSeconds": nominal,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from admission.api.http.responses import Document
-    from admission.store.workloads.orders import Ordered
+    from admission.store.workloads.orders import OrderFields
 
 _SERVER_FIELDS = ("lastTransitionTime", "retryCount")
 """Fields of a check's state that Sluice sets, not the check's controller."""
@@ -49,7 +49,7 @@ class _SpecChange(Model):
 class SpecPatch:
     """The order that a patch of `spec` requests."""
 
-    changes: Ordered
+    changes: OrderFields
     place_before: str | None = None
     """Name of the workload before which to place this one; the caller looks it up and sets `changes["place"]`."""
 
@@ -83,7 +83,7 @@ def spec_patch(before: Document, after: Document) -> SpecPatch:
         raise InvalidObject(
             [(f"spec.{path}", text) for path, text in faults(error)], subject=_subject(before)
         ) from error
-    changes: Ordered = {}
+    changes: OrderFields = {}
     if "active" in changed:
         changes["active"] = values.active is not False
     if "hold" in changed:

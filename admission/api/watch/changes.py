@@ -173,7 +173,7 @@ class QueueObjectSource:
         revisions = self._store.revisions
         newest = revisions.newest
         # Most writes are decisions of this process, which change workloads only: then no query is needed.
-        is_written = revisions.newest_order > since
+        is_written = revisions.newest_external > since
         versions = await self._store.queues.changes_since(since, kind=self._kind) if is_written else ()
         upto = max([since, newest, *(version.revision for version in versions)])
         self._status_may_differ |= self._status is not None and upto > since

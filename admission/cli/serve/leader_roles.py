@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from admission.cluster.errors import LeaseLost, RefusedByCluster
 from admission.model.errors import ClusterError
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, StaleEpoch
-from admission.store.maintenance import bookkeeping
+from admission.store.maintenance import run_maintenance
 
 if TYPE_CHECKING:
     from admission.cluster.claim import Claim
@@ -146,7 +146,7 @@ class Role:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._claim.keep(), name="claim")
             group.create_task(self._controller.decide(epoch=epoch), name="decide")
-            group.create_task(bookkeeping(self._store, lambda: self.retention, epoch=epoch), name="bookkeeping")
+            group.create_task(run_maintenance(self._store, lambda: self.retention, epoch=epoch), name="bookkeeping")
             group.create_task(self._notifier.run(epoch=epoch), name="notifications")
 
 

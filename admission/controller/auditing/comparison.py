@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from admission.engine.clusterqueue import usage_of
 from admission.store.records import State
-from admission.store.workloads.replay import BARS
+from admission.store.workloads.replay import BLOCKING_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -164,7 +164,8 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
             yield differs(Problem.RECORD_OF_GONE, f"{state}, but it does not exist", "finished")
     elif seen.finished is not None:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it has ended", "finished")
-    elif not is_held and not seen.queue and record.active and record.reason not in BARS:  # an admin's hold outlasts it
+    # An admin's hold outlasts the label of the queue.
+    elif not is_held and not seen.queue and record.active and record.reason not in BLOCKING_REASONS:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it names no queue", "finished")
     elif not is_held and not seen.suspended and seen.active:
         yield differs(Problem.RUNS_WITHOUT_ADMISSION, "it runs and holds no quota", "suspended")
@@ -262,12 +263,12 @@ def _of_quota(view: View) -> Iterator[Difference]:
     """Of those violations that last: some of what was given then is still held."""
     for violation in view.violations:
         if any(uid in view.records and view.records[uid].state in HOLDING for uid in violation.workloads):
-            pot = violation.pot
+            quota_key = violation.quota_key
             yield Difference(
                 Problem.OVER_QUOTA,
-                f"ClusterQueue {pot.cluster_queue}",
+                f"ClusterQueue {quota_key.cluster_queue}",
                 "",
-                f"{violation.over} {pot.resource} of flavor {pot.flavor} more than there was, "
+                f"{violation.over} {quota_key.resource} of flavor {quota_key.flavor} more than there was, "
                 f"since revision {violation.revision}",
                 "within the quota",
             )

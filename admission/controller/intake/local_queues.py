@@ -45,7 +45,7 @@ class LocalQueues:
             self._names = {obj.key[1:] for obj in await self._store.queues.list(LocalQueue.kind)}
             self._tell(self._names)
         while True:
-            reached = await self._store.revisions.wait_for_order(self._revision)
+            reached = await self._store.revisions.wait_for_external(self._revision)
             changed = False
             for version in await self._store.queues.changes_since(self._revision):
                 kind, *name = version.object.key

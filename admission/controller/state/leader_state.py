@@ -12,7 +12,7 @@ from admission.engine.events import WorkloadGone
 from admission.engine.vocabulary import MISCONFIGURED
 from admission.model import sentences
 from admission.store.records import Changes, Closed, Opened, Resized, State, Transition
-from admission.store.workloads.replay import BARS
+from admission.store.workloads.replay import BLOCKING_REASONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +80,7 @@ class LeaderState:
             record = replace(record, workload=placed)
         if record.state is State.ADMITTED and record.cleared_at is None and not record.checks_pending:
             record = replace(record, cleared_at=record.admitted_at)  # written by a version that knew no checks
-        barred = record.reason in BARS or not record.active or not record.workload.pod_sets
+        barred = record.reason in BLOCKING_REASONS or not record.active or not record.workload.pod_sets
         on_hold = record.state is State.PENDING and (barred or not is_on)
         tracked = Tracked(record=record, on_hold=on_hold, order=order, checks=checks)
         tracked.unsettled = tracked.holds_quota  # it may have been started and stopped a moment ago

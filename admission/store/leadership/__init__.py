@@ -1,1 +1,1 @@
-"""Who may write decisions: the leadership lock, the leader's clock, the identity of the database."""
+"""Leadership of a database: fencing by epoch, the leadership lock, the leader's clock, the database's identity."""

@@ -1,8 +1,8 @@
-"""The leader's time: levels small differences between replicas' clocks, and limits what a clock that is set can delete.
+"""The leader's clock: compensates small skew between replicas' clocks, and limits deletions by a clock that is wrong.
 
-Nothing is decided by times; what came first is told by revisions. But the ledger counts seconds, and retention deletes
-by age. So a new leader's times do not fall behind those of its predecessor by what clocks ordinarily differ, and a
-clock that has jumped ahead is no reason to delete.
+The order of events is given by revisions, never by times. But the ledger counts seconds, and retention deletes by age.
+So a new leader's time does not fall behind its predecessor's by ordinary clock skew, and a clock that has jumped ahead
+does not make retention delete rows.
 """
 
 from __future__ import annotations
@@ -12,40 +12,43 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-LEVELLED: Final = 60.0
-"""Seconds by which a clock may be behind the former leader's and waits for its time. By more, one of the two was set;
-which one cannot be known, and to wait for the later time would be to count no usage until then."""
+MAX_LAG: Final = 60.0
+"""Seconds that the clock may be behind the former leader's last write: until it has caught up, the time of that write
+is used. A larger lag means that one of the clocks was set. Which one is unknown, so the clock is used as it is: to wait
+for the later time would leave usage uncounted until then."""
 
-BELIEVED: Final = 86_400.0
-"""Seconds that a clock may be ahead of what has provably passed since the former leader's last commit."""
+MAX_LEAD: Final = 86_400.0
+"""Seconds that the clock may be ahead of the time that has provably passed since the former leader's last commit."""
 
 
-class LeadersClock:
-    """`clock` gives seconds since the epoch, `elapsed` seconds that nobody can set."""
+class LeaderClock:
+    """Clock of the leader; a call returns its time. `clock` returns Unix time (s), `elapsed` monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
         self._clock = clock
         self._elapsed = elapsed
         self._last: float | None = None
+        """Time of the former leader's last write (Unix time, s)."""
         self._since = 0.0
+        """When this leader took over, by `elapsed`."""
 
-    def succeed(self, last: float | None) -> None:
-        """Start a lead; `last` is the time of the former leader's last write (Unix time, s), None if there was none."""
+    def take_over(self, last: float | None) -> None:
+        """Note the start of a lead. `last`: time of the former leader's last write (Unix time, s); None: no write."""
         self._last = last
         self._since = self._elapsed()
 
     def __call__(self) -> float:
-        """Seconds since the epoch."""
+        """Return the leader's time in seconds since the epoch."""
         now = self._clock()
-        return self._last if self._last is not None and now < self._last <= now + LEVELLED else now
+        return self._last if self._last is not None and now < self._last <= now + MAX_LAG else now
 
-    def believed(self) -> float:
-        """The time by which rows may be deleted: at most BELIEVED ahead of the time that has provably passed.
+    def deletion_time(self) -> float:
+        """Return the time for retention: at most MAX_LEAD ahead of the time that has provably passed.
 
-        A time further ahead is approached at twice the pace: rows that were due while no Sluice ran are deleted in the
-        end, and an admin has time to notice a wrong clock before it has cost history.
+        A clock that is further ahead is approached at twice the pace of time: rows that came due while no Sluice ran
+        are deleted eventually, and an admin has time to notice a wrong clock before history is lost.
         """
         now = self()
         if self._last is None:
             return now
-        return min(now, self._last + BELIEVED + 2 * (self._elapsed() - self._since))
+        return min(now, self._last + MAX_LEAD + 2 * (self._elapsed() - self._since))

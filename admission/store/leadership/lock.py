@@ -1,9 +1,10 @@
-"""The leadership lock: one Sluice decides for each database.
+"""Leadership of a database: only one Sluice decides, by a fencing epoch and, without leader election, a lock.
 
-Where replicas elect a leader, the epoch alone fences: an elected replica takes the next epoch, and every commit of an
-older epoch is refused, however late it comes. Without an election a lock keeps a second Sluice out as well, and out of
-a database on which an elected one leads: on a file next to SQLite's, in PostgreSQL for a transaction that stays open as
-long as the lead. Should that be lost unnoticed (a restarted database, a network partition), there is still the epoch.
+An elected replica takes the next epoch, and every commit with an older epoch fails, however late it arrives. Without
+election (`elected=False`) an exclusive lock keeps a second Sluice out as well: flock on a file beside SQLite's, or in
+PostgreSQL an advisory lock of a transaction that stays open as long as the lead. An elected leader holds that lock
+shared, so that a Sluice without election cannot start beside it. If the lock is lost unnoticed (a restarted database, a
+network partition), the epoch still fences.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ADVISORY_LOCK = 0x736C75696365
-"""Any number that no other program uses in the same database: "sluice" in ASCII."""
-
+"""Key of the advisory lock, "sluice" in ASCII. No other program that uses the database may have the same key."""
 
 _ATTEMPTS = 3
+"""Attempts to take the next epoch with a short lock timeout, before one with the ordinary timeout."""
 
 _END_STUCK_WRITERS = (
     "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) "
@@ -40,27 +41,26 @@ _END_STUCK_WRITERS = (
     "AND datname = current_database() AND xact_start IS NOT NULL "
     "AND state_change < clock_timestamp() - interval '2 seconds'"
 )
-"""Sessions that have the row locked and have waited for their client for seconds: of a frozen or disconnected process.
+"""Terminates sessions that have the row of `head` locked and have waited for their client for two seconds or more.
 
-One that goes on is left alone, however long its transaction is.
-
-PostgreSQL's own limit, `idle_in_transaction_session_timeout`, does not hold for one that has just prepared a statement:
-asyncpg sends the message that makes it idle with the values.
+Those belong to a frozen or disconnected process; sessions that make progress are left alone, however long their
+transaction is. PostgreSQL's `idle_in_transaction_session_timeout` does not cover a session that has only prepared a
+statement: asyncpg sends the Sync message, which makes the session idle, together with the values.
 """
 
 
-_THAT_OTHERS_WAIT_FOR = (
+_THAT_BLOCK_OTHERS = (
     " AND EXISTS (SELECT FROM pg_stat_activity AS other "
     "WHERE other.wait_event_type = 'Lock' AND pg_locks.pid = ANY(pg_blocking_pids(other.pid)))"
 )
 
 
 class Lead(NamedTuple):
-    """What a new leader has to know."""
+    """Epoch of a new leader, and the last write of its predecessor."""
 
     epoch: int
-    last: float | None
-    """Time of the last leader's last write by its clock (Unix time, s); None: there was none."""
+    last_write_at: float | None
+    """Time of the former leader's last write, by its clock (Unix time, s); None: no leader has written yet."""
 
 
 class Leadership:
@@ -71,22 +71,22 @@ class Leadership:
         self._lock = AsyncExitStack()
 
     async def take(self, holder: str, *, at: float, elected: bool) -> Lead:
-        """Take the lead as `holder` (host and process, for people).
+        """Become the leader as `holder` (host and process, for display) at `at` (Unix time, s).
 
-        Taking it again, after StaleEpoch for example, gives up the old lock first. Raises AlreadyRunning, unless the
-        holder was `elected` on PostgreSQL.
+        A repeated call, after StaleEpoch for example, releases the old lock first. Raises AlreadyRunning if another
+        Sluice is the leader, unless the holder was `elected` on PostgreSQL.
         """
         await self.release()
         path = self._database.location.path
         if path is None and elected:
             lead = await self._depose(holder, at=at)
-            # An elected leader ignores this lock; it keeps out processes that were not elected.
+            # The result is ignored: the lock does not fence an elected leader, it keeps out a Sluice without election.
             await self._lock.enter_async_context(_transaction_lock(self._database, shared=True))
             return lead
         lock = _file_lock(path.with_name(path.name + ".lock")) if path else _transaction_lock(self._database)
         if not await self._lock.enter_async_context(lock):
             await self.release()
-            raise AlreadyRunning(await self._who_leads())
+            raise AlreadyRunning(await self._already_running_message())
         try:
             return await self._next_epoch(holder, at=at)
         except BaseException:
@@ -94,9 +94,9 @@ class Leadership:
             raise
 
     async def _depose(self, holder: str, *, at: float) -> Lead:
-        """Take the next epoch from a leader that may have been frozen in the middle of a commit."""
+        """Take the next epoch from a leader that may be frozen in the middle of a commit."""
         for _ in range(_ATTEMPTS):
-            # First of all: what this process writes for its own users waits for the same row, and is before us.
+            # First end blocked sessions: writes of this process for API users wait for the same row, ahead of this one.
             await self.end_stuck_writers()
             with suppress(DatabaseBusy):
                 return await self._next_epoch(holder, at=at, lock_timeout="1s")
@@ -104,16 +104,19 @@ class Leadership:
         return await self._next_epoch(holder, at=at)
 
     async def end_stuck_writers(self, which: str = "") -> None:
-        """End what a frozen or disconnected process has begun to write, which keeps all others from it."""
+        """Terminate PostgreSQL sessions of a frozen or disconnected process that block all other writes.
+
+        `which`: a further SQL condition.
+        """
         if self._database.location.path is None:
             async with self._database.read() as connection:
                 ended = (await connection.execute(text(_END_STUCK_WRITERS + which))).all()
             if ended:
-                log.warning("ended %d sessions of PostgreSQL that had the database locked and stood still", len(ended))
+                log.warning("terminated %d idle PostgreSQL sessions that had the database locked", len(ended))
 
     async def unblock(self) -> None:
-        """As `end_stuck_writers`, but only where somebody waits: a restore of ours may stand still for its input."""
-        await self.end_stuck_writers(_THAT_OTHERS_WAIT_FOR)
+        """Call `end_stuck_writers` for sessions that block others only: an import may be idle waiting for its input."""
+        await self.end_stuck_writers(_THAT_BLOCK_OTHERS)
 
     async def _next_epoch(self, holder: str, *, at: float, lock_timeout: str = "") -> Lead:
         async with self._database.write() as connection:
@@ -124,10 +127,10 @@ class Leadership:
             return Lead(*row)
 
     async def release(self) -> None:
-        """Give up the leadership."""
+        """Release the lock. The epoch stays valid until another leader takes the next one."""
         await self._lock.aclose()
 
-    async def _who_leads(self) -> str:
+    async def _already_running_message(self) -> str:
         async with self._database.read() as connection:
             row = (await connection.execute(select(head.c.holder, head.c.held_since))).one()
         since = datetime.fromtimestamp(row.held_since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if row.held_since else "?"
@@ -139,6 +142,7 @@ class Leadership:
 
 @asynccontextmanager
 async def _file_lock(path: Path) -> AsyncIterator[bool]:
+    """Lock a file exclusively during the block, without waiting; yield whether the lock was free."""
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
@@ -158,6 +162,7 @@ async def _file_lock(path: Path) -> AsyncIterator[bool]:
 
 @asynccontextmanager
 async def _transaction_lock(database: Database, *, shared: bool = False) -> AsyncIterator[bool]:
+    """Hold the advisory lock during the block, without waiting for it; yield whether it was free."""
     lock = func.pg_try_advisory_xact_lock_shared if shared else func.pg_try_advisory_xact_lock
     async with database.lock_transaction() as connection:
         yield bool(await connection.scalar(select(lock(_ADVISORY_LOCK))))

@@ -1,1 +1,1 @@
-"""The ledger of admissions: entries, usage computed from them, roll-ups, reports, quota violations."""
+"""The ledger of admissions: writes, usage computed from its rows, roll-ups, reports, quota violations."""

@@ -1,4 +1,4 @@
-"""The ledger as it is written: admissions begin, are resized, and end, each row added once and closed once."""
+"""Writes to the ledger: admissions start, are resized and end; each row is added once and closed once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def write(connection: Connection, changes: Changes, *, revision: int, rolled_up_to: float | None) -> None:
-    """The endings, beginnings and resizings among `changes`, in that order, within the leader's transaction.
+    """Write `closed`, `opened` and `resized` of `changes`, in that order, within the leader's transaction.
 
-    There must be one. `rolled_up_to`: up to where the ledger is summed up (Unix time, s).
+    At least one of them must not be empty. `rolled_up_to`: end of the roll-ups (Unix time, s); None: there are none.
     """
     if changes.closed:
         _close(connection, [(c.uid, c.at, c.reason) for c in changes.closed], revision)
@@ -35,7 +35,7 @@ def write(connection: Connection, changes: Changes, *, revision: int, rolled_up_
     for one in changes.resized:
         _resize(connection, one, revision, changes.known)
     first = min(change.at for part in (changes.closed, changes.opened, changes.resized) for change in part)
-    if rolled_up_to is not None and first < rolled_up_to:  # rarely: that hour is summed up already
+    if rolled_up_to is not None and first < rolled_up_to:  # rare: a late commit changes an hour with roll-ups
         reopen(connection, first)
 
 
@@ -73,7 +73,7 @@ def _rows(
         "known_revision": known,
     }
     for assigned in begun.admission.pod_sets:
-        # A pod set that asks for nothing has a row too: it is what says that the workload is admitted.
+        # A pod set without requests has a row, too, with an empty resource: it records that the workload is admitted.
         for resource in {**assigned.flavors, **assigned.usage} or ("",):
             yield {
                 **common,
@@ -86,10 +86,10 @@ def _rows(
 
 
 _OPEN = admissions.insert()
-# The clock may have been set back since the admission began.
 _END = bindparam("end", type_=Instant())
-# An open row is told by its missing reason, not by `to_at`: as long as it knows little of the table, PostgreSQL would
-# look through the index by `to_at`, and so through all that was ever open since the last vacuum, for each ending.
+# Open rows are selected by `end_reason IS NULL`, not by `to_at`: without statistics of the table, PostgreSQL would use
+# the index on `to_at`, and scan all rows that were open at any time since the last VACUUM, for each closed admission.
+# The end is not before the start: the clock may have been set back since the admission started.
 _CLOSE = (
     update(admissions)
     .where(admissions.c.workload_uid == bindparam("of"), admissions.c.end_reason.is_(None))

@@ -1,4 +1,4 @@
-"""Recent rows of the ledger, for policies that go by what was held in the past: read once, at a leader's start."""
+"""Recent rows of the ledger, for policies that depend on past usage: read once, at a leader's start."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 ROWS_AT_ONCE = 1000
-"""Some milliseconds of a policy's work, between which the event loop can do something else."""
+"""Rows in a batch: some milliseconds of a policy's work, between which the event loop runs other tasks."""
 
 
 async def past_admissions(connection: AsyncConnection, *, since: float) -> AsyncIterator[list[PastAdmission]]:
-    """Rows that end after `since` (seconds since the epoch) or are open, oldest first, in pieces."""
+    """Yield the rows that end after `since` (Unix time, s) or are open, oldest first, in batches."""
     columns = admissions.c
     recent = or_(columns.to_at.is_(None), columns.to_at > since)
     rows = await connection.stream(
@@ -28,5 +28,5 @@ async def past_admissions(connection: AsyncConnection, *, since: float) -> Async
             columns.from_at, columns.to_at, columns.began_at.is_not(None),
         ).where(recent, columns.flavor != "").order_by(columns.id)
     )  # fmt: skip
-    async for piece in rows.partitions(ROWS_AT_ONCE):
-        yield [PastAdmission(*row) for row in piece]
+    async for batch in rows.partitions(ROWS_AT_ONCE):
+        yield [PastAdmission(*row) for row in batch]

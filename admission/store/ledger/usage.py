@@ -1,9 +1,9 @@
 """Nominal and borrowed usage from rows of the ledger: a pure sweep through time, exact in integers.
 
-At every moment the admissions in one flavor-resource of a ClusterQueue stand in a row, in the order in which they
-began. What lies within the nominal quota of that moment is nominal, the rest is borrowed; an admission across the line
-is split. Times are microseconds and usage is amount times microseconds, so that nothing is ever rounded: nominal and
-borrowed usage add up to exactly what was held for exactly how long.
+At any time the admissions in one flavor and resource of a ClusterQueue are sorted by their start, and their amounts are
+added up in that order. The part of the sum within the nominal quota of that time is nominal usage, the rest is
+borrowed; an admission at the boundary is split. Times are in microseconds and usage is amount times microseconds, so
+that nothing is rounded: nominal plus borrowed usage is exactly amount held times time held.
 """
 
 from __future__ import annotations
@@ -23,54 +23,54 @@ MICROSECONDS = 1_000_000
 """Microseconds in a second."""
 
 
-class Pot(NamedTuple):
-    """What quota is given for."""
+class QuotaKey(NamedTuple):
+    """Key of a nominal quota: ClusterQueue, flavor and resource."""
 
     cluster_queue: str
     flavor: str
     resource: str
 
 
-Steps: TypeAlias = "Sequence[tuple[int, int]]"
-"""(since, nominal quota) in order of time; no quota before the first."""
+QuotaSteps: TypeAlias = "Sequence[tuple[int, int]]"
+"""Nominal quota over time: (from when in microseconds, quota) in order of time; no quota before the first."""
 
 
 class Holding(NamedTuple):
-    """One row of the ledger."""
+    """One row of the ledger: an amount of quota held from `begins` to `ends` (microseconds since the epoch)."""
 
-    pot: Pot
+    quota_key: QuotaKey
     order: tuple[int, str, str]
-    """Where its admission stands: since when, and by workload and pod set if several began at once."""
+    """Sort key: start of its admission (microseconds), workload uid, pod set."""
     begins: int
     ends: int | None
-    """None: it is open."""
+    """None: the row is open."""
     amount: int
     holder: tuple[str | int, ...]
-    """On whose account it is."""
+    """Values of the columns by which usage is accounted, such as LocalQueue, namespace, user and priority."""
 
 
 class Account(NamedTuple):
-    """Of whom, and of what."""
+    """Key of a usage sum: the quota, and the holder as in `Holding`."""
 
-    pot: Pot
+    quota_key: QuotaKey
     holder: tuple[str | int, ...]
 
 
 @dataclass(slots=True)
 class Usage:
-    """Amount times microseconds."""
+    """A usage sum, in amount times microseconds."""
 
     total: int = 0
     borrowed: int = 0
 
     @property
     def nominal(self) -> int:
-        """The part within nominal quota."""
+        """The part within the nominal quota."""
         return self.total - self.borrowed
 
 
 def windows(holdings: Iterable[Holding], bounds: Sequence[int]) -> Iterator[tuple[int, int, list[Holding]]]:
-    """The times between successive `bounds` (microseconds, in order), each with the rows in force in it."""
+    """Yield each window between successive `bounds` (microseconds, sorted) as (start, end, rows in force during it)."""
     within: list[list[Holding]] = [[] for _ in bounds[1:]]
     for row in holdings:
         first = max(0, bisect_right(bounds, row.begins) - 1)
@@ -81,45 +81,52 @@ def windows(holdings: Iterable[Holding], bounds: Sequence[int]) -> Iterator[tupl
     yield from zip(bounds, bounds[1:], within, strict=False)
 
 
-def usage(holdings: Iterable[Holding], quotas: Mapping[Pot, Steps], *, start: int, end: int) -> dict[Account, Usage]:
-    """The usage from `start` until `end` (microseconds) by pot and holder; open rows count until `end`."""
+def usage(
+    holdings: Iterable[Holding], quotas: Mapping[QuotaKey, QuotaSteps], *, start: int, end: int
+) -> dict[Account, Usage]:
+    """Return the usage from `start` until `end` (microseconds) by account; open rows count until `end`."""
     accounts: defaultdict[Account, Usage] = defaultdict(Usage)
     within = [h for h in holdings if max(start, h.begins) < (end if h.ends is None else min(h.ends, end))]
-    for pot, rows in groupby(sorted(within, key=attrgetter("pot", "order", "begins")), key=attrgetter("pot")):
-        _sweep(list(rows), quotas.get(pot, ()), start, end, accounts)
+    for quota_key, rows in groupby(
+        sorted(within, key=attrgetter("quota_key", "order", "begins")), key=attrgetter("quota_key")
+    ):
+        _add_usage(list(rows), quotas.get(quota_key, ()), start, end, accounts)
     return dict(accounts)
 
 
-def _sweep(rows: list[Holding], steps: Steps, start: int, end: int, accounts: defaultdict[Account, Usage]) -> None:
-    """Add the usage of one pot to `accounts`; `rows` are in order."""
+def _add_usage(
+    rows: list[Holding], steps: QuotaSteps, start: int, end: int, accounts: defaultdict[Account, Usage]
+) -> None:
+    """Add the usage of one quota key to `accounts`; `rows` are sorted by `Holding.order`."""
     quota = next((nominal for at, nominal in reversed(steps) if at <= start), 0)
     events: list[tuple[int, int, int]] = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         begins, ends = max(row.begins, start), end if row.ends is None else min(row.ends, end)
-        accounts[Account(row.pot, row.holder)].total += row.amount * (ends - begins)
-        events += ((begins, _BEGIN, place), (ends, _END, place))
-    most = sum(row.amount for row in rows)
-    if all(nominal >= most for nominal in (quota, *(nominal for at, nominal in steps if start < at < end))):
-        return  # Nothing can have been borrowed: this is how it is most of the time.
+        accounts[Account(row.quota_key, row.holder)].total += row.amount * (ends - begins)
+        events += ((begins, _BEGIN, index), (ends, _END, index))
+    total = sum(row.amount for row in rows)
+    if all(nominal >= total for nominal in (quota, *(nominal for at, nominal in steps if start < at < end))):
+        return  # The usual case: nothing can have been borrowed, so the sweep is not needed.
     events += ((at, _QUOTA, number) for number, (at, _) in enumerate(steps) if start < at < end)
-    line = _Line(rows, quota, accounts)
-    for now, what, value in sorted(events):
-        if what == _BEGIN:
-            line.begin(value, now)
-        elif what == _END:
-            line.end(value, now)
+    sweep = _Sweep(rows, quota, accounts)
+    for now, kind, value in sorted(events):
+        if kind == _BEGIN:
+            sweep.begin(value, now)
+        elif kind == _END:
+            sweep.end(value, now)
         else:
-            line.change(steps[value][1], now)
+            sweep.change(steps[value][1], now)
 
 
-# In this order if they happen at once, which is of no consequence but for the work that it saves.
+# Kinds of events, in the order for those at the same time. The order does not change the result; this one saves work.
 _QUOTA, _END, _BEGIN = range(3)
 
 
-class _Line:
-    """The row of admissions of one pot at a moment, and the line across it where borrowing begins.
+class _Sweep:
+    """State of the sweep for one quota key: active admissions in order, and the boundary between nominal and borrowed.
 
-    Each change moves the line over few admissions, so a sweep takes about n log n steps.
+    Admissions are identified by their index in `rows`. Each event moves the boundary over few admissions, so a sweep
+    takes about n log n steps.
     """
 
     def __init__(self, rows: Sequence[Holding], quota: int, accounts: Mapping[Account, Usage]) -> None:
@@ -130,58 +137,60 @@ class _Line:
         self._quota = quota
         self._borrowed = [0] * len(rows)
         self._since = [0] * len(rows)
-        self._here = [False] * len(rows)
-        self._before: list[int] = []
-        """A heap of places that hold some nominal quota, the last one on top (negated), and of some that do no more."""
-        self._beyond: list[int] = []
-        """A heap of places that borrow, the first one on top, and of some that do no more."""
+        self._is_active = [False] * len(rows)
+        self._within_nominal: list[int] = []
+        """Heap of negated indexes, the highest on top: rows that have nominal quota, and stale entries of others."""
+        self._borrowing: list[int] = []
+        """Heap of indexes, the lowest on top: rows that borrow, and stale entries of others."""
 
-    def begin(self, place: int, now: int) -> None:
-        """It takes its part of the nominal quota, from those behind it if need be."""
-        self._here[place] = True
-        self._since[place] = now
-        self._free -= self._rows[place].amount
-        heappush(self._before, -place)
-        self._settle(now)
+    def begin(self, index: int, now: int) -> None:
+        """Start an admission: it takes nominal quota, if need be from admissions that are later in the order."""
+        self._is_active[index] = True
+        self._since[index] = now
+        self._free -= self._rows[index].amount
+        heappush(self._within_nominal, -index)
+        self._rebalance(now)
 
-    def end(self, place: int, now: int) -> None:
-        """Its part of the nominal quota goes to those who borrow."""
-        self._free += self._rows[place].amount - self._borrowed[place]
-        self._note(place, 0, now)
-        self._here[place] = False
-        self._settle(now)
+    def end(self, index: int, now: int) -> None:
+        """End an admission: its nominal quota goes to admissions that borrow."""
+        self._free += self._rows[index].amount - self._borrowed[index]
+        self._set_borrowed(index, 0, now)
+        self._is_active[index] = False
+        self._rebalance(now)
 
     def change(self, quota: int, now: int) -> None:
-        """Set the nominal quota from now on."""
+        """Change the nominal quota."""
         self._free += quota - self._quota
         self._quota = quota
-        self._settle(now)
+        self._rebalance(now)
 
-    def _settle(self, now: int) -> None:
-        while self._free < 0 and self._before:
-            place = -self._before[0]
-            nominal = self._rows[place].amount - self._borrowed[place] if self._here[place] else 0
+    def _rebalance(self, now: int) -> None:
+        while self._free < 0 and self._within_nominal:
+            index = -self._within_nominal[0]
+            nominal = self._rows[index].amount - self._borrowed[index] if self._is_active[index] else 0
             moved = min(nominal, -self._free)
             if moved == nominal:
-                heappop(self._before)
+                heappop(self._within_nominal)
             if moved:
                 self._free += moved
-                heappush(self._beyond, place)
-                self._note(place, self._borrowed[place] + moved, now)
-        while self._free > 0 and self._beyond:
-            place = self._beyond[0]
-            borrowed = self._borrowed[place] if self._here[place] else 0
+                heappush(self._borrowing, index)
+                self._set_borrowed(index, self._borrowed[index] + moved, now)
+        while self._free > 0 and self._borrowing:
+            index = self._borrowing[0]
+            borrowed = self._borrowed[index] if self._is_active[index] else 0
             moved = min(borrowed, self._free)
             if moved == borrowed:
-                heappop(self._beyond)
+                heappop(self._borrowing)
             if moved:
                 self._free -= moved
-                heappush(self._before, -place)
-                self._note(place, borrowed - moved, now)
+                heappush(self._within_nominal, -index)
+                self._set_borrowed(index, borrowed - moved, now)
 
-    def _note(self, place: int, borrowed: int, now: int) -> None:
-        """From now on it borrows so much."""
-        row = self._rows[place]
-        self._accounts[Account(row.pot, row.holder)].borrowed += self._borrowed[place] * (now - self._since[place])
-        self._borrowed[place] = borrowed
-        self._since[place] = now
+    def _set_borrowed(self, index: int, borrowed: int, now: int) -> None:
+        """Change the amount that an admission borrows from `now` on, and account for the time until then."""
+        row = self._rows[index]
+        self._accounts[Account(row.quota_key, row.holder)].borrowed += self._borrowed[index] * (
+            now - self._since[index]
+        )
+        self._borrowed[index] = borrowed
+        self._since[index] = now

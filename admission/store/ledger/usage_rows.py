@@ -1,4 +1,4 @@
-"""The input of `usage`, read from the database: rows of the ledger, and nominal quota through time."""
+"""Queries for the input of `usage`: rows of the ledger, and nominal quotas over time."""
 
 from __future__ import annotations
 
@@ -11,64 +11,65 @@ from admission.model.quantity import amount
 from admission.model.queues import ClusterQueue
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions, queue_object_versions, workloads
-from admission.store.ledger.usage import MICROSECONDS, Holding, Pot
+from admission.store.ledger.usage import MICROSECONDS, Holding, QuotaKey
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from admission.store.ledger.usage import Steps
+    from admission.store.ledger.usage import QuotaSteps
     from admission.store.records import Document
 
-HOLDER = ("local_queue", "namespace", "submitted_by", "priority")
-"""Columns of the ledger that say who held the quota."""
-_OF_WORKLOADS: Mapping[str, ColumnElement[str]] = {
+HOLDER_COLUMNS = ("local_queue", "namespace", "submitted_by", "priority")
+"""Columns of the ledger and of the roll-ups by which usage is accounted."""
+_WORKLOAD_COLUMNS: Mapping[str, ColumnElement[str]] = {
     "kind": func.coalesce(workloads.c.kind, ""),
     "workload": func.coalesce(workloads.c.name, admissions.c.workload_uid),
 }
-"""What workloads say of who held it: as long as the ledger has their rows, not in roll-ups."""
-_PARTITION = 5_000
+"""Further columns, joined from workloads; available for ledger rows only, not in roll-ups."""
+_BATCH = 5_000
+"""Rows fetched at a time."""
 
-Quotas: TypeAlias = "dict[Pot, Steps]"
-
-
-def holder(names: Collection[str]) -> tuple[str, ...]:
-    """HOLDER, and those of `names` that only workloads say: what roll-ups do not divide by."""
-    return (*HOLDER, *(name for name in _OF_WORKLOADS if name in names))
+Quotas: TypeAlias = "dict[QuotaKey, QuotaSteps]"
 
 
-async def during(
+def holder_columns(names: Collection[str]) -> tuple[str, ...]:
+    """Return HOLDER_COLUMNS, and those of `names` that are joined from workloads."""
+    return (*HOLDER_COLUMNS, *(name for name in _WORKLOAD_COLUMNS if name in names))
+
+
+async def rows_in_force(
     connection: AsyncConnection,
     start: float,
     end: float,
     *,
-    holder: tuple[str, ...] = HOLDER,
+    holder: tuple[str, ...] = HOLDER_COLUMNS,
     where: Mapping[str, Collection[str]] | None = None,
 ) -> list[Holding]:
-    """The rows of the ledger that were in force at some time between `start` and `end`.
+    """Return the ledger rows that were in force at any time between `start` and `end` (Unix times, s).
 
-    `where` has, by column, the values that count; only columns of Pot leave out rows, as what is borrowed in a pot
-    depends on all that is held in it.
+    `where`: accepted values by column. Only columns of QuotaKey are used: rows of other holders are needed, because
+    the borrowed part of usage depends on all admissions under the same quota.
     """
     columns = admissions.c
     statement = select(
         columns.cluster_queue, columns.flavor, columns.resource, columns.workload_uid, columns.pod_set,
         func.coalesce(columns.began_at, columns.from_at), columns.from_at, columns.to_at, columns.amount,
-        *(_OF_WORKLOADS[name] if name in _OF_WORKLOADS else columns[name] for name in holder),
+        *(_WORKLOAD_COLUMNS[name] if name in _WORKLOAD_COLUMNS else columns[name] for name in holder),
     ).where(columns.from_at < literal(end, Instant()), columns.amount > 0)  # fmt: skip
     statement = statement.where(
-        *(columns[name].in_([*values]) for name, values in (where or {}).items() if name in Pot._fields)
+        *(columns[name].in_([*values]) for name, values in (where or {}).items() if name in QuotaKey._fields)
     )
-    if holder != HOLDER:
+    if holder != HOLDER_COLUMNS:
         statement = statement.outerjoin_from(admissions, workloads, workloads.c.uid == columns.workload_uid)
     found: list[Holding] = []
     for part in in_force(start):
         result = await connection.stream(statement.where(part))
-        async for rows in result.partitions(_PARTITION):
+        async for rows in result.partitions(_BATCH):
             found += [
                 Holding(
-                    Pot(intern(cluster_queue), intern(flavor), intern(resource)),
+                    QuotaKey(intern(cluster_queue), intern(flavor), intern(resource)),
                     (micros(began), uid, pod_set),
                     micros(from_at),
                     None if to_at is None else micros(to_at),
@@ -81,25 +82,25 @@ async def during(
 
 
 async def nominal_quotas(connection: AsyncConnection) -> Quotas:
-    """All nominal quotas that ever were, each with the times at which it changed."""
+    """Return the nominal quotas of all time: the changes of each, in order of time."""
     columns = queue_object_versions.c
     statement = select(columns.name, columns.operation, columns.at, columns.content)
     rows = await connection.execute(statement.where(columns.kind == ClusterQueue.kind).order_by(columns.id))
-    quotas: dict[Pot, list[tuple[int, int]]] = {}
-    before: dict[str, dict[Pot, int]] = {}
+    quotas: dict[QuotaKey, list[tuple[int, int]]] = {}
+    before: dict[str, dict[QuotaKey, int]] = {}
     now = 0
     for name, operation, at, content in rows:
-        now = max(now, micros(at))  # the clocks of replicas may differ; the order of writing does not
-        granted = {} if operation == "delete" else dict(_granted(name, content))
-        for pot in before.get(name, {}).keys() | granted.keys():
-            if (nominal := granted.get(pot, 0)) != before.get(name, {}).get(pot, 0):
-                quotas.setdefault(pot, []).append((now, nominal))
-        before[name] = granted
+        now = max(now, micros(at))  # the order is that of the writes, because the clocks of replicas may differ
+        quotas_now = {} if operation == "delete" else dict(_nominal_quotas(name, content))
+        for quota_key in before.get(name, {}).keys() | quotas_now.keys():
+            if (nominal := quotas_now.get(quota_key, 0)) != before.get(name, {}).get(quota_key, 0):
+                quotas.setdefault(quota_key, []).append((now, nominal))
+        before[name] = quotas_now
     return dict(quotas)
 
 
 async def changed_since(connection: AsyncConnection, revision: int, start: float, end: float) -> bool:
-    """Whether anything that `usage` between `start` and `end` depends on was written after `revision`."""
+    """Whether a write after `revision` has changed the input of `usage` between `start` and `end`."""
     rows, versions = admissions.c, queue_object_versions.c
     before = literal(end, Instant())
     later = (rows.from_revision > revision) | (rows.to_revision > revision) & (rows.to_at < before)
@@ -111,18 +112,18 @@ async def changed_since(connection: AsyncConnection, revision: int, start: float
 
 
 def in_force(start: float) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """That a row was in force at `start` or later; in two parts, so that each is a range in an index."""
+    """Return two conditions, either of which selects rows in force after `start`, so that each is an index range."""
     return admissions.c.to_at > literal(start, Instant()), admissions.c.to_at.is_(None)
 
 
 def micros(seconds: float) -> int:
-    """An instant in microseconds; exact, for the database knows no shorter time."""
+    """Return an instant in microseconds, exactly: the database has microsecond resolution."""
     return round(seconds * MICROSECONDS)
 
 
-def _granted(name: str, content: Document) -> Iterator[tuple[Pot, int]]:
+def _nominal_quotas(name: str, content: Document) -> Iterator[tuple[QuotaKey, int]]:
     for group in content["spec"].get("resourceGroups", ()):
         for flavor in group["flavors"]:
             for quota in flavor["resources"]:
-                pot = Pot(intern(name), intern(flavor["name"]), intern(quota["name"]))
-                yield pot, amount(quota["name"], quota["nominalQuota"])
+                quota_key = QuotaKey(intern(name), intern(flavor["name"]), intern(quota["name"]))
+                yield quota_key, amount(quota["name"], quota["nominalQuota"])

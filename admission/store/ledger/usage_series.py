@@ -1,4 +1,4 @@
-"""Usage through time: the same sums as `reports`, in buckets of equal length."""
+"""Usage over time: the same sums as in `usage_reports`, in buckets of equal length."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UsageSeries:
-    """Usage from `start` to `end` in buckets of `step` seconds; the last one may still be going on."""
+    """Usage from `start` to `end` (Unix times, s) in buckets of `step` seconds; the last one may be incomplete."""
 
     start: float
     end: float
     step: float
     buckets: tuple[tuple[float, tuple[UsageRow, ...]], ...]
-    """The beginning of each bucket, and its rows; buckets without usage are left out."""
+    """(start, rows) of each bucket; buckets without usage are left out."""
 
 
 _Sums = defaultdict[float, "defaultdict[Key, list[float]]"]
-"""By bucket and key: seconds within nominal quota, and beyond it."""
+"""[nominal, borrowed] amount-seconds by start of the bucket and key."""
 
 
 async def usage_series(
@@ -52,27 +52,27 @@ async def usage_series(
     step: float,
     where: Mapping[str, Collection[str]],
 ) -> UsageSeries:
-    """Usage divided by some of GROUPINGS and by time, of those rows alone that `where` names by column.
+    """Return usage grouped by some of GROUPINGS and by time. `where`: accepted values by column of FILTERS.
 
-    Buckets begin at multiples of `step` (seconds) since the epoch, so those of a day at midnight UTC; the first one is
-    the one that holds `start`. Hours that are summed up are taken from the sums where a bucket has whole hours. What
-    must be read from the ledger instead, because of shorter buckets or as the sums know no workloads, begins where the
-    ledger does.
+    Buckets start at multiples of `step` (seconds) since the epoch, those of a day at midnight UTC; the first one
+    contains `start`. Buckets of whole hours are read from the roll-ups as far as those reach. Shorter buckets, and
+    groupings by workload or kind, need the rows of the ledger: such a series starts after the rows that retention has
+    deleted.
     """
     columns = columns_of(by)
-    holder = usage_rows.holder({*columns, *where})
+    holder = usage_rows.holder_columns({*columns, *where})
     first = math.floor(start / step) * step
     sums: _Sums = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     async with database.read() as connection:
         rolled_up_to, pruned_to = (await connection.execute(select(head.c.rolled_up_to, head.c.pruned_to))).one()
-        if step % HOUR == 0 and holder == usage_rows.HOLDER:
+        if step % HOUR == 0 and holder == usage_rows.HOLDER_COLUMNS:
             summed_up_to = max(first, min(hour_of(end), rolled_up_to or 0.0))
             await _add_hours(connection, sums, columns, first, summed_up_to, step, where)
         else:
             summed_up_to = first = max(first, math.ceil((pruned_to or 0.0) / step) * step)
         held, quotas = [], {}
         if summed_up_to < end:
-            held = await usage_rows.during(connection, summed_up_to, end, holder=holder, where=where)
+            held = await usage_rows.rows_in_force(connection, summed_up_to, end, holder=holder, where=where)
             quotas = await usage_rows.nominal_quotas(connection)
     window = summed_up_to, end, step
     await asyncio.to_thread(_add_ledger, sums, columns, held, quotas, window, holder, where)
@@ -89,7 +89,7 @@ async def _add_hours(
     step: float,
     where: Mapping[str, Collection[str]],
 ) -> None:
-    """Add what is summed up by the hour, or by the day for buckets of whole days."""
+    """Add the roll-ups by hour, or by day for buckets of whole days."""
     midnight = first
     if step % DAY == 0 and first % DAY == 0:
         midnight = max(first, math.floor(last / DAY) * DAY)
@@ -117,7 +117,7 @@ def _add_ledger(
     holder: tuple[str, ...],
     where: Mapping[str, Collection[str]],
 ) -> None:
-    """Add what rows of the ledger hold in `window` (start, end, step)."""
+    """Add the usage by rows of the ledger in `window` (start, end, step)."""
     at, end, step = window
     bounds = [usage_rows.micros(at)] if held else []
     while held and at < end:
@@ -126,7 +126,7 @@ def _add_ledger(
     for begins, ends, rows in windows(held, bounds):
         bucket = math.floor(begins / MICROSECONDS / step) * step
         for account, used in usage(rows, quotas, start=begins, end=ends).items():
-            values = {**account.pot._asdict(), **dict(zip(holder, account.holder, strict=True))}
+            values = {**account.quota_key._asdict(), **dict(zip(holder, account.holder, strict=True))}
             if all(values[name] in allowed for name, allowed in where.items()):
                 seconds = sums[bucket][tuple(values[name] for name in columns)]
                 seconds[0] += used.nominal / MICROSECONDS

@@ -1,8 +1,8 @@
-"""Quota violations: the ledger replayed commit by commit against the quota of each moment.
+"""Quota violations: the ledger is replayed commit by commit against the quota at each revision.
 
-It goes by revisions, not by times, so it is right whatever clocks did. Less quota than is held is no violation when it
-comes from quota that was lowered; giving more of it away then is one, unless the leader had not read of it yet: each
-row of the ledger says how far it had.
+The order is that of revisions, not of times, so wrong clocks do not matter. Usage above a quota that was lowered is no
+violation. A further admission then is one, unless the leader had not read the lower quota yet: each row of the ledger
+has the revision up to which its leader had read queue objects.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from admission.model.queues import ClusterQueue, Cohort
 from admission.model.quotas import ResourceGroup
 from admission.store.database.tables import admissions, queue_object_versions
 from admission.store.ledger import usage_rows
-from admission.store.ledger.usage import Pot
+from admission.store.ledger.usage import QuotaKey
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,33 +33,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """An admission beyond the quota that there was."""
+    """An admission beyond the available quota."""
 
     revision: int
-    """The revision of the commit."""
+    """Revision of the commit."""
     at: float
-    pot: Pot
+    """Start of the admission (Unix time, s)."""
+    quota_key: QuotaKey
     over: int
-    """The amount beyond the quota, as in the model."""
+    """Amount beyond the quota: milli-CPU for cpu, else base units."""
     workloads: tuple[str, ...]
     """Uids of the workloads that were admitted with it."""
 
 
 class Row(NamedTuple):
-    """A row of the ledger: an amount held from one revision to another."""
+    """A row of the ledger: an amount held from revision `begun` to `ended` (None: it is open)."""
 
     uid: str
-    pot: Pot
+    quota_key: QuotaKey
     amount: int
     at: float
     begun: int
     ended: int | None
     known: int
-    """The revision of queue objects that the decider had read."""
+    """Revision up to which the leader had read queue objects when it decided."""
 
 
 class Version(NamedTuple):
-    """A version of a ClusterQueue or Cohort; None: it was deleted."""
+    """A version of a ClusterQueue or Cohort. `spec` None: it was deleted."""
 
     revision: int
     kind: str
@@ -67,8 +68,8 @@ class Version(NamedTuple):
     spec: NodeSpec | None
 
 
-_BEFORE = 0
-"""Lower than any revision; what has it is not judged, for the quota of its time is not known."""
+_UNKNOWN_REVISION = 0
+"""Stands for the unknown revision of old rows: lower than any other. Not checked, as the quota of then is unknown."""
 
 _Specs: TypeAlias = "dict[tuple[str, str], NodeSpec]"
 
@@ -81,9 +82,9 @@ class _Change(NamedTuple):
 
 
 def violations(rows: Iterable[Row], versions: Iterable[Version], *, since: float = 0.0) -> Iterator[Violation]:
-    """Those among the admissions that began at `since` or later, in their order."""
+    """Yield the violations by admissions that started at `since` or later, in order of revision."""
     rows = list(rows)
-    replay = _Replay({(row.pot.flavor, row.pot.resource) for row in rows})
+    replay = _Replay({(row.quota_key.flavor, row.quota_key.resource) for row in rows})
     changes = [_Change(version.revision, None, 0, version) for version in versions]
     for row in rows:
         changes.append(_Change(row.begun, row, row.amount, None))
@@ -97,7 +98,7 @@ def violations(rows: Iterable[Row], versions: Iterable[Version], *, since: float
 
 
 async def read(connection: AsyncConnection, *, since: float = 0.0) -> tuple[list[Row], list[Version]]:
-    """What the ledger, as far as it was in force at `since` or later, and the history of queue objects say."""
+    """Return the ledger rows in force at `since` or later, and all versions of ClusterQueues and Cohorts."""
     columns = admissions.c
     statement = select(
         columns.workload_uid, columns.cluster_queue, columns.flavor, columns.resource, columns.amount, columns.from_at,
@@ -107,11 +108,11 @@ async def read(connection: AsyncConnection, *, since: float = 0.0) -> tuple[list
     for in_force in usage_rows.in_force(since):
         result = await connection.stream(statement.where(in_force))
         async for uid, cluster_queue, flavor, resource, amount, at, begun, ended, to_at, known in result:
-            # Rows of the time before revisions were noted were there, or gone, before all others.
-            end = None if to_at is None else ended or _BEFORE
-            begun = begun or _BEFORE
+            # Rows written before the ledger had revisions started, or ended, before all others.
+            end = None if to_at is None else ended or _UNKNOWN_REVISION
+            begun = begun or _UNKNOWN_REVISION
             known = begun if known is None else known
-            rows.append(Row(uid, Pot(cluster_queue, flavor, resource), amount, at, begun, end, known))
+            rows.append(Row(uid, QuotaKey(cluster_queue, flavor, resource), amount, at, begun, end, known))
     written = queue_object_versions.c
     found = await connection.execute(
         select(written.revision, written.kind, written.name, written.operation, written.content)
@@ -138,40 +139,40 @@ def _spec(kind: str, name: str, spec: Document) -> NodeSpec:
 
 
 class _Replay:
-    """Quota and usage, replayed one revision after the other."""
+    """Replay of quota and usage, one revision after the other."""
 
     def __init__(self, known: Iterable[FlavorResource]) -> None:
         self._known = tuple(known)
-        self._used: defaultdict[Pot, int] = defaultdict(int)
+        self._used: defaultdict[QuotaKey, int] = defaultdict(int)
         self._specs: _Specs = {}
         self._past: list[tuple[int, _Specs]] = []
-        """Until which revision, and how the queue objects were."""
+        """Former specs, each with the revision at which it was replaced, in order."""
         self._trees: dict[str, Tree] | None = None
-        """By ClusterQueue."""
+        """Tree with the present usage, by ClusterQueue; None: to be built again."""
 
     def commit(self, revision: int, changes: Iterable[_Change]) -> Iterator[Violation]:
-        """What one transaction wrote, and what of it must not have been."""
-        more: defaultdict[tuple[Pot, str], int] = defaultdict(int)
+        """Apply the changes of one transaction, and yield its violations."""
+        deltas: defaultdict[tuple[QuotaKey, str], int] = defaultdict(int)
         at, known = 0.0, revision
         for change in changes:
             if change.version is not None:
                 self._write(change.version)
             elif change.row is not None:
-                more[change.row.pot, change.row.uid] += change.amount
+                deltas[change.row.quota_key, change.row.uid] += change.amount
                 if change.amount > 0:
                     at, known = change.row.at, min(known, change.row.known)
-        for (pot, _), amount in more.items():
-            self._use(pot, amount)
-        if revision == _BEFORE:
+        for (quota_key, _), amount in deltas.items():
+            self._use(quota_key, amount)
+        if revision == _UNKNOWN_REVISION:
             return
-        given: defaultdict[Pot, list[str]] = defaultdict(list)
-        for (pot, uid), amount in more.items():
+        admitted: defaultdict[QuotaKey, list[str]] = defaultdict(list)
+        for (quota_key, uid), amount in deltas.items():
             if amount > 0:
-                given[pot].append(uid)
-        for pot, uids in given.items():
-            over = -self._available(self._current(), pot)
-            if over > 0 and not self._was_there(pot, known):
-                yield Violation(revision, at, pot, over, tuple(sorted(uids)))
+                admitted[quota_key].append(uid)
+        for quota_key, uids in admitted.items():
+            over = -self._available(self._current(), quota_key)
+            if over > 0 and not self._was_available(quota_key, known):
+                yield Violation(revision, at, quota_key, over, tuple(sorted(uids)))
 
     def _write(self, version: Version) -> None:
         self._past.append((version.revision, self._specs))
@@ -183,40 +184,40 @@ class _Replay:
             self._specs[key] = version.spec
         self._trees = None
 
-    def _use(self, pot: Pot, amount: int) -> None:
-        self._used[pot] += amount
-        if self._trees is not None and (tree := self._trees.get(pot.cluster_queue)) is not None:
-            add_usage(*_place(tree, pot), amount)
+    def _use(self, quota_key: QuotaKey, amount: int) -> None:
+        self._used[quota_key] += amount
+        if self._trees is not None and (tree := self._trees.get(quota_key.cluster_queue)) is not None:
+            add_usage(*_node_and_index(tree, quota_key), amount)
 
     def _current(self) -> dict[str, Tree]:
         if self._trees is None:
-            self._trees = self._grown(self._specs)
+            self._trees = self._trees_with_usage(self._specs)
         return self._trees
 
-    def _grown(self, specs: _Specs) -> dict[str, Tree]:
-        """All trees of these objects, with all that is used in them."""
+    def _trees_with_usage(self, specs: _Specs) -> dict[str, Tree]:
+        """Return the trees of these specs with the present usage, by ClusterQueue."""
         trees = _trees(specs, self._known)
-        for pot, amount in self._used.items():
-            if amount and pot.cluster_queue in trees:
-                add_usage(*_place(trees[pot.cluster_queue], pot), amount)
+        for quota_key, amount in self._used.items():
+            if amount and quota_key.cluster_queue in trees:
+                add_usage(*_node_and_index(trees[quota_key.cluster_queue], quota_key), amount)
         return trees
 
-    def _was_there(self, pot: Pot, known: int) -> bool:
-        """Whether it was there as the queue objects were at the revision `known`, or at any one since then."""
+    def _was_available(self, quota_key: QuotaKey, known: int) -> bool:
+        """Whether the quota sufficed with the queue objects of revision `known`, or of any later one."""
         since = takewhile(lambda past: past[0] > known, reversed(self._past))
-        return any(self._available(self._grown(specs), pot) >= 0 for _, specs in since)
+        return any(self._available(self._trees_with_usage(specs), quota_key) >= 0 for _, specs in since)
 
-    def _available(self, trees: Mapping[str, Tree], pot: Pot) -> int:
-        tree = trees.get(pot.cluster_queue)
-        return -self._used[pot] if tree is None else available(*_place(tree, pot))
+    def _available(self, trees: Mapping[str, Tree], quota_key: QuotaKey) -> int:
+        tree = trees.get(quota_key.cluster_queue)
+        return -self._used[quota_key] if tree is None else available(*_node_and_index(tree, quota_key))
 
 
-def _place(tree: Tree, pot: Pot) -> tuple[Node, int]:
-    return tree.queues[pot.cluster_queue], tree.index[pot.flavor, pot.resource]
+def _node_and_index(tree: Tree, quota_key: QuotaKey) -> tuple[Node, int]:
+    return tree.queues[quota_key.cluster_queue], tree.index[quota_key.flavor, quota_key.resource]
 
 
 def _trees(specs: _Specs, known: Iterable[FlavorResource]) -> dict[str, Tree]:
-    """By ClusterQueue. A Cohort that is named is there, whether or not it was written."""
+    """Return the tree of each ClusterQueue. A Cohort that is referenced exists implicitly, as in Kueue."""
     cohorts = {name: spec for (kind, name), spec in specs.items() if kind == Cohort.kind}
     for spec in list(specs.values()):
         if spec.parent:
@@ -235,7 +236,7 @@ def _trees(specs: _Specs, known: Iterable[FlavorResource]) -> dict[str, Tree]:
 
 
 def _root(spec: NodeSpec, cohorts: Mapping[str, NodeSpec]) -> str:
-    """The topmost Cohort; "" for a ClusterQueue without one. The store lets no cycle be written."""
+    """Return the root Cohort; "" for a ClusterQueue without one. There are no cycles: the store rejects them."""
     name = spec.name if spec is cohorts.get(spec.name) else spec.parent
     while name and (parent := cohorts[name].parent):
         name = parent

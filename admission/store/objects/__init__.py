@@ -1,1 +1,1 @@
-"""Queue objects in the database: versions, references, revisions, and log lines about changes."""
+"""Queue objects in the database: writes with versions, references, revisions, and log lines about changes."""

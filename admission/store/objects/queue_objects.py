@@ -1,6 +1,7 @@
-"""Queue objects: each write is a transaction and a version with its author, checked against the other objects.
+"""Queue objects in the database: reads, and writes that add a version and an audit record.
 
-A write is one transaction: read, check, write the row, add the version. A dry run does all of it and rolls back.
+A write is one transaction: read the object, check it against others, write the row, add the version and the audit
+record. A dry run does all of it and rolls back.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from admission.store import audit_log
 from admission.store.database.tables import head, queue_object_versions, queue_objects
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.ledger import rollup
-from admission.store.objects.change_log import tell_of_change
+from admission.store.objects.change_log import log_change
 from admission.store.objects.references import check_deletion, check_parents
 from admission.store.records import QueueObjectVersion
 from admission.store.workloads.commit import next_revision
@@ -37,47 +38,49 @@ if TYPE_CHECKING:
     from admission.store.records import Document
 
 CHANGE_REASON = "sluice.dev/change-reason"
-"""The annotation with the reason of a change."""
-_LONGEST_STOP_REASON: Final = 300
-"""Characters of what is noted."""
+"""Annotation with the reason of a change."""
+_MAX_STOP_REASON: Final = 300
+"""Characters that are kept of the reason for a stop."""
 
 _REFERENCE_COLUMNS = ("parent", "cluster_queue")
-"""Names of other objects that the database searches by."""
-_NOT_IN_VERSIONS = (*_REFERENCE_COLUMNS, "managed_fields")
-# Writes come one after the other, so that the last version tells of them all; by its time, also of a restored database.
+"""Columns with names of referenced objects, by which rows can be selected."""
+_NOT_VERSIONED = (*_REFERENCE_COLUMNS, "managed_fields")
+# Writes are serialised, so the last version identifies the state of all objects. Its time is compared as well, because
+# a restored database may have the same id and revision for another version.
 _NEWEST = (
     select(queue_object_versions.c.id, queue_object_versions.c.revision, queue_object_versions.c.at)
     .order_by(queue_object_versions.c.id.desc())
     .limit(1)
 )
 _MODELS: dict[str, type[QueueObject]] = {model.kind: model for model in QUEUE_OBJECTS}
-_KNOWN_SINCE: Final = {Subscription.kind: "0007"}
-"""Kinds on which code of an older schema than this fails: once there is one, it has to refuse the database."""
+_REQUIRED_SCHEMA: Final = {Subscription.kind: "0007"}
+"""Kinds that code of an older schema than this cannot handle: once there is such an object, `compatible_with` of the
+database is raised, so that older code refuses it."""
 
 
 class Queues:
     """The queue objects in the database.
 
-    What is returned has uid, generation, resourceVersion and creationTimestamp in its metadata. If the author gives no
-    reason, a new value of the annotation `sluice.dev/change-reason` is one.
+    Returned objects have uid, generation, resourceVersion and creationTimestamp in their metadata. If the author gives
+    no reason, a new value of the annotation `sluice.dev/change-reason` is the reason.
     """
 
-    def __init__(self, database: Database, *, clock: Callable[[], float], changed: Callable[[int], None]) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], float], on_commit: Callable[[int], None]) -> None:
         self._database = database
         self._clock = clock
-        self._changed = changed
+        self._on_commit = on_commit
         self._read: dict[str, tuple[object, tuple[QueueObject, ...]]] = {}
-        """By kind: all objects as they were last read, and the last version that was written before."""
+        """Cache by kind: the newest version (of any kind) when the objects were read, and the objects."""
 
     async def list(self, kind: str, *, namespace: str | None = None) -> tuple[QueueObject, ...]:
-        """All objects of a kind, sorted by namespace and name; of one namespace if that is given."""
+        """Return all objects of a kind, sorted by namespace and name; with `namespace`, those of one namespace."""
         found, _ = await self.snapshot(kind, namespace=namespace)
         return found
 
     async def snapshot(self, kind: str, *, namespace: str | None = None) -> tuple[tuple[QueueObject, ...], int]:
-        """The result of `list`, and the revision of the database as of which it is.
+        """Return the result of `list`, and the revision of the database at which it was read.
 
-        The objects are read when one was written since: the same tuple again says that nothing has changed.
+        The objects are read again only after a write: an identical tuple means that nothing has changed.
         """
         columns = queue_objects.c
         last = self._read.get(kind, (None, ()))
@@ -97,7 +100,7 @@ class Queues:
         return found, revision
 
     async def names(self, *kinds: str) -> dict[str, set[str]]:
-        """The names of all objects of some kinds, by kind."""
+        """Return the names of all objects of these kinds, by kind."""
         columns = queue_objects.c
         statement = select(columns.kind, columns.name).where(columns.kind.in_(kinds))
         found: dict[str, set[str]] = {kind: set() for kind in kinds}
@@ -106,7 +109,7 @@ class Queues:
         return found
 
     async def members(self, cohort: str) -> tuple[str, ...]:
-        """What names `cohort` as its own or as its parent: `ClusterQueue team-a`, `Cohort research`."""
+        """Return the ClusterQueues and Cohorts directly below a Cohort: `ClusterQueue team-a`, `Cohort research`."""
         columns = queue_objects.c
         statement = select(columns.kind, columns.name).where(columns.parent == cohort)
         async with self._database.read() as connection:
@@ -114,21 +117,18 @@ class Queues:
             return tuple(f"{kind} {name}" for kind, name in rows)
 
     async def get(self, kind: str, name: str, *, namespace: str = "") -> QueueObject:
-        """One object. Raises NotFound."""
+        """Return one object. Raises NotFound."""
         async with self._database.read() as connection:
             return _object(await _existing(connection, (kind, namespace, name)))
 
     async def revision(self) -> int:
-        """The revision of the last write to the database."""
+        """Return the revision of the last write to the database."""
         async with self._database.read() as connection:
             revision: int = (await connection.execute(select(head.c.revision))).scalar_one()
         return revision
 
     async def create(self, obj: QueueObject, *, author: Author, dry_run: bool = False) -> QueueObject:
-        """Write an object that is not there yet.
-
-        Raises AlreadyExists, and InvalidObject for a cycle of Cohorts.
-        """
+        """Create an object. Raises AlreadyExists, and InvalidObject for a cycle of Cohorts."""
 
         def new(old: QueueObject | None) -> QueueObject:
             if old is not None:
@@ -138,18 +138,18 @@ class Queues:
         return await self.write(obj.key, new, author=author, dry_run=dry_run)
 
     async def replace(self, obj: QueueObject, *, author: Author, dry_run: bool = False) -> QueueObject:
-        """Write an object over the one of the same name; if nothing differs, nothing is written.
+        """Replace the object of the same name; without a difference nothing is written.
 
-        `metadata.resourceVersion` and `metadata.uid`, where given, must be those of the object that is there. Raises
-        NotFound, Conflict, and InvalidObject for a cycle of Cohorts.
+        `metadata.resourceVersion` and `metadata.uid` are preconditions, where given. Raises NotFound, Conflict, and
+        InvalidObject for a cycle of Cohorts.
         """
 
-        def other(old: QueueObject | None) -> QueueObject:
+        def replacement(old: QueueObject | None) -> QueueObject:
             if old is None:
                 raise _not_found(obj.key)
             return obj
 
-        return await self.write(obj.key, other, author=author, dry_run=dry_run)
+        return await self.write(obj.key, replacement, author=author, dry_run=dry_run)
 
     async def write(
         self,
@@ -159,11 +159,12 @@ class Queues:
         author: Author,
         dry_run: bool = False,
     ) -> QueueObject:
-        """Make the object `key` (kind, namespace, name) into what `change` makes of it; None is what is not there.
+        """Read, modify and write the object `key` (kind, namespace, name) in one transaction; return the new object.
 
-        Nobody else can write between what `change` sees and what it returns, so that no update is lost. It must not
-        take long. If nothing differs, nothing is written. A resourceVersion or uid in what it returns must be that of
-        the object that is there. Raises what `change` raises, Conflict, and InvalidObject for a cycle of Cohorts.
+        `change` receives the object (None: it does not exist) and returns the new one. No other write can happen in
+        between, so that no update is lost; `change` must be fast. Without a difference nothing is written. A
+        resourceVersion or uid in the new object is a precondition. Raises the errors of `change`, Conflict, and
+        InvalidObject for a cycle of Cohorts.
         """
         async with self._database.write(dry_run=dry_run) as connection:
             revision = await connection.run_sync(next_revision)
@@ -172,26 +173,26 @@ class Queues:
             await check_parents(connection, obj)
             now = self._clock()
             if old is None:
-                row = _noted(_row(obj), None, author)
+                row = _with_stop_reason(_row(obj), None, author)
                 row |= {"uid": str(uuid.uuid4()), "generation": 1, "created_at": now, "revision": revision}
                 await connection.execute(insert(queue_objects), row)
-                await _record(connection, "create", author, None, row, at=now)
-                if needed := _KNOWN_SINCE.get(obj.kind):
+                await _add_version(connection, "create", author, None, row, at=now)
+                if needed := _REQUIRED_SCHEMA.get(obj.kind):
                     older = head.c.compatible_with < needed
                     await connection.execute(update(head).where(older).values(compatible_with=needed))
             else:
                 _check_preconditions(
                     old, resource_version=obj.metadata.resource_version, uid=obj.metadata.uid, newest=revision
                 )
-                row = _noted({**old, **_row(obj)}, old, author)
+                row = _with_stop_reason({**old, **_row(obj)}, old, author)
                 if row == old:
                     await connection.rollback()
                     return _object(old)
                 row |= {"generation": old["generation"] + (row["content"] != old["content"]), "revision": revision}
-                await connection.execute(update(queue_objects).where(_is(key)), row)
-                await _record(connection, "replace", author, old, row, at=now)
+                await connection.execute(update(queue_objects).where(_key_matches(key)), row)
+                await _add_version(connection, "replace", author, old, row, at=now)
         if not dry_run:
-            tell_of_change(old, row, _with_reason(author, old, row))
+            log_change(old, row, _with_reason(author, old, row))
         return self._announce(row, dry_run=dry_run)
 
     async def delete(
@@ -205,9 +206,9 @@ class Queues:
         author: Author,
         dry_run: bool = False,
     ) -> QueueObject:
-        """Delete an object and return it as it was.
+        """Delete an object, and return its last state.
 
-        Raises NotFound, and Conflict if it is not the one of that `resource_version` or `uid`, or still in use.
+        Raises NotFound, and Conflict if `resource_version` or `uid` differ or the object is in use.
         """
         key = kind, namespace, name
         async with self._database.write(dry_run=dry_run) as connection:
@@ -215,20 +216,20 @@ class Queues:
             old = await _existing(connection, key)
             _check_preconditions(old, resource_version=resource_version, uid=uid, newest=revision)
             await check_deletion(connection, _object(old))
-            await connection.execute(delete(queue_objects).where(_is(key)))
+            await connection.execute(delete(queue_objects).where(_key_matches(key)))
             row = {**old, "revision": revision}
-            await _record(connection, "delete", author, old, row, at=self._clock())
+            await _add_version(connection, "delete", author, old, row, at=self._clock())
         if not dry_run:
-            tell_of_change(old, None, _with_reason(author, old, row))
+            log_change(old, None, _with_reason(author, old, row))
         return self._announce(row, dry_run=dry_run)
 
     async def versions(self, kind: str, name: str, *, namespace: str = "") -> tuple[QueueObjectVersion, ...]:
-        """All versions of the object of this name, oldest first; to restore one, create or replace it."""
+        """Return all versions of the object of this name, oldest first; to restore one, create or replace it."""
         columns = queue_object_versions.c
         return await self._versions((columns.kind == kind) & (columns.namespace == namespace) & (columns.name == name))
 
     async def changes_since(self, revision: int, *, kind: str | None = None) -> tuple[QueueObjectVersion, ...]:
-        """All changes after `revision`, in their order, deletions included; of one kind if that is given."""
+        """Return all changes after `revision`, in order, including deletions; with `kind`, those of one kind."""
         columns = queue_object_versions.c
         later = columns.revision > revision
         return await self._versions(later if kind is None else later & (columns.kind == kind))
@@ -244,14 +245,14 @@ class Queues:
 
     def _announce(self, row: Document, *, dry_run: bool) -> QueueObject:
         if not dry_run:
-            self._changed(row["revision"])
+            self._on_commit(row["revision"])
         return _object(row)
 
 
 async def all_objects(connection: AsyncConnection) -> tuple[QueueObject, ...]:
-    """Every queue object there is, each kind before those that name it.
+    """Return all queue objects, referenced kinds before those that refer to them.
 
-    Not those of kinds that a later version has brought, before it was rolled back: they wait for its return.
+    Objects of unknown kinds are left out: a later version of Sluice has written them before it was rolled back.
     """
     columns = queue_objects.c
     known = select(queue_objects).where(columns.kind.in_(_MODELS)).order_by(columns.namespace, columns.name)
@@ -261,18 +262,18 @@ async def all_objects(connection: AsyncConnection) -> tuple[QueueObject, ...]:
 
 
 def _row(obj: QueueObject) -> Document:
-    """The columns of an object that follow from its manifest."""
+    """Return the columns that follow from an object's manifest."""
     kind, namespace, name = obj.key
     content = obj.model_dump(mode="json", by_alias=True, exclude={"metadata"}, exclude_none=True)
-    named = dict.fromkeys(_REFERENCE_COLUMNS, "")
+    references = dict.fromkeys(_REFERENCE_COLUMNS, "")
     for reference in obj.references:
         if reference.column:
-            named[reference.column] = next(reference.names(content), "")
+            references[reference.column] = next(reference.names(content), "")
     return {
         "kind": kind,
         "namespace": namespace,
         "name": name,
-        **named,
+        **references,
         "labels": dict(obj.metadata.labels),
         "annotations": {key: text for key, text in obj.metadata.annotations.items() if key != STOP_REASON},
         "content": content,
@@ -296,7 +297,7 @@ def _object(row: RowMapping | Document) -> QueueObject:
 
 
 async def _find(connection: AsyncConnection, key: tuple[str, str, str]) -> Document | None:
-    row = (await connection.execute(select(queue_objects).where(_is(key)))).mappings().one_or_none()
+    row = (await connection.execute(select(queue_objects).where(_key_matches(key)))).mappings().one_or_none()
     return None if row is None else dict(row)
 
 
@@ -312,7 +313,7 @@ def _not_found(key: tuple[str, str, str]) -> NotFound:
     return NotFound.of(_MODELS[kind].plural, name)
 
 
-def _is(key: tuple[str, str, str]) -> ColumnElement[bool]:
+def _key_matches(key: tuple[str, str, str]) -> ColumnElement[bool]:
     kind, namespace, name = key
     columns = queue_objects.c
     return and_(columns.kind == kind, columns.namespace == namespace, columns.name == name)
@@ -324,14 +325,19 @@ def _title(key: tuple[str, str, str]) -> str:
 
 
 def _check_preconditions(row: Document, *, resource_version: str, uid: str, newest: int) -> None:
-    """A resourceVersion is one of the database: who has seen the object as of then has seen its last change, or not."""
+    """Raise Conflict unless uid and resourceVersion, where given, are valid for the object's row.
+
+    A resourceVersion is a revision of the database, perhaps that of a list. So it is valid from the object's last
+    change on, up to the `newest` revision, which this transaction has taken (exclusive).
+    """
     title = _title((row["kind"], row["namespace"], row["name"]))
     if uid and uid != row["uid"]:
-        raise Conflict(f"{title} was deleted and made anew (uid {row['uid']}, not {uid}); read it again")
+        raise Conflict(f"{title} was deleted and recreated (uid {row['uid']}, not {uid}); read it again")
     if not resource_version:
         return
     if not (resource_version.isascii() and resource_version.isdecimal() and len(resource_version) < 20):
-        raise InvalidObject([("metadata.resourceVersion", f'"{resource_version}" is none; read the object again')])
+        message = f'"{resource_version}" is no resourceVersion; read the object again'
+        raise InvalidObject([("metadata.resourceVersion", message)])
     if not row["revision"] <= int(resource_version) < newest:
         raise Conflict(
             f"{title} has changed meanwhile (resourceVersion {row['revision']}, not {resource_version}); "
@@ -339,12 +345,12 @@ def _check_preconditions(row: Document, *, resource_version: str, uid: str, newe
         )
 
 
-async def _record(
+async def _add_version(
     connection: AsyncConnection, operation: str, author: Author, old: Document | None, row: Document, *, at: float
 ) -> None:
-    """Add the version and the audit's record of a write that leaves `row` (deletion: that took `row` away)."""
+    """Add the version and the audit record of a write. `row`: the row after the write, or the deleted one."""
     author = _with_reason(author, old, row)
-    kept = {name: value for name, value in row.items() if name not in _NOT_IN_VERSIONS}
+    kept = {name: value for name, value in row.items() if name not in _NOT_VERSIONED}
     version = {**kept, "operation": operation, "author": author.name, "reason": author.reason, "at": at}
     await connection.execute(insert(queue_object_versions), version)
     await connection.run_sync(rollup.reopen, at)
@@ -355,21 +361,21 @@ async def _record(
     await audit_log.record(connection, author, verb, key, at=at, revision=row["revision"], before=before, after=after)
 
 
-def _noted(row: Document, old: Document | None, author: Author) -> Document:
-    """The row with the reason for which the queue was stopped, as long as it is, for those who wait in it."""
+def _with_stop_reason(row: Document, old: Document | None, author: Author) -> Document:
+    """Return the row with the annotation STOP_REASON while the queue is stopped, for users whose workloads wait."""
     before, policy = (_stop_policy(one) for one in (old, row))
     if policy == "None":
         return row
-    noted = "" if old is None else old["annotations"].get(STOP_REASON, "")
-    # Whoever stops it once more, and changes nothing else, says why.
-    is_as_before = old is not None and _compared(old) == _compared(row)
-    given = clean(_with_reason(author, old, row).reason, longest=_LONGEST_STOP_REASON)
-    if given and (policy != before or is_as_before):
-        noted = given
-    return {**row, "annotations": {**row["annotations"], STOP_REASON: noted}} if noted else row
+    stop_reason = "" if old is None else old["annotations"].get(STOP_REASON, "")
+    # A write that changes nothing but gives a reason replaces the reason of the stop.
+    is_unchanged = old is not None and _without_stop_reason(old) == _without_stop_reason(row)
+    reason = clean(_with_reason(author, old, row).reason, longest=_MAX_STOP_REASON)
+    if reason and (policy != before or is_unchanged):
+        stop_reason = reason
+    return {**row, "annotations": {**row["annotations"], STOP_REASON: stop_reason}} if stop_reason else row
 
 
-def _compared(row: Document) -> tuple[Document, ...]:
+def _without_stop_reason(row: Document) -> tuple[Document, ...]:
     annotations = {key: text for key, text in row["annotations"].items() if key != STOP_REASON}
     return row["content"], row["labels"], annotations
 
@@ -380,11 +386,12 @@ def _stop_policy(row: Document | None) -> str:
 
 
 def _with_reason(author: Author, old: Document | None, row: Document) -> Author:
-    # An annotation that was there before tells of an earlier change.
-    noted = row["annotations"].get(CHANGE_REASON, "")
-    if author.reason or (old is not None and noted == old["annotations"].get(CHANGE_REASON)):
+    """Return the author with the reason from the annotation CHANGE_REASON, if the author has given none."""
+    # An unchanged annotation is the reason of an earlier change.
+    annotation = row["annotations"].get(CHANGE_REASON, "")
+    if author.reason or (old is not None and annotation == old["annotations"].get(CHANGE_REASON)):
         return author
-    return replace(author, reason=noted)
+    return replace(author, reason=annotation)
 
 
 def _audited(row: Document) -> Document:

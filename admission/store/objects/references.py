@@ -1,4 +1,4 @@
-"""Integrity between queue objects: no cycle of Cohorts, and no deletion of an object that others name."""
+"""Referential integrity of queue objects: no cycles of Cohorts, no deletion of an object that is referenced."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from admission.model.queues import QueueObject
     from admission.model.references import Reference
 
-_NAMED = 3
-"""How many dependants a message names."""
+_MAX_NAMED = 3
+"""Number of dependent objects that an error message lists."""
 
 
 async def check_parents(connection: AsyncConnection, obj: QueueObject) -> None:
-    """Raise InvalidObject if `obj`, once written, were its own ancestor. A Cohort need not exist to be named."""
+    """Raise InvalidObject if `obj` would become its own ancestor. A parent that does not exist is allowed."""
     if not isinstance(obj, Cohort) or not obj.spec.parent_name:
         return
     columns = queue_objects.c
@@ -39,16 +39,16 @@ async def check_parents(connection: AsyncConnection, obj: QueueObject) -> None:
 
 
 async def check_deletion(connection: AsyncConnection, obj: QueueObject) -> None:
-    """Raise Conflict, naming some of them, if other objects or unfinished workloads need `obj`."""
+    """Raise Conflict, which lists some of them, if other objects or unfinished workloads depend on `obj`."""
     for model in reversed(QUEUE_OBJECTS):
         for reference in model.references:
             if reference.kind == obj.kind and reference.needed:
-                _refuse(obj, model.kind, await _naming(connection, model, reference, obj.name))
+                _refuse(obj, model.kind, await _dependants(connection, model, reference, obj.name))
     if isinstance(obj, ClusterQueue):
         in_use = workloads.c.cluster_queue == obj.name
     elif isinstance(obj, ResourceFlavor):
         columns = admissions.c
-        holders = select(columns.workload_uid).where(columns.to_at.is_(None), columns.flavor == obj.name)
+        holders = select(columns.workload_uid).where(columns.to_at.is_(None), columns.flavor == obj.name)  # open rows
         in_use = workloads.c.uid.in_(holders)
     else:
         return
@@ -56,8 +56,10 @@ async def check_deletion(connection: AsyncConnection, obj: QueueObject) -> None:
     _refuse(obj, "workload", [f"{row.namespace}/{row.name}" for row in rows])
 
 
-async def _naming(connection: AsyncConnection, model: type[QueueObject], reference: Reference, name: str) -> list[str]:
-    """Names (`namespace/name` if they have one) of the objects of a kind whose reference names `name`."""
+async def _dependants(
+    connection: AsyncConnection, model: type[QueueObject], reference: Reference, name: str
+) -> list[str]:
+    """Return the objects of a kind that reference `name`, as `namespace/name`, or `name` if cluster-scoped."""
     columns = queue_objects.c
     statement = _objects(model.kind)
     if reference.column:
@@ -75,10 +77,10 @@ def _objects(kind: str) -> Select[tuple[str, str]]:
 
 def _workloads() -> Select[tuple[str, str]]:
     columns = workloads.c
-    return select(columns.namespace, columns.name).where(UNFINISHED).order_by(columns.created_at).limit(_NAMED + 1)
+    return select(columns.namespace, columns.name).where(UNFINISHED).order_by(columns.created_at).limit(_MAX_NAMED + 1)
 
 
 def _refuse(obj: QueueObject, kind: str, names: list[str]) -> None:
     if names:
-        shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+        shown = ", ".join(names[:_MAX_NAMED]) + (", ..." if len(names) > _MAX_NAMED else "")
         raise Conflict(f'{obj.kind} "{obj.name}" is in use by {kind} {shown}; move or delete that first')

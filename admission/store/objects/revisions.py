@@ -1,7 +1,7 @@
-"""The newest revision of the database: known at once of this process's writes, polled twice a second for others'.
+"""The newest revision of the database: known immediately for writes of this process, by polling for those of others.
 
-Every write to the database takes the next revision, and revisions become visible in their order. So a reader that has
-read everything up to one revision needs to know only that there is a newer one, wherever it was written.
+Every write to the database takes the next revision, and revisions become visible in order. So a reader that has read
+everything up to one revision only has to know that there is a newer one, whichever replica has written it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
+"""Seconds between two polls of the database, while there are waiters."""
 
 
 def _newest(connection: Connection) -> int:
@@ -33,35 +34,36 @@ def _newest(connection: Connection) -> int:
 
 
 class Revisions:
-    """The newest known revision, to wait for. The database is polled only while there are waiters."""
+    """The newest known revision, and waiting for a newer one. The database is polled only while there are waiters."""
 
     def __init__(self, database: Database, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.newest = 0
-        """Everything up to it can be read."""
-        self.newest_order = 0
-        """The newest that may be something else than decisions committed by this process: what an API wrote, on
-        whichever replica, or another leader."""
+        """The newest known revision: everything up to it can be read."""
+        self.newest_external = 0
+        """The newest revision that may be other than a decision of this process: a write through the API of any
+        replica, or by another leader."""
         self._database = database
         self._sleep = sleep
         self._waiters = 0
-        self._told = asyncio.Event()
-        self._ordered = asyncio.Event()
+        self._any_write = asyncio.Event()
+        self._external_write = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
 
     async def wait_for(self, since: int) -> int:
-        """Wait for a write after revision `since`, by any replica; the newest revision then."""
-        return await self._wait(since, lambda: self.newest, lambda: self._told)
+        """Wait for a write after revision `since`, by any replica; return the newest revision."""
+        return await self._wait(since, lambda: self.newest, lambda: self._any_write)
 
-    async def wait_for_order(self, since: int) -> int:
-        """As `wait_for`, but not for decisions that this process commits: a leader does not have to read its own.
+    async def wait_for_external(self, since: int) -> int:
+        """Wait like `wait_for`, but not for decisions of this process: a leader does not have to read its own.
 
-        Rarely it returns although nothing but such decisions was written.
+        In rare cases it returns although nothing but those decisions was written.
         """
-        return await self._wait(since, lambda: self.newest_order, lambda: self._ordered)
+        return await self._wait(since, lambda: self.newest_external, lambda: self._external_write)
 
-    def tell(self, revision: int, *, decision: bool = False) -> None:
-        """Note a write of this process; `decision`: by the leader's commit."""
-        self._reached(revision, order=not decision or revision > self.newest + 1)  # a gap: others wrote meanwhile
+    def announce(self, revision: int, *, decision: bool = False) -> None:
+        """Note the revision of a write by this process, and wake waiters. `decision`: a commit of the leader."""
+        # A gap in the revisions means that another process has written in between.
+        self._reached(revision, external=not decision or revision > self.newest + 1)
 
     async def close(self) -> None:
         """Stop polling. There must be no waiters."""
@@ -69,41 +71,41 @@ class Revisions:
             self._poll.cancel()
             await asyncio.gather(self._poll, return_exceptions=True)
 
-    async def _wait(self, since: int, reached: Callable[[], int], told: Callable[[], asyncio.Event]) -> int:
+    async def _wait(self, since: int, reached: Callable[[], int], event: Callable[[], asyncio.Event]) -> int:
         self._waiters += 1
         try:
             while reached() <= since:
                 if self._poll is None or self._poll.done():
-                    self._poll = asyncio.create_task(self._ask(), name="revisions")
-                    self._poll.add_done_callback(lambda _: self._wake(order=True))
-                await told().wait()
+                    self._poll = asyncio.create_task(self._poll_database(), name="revisions")
+                    self._poll.add_done_callback(lambda _: self._wake(external=True))
+                await event().wait()
                 if self._poll.done() and not self._poll.cancelled():
-                    self._poll.result()  # a defect must not leave everybody waiting
+                    self._poll.result()  # raise an unexpected error of the poll, instead of waiting without a poll
             return reached()
         finally:
             self._waiters -= 1
 
-    async def _ask(self) -> None:
+    async def _poll_database(self) -> None:
         while self._waiters:
             try:
                 revision = await self._database.read_sync(_newest)
             except StoreError as error:
-                log.debug("cannot see what others write: %s", error)  # /readyz tells of the outage itself
+                log.debug("cannot poll the newest revision: %s", error)  # at debug: /readyz reports the outage
             else:
                 if revision > self.newest:
-                    self._reached(revision, order=True)
+                    self._reached(revision, external=True)
             await self._sleep(POLL_SECONDS)
 
-    def _reached(self, revision: int, *, order: bool) -> None:
+    def _reached(self, revision: int, *, external: bool) -> None:
         self.newest = max(self.newest, revision)
-        if order:
-            self.newest_order = max(self.newest_order, revision)
-        self._wake(order=order)
+        if external:
+            self.newest_external = max(self.newest_external, revision)
+        self._wake(external=external)
 
-    def _wake(self, *, order: bool) -> None:
-        # Present waiters are woken; later ones wait for the next change.
-        self._told.set()
-        self._told = asyncio.Event()
-        if order:
-            self._ordered.set()
-            self._ordered = asyncio.Event()
+    def _wake(self, *, external: bool) -> None:
+        # The events are replaced, so that present waiters are woken and later ones wait for the next write.
+        self._any_write.set()
+        self._any_write = asyncio.Event()
+        if external:
+            self._external_write.set()
+            self._external_write = asyncio.Event()

@@ -1,1 +1,1 @@
-"""Workloads in the database: commits, loading, queries, counts, orders, admission checks."""
+"""Workloads in the database: commits, loading, queries, counts, admins' orders, admission checks."""

@@ -1,4 +1,4 @@
-"""Rows of admission checks and orders: written by the leader's commit, read into records."""
+"""Rows of admission checks and admins' orders: written by the leader's commit, read into records."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def write(connection: Connection, changes: Changes, *, revision: int) -> None:
-    """What the leader has to say of checks and orders, within its transaction."""
+    """Write the checks, dropped checks and deactivations of `changes`, within the leader's transaction."""
     if changes.dropped_checks:
         connection.execute(_DROP, [{"of": uid, "check": name} for uid, name in changes.dropped_checks])
     if changes.checks:
         statement = upsert(connection.dialect.name, workload_checks)
         connection.execute(statement, [check_row(check, revision) for check in changes.checks])
     if changes.deactivated:
-        connection.execute(_FORGET_ACTIVE, [{"of": uid, "new": revision} for uid in changes.deactivated])
+        connection.execute(_CLEAR_ACTIVE, [{"of": uid, "new": revision} for uid in changes.deactivated])
 
 
 def check_row(check: CheckRecord, revision: int) -> Document:
-    """The row of a check's answer, as written by `revision`."""
+    """Return the row of a check, as written by `revision`."""
     return {
         "workload_uid": check.uid,
         "name": check.name,
@@ -48,7 +48,7 @@ def check_row(check: CheckRecord, revision: int) -> Document:
 
 
 def orders(connection: Connection, condition: ColumnElement[bool]) -> tuple[Order, ...]:
-    """The orders about the workloads that meet `condition`."""
+    """Return the orders about workloads that meet `condition`."""
     columns = workload_orders.c
     joined = workload_orders.join(workloads, workloads.c.uid == columns.workload_uid)
     rows = connection.execute(select(workload_orders).select_from(joined).where(condition))
@@ -56,7 +56,7 @@ def orders(connection: Connection, condition: ColumnElement[bool]) -> tuple[Orde
 
 
 def checks(connection: Connection, condition: ColumnElement[bool]) -> tuple[CheckRecord, ...]:
-    """The checks of the workloads that meet `condition`, by name for each of them."""
+    """Return the checks of workloads that meet `condition`, sorted by workload and name."""
     columns = workload_checks.c
     joined = workload_checks.join(workloads, workloads.c.uid == columns.workload_uid)
     rows = connection.execute(
@@ -66,7 +66,7 @@ def checks(connection: Connection, condition: ColumnElement[bool]) -> tuple[Chec
 
 
 def as_order(row: RowMapping | Document) -> Order:
-    """The order in a row."""
+    """Return the order of a row."""
     return Order(uid=row["workload_uid"], **{name: value for name, value in row.items() if name != "workload_uid"})
 
 
@@ -90,7 +90,7 @@ def _updates(documents: Iterable[Document]) -> tuple[PodSetUpdate, ...]:
 
 _OF = workload_checks.c.workload_uid == bindparam("of")
 _DROP = workload_checks.delete().where(_OF, workload_checks.c.name == bindparam("check"))
-_FORGET_ACTIVE = (
+_CLEAR_ACTIVE = (
     update(workload_orders)
     .where(workload_orders.c.workload_uid == bindparam("of"))
     .values(active=None, revision=bindparam("new"))

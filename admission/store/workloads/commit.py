@@ -1,4 +1,4 @@
-"""Changes as rows: the statements of the leader's commit, each for many rows at once."""
+"""The leader's commit: `Changes` as bulk statements within one transaction, fenced by the epoch."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ if TYPE_CHECKING:
 
 
 class Begun(NamedTuple):
-    """A transaction of the leader that has begun to write."""
+    """A transaction of the leader in which the epoch was checked and the next revision taken."""
 
     revision: int
-    """Of what it writes."""
+    """Revision of its writes."""
     rolled_up_to: float | None
-    """Up to where the ledger is summed up (Unix time, s); None: nothing is."""
+    """End of the ledger's roll-ups (Unix time, s); None: there are none."""
 
 
 def next_revision(connection: Connection) -> int:
-    """Begin to write, for others than the leader: what this transaction writes has the revision that is returned.
+    """Take and return the next revision for a transaction that is not a leader's; no epoch is checked.
 
-    The row stays locked until the transaction ends, so that revisions become visible in their order.
+    The row of `head` stays locked until the transaction ends, so that revisions become visible in order.
     """
     revision: int = connection.execute(_ADVANCE).scalar_one()
     return revision
 
 
 def begin(connection: Connection, *, epoch: int, at: float) -> Begun:
-    """Begin to write as the leader of this epoch, `at` that time (Unix time, s).
+    """Take the next revision as the leader of `epoch`; `at` is the leader's time (Unix time, s).
 
-    As for `next_revision`; and no other Sluice can take the lead meanwhile. Raises StaleEpoch if one has.
+    The row of `head` stays locked until the transaction ends: revisions become visible in order, and no other replica
+    can become the leader before. Raises StaleEpoch if one has.
     """
     row = connection.execute(_ADVANCE_AS_LEADER, {"leads": epoch, "at": at}).one_or_none()
     if row is None:
-        raise StaleEpoch(f"this Sluice leads no more (its epoch is {epoch}); its decisions were dropped")
+        raise StaleEpoch(f"this Sluice is no longer the leader (its epoch is {epoch}); its decisions were dropped")
     return Begun(*row)
 
 
@@ -60,10 +61,10 @@ def apply(connection: Connection, changes: Changes, begun: Begun) -> None:
     dialect, revision = connection.dialect.name, begun.revision
     if changes.workloads:
         shapes = _Shapes()
-        # One statement cannot write a row twice.
+        # One upsert statement cannot write the same row twice.
         latest = {record.workload.uid: record for record in changes.workloads}.values()
         rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in latest]
-        # There are none if all that is written is misconfigured and has no pod sets.
+        # There are no pod sets if all the records are of misconfigured workloads.
         bulk_insert(connection, _insert_pod_sets(dialect), shapes.rows)
         bulk_insert(connection, _upsert_workloads(dialect), rows)
     if changes.closed or changes.opened or changes.resized:
@@ -81,27 +82,30 @@ def apply(connection: Connection, changes: Changes, begun: Begun) -> None:
         checks.write(connection, changes, revision=revision)
 
 
-_MOST_REMEMBERED: Final = 1_000
-_REMEMBERED: Final[dict[int, tuple[tuple[PodSet, ...], str, list[Document]]]] = {}
-"""Pod sets that were written of late, by identity: themselves, their name, and their rows."""
+_MAX_CACHED: Final = 1_000
+"""Entries of `_CACHE` at which it is emptied."""
+_CACHE: Final[dict[int, tuple[tuple[PodSet, ...], str, list[Document]]]] = {}
+"""Recently written pod sets by `id()`: the tuple itself (so that its id is not reused), its shape, and its rows."""
 
 
 class _Shapes:
-    """The distinct pod sets of one transaction. Workloads of one shape mostly share the very object."""
+    """The distinct pod sets of one transaction. Workloads of the same shape mostly share one tuple object."""
 
     def __init__(self) -> None:
         self.rows: list[Document] = []
+        """Rows of `pod_sets` to insert."""
         self._names: dict[int, str] = {}
         self._known: set[str] = set()
 
     def name(self, sets: tuple[PodSet, ...]) -> str:
+        """Return the shape of pod sets, and add their rows unless they are there already."""
         name = self._names.get(id(sets))
         if name is None:
-            known = _REMEMBERED.get(id(sets))
+            known = _CACHE.get(id(sets))
             if known is None or known[0] is not sets:
-                if len(_REMEMBERED) >= _MOST_REMEMBERED:
-                    _REMEMBERED.clear()
-                known = _REMEMBERED[id(sets)] = (sets, *_shape_rows(sets))
+                if len(_CACHE) >= _MAX_CACHED:
+                    _CACHE.clear()
+                known = _CACHE[id(sets)] = (sets, *_shape_rows(sets))
             _, name, rows = known
             self._names[id(sets)] = name
             if name not in self._known:
@@ -111,7 +115,7 @@ class _Shapes:
 
 
 def _shape_rows(pod_sets: Iterable[PodSet]) -> tuple[str, list[Document]]:
-    """The name under which these pod sets are kept, the same for equal ones, and their rows."""
+    """Return the shape of pod sets, a hash that is the same for equal ones, and their rows."""
     rows: list[Document] = [
         {
             "position": position,
@@ -165,7 +169,7 @@ def _workload_row(record: WorkloadRecord, shape: str, revision: int) -> Document
     }
 
 
-# Made once: to put a statement together takes as long as to execute it.
+# Built once, because constructing a statement takes as long as executing it.
 _ADVANCE = update(head).values(revision=head.c.revision + 1).returning(head.c.revision)
 _ADVANCE_AS_LEADER = (
     update(head)

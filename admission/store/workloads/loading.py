@@ -1,4 +1,4 @@
-"""Rows as records: all unfinished workloads at a start, single workloads and pages later."""
+"""Conversion of rows to records: all unfinished workloads for a leader's start, single workloads and pages later."""
 
 from __future__ import annotations
 
@@ -30,47 +30,47 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WORKLOAD = select(*(type_coerce(c, Text).label(c.name) if isinstance(c.type, JSON) else c for c in workloads.c))
-"""Its rows are what `records` takes."""
+"""Selects rows for `records`. JSON columns are parsed there, so that broken JSON affects one row only."""
 UNFINISHED = workloads.c.state != bindparam("finished", State.FINISHED.value, literal_execute=True)
-"""Written out in the statement, so that the partial index serves it."""
-_PIECE = 1_000
-"""Rows that are made into records in one go: some ten milliseconds."""
-_ENDED = 20_000
-"""Finished workloads of which a start reads the uids: more than an API server's watch lags behind."""
-_LINES = 20_000
-"""Lines of the story in which a start looks for what was written last."""
+"""Rendered as a literal, because a partial index is used only for its own constant."""
+_BATCH = 1_000
+"""Rows that are converted without a pause: some ten milliseconds."""
+_RECENTLY_FINISHED = 20_000
+"""Number of finished workloads whose uids a leader loads: more than finish while a watch lags behind."""
+_RECENT_TRANSITIONS = 20_000
+"""Number of newest transitions in which `last_transitions` searches."""
 
 _STATES = {state.value: state for state in State}
 
 _Assigned: TypeAlias = tuple[dict[str, str], dict[str, int], int]
 _Held: TypeAlias = dict[str, tuple[str, dict[str, _Assigned]]]
-"""By uid: the ClusterQueue, and the assignment of each pod set by its name."""
+"""By uid: the ClusterQueue, and (flavors, usage, count) of each pod set by its name."""
 
 
 async def unfinished(
     connection: AsyncConnection, faults: dict[str, Exception] | None = None
 ) -> AsyncIterator[list[WorkloadRecord]]:
-    """All workloads that are not finished, oldest first, piece by piece: between two of them others have their turn.
+    """Yield all unfinished workloads, oldest first, in batches, between which the event loop runs other tasks.
 
-    Of a row that cannot be read the record has what can be; its uid, and why, is noted in `faults`.
+    If a row cannot be read, its record has the columns that can, and its error is added to `faults` by uid.
     """
     shapes = await connection.run_sync(_shapes, select(workloads.c.shape).where(UNFINISHED).distinct())
     held: _Held = {}
-    async for some in (await connection.stream(_HOLDING)).partitions(_PIECE):
-        _gather(held, some)
+    async for batch in (await connection.stream(_OPEN_ROWS)).partitions(_BATCH):
+        _add_open_rows(held, batch)
     columns = [_plain(column, connection.dialect.name) for column in workloads.c]
     faults = {} if faults is None else faults
     result = await connection.stream(
         select(*columns).where(UNFINISHED).order_by(workloads.c.created_at, workloads.c.uid)
     )
-    async for rows in result.partitions(_PIECE):
-        yield [_record_or_remains(row, shapes, held, faults) for row in rows]
+    async for rows in result.partitions(_BATCH):
+        yield [_record_or_fault(row, shapes, held, faults) for row in rows]
 
 
 def _plain(column: Column[Any], dialect: str) -> ColumnElement[Any]:
-    """The column, its instants as seconds already: the database makes a million of them sooner than Python.
+    """Return the column, with instants converted to seconds by the database, which is faster than Python for a million.
 
-    JSON is read later, row by row: one that cannot be read must not keep the others from being read.
+    JSON is read as text and parsed row by row, so that broken JSON in one row does not prevent reading the others.
     """
     if isinstance(column.type, JSON):
         return type_coerce(column, Text)
@@ -81,32 +81,32 @@ def _plain(column: Column[Any], dialect: str) -> ColumnElement[Any]:
     return cast(extract("epoch", column), Double)
 
 
-async def ended(connection: AsyncConnection) -> tuple[str, ...]:
-    """The uids of the last that are finished and cannot come back, as those can whose queue label was removed.
+async def recently_finished(connection: AsyncConnection) -> tuple[str, ...]:
+    """Return the uids of the workloads that finished last, oldest first.
 
-    Oldest end first.
+    Without dequeued workloads, whose queue label was removed: those may be queued again.
     """
     columns = workloads.c
     statement = (
         select(columns.uid)
         .where(columns.state == State.FINISHED, columns.outcome != DEQUEUED)
         .order_by(columns.revision.desc())
-        .limit(_ENDED)
+        .limit(_RECENTLY_FINISHED)
     )
     newest_first = (await connection.execute(statement)).scalars().all()
     return tuple(reversed(newest_first))
 
 
-async def last_written(connection: AsyncConnection) -> dict[str, float]:
-    """When the last line of a workload's story was written, by uid, of those that wait or are being evicted.
+async def last_transitions(connection: AsyncConnection) -> dict[str, float]:
+    """Return the time of the last transition to a pending or evicting state by uid, among the newest transitions.
 
-    Only the newest `_LINES` lines are looked at: it costs the same however much history there is.
+    Only `_RECENT_TRANSITIONS` of them are read, so that the costs do not grow with the history.
     """
     columns = transitions.c
     newest = (
         select(columns.workload_uid, columns.state, _plain(columns.at, connection.dialect.name).label("at"))
         .order_by(columns.id.desc())
-        .limit(_LINES)
+        .limit(_RECENT_TRANSITIONS)
         .subquery()
     )
     unstarted = newest.c.state.in_((State.PENDING.value, State.EVICTING.value))
@@ -115,15 +115,15 @@ async def last_written(connection: AsyncConnection) -> dict[str, float]:
 
 
 def records(connection: Connection, rows: Sequence[Row[Any]]) -> tuple[WorkloadRecord, ...]:
-    """The records of a few rows of `WORKLOAD`, in the same order."""
+    """Return the records of rows of `WORKLOAD`, in the same order. Meant for up to some thousand rows."""
     shapes = _shapes(connection, {row.shape for row in rows})
     holders = [row.uid for row in rows if row.state in _HOLDING_STATES]
     held = _held(connection, holders) if holders else {}
-    return tuple(_record_or_remains(row, shapes, held, {}) for row in rows)
+    return tuple(_record_or_fault(row, shapes, held, {}) for row in rows)
 
 
 def _shapes(connection: Connection, names: Any) -> dict[str, tuple[PodSet, ...] | Exception]:
-    """The pod sets of each shape by its name, or the error with which they cannot be read."""
+    """Return the pod sets of each shape, or the error of those that cannot be read. `names`: a list or a subquery."""
     rows = connection.execute(
         select(*(column for column in pod_sets.c if column.name != "spec"), type_coerce(pod_sets.c.spec, Text))
         .where(pod_sets.c.shape.in_(names))
@@ -141,7 +141,7 @@ def _shapes(connection: Connection, names: Any) -> dict[str, tuple[PodSet, ...] 
 
 
 _HOLDING_STATES = (State.ADMITTED.value, State.EVICTING.value)
-_HOLDING = (
+_OPEN_ROWS = (
     select(
         admissions.c.workload_uid, admissions.c.pod_set, admissions.c.resource, admissions.c.flavor,
         admissions.c.amount, admissions.c.count, admissions.c.cluster_queue,
@@ -149,18 +149,19 @@ _HOLDING = (
     .where(admissions.c.to_at.is_(None))
     .order_by(admissions.c.id)
 )  # fmt: skip
-"""The rows of admissions that are open in the ledger."""
+"""Selects the open rows of the ledger."""
 
 
 def _held(connection: Connection, uids: list[str]) -> _Held:
+    """Return the quota that these workloads hold."""
     found: _Held = {}
-    _gather(
-        found, connection.execute(_HOLDING.where(in_list(connection.dialect.name, admissions.c.workload_uid, uids)))
+    _add_open_rows(
+        found, connection.execute(_OPEN_ROWS.where(in_list(connection.dialect.name, admissions.c.workload_uid, uids)))
     )
     return found
 
 
-def _gather(found: _Held, rows: Iterable[Sequence[Any]]) -> None:
+def _add_open_rows(found: _Held, rows: Iterable[Sequence[Any]]) -> None:
     for uid, name, resource, flavor, amount, count, cluster_queue in rows:
         sets = found.setdefault(uid, (cluster_queue, {}))[1]
         flavors, usage, _ = sets.setdefault(name, ({}, {}, count))
@@ -180,24 +181,25 @@ def _assignment(item: tuple[str, _Assigned]) -> PodSetAssignment:
     return PodSetAssignment(intern(name), flavors, usage, count)
 
 
-def _record_or_remains(
+def _record_or_fault(
     row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Exception], held: _Held, faults: dict[str, Exception]
 ) -> WorkloadRecord:
-    """The record of a row; of one that cannot be read, what is needed to hold its quota and to read it anew."""
+    """Return the record of a row; if it cannot be read, one that keeps its quota and is misconfigured."""
     try:
         return _record(row, shapes, held)
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         uid, original = row[0], row[20]
         log.error("the row of workload %s in the database cannot be read: %r", uid, error)
         faults[uid] = error
-        whole = [*row]
-        whole[10], whole[20], whole[32] = "", None if _is_broken(original) else original, None
+        # Without shape, eviction, and `original` if that is the broken one; positions as in `_record`.
+        readable = [*row]
+        readable[10], readable[20], readable[32] = "", None if _is_broken(original) else original, None
         message = clean(f"its row in the database cannot be read: {error!r}")
-        return replace(_record(whole, {}, held), reason=MISCONFIGURED, message=message)
+        return replace(_record(readable, {}, held), reason=MISCONFIGURED, message=message)
 
 
 def _document(value: Any) -> Any:
-    """What a JSON column holds: SQLite gives its text, the driver of PostgreSQL has read it already."""
+    """Return the value of a JSON column: SQLite returns its text, PostgreSQL's driver has parsed it already."""
     return orjson.loads(value) if isinstance(value, str) else value
 
 
@@ -215,7 +217,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
         original, revision, active, checks_pending, cleared_at, ready_at, unready_at, requeues, not_before,
         past_seconds, first_revision, api_version, eviction,
     ) = row  # fmt: skip
-    sets = shapes.get(shape, ())  # what is misconfigured has none
+    sets = shapes.get(shape, ())  # a misconfigured workload has no pod sets
     if isinstance(sets, Exception):
         raise sets
     replaced = _document(original)

@@ -1,7 +1,7 @@
-"""Orders of admins and states of admission checks: written on any replica, read by the leader.
+"""Admins' orders and states of admission checks: written on any replica, applied by the leader.
 
-A write is one transaction: check, write the row, give the workload the revision, add the audit's record. The leader
-reads what is newer than it knows, and makes it so; until then the workload's record tells what was before.
+A write is one transaction: check it, write the row, set the workload's revision, add the audit record. The leader reads
+newer rows and applies them; until then the workload's record shows the former state.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from admission.store.records import CheckRecord, Order, State
 from admission.store.workloads import checks
 from admission.store.workloads.commit import next_revision
 from admission.store.workloads.places import (
+    OrderChange,
     Place,
-    Written,
-    check_passes_nobody,
+    check_overtakes_no_others,
     check_place,
     cluster_queue_of,
-    exchanged,
+    exchange_places,
     order_row,
     rank_at,
 )
@@ -41,33 +41,33 @@ if TYPE_CHECKING:
     from admission.store.records import Document
 
 
-class Ordered(TypedDict, total=False):
-    """The fields of an order; those that are left out stay as they were."""
+class OrderFields(TypedDict, total=False):
+    """Fields of an order; fields that are left out stay unchanged."""
 
     local_queue: str | None
-    """Move it to this LocalQueue of its namespace; None: back to that of its object's label."""
+    """LocalQueue of its namespace to move it to; None: back to the one of its object's label."""
     priority: int | None
-    """Instead of that of its priority class; None: that again."""
+    """Priority in place of that of its priority class; None: that of the class again."""
     held: bool
     active: bool
     place: Place | None
-    """None: its own place again."""
+    """Place among the pending workloads of its ClusterQueue; None: its own place again."""
 
 
-class News(NamedTuple):
-    """Orders and checks that were written after a revision."""
+class OrdersAndChecks(NamedTuple):
+    """Orders and admission checks that a query has found."""
 
     orders: tuple[Order, ...]
     checks: tuple[CheckRecord, ...]
 
 
 class Orders:
-    """Orders of admins and answers of admission checks."""
+    """Admins' orders and the states that controllers of admission checks report."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float], changed: Callable[[int], None]) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], float], on_commit: Callable[[int], None]) -> None:
         self._database = database
         self._clock = clock
-        self._changed = changed
+        self._on_commit = on_commit
 
     async def give(
         self,
@@ -77,26 +77,26 @@ class Orders:
         resource_version: str = "",
         dry_run: bool = False,
         within_namespace: bool = False,
-        **ordered: Unpack[Ordered],
+        **fields: Unpack[OrderFields],
     ) -> Order:
-        """Order something about a workload that is not finished; all that is in force about it then.
+        """Change the order about an unfinished workload; return the whole order that is then in force.
 
-        `within_namespace`: it comes before no workload of another namespace that it stands behind. A place is one among
-        the workloads of its namespace then, which exchange the places that they have.
+        `within_namespace`: the workload must not overtake workloads of other namespaces. A place is then one among the
+        workloads of its namespace, which exchange the places that they have.
 
-        Raises NotFound, Conflict (it is finished, or not that `resource_version` any more), and InvalidObject for a
-        LocalQueue or a place that does not exist, or that is not to be had within the namespace.
+        Raises NotFound, Conflict (it is finished, or has changed since `resource_version`), and InvalidObject for a
+        LocalQueue or place that does not exist, or that `within_namespace` does not allow.
         """
         async with self._database.write(dry_run=dry_run) as connection:
             revision = await connection.run_sync(next_revision)
             workload = await _unfinished(connection, uid, resource_version)
-            if place := ordered.get("place"):
-                check_place(workload, place, is_moved=ordered.get("local_queue") is not None)
+            if place := fields.get("place"):
+                check_place(workload, place, is_moved=fields.get("local_queue") is not None)
             if within_namespace:
-                written = await _within_namespace(connection, workload, ordered)
+                written = await _within_namespace(connection, workload, fields)
             else:
                 before = await order_row(connection, uid)
-                written = [Written(workload, before, before | await _columns(connection, workload, ordered))]
+                written = [OrderChange(workload, before, before | await _columns(connection, workload, fields))]
             changed = [one for one in written if one.after != one.before]
             if not changed:
                 await connection.rollback()
@@ -127,26 +127,26 @@ class Orders:
         resource_version: str = "",
         dry_run: bool = False,
     ) -> tuple[CheckRecord, ...]:
-        """Write the states of checks of a workload that holds quota; all of its checks afterwards.
+        """Write reported states of admission checks of a workload that holds quota; return all its checks.
 
-        Raises NotFound, Conflict (it holds no quota, or is being stopped; not that `resource_version` any more), and
-        InvalidObject for a check that it was not asked for.
+        Raises NotFound, Conflict (it holds no quota or is being evicted, or has changed since `resource_version`), and
+        InvalidObject for a check that the workload does not have.
         """
         async with self._database.write(dry_run=dry_run) as connection:
             revision = await connection.run_sync(next_revision)
             workload = await _unfinished(connection, uid, resource_version)
             if workload["state"] != State.ADMITTED:
                 raise Conflict(
-                    f"workload {workload['namespace']}/{workload['name']} holds no quota now; its checks are asked "
-                    "when it has got some"
+                    f"workload {workload['namespace']}/{workload['name']} holds no quota now; its admission checks "
+                    "can be reported when it does"
                 )
             known = await connection.run_sync(checks.checks, workloads.c.uid == uid)
             now = self._clock()
-            fresh = _answers(known, reports, now)
-            if not fresh:
+            changed = _changed_checks(known, reports, now)
+            if not changed:
                 await connection.rollback()
                 return known
-            rows = [checks.check_row(check, revision) for check in fresh]
+            rows = [checks.check_row(check, revision) for check in changed]
             await connection.execute(upsert(connection.dialect.name, workload_checks), rows)
             await _touch(connection, uid, revision)
             after = await connection.run_sync(checks.checks, workloads.c.uid == uid)
@@ -157,45 +157,46 @@ class Orders:
                 _key(workload),
                 at=now,
                 revision=revision,
-                before=_said(known),
-                after=_said(after),
+                before=_audited_checks(known),
+                after=_audited_checks(after),
             )
         self._announce(revision, dry_run=dry_run)
         return after
 
-    async def since(self, revision: int) -> News:
-        """The orders and checks written after `revision`, by any replica."""
+    async def since(self, revision: int) -> OrdersAndChecks:
+        """Return the orders and checks written after `revision` by any replica."""
 
-        def query(connection: Connection) -> News:
-            return News(
+        def query(connection: Connection) -> OrdersAndChecks:
+            return OrdersAndChecks(
                 checks.orders(connection, workload_orders.c.revision > revision),
                 checks.checks(connection, workload_checks.c.revision > revision),
             )
 
         return await self._database.read_sync(query)
 
-    async def of(self, uids: Iterable[str]) -> News:
-        """The orders and checks in force for these workloads."""
+    async def of(self, uids: Iterable[str]) -> OrdersAndChecks:
+        """Return the orders and checks of these workloads."""
         wanted = [*uids]
 
-        def query(connection: Connection) -> News:
+        def query(connection: Connection) -> OrdersAndChecks:
             condition = in_list(connection.dialect.name, workloads.c.uid, wanted)
-            return News(checks.orders(connection, condition), checks.checks(connection, condition))
+            return OrdersAndChecks(checks.orders(connection, condition), checks.checks(connection, condition))
 
         return await self._database.read_sync(query)
 
     async def answered(self) -> set[str]:
-        """The names of checks whose controllers have answered for a known workload."""
+        """Return the names of admission checks whose controllers have reported a state for any stored workload."""
         column = workload_checks.c.name
         statement = select(column).where(workload_checks.c.state != "Pending").distinct()
         return await self._database.read_sync(lambda connection: set(connection.execute(statement).scalars()))
 
     def _announce(self, revision: int, *, dry_run: bool) -> None:
         if not dry_run:
-            self._changed(revision)
+            self._on_commit(revision)
 
 
 async def _unfinished(connection: AsyncConnection, uid: str, resource_version: str) -> RowMapping:
+    """Return the row of an unfinished workload. Raises NotFound, and Conflict if finished or changed."""
     row = (await connection.execute(select(workloads).where(workloads.c.uid == uid))).mappings().one_or_none()
     if row is None:
         raise NotFound(f"there is no workload with the uid {uid}")
@@ -209,16 +210,17 @@ async def _unfinished(connection: AsyncConnection, uid: str, resource_version: s
     return row
 
 
-async def _columns(connection: AsyncConnection, workload: RowMapping, ordered: Ordered) -> Document:
-    columns: Document = {name: value for name, value in ordered.items() if name != "place"}
-    queue = ordered.get("local_queue")
+async def _columns(connection: AsyncConnection, workload: RowMapping, fields: OrderFields) -> Document:
+    """Return the columns of `workload_orders` for these fields. Raises InvalidObject."""
+    columns: Document = {name: value for name, value in fields.items() if name != "place"}
+    queue = fields.get("local_queue")
     if queue is not None and await cluster_queue_of(connection, workload["namespace"], queue) is None:
         message = f'LocalQueue "{workload["namespace"]}/{queue}" does not exist; create it first'
         raise InvalidObject([("spec.queueName", message)], subject=f'Workload "{workload["name"]}"')
-    if "place" in ordered:
-        place = ordered["place"]
-        there = (None, None) if place is None else await rank_at(connection, workload, queue, place)
-        columns["rank_priority"], columns["rank_at"] = there
+    if "place" in fields:
+        place = fields["place"]
+        rank = (None, None) if place is None else await rank_at(connection, workload, queue, place)
+        columns["rank_priority"], columns["rank_at"] = rank
     return columns
 
 
@@ -229,35 +231,39 @@ async def _touch(connection: AsyncConnection, uid: str, revision: int) -> None:
 # --- orders within a namespace
 
 
-async def _within_namespace(connection: AsyncConnection, workload: RowMapping, ordered: Ordered) -> list[Written]:
-    """What is to be written: the workload first, then those that exchange places with it. Raises InvalidObject."""
-    place = ordered.get("place")
-    rest: Ordered = {**ordered}
+async def _within_namespace(
+    connection: AsyncConnection, workload: RowMapping, fields: OrderFields
+) -> list[OrderChange]:
+    """Return the changes to write: the workload's first, then of those that exchange places. Raises InvalidObject."""
+    place = fields.get("place")
+    without_place: OrderFields = {**fields}
     if place is not None:
-        del rest["place"]
+        del without_place["place"]
     before = await order_row(connection, workload["uid"])
-    one = Written(workload, before, before | await _columns(connection, workload, rest))
-    await check_passes_nobody(connection, one)
+    one = OrderChange(workload, before, before | await _columns(connection, workload, without_place))
+    await check_overtakes_no_others(connection, one)
     if place is None:
         return [one]
     queue = one.after["local_queue"] or workload["local_queue"]
-    return await exchanged(connection, one, place, await cluster_queue_of(connection, workload["namespace"], queue))
+    return await exchange_places(
+        connection, one, place, await cluster_queue_of(connection, workload["namespace"], queue)
+    )
 
 
 # --- checks
 
 
-def _answers(known: tuple[CheckRecord, ...], reports: Iterable[CheckReport], now: float) -> list[CheckRecord]:
-    """The checks of which something else is said now."""
+def _changed_checks(known: tuple[CheckRecord, ...], reports: Iterable[CheckReport], now: float) -> list[CheckRecord]:
+    """Return the checks whose reported state differs from the known one. Raises InvalidObject for an unknown check."""
     by_name = {check.name: check for check in known}
-    fresh = []
+    changed = []
     for report in reports:
         before = by_name.get(report.name)
         if before is None:
-            asked = ", ".join(by_name) or "none"
-            message = f'"{report.name}" is no check that it was asked for; these are: {asked}'
+            names = ", ".join(by_name) or "none"
+            message = f'"{report.name}" is not an admission check of this workload; these are: {names}'
             raise InvalidObject([("status.admissionChecks", message)])
-        said = CheckRecord(
+        reported = CheckRecord(
             uid=before.uid,
             name=report.name,
             state=report.state,
@@ -268,9 +274,9 @@ def _answers(known: tuple[CheckRecord, ...], reports: Iterable[CheckReport], now
             pod_set_updates=report.pod_set_updates,
             revision=before.revision,
         )
-        if said != before:
-            fresh.append(said)
-    return fresh
+        if reported != before:
+            changed.append(reported)
+    return changed
 
 
 # --- for the audit
@@ -280,16 +286,16 @@ def _key(workload: RowMapping) -> tuple[str, str, str]:
     return "Workload", workload["namespace"], workload["name"]
 
 
-_SPELLINGS = {"local_queue": "queueName", "priority": "priority", "held": "hold", "active": "active"}
+_FIELD_NAMES = {"local_queue": "queueName", "priority": "priority", "held": "hold", "active": "active"}
 
 
 def _document(row: Document) -> Document:
-    spec: dict[str, Any] = {spelling: row[name] for name, spelling in _SPELLINGS.items() if row[name] is not None}
+    spec: dict[str, Any] = {field: row[name] for name, field in _FIELD_NAMES.items() if row[name] is not None}
     if row["rank_priority"] is not None:
         spec["order"] = {"priority": row["rank_priority"], "since": row["rank_at"]}
     return {"spec": spec}
 
 
-def _said(known: Iterable[CheckRecord]) -> Document:
+def _audited_checks(known: Iterable[CheckRecord]) -> Document:
     states = [{"name": check.name, "state": check.state, "message": check.message} for check in known]
     return {"status": {"admissionChecks": states}}

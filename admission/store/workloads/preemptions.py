@@ -1,4 +1,4 @@
-"""Preemptions in vain: workloads were stopped so that another one can start, which it has not done minutes later."""
+"""Preemptions without effect ("in vain"): workloads were evicted, and their preemptor is pending minutes later."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from admission.store.database.connection import Database
 
 IN_VAIN_SECONDS: Final = 300.0
-"""So long after the last of its victims was told to stop, who preempted should have started."""
-TOLD_SECONDS: Final = 86_400.0
-"""Older preemptions are not told of any more."""
-_MOST = 500
+"""Seconds from the eviction of its last victim, after which a preemptor should have started."""
+REPORTED_SECONDS: Final = 86_400.0
+"""Seconds from a preemption, after which it is no longer reported."""
+_LIMIT = 500
+"""Preemptors that are reported at most."""
 
 
 class Victim(NamedTuple):
@@ -35,24 +36,24 @@ class Victim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PreemptionInVain:
-    """What was preempted for one workload, which waits all the same."""
+    """A preemptor that is still pending, and the workloads that were preempted for it."""
 
     namespace: str
-    """Of the workload that waits ..."""
+    """Namespace of the preemptor."""
     name: str
-    """... and its name."""
+    """Name of the preemptor."""
     cluster_queue: str
+    """ClusterQueue of the preemptor."""
     victims: tuple[Victim, ...]
     at: float
-    """When the last of them was preempted, in seconds since the epoch."""
+    """When the last victim was preempted (Unix time, s)."""
 
 
 async def in_vain(database: Database, *, now: float) -> tuple[PreemptionInVain, ...]:
-    """The latest first, at most 500.
+    """Return pending preemptors that have not started since others were preempted for them, the latest first.
 
-    Told of is a workload that waits, and has not started since others were preempted for it: all of them have given
-    their quota back, the last was told to five minutes ago or more, and a day ago or less. What has ended since is not
-    counted.
+    Reported are those of which all victims have released their quota, the last eviction being between
+    IN_VAIN_SECONDS and REPORTED_SECONDS old at `now` (Unix time, s). Victims that have finished since are left out.
     """
 
     def query(connection: Connection) -> tuple[PreemptionInVain, ...]:
@@ -71,26 +72,26 @@ def _statement() -> Select[Any]:
 def _found(connection: Connection, now: float) -> list[PreemptionInVain]:
     groups: dict[str, list[Row[Any]]] = {}
     for row in connection.execute(_statement()):
-        said = row.eviction
-        if said["reason"] == PREEMPTED and said["at"] > now - TOLD_SECONDS:
-            # Who it was for is in the sentence alone: older versions do not load an eviction that says more.
-            groups.setdefault(preemptor_in(said["message"]), []).append(row)
+        eviction = row.eviction
+        if eviction["reason"] == PREEMPTED and eviction["at"] > now - REPORTED_SECONDS:
+            # The preemptor is in the message only: older versions cannot load an `eviction` with another field.
+            groups.setdefault(preemptor_in(eviction["message"]), []).append(row)
     ends = {
         uid: max(row.eviction["at"] for row in rows)
         for uid, rows in groups.items()
         if uid and all(row.state != State.EVICTING for row in rows)
     }
-    over = sorted((uid for uid, at in ends.items() if at <= now - IN_VAIN_SECONDS), key=ends.__getitem__, reverse=True)
+    due = sorted((uid for uid, at in ends.items() if at <= now - IN_VAIN_SECONDS), key=ends.__getitem__, reverse=True)
     columns = workloads.c
-    waits = select(columns.uid, columns.namespace, columns.name, columns.cluster_queue, columns.eviction).where(
-        columns.uid.in_(over[:_MOST]), columns.state == State.PENDING
+    preemptors = select(columns.uid, columns.namespace, columns.name, columns.cluster_queue, columns.eviction).where(
+        columns.uid.in_(due[:_LIMIT]), columns.state == State.PENDING
     )
     found = []
-    for row in connection.execute(waits):
-        # Those before its own last eviction have let it start.
+    for row in connection.execute(preemptors):
+        # Preemptions before its own last eviction had an effect: they let it start.
         since = 0.0 if row.eviction is None else row.eviction["at"]
         victims = [(each.namespace, each.name) for each in groups[row.uid] if each.eviction["at"] > since]
         if victims:
-            told = tuple(Victim(*each) for each in sorted(victims))
-            found.append(PreemptionInVain(row.namespace, row.name, row.cluster_queue, told, ends[row.uid]))
+            sorted_victims = tuple(Victim(*each) for each in sorted(victims))
+            found.append(PreemptionInVain(row.namespace, row.name, row.cluster_queue, sorted_victims, ends[row.uid]))
     return sorted(found, key=lambda each: (-each.at, each.namespace, each.name))

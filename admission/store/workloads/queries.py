@@ -1,4 +1,4 @@
-"""Queries for workloads: pages, single ones, and numbers for each queue."""
+"""Queries for workloads: pages, single workloads, and status counts of queues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from admission.store.workloads.preemptions import PreemptionInVain
     from admission.store.workloads.waiting import WaitingRow, WaitingUser
 
-_COUNTED = 5_000
+_MAX_COUNTED = 5_000
+"""Remaining workloads up to which a page counts them."""
 _KEY = (workloads.c.namespace, workloads.c.name, workloads.c.uid)
 _VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
     "namespace": lambda record: record.workload.namespace,
@@ -37,38 +38,42 @@ _VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
     "priority": lambda record: record.workload.priority,
     "submitted_by": lambda record: record.workload.user,
 }
-"""Columns that lists can be filtered by."""
-_UNCHANGING = ("namespace", "name", "uid", "submitted_by")
+"""Columns by which lists can be filtered, with the getter of the value from a record."""
+_IMMUTABLE_COLUMNS = ("namespace", "name", "uid", "submitted_by")
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """A row of a workload's ledger: one resource of one pod set; `to_at` is None while it is held."""
+    """A row of a workload's ledger: quota of one resource for one pod set. The fields are columns of `admissions`."""
 
     from_at: float
+    """Unix time (s)."""
     to_at: float | None
+    """Unix time (s); None while the quota is held."""
     end_reason: str | None
     cluster_queue: str
     pod_set: str
     count: int
+    """Number of pods."""
     flavor: str
     resource: str
     amount: int
+    """Of all pods together: milli-CPU for cpu, else base units."""
 
 
 class FoundWorkload(NamedTuple):
-    """A result of a search."""
+    """A search result."""
 
     namespace: str
     name: str
-    """Of its Kubernetes object."""
+    """Name of its Kubernetes object."""
     state: str
     user: str
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A filter: a column of `COLUMNS` has one of some values, or (negated) none of them."""
+    """A filter: the value of a column of `COLUMNS` is in a set of values, or (negated) is not."""
 
     COLUMNS: ClassVar[frozenset[str]] = frozenset(_VALUES)
 
@@ -77,41 +82,41 @@ class Condition:
     negated: bool = False
 
     @property
-    def is_lasting(self) -> bool:
-        """Whether the column of a workload never changes."""
-        return self.column in _UNCHANGING
+    def is_immutable(self) -> bool:
+        """Whether the column is immutable, so that a workload cannot start or stop to match."""
+        return self.column in _IMMUTABLE_COLUMNS
 
     def clause(self) -> ColumnElement[bool]:
-        """For a query."""
+        """Return the condition for a query."""
         column = workloads.c[self.column]
         return column.not_in(self.values) if self.negated else column.in_(self.values)
 
     def holds(self, record: WorkloadRecord) -> bool:
-        """For a workload that is at hand."""
+        """Whether a workload in memory matches."""
         return (_VALUES[self.column](record) in self.values) is not self.negated
 
 
 K = TypeVar("K")
 
 
-class _Counted(NamedTuple, Generic[K]):
-    """Numbers of queues."""
+class _Counts(NamedTuple, Generic[K]):
+    """Cached status counts of queues."""
 
     revision: int
-    """As of which they are."""
+    """Revision of the database that they are of."""
     uncounted: int
-    """How many workloads waited that they do not count."""
+    """Number of pending workloads that they do not include, see `recounts.uncounted`."""
     numbers: dict[K, QueueStatus]
 
 
 class Workloads:
-    """The workloads in the database, for reading."""
+    """Read access to the workloads in the database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._of_cluster_queues: _Counted[str] | None = None
-        self._of_local_queues: _Counted[tuple[str, str]] | None = None
-        """The last numbers."""
+        self._of_cluster_queues: _Counts[str] | None = None
+        self._of_local_queues: _Counts[tuple[str, str]] | None = None
+        """The last counts."""
         self._counting = asyncio.Lock()
 
     async def list(
@@ -122,10 +127,10 @@ class Workloads:
         limit: int | None = None,
         after: tuple[str, str, str] | None = None,
     ) -> Page:
-        """Workloads sorted by namespace, name and uid, at most `limit` of them, from `after` on (a page's `after`).
+        """Return a page of at most `limit` workloads, sorted by namespace, name and uid; `after`: a page's cursor.
 
-        How many remain is told of whole namespaces only, and of a few thousand at most: to count takes longer than to
-        find some.
+        The number of remaining workloads is given only without conditions (`where`) and up to a few thousand, because
+        counting takes longer than reading a page.
         """
         wanted = [condition.clause() for condition in where]
         counted = not wanted
@@ -142,17 +147,17 @@ class Workloads:
             rows = rows[:limit]
             remaining = None if more else 0
             if more and counted:
-                behind = select(workloads.c.uid).where(*wanted).limit(_COUNTED + 1).subquery()
-                count = connection.execute(select(func.count()).select_from(behind)).scalar_one()
-                remaining = count - len(rows) if count <= _COUNTED else None
+                matching = select(workloads.c.uid).where(*wanted).limit(_MAX_COUNTED + 1).subquery()
+                count = connection.execute(select(func.count()).select_from(matching)).scalar_one()
+                remaining = count - len(rows) if count <= _MAX_COUNTED else None
             end = (rows[-1].namespace, rows[-1].name, rows[-1].uid) if more else None
             return Page(loading.records(connection, rows), revision, end, remaining)
 
         return await self._database.read_sync(query)
 
-    async def ended_since(self, at: float, *, limit: int) -> tuple[WorkloadRecord, ...]:
-        """The last workloads that have ended after `at`, at most `limit` of them, oldest first."""
-        finished = workloads.c.state == literal_column(f"'{State.FINISHED.value}'")  # as its index has it
+    async def finished_since(self, at: float, *, limit: int) -> tuple[WorkloadRecord, ...]:
+        """Return the last `limit` workloads that finished after `at` (Unix time, s), oldest end first."""
+        finished = workloads.c.state == literal_column(f"'{State.FINISHED.value}'")  # a literal, for the partial index
         statement = loading.WORKLOAD.where(finished, workloads.c.finished_at > at)
         statement = statement.order_by(workloads.c.finished_at.desc()).limit(limit)
 
@@ -162,7 +167,7 @@ class Workloads:
         return await self._database.read_sync(query)
 
     async def uids(self, *, namespace: str | None = None, where: Iterable[Condition] = ()) -> tuple[set[str], int]:
-        """The workloads that meet all conditions, by uid, and the revision as of which they do."""
+        """Return the uids of the workloads that match all conditions, and the revision at which they were read."""
         wanted = [condition.clause() for condition in where]
         if namespace is not None:
             wanted.append(workloads.c.namespace == namespace)
@@ -172,7 +177,7 @@ class Workloads:
             return set(rows.scalars()), revision
 
     async def queued_at(self, uids: Iterable[str]) -> dict[str, float]:
-        """Since when these workloads wait, or waited before they were admitted, by uid (seconds since the epoch)."""
+        """Return by uid when these workloads were last queued (Unix time, s)."""
         wanted = [*uids]
 
         def query(connection: Connection) -> dict[str, float]:
@@ -185,16 +190,16 @@ class Workloads:
     async def changes_since(
         self, revision: int, *, uid: str | None = None, limit: int
     ) -> tuple[tuple[WorkloadRecord, ...], int, bool]:
-        """Workloads written after `revision` as they are now, the oldest write first, and the revision of that now.
+        """Return the workloads written after `revision` in their present state, and the revision of the database.
 
-        At most `limit` of them; the last value says whether that are not all. To go on, give `revision` and `uid` of
-        the last one.
+        At most `limit` of them, the oldest write first; the last value of the result is whether there are more. For
+        the next page pass `revision` and `uid` of the last workload.
         """
         columns = workloads.c
-        behind = columns.revision > revision
+        later = columns.revision > revision
         if uid is not None:
-            behind = tuple_(columns.revision, columns.uid) > (revision, uid)
-        statement = loading.WORKLOAD.where(behind).order_by(columns.revision, columns.uid)
+            later = tuple_(columns.revision, columns.uid) > (revision, uid)
+        statement = loading.WORKLOAD.where(later).order_by(columns.revision, columns.uid)
 
         def query(connection: Connection) -> tuple[tuple[WorkloadRecord, ...], int, bool]:
             newest = connection.execute(select(head.c.revision)).scalar_one()
@@ -204,7 +209,7 @@ class Workloads:
         return await self._database.read_sync(query)
 
     async def get(self, namespace: str, name: str) -> WorkloadRecord | None:
-        """The workload of that name; of several, where one followed the other, the last."""
+        """Return the workload of that name, or None; of several, whose objects followed each other, the newest."""
         columns = workloads.c
         statement = (
             loading.WORKLOAD.where(columns.namespace == namespace, columns.name == name)
@@ -218,8 +223,8 @@ class Workloads:
         found = await self._database.read_sync(query)
         return found[0] if found else None
 
-    async def story(self, uid: str) -> tuple[Transition, ...]:
-        """The transitions of a workload, oldest first."""
+    async def history(self, uid: str) -> tuple[Transition, ...]:
+        """Return the transitions of a workload, oldest first."""
         columns = transitions.c
         statement = (
             select(columns.workload_uid, columns.at, columns.state, columns.reason, columns.message)
@@ -231,7 +236,7 @@ class Workloads:
             return tuple(Transition(uid, at, State(state), reason, text) for uid, at, state, reason, text in rows)
 
     async def ledger(self, uid: str) -> tuple[LedgerRow, ...]:
-        """The ledger of a workload, oldest rows first."""
+        """Return the ledger rows of a workload, oldest first."""
         columns = admissions.c
         wanted = (columns[field.name] for field in fields(LedgerRow))
         statement = select(*wanted).where(columns.workload_uid == uid).order_by(columns.id)
@@ -239,9 +244,9 @@ class Workloads:
             return tuple(LedgerRow(*row) for row in await connection.execute(statement))
 
     async def find(self, text: str, *, namespaces: Collection[str] | None, limit: int) -> tuple[FoundWorkload, ...]:
-        """Workloads whose name, user or uid contains `text`, whatever its case; unfinished and newer ones first.
+        """Return workloads whose name, user or uid contains `text` (case-insensitive), unfinished and newer ones first.
 
-        `namespaces` are those that are looked into; None: all.
+        `namespaces` to search; None: all.
         """
         columns = workloads.c
         pattern = f"%{_escaped(text)}%"
@@ -261,21 +266,21 @@ class Workloads:
         return await self._database.read_sync(query)
 
     async def waiting(self) -> tuple[WaitingRow, ...]:
-        """How many wait in each LocalQueue for which reason, and since when; who waits for longest first."""
+        """Return the numbers of pending workloads by LocalQueue and reason, the longest wait first."""
         return await waiting(self._database)
 
     async def waiting_users(self) -> tuple[WaitingUser, ...]:
-        """How many workloads of each user wait, and since when; who waits for longest first."""
+        """Return the numbers of pending workloads by user, the longest wait first."""
         return await waiting_users(self._database)
 
     async def preemptions_in_vain(self, *, now: float) -> tuple[PreemptionInVain, ...]:
-        """Workloads that wait although others were preempted for them minutes ago; see `preemptions.in_vain`."""
+        """Return preemptors that are still pending minutes after their preemptions; see `preemptions.in_vain`."""
         return await in_vain(self._database, now=now)
 
     async def cluster_queue_status(self) -> dict[str, QueueStatus]:
-        """By name, for each ClusterQueue where something waits or that something is held of.
+        """Return the status counts by name of each ClusterQueue with pending workloads or quota in use.
 
-        Only those are counted anew of which something was written since the last look, as `recounts` says.
+        Cached: only queues with writes since the last call are counted again, see `recounts`.
         """
         async with self._counting:
             all_of, some_of = queue_counts.by_cluster_queue, recounts.cluster_queues
@@ -283,7 +288,7 @@ class Workloads:
             return self._of_cluster_queues.numbers
 
     async def numbers(self) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
-        """All unfinished workloads, counted, and all that they hold, added up: one moment of the database."""
+        """Return counts of all unfinished workloads, and sums of the quota that they hold, of one snapshot."""
 
         def query(connection: Connection) -> tuple[Sequence[UnfinishedCount], Sequence[HeldAmount]]:
             return queue_counts.unfinished_counts(connection), queue_counts.held_amounts(connection)
@@ -291,7 +296,7 @@ class Workloads:
         return await self._database.read_sync(query)
 
     async def local_queue_status(self) -> dict[tuple[str, str], QueueStatus]:
-        """As `cluster_queue_status`, by (namespace, name), for each LocalQueue."""
+        """Return the status counts of LocalQueues by (namespace, name), like `cluster_queue_status`."""
         async with self._counting:
             all_of, some_of = queue_counts.by_local_queue, recounts.local_queues
             self._of_local_queues = await self._count(self._of_local_queues, all_of, some_of)
@@ -299,24 +304,24 @@ class Workloads:
 
     async def _count(
         self,
-        known: _Counted[K] | None,
+        known: _Counts[K] | None,
         all_of: Callable[[Connection], dict[K, QueueStatus]],
         some_of: Callable[[Connection, dict[K, QueueStatus], int], dict[K, QueueStatus] | None],
-    ) -> _Counted[K]:
-        def query(connection: Connection) -> _Counted[K]:
+    ) -> _Counts[K]:
+        def query(connection: Connection) -> _Counts[K]:
             revision: int = connection.execute(select(head.c.revision)).scalar_one()
             if known is not None:
                 if known.revision == revision:
                     return known
                 found = some_of(connection, known.numbers, known.revision)
                 if found is not None and recounts.uncounted(connection, found) == known.uncounted:
-                    return _Counted(revision, known.uncounted, found)
+                    return _Counts(revision, known.uncounted, found)
             numbers = all_of(connection)
-            return _Counted(revision, recounts.uncounted(connection, numbers), numbers)
+            return _Counts(revision, recounts.uncounted(connection, numbers), numbers)
 
         return await self._database.read_sync(query)
 
 
 def _escaped(text: str) -> str:
-    """For LIKE with the escape character `!`."""
+    """Escape a text for LIKE with the escape character `!`."""
     return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

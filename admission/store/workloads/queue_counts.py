@@ -1,4 +1,4 @@
-"""Numbers for each queue, summed by the database: pending workloads, workloads with quota, amounts held."""
+"""Status counts of queues, summed up by the database: pending workloads, workloads with quota, quota in use."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select
 
 _HALF = 2**32
-"""Upper and lower half of the bits of amounts are added up apart: the sum of whole ones may have more than 64."""
+"""Amounts are summed up in two halves of 32 bits, because the sum of 64-bit integers may overflow."""
 _CHECKED = "checked"
-# A workload whose admission checks are not all ready holds quota, and is not admitted yet.
+# A workload with admission checks that are not Ready holds quota ("reserving"), but does not count as admitted.
 _STATE = case(
     (and_(workloads.c.state == State.ADMITTED, workloads.c.checks_pending), _CHECKED), else_=workloads.c.state
 ).label("state")
 
 
 def by_cluster_queue(connection: Connection) -> dict[str, QueueStatus]:
-    """What waits for each ClusterQueue, by way of whichever LocalQueue, and what is held of it."""
+    """Return the status counts of each ClusterQueue; workloads are pending there through any of its LocalQueues."""
     found = _numbers(connection, *_by_cluster_queue())
     return {name: status for (name,), status in found.items()}
 
 
 def by_local_queue(connection: Connection) -> dict[tuple[str, str], QueueStatus]:
-    """By (namespace, name) of the LocalQueue: what waits in it, and what its workloads hold."""
+    """Return the status counts of each LocalQueue by (namespace, name)."""
     found = _numbers(connection, *_by_local_queue())
     return {(namespace, name): status for (namespace, name), status in found.items()}
 
 
-# Statements are made once: open pages look each second.
+# Statements are built once, because open pages of the dashboard execute them every second.
 @cache
 def _by_cluster_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
-    columns, door = workloads.c, queue_objects.c
-    # Where a workload waits follows from its LocalQueue as it is now; where it holds quota is written down.
+    columns, queue = workloads.c, queue_objects.c
+    # A pending workload belongs to the present ClusterQueue of its LocalQueue; one with quota to that of its admission.
     waiting = pending(columns.namespace, columns.local_queue).subquery()
-    leads_there = and_(
-        door.kind == LocalQueue.kind, door.namespace == waiting.c.namespace, door.name == waiting.c.local_queue
+    is_local_queue = and_(
+        queue.kind == LocalQueue.kind, queue.namespace == waiting.c.namespace, queue.name == waiting.c.local_queue
     )
     counts = (
-        select(door.cluster_queue, literal(State.PENDING.value), func.sum(waiting.c.number))
-        .select_from(waiting.join(queue_objects, leads_there))
-        .group_by(door.cluster_queue)
+        select(queue.cluster_queue, literal(State.PENDING.value), func.sum(waiting.c.number))
+        .select_from(waiting.join(queue_objects, is_local_queue))
+        .group_by(queue.cluster_queue)
         .union_all(holding(columns.cluster_queue))
     )
     return counts, held(admissions.c.cluster_queue)
@@ -67,36 +67,39 @@ def _by_local_queue() -> tuple[CompoundSelect[Any], Select[Any]]:
 
 
 def pending(*where: ColumnElement[str]) -> Select[Any]:
-    """How many wait, by LocalQueue. Nearly all that is unfinished waits, and an index has all that this needs."""
-    waits = workloads.c.state == State.PENDING
+    """Return the query that counts pending workloads by the columns `where`.
+
+    Nearly all unfinished workloads are pending, so it reads the index of unfinished workloads, which covers it.
+    """
+    is_pending = workloads.c.state == State.PENDING
     columns: list[Any] = [*where, func.count().label("number")]
-    return select(*columns).where(UNFINISHED, waits).group_by(*where)
+    return select(*columns).where(UNFINISHED, is_pending).group_by(*where)
 
 
 def holding(*where: ColumnElement[str]) -> Select[Any]:
-    """How many hold quota, by state."""
+    """Return the query that counts workloads with quota by the columns `where` and state."""
     holds = workloads.c.state != State.PENDING
     columns: list[Any] = [*where, _STATE, func.count()]
     return select(*columns).where(UNFINISHED, holds).group_by(*where, _STATE)
 
 
 def unfinished_counts(connection: Connection) -> list[UnfinishedCount]:
-    """All unfinished workloads, counted by where and why they are in their state."""
-    columns, door = workloads.c, queue_objects.c
+    """Return the counts of all unfinished workloads by queue, state and reason."""
+    columns, queue = workloads.c, queue_objects.c
     place = columns.namespace, columns.local_queue, columns.cluster_queue
     kind = columns.state, columns.checks_pending, columns.reason
     counted = select(*place, *kind, func.count().label("number")).where(UNFINISHED).group_by(*place, *kind).subquery()
-    leads_there = and_(
-        door.kind == LocalQueue.kind, door.namespace == counted.c.namespace, door.name == counted.c.local_queue
+    is_local_queue = and_(
+        queue.kind == LocalQueue.kind, queue.namespace == counted.c.namespace, queue.name == counted.c.local_queue
     )
-    statement = select(counted, door.cluster_queue.label("leads_to")).select_from(
-        counted.outerjoin(queue_objects, leads_there)
+    statement = select(counted, queue.cluster_queue.label("target")).select_from(
+        counted.outerjoin(queue_objects, is_local_queue)
     )
     return [
         UnfinishedCount(
             row.namespace,
             row.local_queue,
-            (row.leads_to or "") if row.state == State.PENDING else row.cluster_queue,
+            (row.target or "") if row.state == State.PENDING else row.cluster_queue,
             State(row.state),
             bool(row.checks_pending),
             row.reason,
@@ -107,7 +110,7 @@ def unfinished_counts(connection: Connection) -> list[UnfinishedCount]:
 
 
 def held_amounts(connection: Connection) -> list[HeldAmount]:
-    """The amounts that are held, summed by queue, flavor and resource."""
+    """Return the quota in use, summed up by LocalQueue, ClusterQueue, flavor and resource."""
     columns = admissions.c
     place = columns.namespace, columns.local_queue, columns.cluster_queue, columns.flavor, columns.resource
     checked = workloads.c.checks_pending
@@ -125,7 +128,7 @@ def held_amounts(connection: Connection) -> list[HeldAmount]:
 
 
 def held(*where: ColumnElement[str]) -> Select[Any]:
-    """The amounts that are held, in halves."""
+    """Return the query that sums up quota in use, in halves (see `_HALF`), by `where`, flavor and resource."""
     columns: list[Any] = [*where, admissions.c.flavor, admissions.c.resource]
     halves = func.sum(admissions.c.amount // _HALF), func.sum(admissions.c.amount % _HALF)
     holds = admissions.c.to_at.is_(None), admissions.c.resource != ""
@@ -144,7 +147,7 @@ def _numbers(
 def summed(
     states: dict[tuple[str, ...], dict[str, int]], amounts: Iterable[Sequence[Any]]
 ) -> dict[tuple[str, ...], QueueStatus]:
-    """The numbers of each place from how many are there by state, and from rows of `held`."""
+    """Return the status counts of each queue from its workload counts by state, and from rows of `held`."""
     usage: dict[tuple[str, ...], dict[tuple[str, str], int]] = {}
     for *key, flavor, resource, high, low in amounts:
         usage.setdefault(tuple(key), {})[flavor, resource] = min(int(high) * _HALF + int(low), UNLIMITED)

@@ -1,9 +1,10 @@
-"""The numbers of those queues alone that something was written of: what open pages ask for each second.
+"""Incremental status counts: only queues with writes since the last count are counted again.
 
-To count all takes ten times as long where there are a thousand queues. Counted anew are the queues in which changed
-workloads are, and those of which they have held quota; all, where a LocalQueue leads elsewhere, or one that a changed
-workload names leads nowhere. Where a workload waited before its label was changed is written nowhere: all are counted,
-too, when the numbers do not add up to what waits.
+Open pages of the dashboard request these counts every second, and with a thousand queues a full count takes ten times
+as long. Counted again are the queues of changed workloads, and those of which these have held quota. A full count is
+needed when a LocalQueue was changed, or one that a changed workload names has no ClusterQueue. It is also needed when
+the pending counts do not add up to the number of pending workloads, because the queue in which a workload was pending
+before its label was changed is stored nowhere.
 """
 
 from __future__ import annotations
@@ -25,27 +26,29 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, CompoundSelect, Connection, Select
 
 K = TypeVar("K")
-_MOST: Final = 200
-"""Of more places all are counted."""
+_MAX_PLACES: Final = 200
+"""Number of changed (namespace, LocalQueue, ClusterQueue) above which all queues are counted."""
 
 
-class _Touched(NamedTuple):
+class _ChangedQueues(NamedTuple):
+    """Queues whose counts may have changed. LocalQueues are (namespace, name)."""
+
     local_queues: set[tuple[str, str]]
     cluster_queues: set[str]
 
 
 def cluster_queues(connection: Connection, known: dict[str, QueueStatus], since: int) -> dict[str, QueueStatus] | None:
-    """`known`, which was counted at the revision `since`, brought up to date; None: all are to be counted."""
-    touched = _touched(connection, since)
-    if touched is None:
+    """Return the counts `known` of revision `since`, brought up to date; None: a full count is needed."""
+    changed = _changed_queues(connection, since)
+    if changed is None:
         return None
-    doors = _doors(connection, touched)
-    if touched.local_queues - doors.keys():
+    targets_of = _targets_of(connection, changed)
+    if changed.local_queues - targets_of.keys():
         return None
-    targets = touched.cluster_queues | set(doors.values())
-    if targets != touched.cluster_queues:
-        doors |= _doors(connection, _Touched(set(), targets))
-    counted_for = {door: (name,) for door, name in doors.items() if name in targets}
+    targets = changed.cluster_queues | set(targets_of.values())
+    if targets != changed.cluster_queues:
+        targets_of |= _targets_of(connection, _ChangedQueues(set(), targets))
+    counted_for = {queue: (name,) for queue, name in targets_of.items() if name in targets}
     found = _counted(connection, counted_for, _of_cluster_queues(), {"names": sorted(targets)})
     return _merged(known, targets, {name: each for (name,), each in found.items()})
 
@@ -53,33 +56,37 @@ def cluster_queues(connection: Connection, known: dict[str, QueueStatus], since:
 def local_queues(
     connection: Connection, known: dict[tuple[str, str], QueueStatus], since: int
 ) -> dict[tuple[str, str], QueueStatus] | None:
-    """As `cluster_queues`, of LocalQueues by namespace and name."""
-    touched = _touched(connection, since)
-    if touched is None:
+    """Return counts of LocalQueues by (namespace, name), like `cluster_queues`."""
+    changed = _changed_queues(connection, since)
+    if changed is None:
         return None
-    counted_for = {door: door for door in touched.local_queues}
-    where = {"namespaces": _namespaces(touched.local_queues)}
+    counted_for = {queue: queue for queue in changed.local_queues}
+    where = {"namespaces": _namespaces(changed.local_queues)}
     found = _counted(connection, counted_for, _of_local_queues(), where)
-    return _merged(known, touched.local_queues, {(space, name): each for (space, name), each in found.items()})
+    return _merged(known, changed.local_queues, {(space, name): each for (space, name), each in found.items()})
 
 
 def uncounted(connection: Connection, numbers: Mapping[K, QueueStatus]) -> int:
-    """How many workloads wait that `numbers` do not count: in LocalQueues that lead nowhere.
+    """Return the number of pending workloads that `numbers` do not include: in LocalQueues without a ClusterQueue.
 
-    As long as nothing is written of those, it stays the same if the numbers are right.
+    If the numbers are right, it changes only with writes of those workloads.
     """
-    waiting: int = connection.execute(_all_pending()).scalar_one()
-    return waiting - sum(each.pending for each in numbers.values())
+    pending: int = connection.execute(_all_pending()).scalar_one()
+    return pending - sum(each.pending for each in numbers.values())
 
 
 def _counted(
     connection: Connection,
     counted_for: Mapping[tuple[str, str], tuple[str, ...]],
-    what: tuple[Select[Any], Select[Any]],
+    statements: tuple[Select[Any], Select[Any]],
     where: dict[str, list[str]],
 ) -> dict[tuple[str, ...], QueueStatus]:
-    """The numbers of what the LocalQueues in `counted_for` count for, and perhaps of others, which are incomplete."""
-    holding, held = what
+    """Return the counts by the keys in `counted_for`, and possibly incomplete ones by other keys.
+
+    `counted_for`: the key under which the pending workloads of each LocalQueue are counted. `statements`: the queries
+    of workloads with quota, and of quota in use; `where`: their parameters.
+    """
+    holding, held = statements
     states: dict[tuple[str, ...], dict[str, int]] = {}
     for namespace, local_queue, count in connection.execute(_pending(), {"namespaces": _namespaces(counted_for)}):
         if (key := counted_for.get((namespace, local_queue))) is not None:
@@ -100,25 +107,25 @@ def _merged(known: dict[K, QueueStatus], keys: Iterable[K], found: dict[K, Queue
     return merged
 
 
-def _touched(connection: Connection, since: int) -> _Touched | None:
-    """Where workloads are that were written after `since`; None: they are too many, or were led elsewhere."""
-    if connection.execute(_rerouted(), {"since": since}).first() is not None:
+def _changed_queues(connection: Connection, since: int) -> _ChangedQueues | None:
+    """Return the queues of workloads written after `since`; None: too many, or a LocalQueue has changed."""
+    if connection.execute(_changed_local_queues(), {"since": since}).first() is not None:
         return None
     rows = connection.execute(_places(), {"since": since}).all()
-    if len(rows) > _MOST:
+    if len(rows) > _MAX_PLACES:
         return None
     local = {(row.namespace, row.local_queue) for row in rows}
-    return _Touched(local, {row.cluster_queue for row in rows if row.cluster_queue})
+    return _ChangedQueues(local, {row.cluster_queue for row in rows if row.cluster_queue})
 
 
-def _doors(connection: Connection, touched: _Touched) -> dict[tuple[str, str], str]:
-    """The ClusterQueue that each LocalQueue leads to: of those touched, and of all that lead to one touched."""
-    where = {"namespaces": _namespaces(touched.local_queues), "names": sorted(touched.cluster_queues)}
-    rows = connection.execute(_leading(), where)
+def _targets_of(connection: Connection, changed: _ChangedQueues) -> dict[tuple[str, str], str]:
+    """Return the ClusterQueue of each changed LocalQueue, and of each LocalQueue of a changed ClusterQueue."""
+    where = {"namespaces": _namespaces(changed.local_queues), "names": sorted(changed.cluster_queues)}
+    rows = connection.execute(_local_queues(), where)
     return {
         (namespace, name): target
         for namespace, name, target in rows
-        if target and ((namespace, name) in touched.local_queues or target in touched.cluster_queues)
+        if target and ((namespace, name) in changed.local_queues or target in changed.cluster_queues)
     }
 
 
@@ -136,21 +143,21 @@ def _places() -> CompoundSelect[Any]:
         .select_from(workloads.join(admissions, held.workload_uid == changed.uid))
         .where(is_new)
     )
-    return union(now, before).limit(_MOST + 1)
+    return union(now, before).limit(_MAX_PLACES + 1)
 
 
 @cache
-def _rerouted() -> Select[Any]:
+def _changed_local_queues() -> Select[Any]:
     versions = queue_object_versions.c
     is_new = versions.revision > bindparam("since")
     return select(versions.id).where(is_new, versions.kind == LocalQueue.kind).limit(1)
 
 
 @cache
-def _leading() -> Select[Any]:
-    door = queue_objects.c
-    is_meant = or_(_in(door.namespace, "namespaces"), _in(door.cluster_queue, "names"))
-    return select(door.namespace, door.name, door.cluster_queue).where(door.kind == LocalQueue.kind, is_meant)
+def _local_queues() -> Select[Any]:
+    queue = queue_objects.c
+    matches = or_(_in(queue.namespace, "namespaces"), _in(queue.cluster_queue, "names"))
+    return select(queue.namespace, queue.name, queue.cluster_queue).where(queue.kind == LocalQueue.kind, matches)
 
 
 @cache
@@ -166,7 +173,7 @@ def _pending() -> Select[Any]:
 
 @cache
 def _of_cluster_queues() -> tuple[Select[Any], Select[Any]]:
-    # Of all that is unfinished little holds quota: the ledger leads there sooner than the workloads.
+    # Few of the unfinished workloads hold quota: they are found faster by open ledger rows than among the workloads.
     open_rows = select(admissions.c.workload_uid).where(
         admissions.c.to_at.is_(None), _in(admissions.c.cluster_queue, "names")
     )

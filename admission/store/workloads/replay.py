@@ -1,4 +1,4 @@
-"""The database's state as events for an engine."""
+"""Conversion of the loaded state to events for an engine."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from admission.engine.events import Event
     from admission.store.records import LoadedState, Order, WorkloadRecord
 
-BARS = frozenset({MISCONFIGURED, ON_HOLD, BEING_DELETED})
-"""Reasons that keep a workload out of the cycles, whatever quota there is."""
+BLOCKING_REASONS = frozenset({MISCONFIGURED, ON_HOLD, BEING_DELETED})
+"""Reasons for which cycles skip a workload, regardless of quota."""
 
 
 def events(state: LoadedState, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Event]:
-    """The events in the order in which an engine has to be told them; `namespaces` are labels by name."""
+    """Yield the events in the order in which an engine has to process them; `namespaces`: labels by name."""
     for name, labels in namespaces.items():
         yield NamespaceChanged(name, labels)
     for obj in state.queue_objects:
@@ -31,9 +31,9 @@ def events(state: LoadedState, namespaces: Mapping[str, Mapping[str, str]]) -> I
 
 
 def event(record: WorkloadRecord, order: Order | None = None) -> WorkloadAdmitted | WorkloadPending:
-    """The event for one workload, with an admin's order about it."""
+    """Return the event for one workload, with an admin's order applied."""
     workload = record.workload
-    on_hold = not record.active or record.reason in BARS
+    on_hold = not record.active or record.reason in BLOCKING_REASONS
     if order is not None:
         workload = replace(
             workload,

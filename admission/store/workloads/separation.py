@@ -1,7 +1,7 @@
-"""Finds the workloads whose changes cannot be written, after a transaction was refused for its content.
+"""Isolation of the workloads whose changes the database rejects, so that the changes of all others can be written.
 
-A value that a column does not take, a constraint that one row violates: the database is well, and all that the others
-wanted can be written. The changes are tried in halves, each within a savepoint, until those that fail are alone.
+For data errors, such as a value that a column cannot store or a violated constraint. The changes are bisected by
+workload, each part within a savepoint, until the failing workloads are alone.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     from admission.store.workloads.commit import Begun
 
 
-def write_apart(connection: Connection, changes: Changes, begun: Begun) -> Unwritable | None:
-    """Write all that can be written of changes that could not be written as a whole; what could not, or None.
+def write_separately(connection: Connection, changes: Changes, begun: Begun) -> Unwritable | None:
+    """Write the changes of all workloads that the database accepts; return the error of the others, or None.
 
-    Raises Unwritable, so that nothing of the transaction is kept, if some of what cannot be written moves quota: then
-    others may have been given what is not free.
+    Raises Unwritable or ContradictsLedger, which rolls the transaction back, if a rejected change starts, ends or
+    resizes an admission: other changes may depend on the quota that it moves.
     """
     faults: dict[str, Exception] = {}
     _write(connection, changes, begun, sorted(_uids(changes)), faults)
     if not faults:
         return None
     first = next(iter(faults.values()))
-    message = f"{len(faults)} workloads cannot be written, the first one because of: {_said(first)}"
-    movers = {one.uid for one in changes.closed}
-    movers |= {one.workload.uid for one in changes.opened} | {one.workload.uid for one in changes.resized}
-    if not movers.isdisjoint(faults):
+    message = f"{len(faults)} workloads cannot be written, the first one because of: {_first_line(first)}"
+    moving_quota = {one.uid for one in changes.closed}
+    moving_quota |= {one.workload.uid for one in changes.opened} | {one.workload.uid for one in changes.resized}
+    if not moving_quota.isdisjoint(faults):
         if all(isinstance(fault, IntegrityError) for fault in faults.values()):
-            message = f"the changes contradict what is in the database: {_said(first)}"
+            message = f"the changes contradict what is in the database: {_first_line(first)}"
             raise ContradictsLedger(message, faults) from first
         raise Unwritable(message, faults) from first
     return Unwritable(message, faults, revision=begun.revision)
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     lines = str(getattr(error, "orig", error)).splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -80,7 +80,7 @@ def _uids(changes: Changes) -> set[str]:
 
 
 def _only(changes: Changes, uids: set[str]) -> Changes:
-    """The changes of these workloads alone."""
+    """Return the part of the changes that concerns these workloads."""
     return Changes(
         workloads=tuple(one for one in changes.workloads if one.workload.uid in uids),
         closed=tuple(one for one in changes.closed if one.uid in uids),

@@ -1,4 +1,4 @@
-"""What waits, summed up by the database: how many workloads in which queue for which reason, of whom, since when."""
+"""Counts of pending workloads, by LocalQueue and reason or by user, with the start of the longest wait."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """The pending workloads of one LocalQueue that wait for the same reason."""
+    """The pending workloads of one LocalQueue with the same reason."""
 
     cluster_queue: str
-    """Where the LocalQueue leads; empty if there is no such LocalQueue."""
+    """ClusterQueue of the LocalQueue; empty if the LocalQueue does not exist."""
     namespace: str
     local_queue: str
     reason: str
-    """Of the engine's vocabulary; empty while it has not been evaluated."""
+    """Reason from the engine's vocabulary; empty while the workloads have not been evaluated."""
     count: int
     oldest: float
-    """Since when the first of them waits, in seconds since the epoch."""
+    """Start of the longest wait (Unix time, s)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class WaitingUser:
     """The pending workloads of one user."""
 
     user: str
-    """Empty if it is not known who has submitted them."""
+    """User name; empty if the submitting user is unknown."""
     count: int
     oldest: float
-    """Since when the first of them waits, in seconds since the epoch."""
+    """Start of the longest wait (Unix time, s)."""
 
 
 async def waiting_users(database: Database) -> tuple[WaitingUser, ...]:
-    """All pending workloads by user, those that wait for longest first."""
+    """Return the counts of all pending workloads by user, the longest wait first."""
     statement = _by_user()
 
     def query(connection: Connection) -> tuple[WaitingUser, ...]:
@@ -56,7 +56,7 @@ async def waiting_users(database: Database) -> tuple[WaitingUser, ...]:
 
 
 async def waiting(database: Database) -> tuple[WaitingRow, ...]:
-    """All pending workloads by LocalQueue and reason, those that wait for longest first."""
+    """Return the counts of all pending workloads by LocalQueue and reason, the longest wait first."""
     statement = _statement()
 
     def query(connection: Connection) -> tuple[WaitingRow, ...]:
@@ -87,7 +87,7 @@ def _statement() -> Select[Any]:
         .group_by(*groups)
         .subquery()
     )
-    leads_there = and_(
+    is_local_queue = and_(
         queue.kind == LocalQueue.kind, queue.namespace == counted.c.namespace, queue.name == counted.c.local_queue
     )
     return (
@@ -99,6 +99,6 @@ def _statement() -> Select[Any]:
             counted.c.number,
             counted.c.oldest,
         )
-        .select_from(counted.outerjoin(queue_objects, leads_there))
+        .select_from(counted.outerjoin(queue_objects, is_local_queue))
         .order_by(counted.c.oldest, counted.c.namespace, counted.c.local_queue, counted.c.reason)
     )
