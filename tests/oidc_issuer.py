@@ -17,7 +17,7 @@ import orjson
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from tests.api.pki import Authority
 from tests.ports import free_port
 
@@ -134,5 +134,5 @@ async def issuer(folder: Path) -> AsyncIterator[Issuer]:
         runner = web.AppRunner(app, shutdown_timeout=0, handler_cancellation=True)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
-        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=DoorContext(pair.certificate, pair.key)).start()
+        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=ReloadingContext(pair.certificate, pair.key)).start()
         yield found

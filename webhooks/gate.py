@@ -26,7 +26,7 @@ from admission.kinds import BATCH_JOB, all_kinds, parse_form
 from admission.kinds.rules import QueueRule
 from admission.serving.logs import log_to_stderr, set_log_level
 from admission.serving.loop import new_loop
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.review import Reviewer
 from webhooks.server import answering
 from webhooks.times import ReviewTimes
@@ -199,12 +199,12 @@ async def _answer(
                 logger.warning("the certificate stays as it was: %s", error)
 
 
-async def _context(directory: Path) -> DoorContext:
+async def _context(directory: Path) -> ReloadingContext:
     """Wait for a certificate: a Secret may be filled by a `serve` that starts at the same time."""
     told = False
     while True:
         try:
-            return DoorContext(directory / "tls.crt", directory / "tls.key")
+            return ReloadingContext(directory / "tls.crt", directory / "tls.key")
         except UnusableCertificate as error:
             if not told:
                 logger.error("cannot answer yet, and tries again until it can: %s", error)

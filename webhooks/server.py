@@ -113,7 +113,7 @@ def webhook_limits() -> ConnectionLimits:
     return ConnectionLimits(
         usual.total,
         # All of the API server's connections may seem to come from one address, that of a node.
-        strangers_per_address=max(8, usual.total // 2),
+        anonymous_per_address=max(8, usual.total // 2),
         handshake=5.0,
         header=5.0,
         # Go's client closes what was idle for 90 s; to close it first would cost a handshake each minute.
@@ -176,7 +176,7 @@ def _handler(
             seconds, exemplar = time.perf_counter() - began, None
             if tracing is not None:
                 attributes = {"sluice.outcome": outcome}
-                exemplar = tracing.review(
+                exemplar = tracing.remote_child(
                     "webhook review", began_at, began_at + seconds, attributes, headers=request.headers
                 )
             times.observe(outcome, seconds, exemplar)

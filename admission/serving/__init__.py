@@ -1,1 +1,1 @@
-"""Serving HTTPS: listeners, bounded connections, TLS, the event loop, logging."""
+"""Infrastructure of server processes: listeners, connection limits, TLS, event loop, logging, metrics, tracing."""

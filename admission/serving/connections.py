@@ -1,8 +1,8 @@
-"""Bounds on a server's open connections, so that silent or slow clients cannot use up what others need.
+"""Limits on a server's open connections, so that idle or slow clients cannot exhaust them (Slowloris attacks).
 
-A connection is anonymous ("stranger") until a request on it has been authenticated. Anonymous connections are few for
-each address, and each stage of a connection has a time limit: the TLS handshake, the header, the body, reading the
-answer. Where a limit on numbers is reached, the connection that has waited for its client for longest is closed.
+A connection is anonymous until a request on it has been authenticated. The number of anonymous connections is limited
+for each client address, and each stage of a connection has a timeout: the TLS handshake, the header, the body, reading
+the response. When a limit on the number is reached, the connection that has waited longest for its client is closed.
 """
 
 from __future__ import annotations
@@ -21,40 +21,41 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Iterable
 
-_LARGEST_TOTAL = 20_000
+_MAX_TOTAL = 20_000
+"""Upper bound of `ConnectionLimits.total` for a process, however many files it may open."""
 _IPV6_NETWORK_BITS = 64
-"""Prefix length by which IPv6 clients are told apart: one machine usually has a whole /64."""
+"""Prefix length by which IPv6 clients are distinguished: one machine usually has a whole /64."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of connections; times are in seconds."""
+    """Limits of connections; timeouts are in seconds."""
 
     total: int
-    """Connections at once."""
-    strangers_per_address: int
+    """Concurrent connections."""
+    anonymous_per_address: int
     """Concurrent anonymous connections of one client address."""
     handshake: float = 10.0
-    """For the TLS handshake."""
+    """Timeout of the TLS handshake."""
     header: float = 10.0
-    """For the header of a stranger's request, from when the connection was accepted or the last answer was given."""
+    """Timeout on anonymous connections, from accept or the last response to the complete header of the next request."""
     idle: float = 75.0
-    """The same for authenticated connections. Longer than the keep-alive of proxies (usually 60 s)."""
+    """The same on authenticated connections. Longer than the keep-alive of proxies, which usually is 60 s."""
     body: float = 30.0
-    """From the end of the header to the end of the body."""
+    """Timeout from the end of the header to the end of the body."""
     unread: float = 30.0
-    """Without the client reading anything of the answer that waits for it."""
+    """Timeout of a client that reads nothing of a response that is buffered for it."""
 
     @classmethod
     def for_this_process(cls) -> ConnectionLimits:
-        """By the number of files that the process may open: half of them, the rest is for what else it does."""
+        """Return limits by RLIMIT_NOFILE: half of the files for connections, the rest for everything else."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        total = _LARGEST_TOTAL if files == resource.RLIM_INFINITY else max(16, min(_LARGEST_TOTAL, files // 2))
-        return cls(total, strangers_per_address=max(8, min(100, total // 4)))
+        total = _MAX_TOTAL if files == resource.RLIM_INFINITY else max(16, min(_MAX_TOTAL, files // 2))
+        return cls(total, anonymous_per_address=max(8, min(100, total // 4)))
 
 
 class Connection(asyncio.Protocol):
-    """One accepted connection: passes everything on to `inner`, and knows what is waited for."""
+    """One accepted connection: a protocol that delegates to `inner`, and tracks whether it waits for its client."""
 
     def __init__(self, connections: Connections, inner: asyncio.Protocol, sock: socket.socket, address: str) -> None:
         self._connections = connections
@@ -63,15 +64,15 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._request: web.Request | None = None
         self._since = connections.clock()
-        """Since when the current stage lasts."""
+        """Start of the present stage, by the clock of `connections`."""
         self._unread = 0
-        """Bytes of the answer that the client has not read yet."""
+        """Bytes of the response that the client had not read at the last check."""
         self._unread_since = 0.0
         """Since when `_unread` has not decreased."""
         self.address = address
-        """The client's, or its network's."""
-        self.is_known = False
-        """Whether a request on it was authenticated."""
+        """Address of the client (IPv4), or of its network (IPv6)."""
+        self.is_authenticated = False
+        """Whether any request on it was authenticated."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -94,41 +95,41 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.inner.resume_writing()
 
-    def serves(self, request: web.Request | None) -> None:
-        """Note that the header of a request is complete; None: that it has been answered."""
+    def note_request(self, request: web.Request | None) -> None:
+        """Note the request whose header is complete; None: it has been handled."""
         self._request, self._since = request, self._connections.clock()
 
     def trust(self) -> None:
-        """Note that a request on it was authenticated."""
-        if not self.is_known:
+        """Note that a request on this connection was authenticated."""
+        if not self.is_authenticated:
             self._connections.trust(self)
 
     @property
-    def waits_since(self) -> float | None:
-        """Since when it waits for its client to send something; None: it does not."""
+    def waiting_since(self) -> float | None:
+        """Since when the connection waits for data from its client; None: it does not."""
         if self._transport is not None and self._transport.get_write_buffer_size():
             return None
         return self._since if self._request is None or not self._request.content.is_eof() else None
 
     def is_overdue(self, now: float, limits: ConnectionLimits) -> bool:
-        """Whether the client has taken longer than it may."""
+        """Whether the client has exceeded a timeout."""
         if self._transport is not None and self._is_unread(self._transport, now, limits.unread):
             return True
-        since = self.waits_since
+        since = self.waiting_since
         if since is None:
             return False
         if self._transport is None:
             return now - since > limits.handshake
         if self._request is not None:
             return now - since > limits.body
-        return now - since > (limits.idle if self.is_known else limits.header)
+        return now - since > (limits.idle if self.is_authenticated else limits.header)
 
     def abort(self) -> None:
-        """Close it at once, in whatever stage it is."""
+        """Close the connection immediately, in any stage."""
         if self._transport is not None:
             self._transport.abort()
         else:
-            with suppress(OSError):  # the handshake has failed just now
+            with suppress(OSError):  # the socket is closed if the handshake has just failed
                 self._sock.shutdown(2)
 
     def _is_unread(self, transport: asyncio.Transport, now: float, limit: float) -> bool:
@@ -137,99 +138,100 @@ class Connection(asyncio.Protocol):
         if waiting == 0 or before == 0 or waiting < before:
             self._unread_since = now
         if waiting and self._request is None:
-            self._since = now  # the handler is done long before its answer has been sent
+            self._since = now  # idle time starts when the response has been sent, long after the handler has returned
         return now - self._unread_since > limit
 
 
 class Connections:
-    """All connections of one listener. `clock` gives seconds that never go back."""
+    """All connections of one listener. `clock` returns seconds of a monotonic clock."""
 
     def __init__(self, limits: ConnectionLimits, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
         self.clock = clock
         self._open: dict[asyncio.Protocol, Connection] = {}
-        """By the protocol that it passes everything on to."""
-        self._strangers: dict[str, dict[Connection, None]] = {}
-        """By address; the oldest first."""
+        """Open connections by their inner protocol, which a request refers to."""
+        self._anonymous: dict[str, dict[Connection, None]] = {}
+        """Anonymous connections by client address, in order of their start; the dict is an ordered set."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, inner: Callable[[], asyncio.Protocol], sock: socket.socket, address: str) -> Connection | None:
-        """A protocol for an accepted socket; None: there is no room, and it has to be closed."""
+        """Return the protocol for an accepted socket; None: a limit is reached, and the socket has to be closed."""
         network = _network(address)
-        strangers = self._strangers.get(network, {})
-        if len(strangers) >= self.limits.strangers_per_address and not self._make_room(strangers):
+        anonymous = self._anonymous.get(network, {})
+        if len(anonymous) >= self.limits.anonymous_per_address and not self._make_room(anonymous):
             return None
         if len(self._open) >= self.limits.total:
-            every_stranger = (stranger for of_one in self._strangers.values() for stranger in of_one)
-            if not self._make_room(every_stranger) and not self._make_room(self._open.values()):
+            all_anonymous = (each for of_address in self._anonymous.values() for each in of_address)
+            if not self._make_room(all_anonymous) and not self._make_room(self._open.values()):
                 return None
         connection = Connection(self, inner(), sock, network)
         self._open[connection.inner] = connection
-        self._strangers.setdefault(network, {})[connection] = None
+        self._anonymous.setdefault(network, {})[connection] = None
         return connection
 
     @web.middleware
     async def middleware(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        """Note which connection is busy with which request; the outermost of an application's middlewares."""
+        """Note the request on its connection. Has to be the outermost middleware of an application."""
         connection = self._open.get(request.protocol)
-        if connection is None:  # closed meanwhile, to make room
+        if connection is None:  # it was closed to make room for another
             return await handler(request)
         request[CONNECTION] = connection
-        connection.serves(request)
+        connection.note_request(request)
         try:
             return await handler(request)
         finally:
-            connection.serves(None)
+            connection.note_request(None)
 
     def trust(self, connection: Connection) -> None:
-        """Count the connection among those of strangers no more."""
-        connection.is_known = True
-        self._forget_stranger(connection)
+        """Stop counting the connection as anonymous."""
+        connection.is_authenticated = True
+        self._forget_anonymous(connection)
 
     def forget(self, connection: Connection) -> None:
-        """The connection is closed, or about to be."""
+        """Remove a connection that is closed, or about to be."""
         self._open.pop(connection.inner, None)
-        self._forget_stranger(connection)
+        self._forget_anonymous(connection)
 
     def close_overdue(self) -> None:
-        """Close what has taken too long; to be called about once a second."""
+        """Close the connections that have exceeded a timeout; has to be called about once a second."""
         now = self.clock()
         for connection in [each for each in self._open.values() if each.is_overdue(now, self.limits)]:
             connection.abort()
 
     def _make_room(self, among: Iterable[Connection]) -> bool:
-        """Close the one that has waited for its client for longest, if any does."""
-        waiting = [each for each in among if each.waits_since is not None]
+        """Close the connection that has waited longest for its client; return False if none waits."""
+        waiting = [each for each in among if each.waiting_since is not None]
         if not waiting:
             return False
-        longest = min(waiting, key=lambda each: each.waits_since or 0.0)
+        longest = min(waiting, key=lambda each: each.waiting_since or 0.0)
         self.forget(longest)
         longest.abort()
         return True
 
-    def _forget_stranger(self, connection: Connection) -> None:
-        strangers = self._strangers.get(connection.address)
-        if strangers is not None:
-            strangers.pop(connection, None)
-            if not strangers:
-                del self._strangers[connection.address]
+    def _forget_anonymous(self, connection: Connection) -> None:
+        anonymous = self._anonymous.get(connection.address)
+        if anonymous is not None:
+            anonymous.pop(connection, None)
+            if not anonymous:
+                del self._anonymous[connection.address]
 
 
 CONNECTION = web.RequestKey("connection", Connection)
-"""The connection that a request came by; missing where a server does without bounds."""
+"""Key of the request's connection; missing on a server without connection limits."""
 
 
 def trust(request: web.Request) -> None:
-    """Note that the request was authenticated, so that its connection is no stranger's any more."""
+    """Note that a request was authenticated, so that its connection is no longer anonymous."""
     if (connection := request.get(CONNECTION)) is not None:
         connection.trust()
 
 
 def _network(address: str) -> str:
+    """Return the key by which connections of an address are counted: the IPv4 address, or the IPv6 /64 network."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Listening sockets for an aiohttp application, whose connections are bounded in number and time."""
+"""Listening sockets of an aiohttp application, with limits on the number and duration of connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from admission.serving.protocol_errors import handlers_of
+from admission.serving.protocol_errors import handler_factory
 
 if TYPE_CHECKING:
     import ssl
@@ -24,23 +24,25 @@ Address: TypeAlias = tuple[str, int]
 
 _BACKLOG = 1024
 _SWEEP_SECONDS = 1.0
+"""Interval between two checks for connections that have exceeded a timeout."""
 _TLS_SHUTDOWN_SECONDS = 5.0
 _LINGERING_SECONDS = 10.0
-"""A body that no handler wanted is read for so long before the connection is closed, so that its client sees why."""
+"""Seconds that an unread request body is drained before the connection is closed, so that the client can read the
+response (a connection that is closed with unread data is reset)."""
 _PAUSE_SECONDS = 0.1
-"""After an accept that failed, as it does while the process has no file descriptor left."""
+"""Pause after a failed accept(), such as when the process has no file descriptors left."""
 
 _log = logging.getLogger(__name__)
 
 
 def _is_own_fault(record: logging.LogRecord) -> bool:
-    """Whether a record of aiohttp is about more than a client that sends no HTTP, or goes away half-way."""
+    """Whether a log record of aiohttp is about anything but a client that sends no valid HTTP or disconnects."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, HttpProcessingError | ConnectionError | web.RequestPayloadError)
 
 
 _protocol_log = logging.getLogger(f"{__name__}.http")
-_protocol_log.addFilter(_is_own_fault)  # else each stranger could fill the log with tracebacks
+_protocol_log.addFilter(_is_own_fault)  # otherwise any client could fill the log with tracebacks
 
 
 @asynccontextmanager
@@ -52,25 +54,25 @@ async def listening(
     ssl_context: ssl.SSLContext | None = None,
     shutdown_seconds: float = 5.0,
 ) -> AsyncIterator[list[Address]]:
-    """Serve `app` on `sockets` for the time of the block, close them then, and give their addresses.
+    """Serve `app` on `sockets` during the block, and yield their addresses; the sockets are closed at its end.
 
-    At the end the requests under way have `shutdown_seconds`.
+    Requests that are being handled at the end get `shutdown_seconds` to complete.
     """
     app.middlewares.insert(0, connections.middleware)
     runner = web.AppRunner(
         app,
         access_log=None,
         shutdown_timeout=shutdown_seconds,
-        keepalive_timeout=2 * connections.limits.idle,  # `connections` closes idle ones before
+        keepalive_timeout=2 * connections.limits.idle,  # never reached: `connections` closes idle ones earlier
         logger=_protocol_log,
-        auto_decompress=False,  # a few bytes could become any number of them
+        auto_decompress=False,  # a small compressed body could expand to any size
         lingering_time=min(_LINGERING_SECONDS, connections.limits.body),
     )
     await runner.setup()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(runner.cleanup)
         assert runner.server is not None
-        handlers = handlers_of(runner.server)
+        handlers = handler_factory(runner.server)
         tasks: set[asyncio.Task[None]] = set()
         stack.push_async_callback(_cancel, tasks)
         for each in sockets:
@@ -81,9 +83,9 @@ async def listening(
 
 
 async def open_sockets(host: str | None, port: int) -> list[socket.socket]:
-    """A listening socket for each address that the host has.
+    """Return a listening socket for each address of the host.
 
-    No `host` means every interface, port 0 a free port. Raises OSError where it cannot listen.
+    `host` empty or None: all interfaces; port 0: a free port. Raises OSError.
     """
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -113,7 +115,7 @@ async def _accept(
     ssl_context: ssl.SSLContext | None,
     tasks: set[asyncio.Task[None]],
 ) -> None:
-    """Accept connections until cancelled; `tasks` gets one for each, until it has been made."""
+    """Accept connections until cancelled; `tasks` has the task of each one until its handshake is complete."""
     loop = asyncio.get_running_loop()
     fails = False
     while True:
@@ -133,7 +135,7 @@ async def _accept(
             task = asyncio.create_task(_connect(connection, connections, sock, ssl_context))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-        # Where connections wait already, accepting them suspends nothing by itself.
+        # With connections in the backlog sock_accept() returns without suspending: let other tasks run.
         await asyncio.sleep(0)
 
 
@@ -152,7 +154,7 @@ async def _connect(
                 ssl_handshake_timeout=connections.limits.handshake,
                 ssl_shutdown_timeout=_TLS_SHUTDOWN_SECONDS,
             )
-    except OSError as error:  # of TLS, too, and a handshake that took too long: the client's affair
+    except OSError as error:  # including TLS errors and handshake timeouts: caused by the client
         _log.debug("a connection failed: %s", error)
         connections.forget(connection)
     except asyncio.CancelledError:

@@ -1,7 +1,7 @@
-"""Logging of a process to its standard error, as text or JSON, one line for each record.
+"""Logging of a process to standard error, as text or JSON, one line per record.
 
-A record may have fields beside its message, such as `workload` or `reason`: `log.info("...", extra=fields(...))`. The
-text leaves them out, so that the message says all; in JSON they are members of the line's object.
+A record may have fields beside its message, such as `workload` or `reason`: `log.info("...", extra=fields(...))`. In
+JSON they are members of the line's object. The text format omits them, so a message has to contain everything.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ LogFormat: TypeAlias = Literal["text", "json"]
 _OWN: Final = ("admission", "webhooks")
 _TEXT: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _TIME: Final = "%Y-%m-%dT%H:%M:%S%z"
-_KEPT: Final = 2**20
-"""Bytes of the log, at most, that wait for a reader who has stopped."""
-_LOST: Final = "%d lines of the log are missing here: nobody read it"
+_BUFFER_BYTES: Final = 2**20
+"""Maximum size of the buffer for log lines while the reader of standard error does not read."""
+_LOST_MESSAGE: Final = "%d lines of the log are missing here, because standard error was not read"
 
 
 @contextmanager
 def log_to_stderr(level: LogLevel, form: LogFormat) -> Iterator[None]:
-    """Log from `level` on to standard error, for the time of the block; after it logging is as it was before.
+    """Log records of `level` and above to standard error during the block; then restore the former configuration.
 
-    Libraries tell of warnings and errors only, unless the level is `all`: that is everything.
+    Libraries log warnings and errors only, unless the level is `all`.
     """
-    handler = _Patient()
-    handler.setFormatter(_Lines() if form == "json" else logging.Formatter(_TEXT, _TIME))
+    handler = _NonBlockingHandler()
+    handler.setFormatter(_JsonFormatter() if form == "json" else logging.Formatter(_TEXT, _TIME))
     root = logging.getLogger()
     before = {logger: logger.level for logger in (root, *map(logging.getLogger, _OWN))}
     set_log_level(level)
@@ -50,7 +50,7 @@ def log_to_stderr(level: LogLevel, form: LogFormat) -> Iterator[None]:
 
 
 def set_log_level(level: LogLevel) -> None:
-    """Log from `level` on, wherever that goes."""
+    """Set the level of all loggers, without changing the handlers."""
     own = logging.DEBUG if level == "all" else logging.getLevelNamesMapping()[level.upper()]
     for name in _OWN:
         logging.getLogger(name).setLevel(own)
@@ -58,51 +58,52 @@ def set_log_level(level: LogLevel) -> None:
 
 
 def fields(**named: Any) -> dict[str, Any]:
-    """Facts of a record, by name, for `extra`: what JSON can hold, and no None."""
+    """Return the `extra` argument for a record's structured fields; None values are dropped, others go into JSON."""
     return {"fields": {name: value for name, value in named.items() if value is not None}}
 
 
-class _Patient(logging.StreamHandler[TextIO]):
-    """Writes to standard error, and never waits for who reads it.
+class _NonBlockingHandler(logging.StreamHandler[TextIO]):
+    """Log handler that writes to standard error without blocking.
 
-    A terminal after Ctrl-S, or a collector that is frozen, takes nothing once the pipe is full: a write would hold up
-    the whole process. What cannot be written is kept, up to a limit, until the next line that can.
+    A terminal after Ctrl-S or a frozen log collector stops reading; once the pipe is full, a write would block the
+    whole process. Lines that cannot be written are buffered, up to a limit, and written with the next line.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self._lost = 0
-        """Lines that were beyond the limit."""
+        """Number of lines dropped because the buffer was full."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = self._line(record)
-        except Exception:  # noqa: BLE001  a line that cannot be made ends nobody
+        except Exception:  # noqa: BLE001  a record that cannot be formatted must not raise in the code that logs
             self.handleError(record)
             return
         self.flush()
-        if self._lost and len(self._kept) <= _KEPT // 2:
-            told = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": _LOST % self._lost}
-            self._kept += self._line(logging.makeLogRecord(told))
+        if self._lost and len(self._buffer) <= _BUFFER_BYTES // 2:
+            message = _LOST_MESSAGE % self._lost
+            attributes = {"name": __name__, "levelno": logging.WARNING, "levelname": "WARNING", "msg": message}
+            self._buffer += self._line(logging.makeLogRecord(attributes))
             self._lost = 0
-        if self._lost or len(self._kept) + len(line) > _KEPT:
+        if self._lost or len(self._buffer) + len(line) > _BUFFER_BYTES:
             self._lost += 1
         else:
-            self._kept += line
+            self._buffer += line
         self.flush()
 
     def flush(self) -> None:
-        """Write what can be written at once."""
+        """Write as much of the buffer as is possible without blocking."""
         self.acquire()
         try:
             descriptor = self.stream.fileno()
             writable = select.poll()
             writable.register(descriptor, select.POLLOUT)
-            while self._kept and writable.poll(0):
-                del self._kept[: os.write(descriptor, self._kept[: select.PIPE_BUF])]
-        except (OSError, ValueError, AttributeError):  # nobody reads it any more, its disk is full, or there is none
-            self._kept.clear()
+            while self._buffer and writable.poll(0):
+                del self._buffer[: os.write(descriptor, self._buffer[: select.PIPE_BUF])]
+        except (OSError, ValueError, AttributeError):  # stderr is closed, missing, or its disk is full
+            self._buffer.clear()
         finally:
             self.release()
 
@@ -110,8 +111,8 @@ class _Patient(logging.StreamHandler[TextIO]):
         return (self.format(record) + self.terminator).encode(errors="backslashreplace")
 
 
-class _Lines(logging.Formatter):
-    """A record as a JSON object without line breaks."""
+class _JsonFormatter(logging.Formatter):
+    """Formats a record as a JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -123,4 +124,4 @@ class _Lines(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line)  # in ASCII: a lone surrogate in some name must not cost the line
+        return json.dumps(line)  # ASCII, so that a lone surrogate in a name does not make encoding fail

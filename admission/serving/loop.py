@@ -1,4 +1,4 @@
-"""The event loop of servers: uvloop, without its error messages about broken TLS connections and given up lookups."""
+"""The event loop of servers: uvloop, with an exception handler that ignores two of its spurious errors."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_OF_TLS = "Fatal error on SSL protocol"
+_TLS_ERROR = "Fatal error on SSL protocol"
 _CLOSED = "the handler is closed"
-_UNHEARD = "Future exception was never retrieved"
+_UNRETRIEVED = "Future exception was never retrieved"
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A loop, for `asyncio.Runner`."""
+    """Return a new event loop, as loop_factory for `asyncio.Runner`."""
     loop = uvloop.new_event_loop()
     loop.set_exception_handler(_report)
     return loop
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Exception handler of the loop: the default one, except for broken TLS connections and lookups of names.
+    """Exception handler of the loop: the default one, except for lost TLS connections and abandoned DNS lookups.
 
-    When a connection is cut, uvloop's TLS may still write to the socket that is closed already, and takes its own
-    RuntimeError for a fault. Whoever uses the connection is told by an exception, as of every connection that breaks.
-    When its `create_connection` is cancelled, its lookup of the host's name goes on, and nobody waits for the answer.
+    When a connection is lost, uvloop's TLS may still write to the closed socket, and reports its own RuntimeError as
+    fatal. The user of the connection gets an exception anyway, as for any lost connection. When `create_connection` is
+    cancelled, uvloop's DNS lookup continues, and its error is never retrieved.
     """
     error = context.get("exception")
-    if context.get("message") == _OF_TLS and isinstance(error, RuntimeError) and str(error).endswith(_CLOSED):
-        log.debug("a TLS connection was cut: %s", error)
-    elif context.get("message") == _UNHEARD and isinstance(error, socket.gaierror):
-        log.debug("a name was not found, and nobody asks any more: %s", error)
+    if context.get("message") == _TLS_ERROR and isinstance(error, RuntimeError) and str(error).endswith(_CLOSED):
+        log.debug("a TLS connection was lost: %s", error)
+    elif context.get("message") == _UNRETRIEVED and isinstance(error, socket.gaierror):
+        log.debug("an abandoned DNS lookup has failed: %s", error)
     else:
         loop.default_exception_handler(context)

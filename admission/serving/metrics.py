@@ -1,4 +1,4 @@
-"""What metrics of the whole process share: buckets, and children by label values with a limit to their number."""
+"""Shared parts of Prometheus metrics: histogram buckets, and children by label values with limited cardinality."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ if TYPE_CHECKING:
 M = TypeVar("M", Counter, Gauge, Histogram)
 
 WAIT_BUCKETS: Final = (1.0, *(2.5 * 2**n for n in range(13)))
-"""Upper bounds (s) of times of workloads, up to 10,240 s: those of Kueue."""
+"""Bucket bounds in seconds for durations of workloads, up to 10,240 s: those of Kueue's metrics."""
 
 LATENCY_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds (s) of times of the process's own work."""
+"""Bucket bounds in seconds for latencies of the process itself."""
 
-MOST_CHILDREN: Final = 2000
-"""Combinations of label values of one metric; what comes beyond is counted under OTHER, so that series stay bounded."""
+MAX_CHILDREN: Final = 2000
+"""Series of one metric; further combinations of label values are counted under OTHER, to limit the cardinality."""
 
 OTHER: Final = "other"
-"""The value of all labels of what is counted beyond MOST_CHILDREN."""
+"""Value of all labels of the series for combinations beyond MAX_CHILDREN."""
 
 
 class Children(dict[tuple[str, ...], M], Generic[M]):
-    """The children of a metric by the values of its labels, in their order.
+    """Children of a metric by their label values, in the order of the label names; created on first use.
 
-    A lookup here takes a quarter of the time of `labels()`, which checks the names and takes a lock.
+    A lookup takes a quarter of the time of prometheus_client's `labels()`, which checks the names and takes a lock.
     """
 
-    def __init__(self, metric: M, labels: tuple[str, ...], *, most: int = MOST_CHILDREN) -> None:
-        """`labels` are the names of the metric's labels."""
+    def __init__(self, metric: M, labels: tuple[str, ...], *, limit: int = MAX_CHILDREN) -> None:
+        """`labels`: names of the metric's labels. `limit`: number of children besides that for OTHER."""
         super().__init__()
         self.metric: M = metric
         self.labels = labels
-        self._most = most
+        self._limit = limit
 
     def __missing__(self, values: tuple[str, ...]) -> M:
         other = (OTHER,) * len(values)
-        if len(self) - (other in self) < self._most:
+        if len(self) - (other in self) < self._limit:
             return self._add(values)
         return self[other] if other in self else self._add(other)
 
@@ -48,8 +48,8 @@ class Children(dict[tuple[str, ...], M], Generic[M]):
         self[values] = child
         return child
 
-    def keep(self, wanted: Callable[[tuple[str, ...]], bool]) -> None:
-        """Drop the series of all label values that are not `wanted`, but for those of OTHER."""
-        for values in [values for values in self if not wanted(values) and set(values) != {OTHER}]:
+    def keep(self, predicate: Callable[[tuple[str, ...]], bool]) -> None:
+        """Remove the series of label values for which `predicate` is false, except that of OTHER."""
+        for values in [values for values in self if not predicate(values) and set(values) != {OTHER}]:
             del self[values]
             self.metric.remove(*values)

@@ -1,4 +1,4 @@
-"""Connections that are made to other servers."""
+"""Connection pool for HTTP clients (outgoing connections)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 _LEAVES_CONNECTIONS = sys.version_info < (3, 12, 8)
-"""Newer ones are spared the clean-up by aiohttp, which warns where it is asked for."""
+"""Whether Python may leave TLS connections open after their session; aiohttp's clean-up warns on newer versions."""
 
 if sys.version_info < (3, 11, 7):  # Debian 12 has 3.11.2
     _abort = sslproto._SSLProtocolTransport.abort
 
     def _abort_if_open(transport: sslproto._SSLProtocolTransport) -> None:
-        """As newer ones do: that of a connection which the peer has closed raised AttributeError in the clean-up."""
+        """Ignore a connection that the peer has closed, as of Python 3.11.7; before, abort() raised AttributeError."""
         if transport._ssl_protocol is not None:
             _abort(transport)
 
@@ -35,15 +35,15 @@ def client_connector(
     keepalive: float = 15.0,
     socket_factory: Callable[[Any], socket.socket] | None = None,
 ) -> aiohttp.TCPConnector:
-    """The connection pool of a client session, with no connection left open when the session is closed.
+    """Return a connection pool for an aiohttp session that leaves no connection open when the session is closed.
 
-    A TLS connection with an answer that was not read to its end (a watch, a cancelled request) is closed by asking
-    the peer, for which asyncio waits up to 30 s and aiohttp not at all: a slow peer would make it outlive the event
-    loop.
+    A TLS connection whose response was not read completely (a watch, a cancelled request) is closed with a TLS shutdown
+    that involves the peer: asyncio waits up to 30 s for it, but aiohttp does not wait, so with a slow peer the
+    connection would outlive the event loop.
 
-    `context` None stands for the system's certificate authorities; `limit` is the number of connections at once (0: any
-    number), `keepalive` the seconds for which an unused one is kept (0: each request has one of its own, to an address
-    that is looked up for it), `socket_factory` makes the socket for an address, as `aiohttp.TCPConnector` has it.
+    `context`: None: the system's certificate authorities. `limit`: concurrent connections (0: unlimited). `keepalive`:
+    seconds that an idle connection is kept (0: each request has a new connection, after a new DNS lookup).
+    `socket_factory`: creates the socket for an address, as in `aiohttp.TCPConnector`.
     """
     return aiohttp.TCPConnector(
         ssl=True if context is None else context,

@@ -1,4 +1,4 @@
-"""Answers to what is no HTTP request: a Status in words, where aiohttp quotes its buffers."""
+"""Responses to malformed HTTP requests: a Kubernetes Status, in place of aiohttp's page that quotes its buffer."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LONGEST: Final = 8190
-"""Bytes of a line that aiohttp reads: the request line with the address, or one header."""
+_MAX_LINE: Final = 8190
+"""aiohttp's limit in bytes for the request line with the URL, and for one header."""
 
 
 class ProtocolHandler(RequestHandler):
-    """aiohttp's handler of a connection, with a Status for a request that cannot be parsed."""
+    """aiohttp's connection handler, with a Status as response to a request that cannot be parsed."""
 
     __slots__ = ()
 
@@ -32,17 +32,17 @@ class ProtocolHandler(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """The answer to a request that could not be parsed (`status` 400), or that failed."""
+        """Return the response to a request that could not be parsed (`status` 400), or whose handler has failed."""
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return super().handle_error(request, status, exc, message)
-        _log.debug("%s sent what is no request: %r", request.remote, exc)
-        too_long = f"the address or a header is longer than {_LONGEST} bytes; shorten it"
+        _log.debug("%s sent a malformed request: %r", request.remote, exc)
+        too_long = f"the URL or a header is longer than {_MAX_LINE} bytes; shorten it"
         body = {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
-            "message": too_long if isinstance(exc, LineTooLong) else "what was sent is no HTTP/1.1 request",
+            "message": too_long if isinstance(exc, LineTooLong) else "the request is not a valid HTTP/1.1 request",
             "reason": "BadRequest",
             "code": status,
         }
@@ -51,6 +51,6 @@ class ProtocolHandler(RequestHandler):
         return response
 
 
-def handlers_of(server: web.Server) -> Callable[[], ProtocolHandler]:
-    """What makes the handler of a connection, as the server itself would, which has no setting for its class."""
+def handler_factory(server: web.Server) -> Callable[[], ProtocolHandler]:
+    """Return the factory of connection handlers, like the server's own, which has no option for the class."""
     return lambda: ProtocolHandler(server, loop=server._loop, **server._kwargs)

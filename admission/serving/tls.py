@@ -1,4 +1,4 @@
-"""TLS context of a listener: renewed certificates, and optional client certificates."""
+"""TLS context of a listener: certificates that can be reloaded, optional client certificates."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class DoorContext(ssl.SSLContext):
-    """TLS context that uses the newest certificate, key and client CA for each new connection.
+class ReloadingContext(ssl.SSLContext):
+    """TLS context that uses the certificate, key and client CA of the last `refresh` for each new connection.
 
-    An ordinary SSLContext can take a new certificate, but never forget a CA that it once trusted.
+    An ordinary SSLContext can load a new certificate, but cannot remove a CA that it once trusted.
     """
 
     def __new__(cls, certificate: Path, key: Path) -> Self:
-        """`certificate` (with its chain) and `key` are PEM files."""
+        """`certificate` (with its chain) and `key`: PEM files."""
         del certificate, key
         return super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
 
@@ -32,14 +32,14 @@ class DoorContext(ssl.SSLContext):
 
     @property
     def certificate(self) -> bytes:
-        """The file (PEM) of the certificate that new connections are shown."""
-        assert self._served is not None, "`refresh` has seen to it"
+        """Content of the certificate file (PEM) that new connections use."""
+        assert self._served is not None, "set by `refresh`"
         return self._served[0]
 
     def refresh(self, client_ca: str | None = None) -> None:
-        """Read the files again, and take `client_ca` (PEM; empty: ask for no certificates) if it is given.
+        """Read the files again. `client_ca`: PEM; empty: request no client certificates; None: unchanged.
 
-        Raises UnusableCertificate; connections are then made as before.
+        Raises UnusableCertificate; new connections then use the former certificate and CA.
         """
         certificate, key = self._files
         before = self._served[2] if self._served else ""
@@ -54,20 +54,21 @@ class DoorContext(ssl.SSLContext):
             ) from error
 
     def wrap_bio(self, *args: Any, **kwargs: Any) -> ssl.SSLObject:
-        """The beginning of a connection; event loops call it for each."""
+        """Create the TLS object of a connection; event loops call this for each new connection."""
         return self._current.wrap_bio(*args, **kwargs)
 
 
 class _Context(ssl.SSLContext):
-    """The context of connections that were accepted between two refreshes."""
+    """The context of connections accepted between two refreshes."""
 
     client_ca = ""
+    """PEM; empty: no client certificate is requested."""
 
 
 def client_ca_of(transport: asyncio.BaseTransport) -> str:
-    """The client CA (PEM) that verified the connection's client certificate; empty: none was asked for."""
-    made_with = getattr(transport.get_extra_info("ssl_object"), "context", None)
-    return made_with.client_ca if isinstance(made_with, _Context) else ""
+    """Return the client CA (PEM) for which a connection was accepted; empty: no client certificate was requested."""
+    context = getattr(transport.get_extra_info("ssl_object"), "context", None)
+    return context.client_ca if isinstance(context, _Context) else ""
 
 
 def _context(certificate: Path, key: Path, client_ca: str) -> ssl.SSLContext:

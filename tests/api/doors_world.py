@@ -20,7 +20,7 @@ from admission.api.registry import PREFIX
 from admission.cluster.client import Client
 from admission.sandbox.auth.users import DEFAULT_USERS
 from admission.sandbox.sandbox import Sandbox
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -48,7 +48,7 @@ class World:
     """Sluice's own."""
     proxy_ca: Authority
     front_proxy: FrontProxy
-    context: DoorContext
+    context: ReloadingContext
     app: web.Application
     sessions: AsyncExitStack
     _clients: dict[Pair | None, aiohttp.ClientSession] = field(default_factory=dict)
@@ -168,7 +168,7 @@ async def world(
         await front_proxy.refresh(cluster)
         serving_ca = Authority(folder, "serving-ca")
         pair = serving_ca.server("localhost", "127.0.0.1")
-        context = DoorContext(pair.certificate, pair.key)
+        context = ReloadingContext(pair.certificate, pair.key)
         context.refresh(front_proxy.client_ca)
         app = create_app(
             store,

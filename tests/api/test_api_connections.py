@@ -15,12 +15,12 @@ from pki import Authority
 
 from admission.serving.connections import ConnectionLimits, Connections, trust
 from admission.serving.listener import listening, open_sockets
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-PATIENT = ConnectionLimits(total=100, strangers_per_address=100, handshake=60, header=60, idle=60, body=60, unread=60)
+PATIENT = ConnectionLimits(total=100, anonymous_per_address=100, handshake=60, header=60, idle=60, body=60, unread=60)
 """Limits that no test reaches by itself."""
 LARGE = 64 * 2**20
 """Bytes; more than the buffers of both ends of a socket hold."""
@@ -123,7 +123,7 @@ def limits(**changed: float) -> ConnectionLimits:
 
 
 async def test_a_stranger_who_is_silent_makes_room_for_one_who_asks():
-    async with served(limits(strangers_per_address=3)) as server:
+    async with served(limits(anonymous_per_address=3)) as server:
         oldest, *others = await server.silent(3)
         reader, _ = await server.connect(get())
         assert await status(reader) == b"HTTP/1.1 200 OK"
@@ -132,7 +132,7 @@ async def test_a_stranger_who_is_silent_makes_room_for_one_who_asks():
 
 
 async def test_connections_that_are_known_are_not_counted_among_those_of_strangers():
-    async with served(limits(strangers_per_address=2)) as server:
+    async with served(limits(anonymous_per_address=2)) as server:
         known = [await server.connect(get("/known")) for _ in range(4)]
         for reader, _ in known:
             assert await status(reader) == b"HTTP/1.1 200 OK"
@@ -247,9 +247,9 @@ async def test_an_answer_that_is_not_read_ends_the_connection():
 async def test_a_tls_handshake_that_does_not_come_ends_the_connection_and_keeps_nobody_out(tmp_path):
     authority = Authority(tmp_path, "serving-ca")
     pair = authority.server("localhost")
-    server_context = DoorContext(pair.certificate, pair.key)
+    server_context = ReloadingContext(pair.certificate, pair.key)
     client_context = ssl.create_default_context(cafile=str(authority.file))
-    async with served(limits(handshake=1, strangers_per_address=2), ssl_context=server_context) as server:
+    async with served(limits(handshake=1, anonymous_per_address=2), ssl_context=server_context) as server:
         oldest, other = await server.silent(2)
         reader, _ = await server.connect(get(), ssl=client_context, server_hostname="localhost")
         assert await status(reader) == b"HTTP/1.1 200 OK"
@@ -258,7 +258,7 @@ async def test_a_tls_handshake_that_does_not_come_ends_the_connection_and_keeps_
 
 
 def test_an_ipv6_network_counts_as_one_address():
-    connections = Connections(limits(strangers_per_address=1))
+    connections = Connections(limits(anonymous_per_address=1))
     ours, theirs = socket.socketpair()
     with ours, theirs:
         for address in ("2001:db8::1", "::ffff:192.0.2.1", "2001:db8::2:3", "192.0.2.1", "2001:db8:0:1::1"):
@@ -273,4 +273,4 @@ def test_half_of_the_files_that_the_process_may_open_are_for_connections():
         found = ConnectionLimits.for_this_process()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert (found.total, found.strangers_per_address) == (128, 32)
+    assert (found.total, found.anonymous_per_address) == (128, 32)

@@ -82,9 +82,9 @@ async def test_what_an_admin_has_to_mend_is_in_the_log_alone(error, caplog):
 @pytest.mark.parametrize(
     ("sent", "says"),
     [
-        (b"GET /" + 9000 * b"x" + b" HTTP/1.1\r\n\r\n", "the address or a header is longer than 8190 bytes"),
-        (b"GET / HTTP/1.1\r\nX: " + 9000 * b"x" + b"\r\n\r\n", "the address or a header is longer than 8190 bytes"),
-        (b"\x16\x03\x01\r\n\r\n", "what was sent is no HTTP/1.1 request"),
+        (b"GET /" + 9000 * b"x" + b" HTTP/1.1\r\n\r\n", "the URL or a header is longer than 8190 bytes"),
+        (b"GET / HTTP/1.1\r\nX: " + 9000 * b"x" + b"\r\n\r\n", "the URL or a header is longer than 8190 bytes"),
+        (b"\x16\x03\x01\r\n\r\n", "the request is not a valid HTTP/1.1 request"),
     ],
 )
 async def test_what_is_no_request_gets_a_status(sent, says):

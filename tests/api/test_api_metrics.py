@@ -15,7 +15,7 @@ from admission.serving.metrics import OTHER, Children
 
 def children(most: int) -> Children[Counter]:
     return Children(
-        Counter("sluice_tried_total", "Tries.", ("queue", "reason"), registry=None), ("queue", "reason"), most=most
+        Counter("sluice_tried_total", "Tries.", ("queue", "reason"), registry=None), ("queue", "reason"), limit=most
     )
 
 

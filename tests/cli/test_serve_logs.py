@@ -110,5 +110,5 @@ def test_a_reader_that_has_stopped_holds_up_nobody_and_is_told_what_is_missing(m
                 told += reader.read(2**20)
     *messages, last = (line["message"] for line in lines_of(told))
     missing = next(number for number, message in enumerate(messages) if message != f"line {number}")
-    assert "lines of the log are missing here: nobody read it" in messages[missing]
+    assert "lines of the log are missing here, because standard error was not read" in messages[missing]
     assert last == "read again"

@@ -135,13 +135,13 @@ async def test_a_review_is_in_the_trace_of_the_request_and_the_sampler_decides_f
         monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
         tracing = Tracing()
         asked = f"00-{'a' * 32}-{'b' * 16}-01"
-        found = tracing.review("webhook review", 1.0, 2.0, {}, headers={"traceparent": asked})
+        found = tracing.remote_child("webhook review", 1.0, 2.0, {}, headers={"traceparent": asked})
         assert found is not None
         assert found["trace_id"] == "a" * 32
         uids = [f"uid-{number}" for number in range(64)]
         for uid in uids:
-            part = tracing.of_workload(uid, "wait", 1.0, 2.0, {})
-            tracing.whole(uid, "workload", 1.0, 3.0, {"uid": uid})
+            part = tracing.workload_span(uid, "wait", 1.0, 2.0, {})
+            tracing.workload_root(uid, "workload", 1.0, 3.0, {"uid": uid})
             exemplar = tracing.exemplar(uid)
             assert (part is None) == (exemplar is None)
         kept = {uid for uid in uids if tracing.exemplar(uid) is not None}

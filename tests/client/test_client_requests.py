@@ -27,7 +27,7 @@ from admission.client import (
     Unreachable,
     transport,
 )
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.certificates import Certificates
 
 COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a", "resourceVersion": "1"}}
@@ -235,7 +235,9 @@ async def test_tls_with_the_right_authority_and_without(tmp_path, script):
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "localhost", 0, ssl_context=DoorContext(tmp_path / "tls.crt", tmp_path / "tls.key"))
+        site = web.TCPSite(
+            runner, "localhost", 0, ssl_context=ReloadingContext(tmp_path / "tls.crt", tmp_path / "tls.key")
+        )
         await site.start()
         url = f"https://localhost:{runner.addresses[0][1]}"
         script.answers = [COHORT]

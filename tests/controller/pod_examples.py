@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from admission.serving.listener import open_sockets
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.certificates import Certificates
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
@@ -58,7 +58,7 @@ async def gated(
     certificates = Certificates(directory, ["127.0.0.1"], now=lambda: datetime.now(UTC))
     certificates.renew()
     (socket,) = await open_sockets("127.0.0.1", 0)
-    context = DoorContext(directory / "tls.crt", directory / "tls.key")
+    context = ReloadingContext(directory / "tls.crt", directory / "tls.key")
     async with answering(Reviewer(kinds.gated, own_usernames=["sluice"], rules=rules), [socket], ssl_context=context):
         url = f"https://127.0.0.1:{socket.getsockname()[1]}"
         registration = Registration(kinds.gated, url, Scope(("sluice",), managed=managed, rules=rules))

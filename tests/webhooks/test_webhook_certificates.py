@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.certificates import Certificates
 from webhooks.errors import CertificateError
 
@@ -54,7 +54,7 @@ def authorities(certificates):
 
 
 def serving(directory):
-    return DoorContext(directory / "tls.crt", directory / "tls.key")
+    return ReloadingContext(directory / "tls.crt", directory / "tls.key")
 
 
 @contextlib.asynccontextmanager

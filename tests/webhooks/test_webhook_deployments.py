@@ -13,7 +13,7 @@ from admission.cluster.client import PatchType
 from admission.cluster.errors import Invalid
 from admission.kinds.rules import QueueRule
 from admission.serving.listener import open_sockets
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.registration import Registration
 from webhooks.scope import Scope
 from webhooks.server import answering
@@ -39,7 +39,7 @@ async def gate(request, tmp_path, certificates, sluice):
     reviewer = WarningsKept(
         KINDS.gated, own_usernames=[SLUICE], rules=SCOPE.rules, queue_exists=lambda *names: exists(names)
     )
-    context = DoorContext(tmp_path / "certificates" / "tls.crt", tmp_path / "certificates" / "tls.key")
+    context = ReloadingContext(tmp_path / "certificates" / "tls.crt", tmp_path / "certificates" / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(KINDS.gated, f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
         configuration = registration.configuration(certificates.ca_bundle)

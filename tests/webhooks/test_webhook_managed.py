@@ -10,7 +10,7 @@ from admission.kinds import all_kinds
 from admission.kinds.given import GIVEN_LABELS
 from admission.sandbox import Sandbox, User
 from admission.serving.listener import open_sockets
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
@@ -49,7 +49,7 @@ async def reviewer(tmp_path, certificates, sluice):
     (socket,) = await open_sockets("127.0.0.1", 0)
     reviewer = Counting(all_kinds(), own_usernames=[SLUICE])
     directory = tmp_path / "certificates"
-    context = DoorContext(directory / "tls.crt", directory / "tls.key")
+    context = ReloadingContext(directory / "tls.crt", directory / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(all_kinds(), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
         configuration = registration.configuration(certificates.ca_bundle)

@@ -12,7 +12,7 @@ from admission.cluster.errors import Forbidden, Invalid
 from admission.kinds import all_kinds
 from admission.sandbox.operators import definition
 from admission.serving.listener import open_sockets
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.gate import Order
 from webhooks.registration import Registration
 from webhooks.scope import Scope
@@ -43,7 +43,7 @@ async def gate(request, tmp_path, certificates, sandbox, sluice):
         await sandbox.local("alice").create("customresourcedefinitions", "", definition(kind, None))
     (socket,) = await open_sockets("127.0.0.1", 0)
     reviewer = WarningsKept(KINDS, own_usernames=[SLUICE], rules=SCOPE.rules)
-    context = DoorContext(tmp_path / "certificates" / "tls.crt", tmp_path / "certificates" / "tls.key")
+    context = ReloadingContext(tmp_path / "certificates" / "tls.crt", tmp_path / "certificates" / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(tuple(KINDS), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
         configuration = registration.configuration(certificates.ca_bundle)

@@ -11,7 +11,7 @@ from admission.sandbox.apiserver.requests import User
 from admission.sandbox.apiserver.selectors import requirements_of
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.registration import Registration, ServiceReference
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
@@ -59,7 +59,7 @@ def reviewer():
 async def registration(certificates, reviewer, tmp_path):
     """What belongs to a webhook server that runs meanwhile."""
     directory = tmp_path / "certificates"
-    context = DoorContext(directory / "tls.crt", directory / "tls.key")
+    context = ReloadingContext(directory / "tls.crt", directory / "tls.key")
     (socket,) = await open_sockets("127.0.0.1", 0)
     async with answering(reviewer, [socket], ssl_context=context):
         yield Registration(all_kinds(), f"https://127.0.0.1:{socket.getsockname()[1]}", Scope((SLUICE,)))

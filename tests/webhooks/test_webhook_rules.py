@@ -16,7 +16,7 @@ from admission.kinds import GROUPED, LABELLED, all_kinds, frameworks_known
 from admission.kinds.rules import QueueRule
 from admission.sandbox import Sandbox, User
 from admission.serving.listener import open_sockets
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.gate import Order
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
@@ -52,7 +52,7 @@ async def reviewer(tmp_path, certificates, sluice):
     (socket,) = await open_sockets("127.0.0.1", 0)
     reviewer = WarningsKept(KINDS, own_usernames=[SLUICE], rules=RULES)
     directory = tmp_path / "certificates"
-    context = DoorContext(directory / "tls.crt", directory / "tls.key")
+    context = ReloadingContext(directory / "tls.crt", directory / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(tuple(KINDS), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
         configuration = registration.configuration(certificates.ca_bundle)

@@ -13,7 +13,7 @@ import pytest
 
 from admission.kinds import all_kinds
 from admission.serving.listener import open_sockets
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from webhooks.review import Reviewer
 from webhooks.server import MAX_BODY, answering
 
@@ -25,7 +25,7 @@ async def post(certificates, tmp_path):
     context = ssl.create_default_context(cadata=certificates.ca_bundle.decode())
     (socket,) = await open_sockets("127.0.0.1", 0)
     async with (
-        answering(reviewer, [socket], ssl_context=DoorContext(directory / "tls.crt", directory / "tls.key")),
+        answering(reviewer, [socket], ssl_context=ReloadingContext(directory / "tls.crt", directory / "tls.key")),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
     ):
 

@@ -20,7 +20,7 @@ from admission.cli.errors import InvalidSettings
 from admission.cluster.desired import ensure
 from admission.cluster.errors import AlreadyExists, NotFound
 from admission.model.errors import SluiceError
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -218,7 +218,7 @@ class TlsEndpoint:
         own = settings.certificate_directory
         certificate, key = settings.api_certificate, settings.api_key
         self._ca_file = settings.api_ca or (own / "ca.crt")
-        self.context = DoorContext(certificate or own / "tls.crt", key or own / "tls.key")
+        self.context = ReloadingContext(certificate or own / "tls.crt", key or own / "tls.key")
         self.front_proxy = FrontProxy(_own_proxy(settings))
         self._refused = ""
         """Reason of the condition Available=False at the last check; empty if it was True or unknown."""

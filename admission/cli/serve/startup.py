@@ -21,7 +21,7 @@ from admission.cli.serve.aggregation import api_address, has_tls
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.errors import AlreadyExists, Conflict, Misdirected, ServerError, TooManyRequests, Unreachable
 from admission.model.errors import SluiceError
-from admission.serving.tls import DoorContext
+from admission.serving.tls import ReloadingContext
 from admission.store.errors import DatabaseRefusesWrites, DatabaseUnavailable
 
 if TYPE_CHECKING:
@@ -124,13 +124,13 @@ class Starting:
         else:
             self._taken = True
 
-    async def _tls(self) -> DoorContext:
+    async def _tls(self) -> ReloadingContext:
         settings = self._settings
         if settings.api_certificate is not None and settings.api_key is not None:
-            return DoorContext(settings.api_certificate, settings.api_key)
+            return ReloadingContext(settings.api_certificate, settings.api_key)
         async with self._client() as client:
             await OwnCertificates(settings, client).refresh()
-        return DoorContext(settings.certificate_directory / "tls.crt", settings.certificate_directory / "tls.key")
+        return ReloadingContext(settings.certificate_directory / "tls.crt", settings.certificate_directory / "tls.key")
 
     async def _alive(self, _: web.Request) -> web.Response:
         return web.Response(text="ok")

@@ -32,14 +32,14 @@ class Traces:
             "sluice.cycles": decisions.cycles,
         }
         now = time.time()
-        self._cycle = self._tracing.step("cycle", now - seconds, now, attributes)
+        self._cycle = self._tracing.span("cycle", now - seconds, now, attributes)
         return self._cycle
 
     def wrote(self, changes: Changes, seconds: float) -> Exemplar | None:
         """A commit has taken `seconds`, until now."""
         attributes = {"sluice.workloads": len(changes.workloads), "sluice.transitions": len(changes.transitions)}
         now = time.time()
-        return self._tracing.step("commit", now - seconds, now, attributes, within=self._cycle)
+        return self._tracing.span("commit", now - seconds, now, attributes, within=self._cycle)
 
     def committed(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
         """What became of workloads, but for those `unwritten`, by uid."""
@@ -50,7 +50,7 @@ class Traces:
 
     def patched(self, uid: str, began: float, ended: float, *, failed: bool) -> None:
         """The request that starts a workload has been answered."""
-        self._tracing.of_workload(uid, "start patch", began, ended, {"error": failed})
+        self._tracing.workload_span(uid, "start patch", began, ended, {"error": failed})
 
 
 def _tell(tracing: Tracing, record: WorkloadRecord, line: Transition) -> None:
@@ -67,12 +67,12 @@ def _tell(tracing: Tracing, record: WorkloadRecord, line: Transition) -> None:
     began = record.cleared_at
     match line.state:
         case State.ADMITTED if line.reason == ADMITTED:
-            tracing.of_workload(line.uid, "wait", record.queued_at, line.at, attributes)
+            tracing.workload_span(line.uid, "wait", record.queued_at, line.at, attributes)
         case State.EVICTING if line.reason == record.evict_reason and began is not None:
-            tracing.of_workload(line.uid, "run", began, line.at, attributes)
+            tracing.workload_span(line.uid, "run", began, line.at, attributes)
         case State.FINISHED:
             if began is not None and not record.evict_reason:
-                tracing.of_workload(line.uid, "run", began, line.at, attributes)
-            tracing.whole(line.uid, "workload", workload.created, line.at, attributes)
+                tracing.workload_span(line.uid, "run", began, line.at, attributes)
+            tracing.workload_root(line.uid, "workload", workload.created, line.at, attributes)
         case _:
             pass
