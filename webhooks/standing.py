@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from admission.cluster.desired import Found, bring
+from admission.cluster.desired import Outcome, reconcile
 from admission.cluster.errors import NotFound
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
@@ -83,13 +83,13 @@ class Standing:
         """Write what should be there. Whether anything had to be done. Raises ClusterError, PoliciesNotOffered."""
         wanted = self._wanted(await self._offered())
         found = {
-            f"{obj['kind']} {obj['metadata']['name']}": await bring(
+            f"{obj['kind']} {obj['metadata']['name']}": await reconcile(
                 self.client, _collection(obj["kind"]), obj, is_ours=is_ours
             )
             for obj in wanted
         }
-        self._tell_of_switch({name for name, how in found.items() if how is Found.OFF})
-        return Found.DIFFERENT in found.values()
+        self._tell_of_switch({name for name, how in found.items() if how is Outcome.SWITCHED_OFF})
+        return Outcome.CHANGED in found.values()
 
     def _tell_of_switch(self, off: set[str]) -> None:
         """Log what was switched off or on since the last look."""

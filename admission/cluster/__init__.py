@@ -1,1 +1,1 @@
-"""The Kubernetes side: requests on raw JSON, watches that lose nothing, ordered writes, events."""
+"""Kubernetes client: requests on raw JSON, informers, leader election, ordered writes, event recorder."""

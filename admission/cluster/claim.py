@@ -1,10 +1,10 @@
-"""Which database decides for a cluster: a Lease in the cluster that names it, renewed by the process that decides.
+"""Claim of a cluster for one database: a Lease in the cluster that names the database, renewed by the leader.
 
-The Lease by which replicas elect a leader lets one of several processes on one database decide. This one keeps a
-process on another database from deciding at the same time, and outlives both: it still names the last database when
-nothing runs. It is in kube-system, so that all Sluices of a cluster meet there, in whatever namespace they run.
+The Lease of the leader election selects one of several processes on the same database. This Lease prevents a process on
+another database from deciding at the same time. It is kept when nothing runs, and still names the last database. It is
+in kube-system, so that all installations of Sluice in a cluster share it, whatever their namespace.
 
-That another process is alive is judged by its record, which changes while it renews; clocks are never compared.
+Whether another process is alive is observed by changes of its record, which it renews; clocks are never compared.
 """
 
 from __future__ import annotations
@@ -46,56 +46,58 @@ REVISION: Final = "sluice.dev/revision"
 _PATH: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 _RIGHTS: Final = f"the right to get, create and update the Lease {NAMESPACE}/{NAME}: apply deploy/rbac/sluice.yaml"
 
-PERIOD: Final = 2.0
+RENEW_PERIOD: Final = 2.0
 """Seconds between two renewals."""
-HOLDS: Final = 10.0
-"""Seconds after a renewal in which no other process can have taken the claim."""
-DURATION: Final = 15.0
-"""Seconds without a renewal after which the process that renewed it is taken for dead."""
+RENEW_DEADLINE: Final = 10.0
+"""Seconds after a renewal for which the holder may rely on the claim. Less than LEASE_DURATION, so that no other
+process can have taken it yet."""
+LEASE_DURATION: Final = 15.0
+"""Seconds without a renewal after which the holder is considered dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """The database that decides for the cluster, or was the last to do so."""
+    """The database that has claimed the cluster, as recorded in the Lease."""
 
     database: str
-    """The database's identity."""
+    """Identity of the database."""
     location: str
-    """Where that database is, as shown in messages."""
+    """Location of the database, for messages."""
     epoch: int
-    """The epoch of its leader."""
+    """Epoch of its leader."""
     revision: int
-    """How far that leader had got when it renewed the claim: a copy of the database that is behind was made before."""
+    """Revision of the database at the last renewal: a copy of the database with a lower one was made before."""
     holder: str
-    """The process that decides; empty: it was shut down in order."""
+    """The process that holds the claim; empty: it has released it at its shutdown."""
     version: str
-    """The Lease's resourceVersion, which changes with each renewal."""
+    """resourceVersion of the Lease, which changes with each renewal."""
 
     def __str__(self) -> str:
         return f"{self.location} ({self.database[:8]})"
 
 
 async def cluster_identities(client: Client) -> tuple[str, ...]:
-    """Identities of a cluster, the best one first: the uid of kube-system, then that of the claim's own Lease.
+    """Return the identities of a cluster, the preferred one first: the uid of kube-system, then that of the Lease.
 
-    The second one serves where Sluice may not read namespaces. It is made if there is nothing else.
+    The second one is for a Sluice that may not read namespaces; the Lease is created if there is no other identity.
     """
     found = []
     try:
         found.append(str((await client.get(f"/api/v1/namespaces/{NAMESPACE}"))["metadata"]["uid"]))
     except (Forbidden, NotFound) as error:
-        log.warning("the cluster is known by the Lease %s/%s alone: %s", NAMESPACE, NAME, error)
+        log.warning("the cluster is identified by the Lease %s/%s only: %s", NAMESPACE, NAME, error)
     lease = await _read(client)
     if lease is None:
         if found:
             return tuple(found)
-        with _rights_named():
+        with _explain_forbidden():
             lease = await client.create(_PATH, _body({}, {}))
     return (*found, str(lease["metadata"]["uid"]))
 
 
 async def _read(client: Client) -> Object | None:
-    with _rights_named():
+    """Return the Lease; None if it does not exist."""
+    with _explain_forbidden():
         try:
             return await client.get(f"{_PATH}/{NAME}")
         except NotFound:
@@ -103,8 +105,8 @@ async def _read(client: Client) -> Object | None:
 
 
 @contextmanager
-def _rights_named() -> Iterator[None]:
-    """Context manager: a Forbidden error gets the missing right and the file that grants it added to its message."""
+def _explain_forbidden() -> Iterator[None]:
+    """Raise Forbidden as RefusedByCluster, with a message that names the missing right and the file that grants it."""
     try:
         yield
     except Forbidden as error:
@@ -112,9 +114,9 @@ def _rights_named() -> Iterator[None]:
 
 
 class Claim:
-    """The claim of one database, as one process: `look`, `is_alive`, then `take` and `keep` for as long as it decides.
+    """Claim of a cluster by one process for its database: `read`, `is_alive`, then `take` and `keep` while it leads.
 
-    All methods raise ClusterError, and RefusedByCluster where Sluice lacks the right.
+    All methods raise ClusterError, and RefusedByCluster if Sluice lacks the right.
     """
 
     def __init__(
@@ -129,8 +131,9 @@ class Claim:
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`database` is its identity, `holder` another one for each process, `revision` gives what is committed for
-        certain. `now` only fills in what people read.
+        """Parameters: `database`: identity of the database. `location`: its location, for messages.
+        `holder`: identity of this process, a different one for each start. `revision`: returns the newest revision that
+        is known to be committed. `clock`: monotonic clock (s). `now`: Unix time (s), only for `renewTime`.
         """
         self.database = database
         self.location = location
@@ -143,65 +146,68 @@ class Claim:
         self._lease: Object | None = None
         self._epoch = 0
         self._cluster = ""
-        self._instead_of: Claimant | None = None
+        self._replacing: Claimant | None = None
         self._holds_until = float("-inf")
 
     def __str__(self) -> str:
         return f"{self.location} ({self.database[:8]})"
 
     def holds(self) -> bool:
-        """Whether it is certain that no process on another database decides."""
+        """Whether it is certain that no process on another database holds the claim."""
         return self._clock() < self._holds_until
 
-    async def look(self) -> Claimant | None:
-        """The current claimant of the cluster; None: no database has claimed it yet."""
+    async def read(self) -> Claimant | None:
+        """Read and return the claimant of the cluster; None: no database has claimed it yet."""
         self._lease = await _read(self._client)
         return None if self._lease is None else _claimant(self._lease)
 
     async def is_alive(self, claimant: Claimant) -> bool:
-        """Whether its process still renews the claim. Takes until the next renewal, DURATION seconds at most."""
-        until = self._clock() + DURATION
+        """Whether the claimant's process renews the claim. Waits for a renewal, for LEASE_DURATION seconds at most."""
+        until = self._clock() + LEASE_DURATION
         while claimant.holder:
-            now = await self.look()
+            now = await self.read()
             if now is None or not now.holder:
                 return False
             if now.version != claimant.version:
                 return True
             if self._clock() >= until:
                 return False
-            await self._sleep(PERIOD / 4)
+            await self._sleep(RENEW_PERIOD / 4)
         return False
 
-    def permit(self, *, cluster: str, instead_of: Claimant | None) -> None:
-        """Permit `take` to claim the cluster of that identity, also from the database `instead_of`."""
-        self._cluster, self._instead_of = cluster, instead_of
+    def permit(self, *, cluster: str, replacing: Claimant | None) -> None:
+        """Allow `take` to claim the cluster with the identity `cluster`, also from the claimant `replacing`."""
+        self._cluster, self._replacing = cluster, replacing
 
     async def take(self, *, epoch: int) -> None:
-        """Claim the cluster. Raises RefusedByCluster if another database has claimed it, unless that is permitted."""
+        """Claim the cluster as the leader of `epoch`.
+
+        Raises RefusedByCluster if another database has claimed it, unless `permit` allows to replace that.
+        """
         self._epoch = epoch
         while True:
-            found = await self.look()
-            if found is not None and found.database != self.database and found != self._instead_of:
+            found = await self.read()
+            if found is not None and found.database != self.database and found != self._replacing:
                 raise self._refusal(found)
             try:
-                with _rights_named():
+                with _explain_forbidden():
                     await self._write()
             except (Conflict, AlreadyExists, NotFound):
-                await self._sleep(PERIOD / 20)  # somebody else changes it just now
+                await self._sleep(RENEW_PERIOD / 20)  # a concurrent change: read the Lease again
             else:
                 return
 
     async def keep(self) -> None:
-        """Renew until cancelled.
+        """Renew the claim until cancelled.
 
-        Raises RefusedByCluster when another database has taken the cluster, or when it is not the same cluster any
-        more, and LeaseLost when another process decides on the same database.
+        Raises RefusedByCluster when another database has claimed the cluster, or when the API server is that of another
+        cluster, and LeaseLost when another process on the same database has taken the claim.
         """
         failed = False
         while True:
-            await self._sleep(PERIOD)
+            await self._sleep(RENEW_PERIOD)
             try:
-                async with asyncio.timeout(HOLDS / 2):
+                async with asyncio.timeout(RENEW_DEADLINE / 2):
                     await self._renew()
             except (LeaseLost, RefusedByCluster):
                 raise
@@ -213,12 +219,12 @@ class Claim:
                 failed = False
 
     async def release(self) -> None:
-        """Note that no process decides any more; the database remains that of the cluster."""
+        """Clear the holder in the Lease; the cluster stays claimed for the database."""
         if self._lease is None or not self.holds():
             return
         self._holds_until = float("-inf")
         try:
-            async with asyncio.timeout(PERIOD):
+            async with asyncio.timeout(RENEW_PERIOD):
                 await self._put(holder="")
         except (ClusterError, TimeoutError) as error:
             log.warning("the Lease %s/%s was not released: %s", NAMESPACE, NAME, _why(error))
@@ -227,21 +233,21 @@ class Claim:
         try:
             await self._write()
         except Forbidden:
-            raise  # it may pass, and says nothing of who has the claim
-        except StatusError as error:  # changed by somebody, or deleted: how that is answered differs
-            await self._judge(error)
+            raise  # `keep` retries: rights may be restored, and the error says nothing about the holder
+        except StatusError as error:  # changed or deleted: Conflict, NotFound or Invalid, depending on the server
+            await self._check_taken(error)
             await self._write()
 
-    async def _judge(self, error: ClusterError) -> None:
-        """After the Lease was found changed: raise if that takes the claim away."""
-        found = await self.look()
+    async def _check_taken(self, error: ClusterError) -> None:
+        """Read a Lease that has changed, and raise if another process or database has taken the claim."""
+        found = await self.read()
         if found is None:
             if self._cluster in await cluster_identities(self._client):
                 return
             self._holds_until = float("-inf")
             raise RefusedByCluster(
-                f"at {self._client.server} there is another cluster now; the database {self.location} belongs to the "
-                "one before: start Sluice with another database"
+                f"{self._client.server} is the API server of another cluster now; the database {self.location} belongs "
+                "to the former one: start Sluice with another database"
             ) from error
         if (found.database, found.holder) == (self.database, self._holder):
             return
@@ -249,12 +255,12 @@ class Claim:
         if found.database != self.database:
             raise self._refusal(found) from error
         if found.holder:
-            raise LeaseLost(f"{found.holder} decides now, with the same database at {found.location}") from error
+            raise LeaseLost(f"{found.holder} leads now, with the same database at {found.location}") from error
 
     async def _write(self) -> None:
         began = self._clock()
         await self._put(holder=self._holder)
-        self._holds_until = began + HOLDS
+        self._holds_until = began + RENEW_DEADLINE
 
     async def _put(self, *, holder: str) -> None:
         annotations = {
@@ -264,7 +270,7 @@ class Claim:
             REVISION: str(self._revision()),
         }
         renewed = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": int(DURATION), "renewTime": renewed}
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": int(LEASE_DURATION), "renewTime": renewed}
         if self._lease is None:
             self._lease = await self._client.create(_PATH, _body(annotations, spec))
             return
@@ -275,8 +281,8 @@ class Claim:
 
     def _refusal(self, other: Claimant) -> RefusedByCluster:
         return RefusedByCluster(
-            f"the database {other} has taken over the cluster {self._client.server}, for which "
-            f"{self} was to decide: stop one of the two"
+            f"the database {other} has claimed the cluster {self._client.server}, which this Sluice was to manage with "
+            f"the database {self}: stop one of the two"
         )
 
 

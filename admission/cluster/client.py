@@ -1,6 +1,6 @@
-"""The Kubernetes API on raw JSON: thirty times cheaper than typed models, and every failure a typed error.
+"""Kubernetes API client on raw JSON: thirty times cheaper than typed models; every failure is a typed error.
 
-A path is what follows the server's address ("/apis/batch/v1/namespaces/x/jobs/y"); an object is the parsed JSON.
+A path is the URL without the server's address ("/apis/batch/v1/namespaces/x/jobs/y"); an object is the parsed JSON.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import orjson
 from admission.cluster.credentials import Access, Load, load_in_cluster, load_kubeconfig
 from admission.cluster.errors import (
     BadAnswer,
+    IdleTimeout,
     NotPermitted,
     ServerError,
-    Silent,
     StatusError,
     TooManyRequests,
     Unauthorized,
@@ -38,30 +38,29 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 Object: TypeAlias = dict[str, Any]
-"""A Kubernetes object, as JSON."""
+"""A Kubernetes object as parsed JSON."""
 
 ATTEMPTS = 5
-"""How often a request is sent before its failure is told to the caller."""
+"""Attempts to send a request, after which its failure is raised."""
 
-LONGEST_WAIT = 30.0
-"""Seconds; a server that asks for more is asked again after this."""
+MAX_RETRY_AFTER = 30.0
+"""Upper bound in seconds for the server's Retry-After."""
 
 CONNECTIONS = 100
-"""At most this many connections; each open watch holds one."""
+"""Maximum number of connections; each open watch uses one."""
 
 _TIMEOUT = aiohttp.ClientTimeout(total=90, sock_connect=10, sock_read=60)
-"""The API server itself gives up after 60 seconds."""
+"""Longer than the API server's own request timeout of 60 seconds."""
 
 _READ_BUFFER = 2**20
-"""Bytes of a stream that are read ahead of a slow consumer before TCP holds the server (aiohttp takes the double)."""
+"""Bytes buffered for a slow consumer before TCP backpressure stops the server (aiohttp buffers twice as much)."""
 
-
-_PIECE = 2**17
-"""Bytes of a stream that are handled in one go: some forty Jobs, two milliseconds."""
+_CHUNK = 2**17
+"""Bytes of a stream that are handled without a pause: some forty Jobs, two milliseconds."""
 
 
 class PatchType(StrEnum):
-    """The content types of a PATCH."""
+    """Content types of PATCH: JSON merge patch, JSON patch, server-side apply."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
@@ -69,15 +68,15 @@ class PatchType(StrEnum):
 
 
 _IDEMPOTENT = {"GET", "PUT", "DELETE", PatchType.MERGE, PatchType.APPLY}
-"""What may be sent again when the connection broke and nobody knows whether it was done."""
+"""Methods and patch types that may be repeated after a lost connection, when the outcome is unknown."""
 
 
 class Client:
-    """A connection pool to one API server, as one user. Used as `async with Client.from_kubeconfig(...) as client`.
+    """Client of one API server, as one user. Used as `async with Client.from_kubeconfig(...) as client`.
 
-    All methods raise branches of ClusterError. A request that the server put off (429 or 503 with Retry-After) is
-    repeated after the time it names, an idempotent one also when the connection broke; a repeated write that names
-    a resourceVersion may then find its own first attempt and raise Conflict.
+    All methods raise subclasses of ClusterError. Requests are retried after 429 or 503 with Retry-After, and idempotent
+    ones also after a lost connection. A retried write with a resourceVersion may raise Conflict because its own first
+    attempt has succeeded.
     """
 
     def __init__(
@@ -93,20 +92,20 @@ class Client:
         self._access: Access
         self._session: aiohttp.ClientSession
         self.requests: Counter[tuple[str, str, str]] = Counter()
-        """Requests sent so far, by HTTP method, resource ("jobs") and status code ("" if there was no answer)."""
+        """Number of requests sent, by HTTP method, resource ("jobs") and status code ("" without a response)."""
 
     @classmethod
     def from_kubeconfig(cls, path: str | None = None, context: str | None = None) -> Self:
-        """The cluster of a kubeconfig's context; None: $KUBECONFIG or ~/.kube/config, and its current context."""
+        """Return a client by a kubeconfig's context; None: $KUBECONFIG or ~/.kube/config, and its current context."""
         return cls(lambda: load_kubeconfig(path, context))
 
     @classmethod
     def in_cluster(cls) -> Self:
-        """The cluster that this process is a pod of, as its service account."""
+        """Return a client of the cluster in which this process is a pod, as its service account."""
         return cls(load_in_cluster)
 
     async def __aenter__(self) -> Self:
-        """Load the credentials; BadKubeconfig if that fails. Nothing is sent yet."""
+        """Load the credentials; no request is sent. Raises BadKubeconfig."""
         self._access = await Access.open(self._load, clock=self._clock)
         self._proxy = self._access.proxy or proxy_of_environment(self._access.server)
         self._session = aiohttp.ClientSession(
@@ -114,7 +113,7 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_TIMEOUT,
             read_bufsize=_READ_BUFFER,
-            # Compression costs both sides more processor time than a cluster's network is worth.
+            # No compression: inside a cluster it costs both sides more processor time than it saves on the network.
             headers={
                 "User-Agent": f"sluice/{version('sluice')}",
                 "Accept": "application/json",
@@ -130,11 +129,11 @@ class Client:
 
     @property
     def server(self) -> str:
-        """The API server's address."""
+        """URL of the API server."""
         return self._access.server
 
     async def bearer_token(self) -> str | None:
-        """The token that identifies us, if it is one."""
+        """Return the client's bearer token; None if it has other credentials."""
         kind, _, token = (await self._access.authorization() or "").partition(" ")
         return token if kind == "Bearer" else None
 
@@ -143,16 +142,16 @@ class Client:
         return await self.request("GET", path, params=params)
 
     async def text(self, path: str, *, params: Mapping[str, str] | None = None) -> str:
-        """GET what is text, such as the log of a pod; bytes that are no UTF-8 are replaced."""
+        """GET a text, such as the log of a pod; bytes that are not UTF-8 are replaced."""
         async with self._open("GET", path, params, None, "") as response:
             return (await response.read()).decode(errors="replace")
 
     async def create(self, path: str, body: object, *, params: Mapping[str, str] | None = None) -> Object:
-        """POST `body` to a collection; the object as created."""
+        """POST `body` to a collection; return the created object."""
         return await self.request("POST", path, params=params, body=body)
 
     async def replace(self, path: str, body: object, *, params: Mapping[str, str] | None = None) -> Object:
-        """PUT the whole object; Conflict if its metadata.resourceVersion is not the current one."""
+        """PUT a whole object; return it as written. Raises Conflict if its resourceVersion is not the current one."""
         return await self.request("PUT", path, params=params, body=body)
 
     async def patch(
@@ -164,7 +163,7 @@ class Client:
         params: Mapping[str, str] | None = None,
         permitted: Callable[[], bool] | None = None,
     ) -> Object:
-        """PATCH an object; the object afterwards. APPLY needs a `fieldManager`; `permitted` is that of `request`."""
+        """PATCH an object; return it as patched. APPLY needs `fieldManager` in `params`. `permitted`: see `request`."""
         return await self.request("PATCH", path, params=params, body=body, content_type=patch_type, permitted=permitted)
 
     async def delete(
@@ -175,30 +174,30 @@ class Client:
         params: Mapping[str, str] | None = None,
         permitted: Callable[[], bool] | None = None,
     ) -> Object:
-        """DELETE an object. `body` is a DeleteOptions, if any: it makes the server ignore `params`."""
+        """DELETE an object. `body`: DeleteOptions; the server then ignores `params`. `permitted`: see `request`."""
         return await self.request("DELETE", path, params=params, body=body, permitted=permitted)
 
     async def list_pages(
         self, path: str, *, params: Mapping[str, str] | None = None, limit: int = 500
     ) -> AsyncGenerator[Object]:
-        """The pages of a list, each as the server sent it; `limit` 0 asks for one page. Expired if it took too long."""
+        """Yield the pages of a list, unchanged. `limit`: items per page; 0: one page. Raises Expired if too slow."""
         query = dict(params or {})
         if limit:
             query["limit"] = str(limit)
         page = await self.get(path, params=query)
         while token := page.get("metadata", {}).get("continue"):
-            # The server prepares the next page while this one is used.
-            following = asyncio.create_task(self._following(path, {**query, "continue": token}))
+            # The next page is prefetched while the caller handles this one.
+            next_page = asyncio.create_task(self._next_page(path, {**query, "continue": token}))
             try:
                 yield page
-                page = await following
+                page = await next_page
             finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+                next_page.cancel()
+                await asyncio.gather(next_page, return_exceptions=True)
         yield page
 
-    async def _following(self, path: str, query: Mapping[str, str]) -> Object:
-        """A page after the first: a passing fault of the server must not cost all those before it."""
+    async def _next_page(self, path: str, query: Mapping[str, str]) -> Object:
+        """Return a page after the first, with retries, so that a transient server error does not discard the others."""
         for attempt in range(ATTEMPTS - 1):
             try:
                 return await self.get(path, params=query)
@@ -216,9 +215,10 @@ class Client:
         content_type: str = "application/json",
         permitted: Callable[[], bool] | None = None,
     ) -> Object:
-        """Send one request and give the parsed answer. `body` is sent as it is if bytes, else as JSON (None: none).
+        """Send a request, with retries, and return the parsed response.
 
-        `permitted` is asked before each attempt, whatever waiting there was between them; NotPermitted if it denies.
+        `body`: bytes, or an object to encode as JSON; None: no body. `permitted`: called before each attempt, which may
+        be long after the call; if it returns False, NotPermitted is raised.
         """
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
         for attempt in range(ATTEMPTS - 1):
@@ -230,10 +230,10 @@ class Client:
                 if wait is None or not (isinstance(error, TooManyRequests) or error.code == 503):
                     raise
             except Unreachable as error:
-                if not {method, content_type} & _IDEMPOTENT or not _broke(error):
+                if not {method, content_type} & _IDEMPOTENT or not _was_connected(error):
                     raise
                 wait = 0.1 * 2**attempt
-            await self._sleep(min(wait, LONGEST_WAIT) * random.uniform(1.0, 1.2))
+            await self._sleep(min(wait, MAX_RETRY_AFTER) * random.uniform(1.0, 1.2))
         _check(permitted, path)
         return await self._once(method, path, params, data, content_type)
 
@@ -252,15 +252,16 @@ class Client:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, params: Mapping[str, str], silence: float
+        self, path: str, *, params: Mapping[str, str], idle_timeout: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a watch: an iterator of the bytes as they come, each time what has arrived, within reason.
+        """Open a stream, such as a watch; yield an iterator of chunks of bytes as they arrive.
 
-        It ends when the server ends it. Unreachable if it breaks, Silent if nothing comes for `silence` seconds.
+        The iterator ends when the server ends the stream. It raises Unreachable if the connection is lost, and
+        IdleTimeout if no data arrives for `idle_timeout` seconds.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_timeout)
         async with self._open("GET", path, params, None, "", timeout) as response:
-            yield _arrivals(response.content, f"GET {self.server}{path}", silence)
+            yield _chunks(response.content, f"GET {self.server}{path}", idle_timeout)
 
     @asynccontextmanager
     async def _open(
@@ -272,7 +273,7 @@ class Client:
         content_type: str,
         timeout: aiohttp.ClientTimeout = _TIMEOUT,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, renewing credentials once; the exceptions of aiohttp in it and in its use become ours."""
+        """Send a request, again after 401 with renewed credentials; translate exceptions of aiohttp, also in reads."""
         name = f"{method} {self.server}{path}"
         try:
             header = await self._access.authorization()
@@ -298,7 +299,7 @@ class Client:
         timeout: aiohttp.ClientTimeout,
         authorization: str | None,
     ) -> aiohttp.ClientResponse:
-        """The answer if it is a success, its body unread; else the StatusError that it stands for."""
+        """Send a request and return the response, its body unread. Raises StatusError for an error response."""
         headers = {} if data is None else {"Content-Type": content_type}
         if authorization:
             headers["Authorization"] = authorization
@@ -326,9 +327,9 @@ class Client:
 
 
 def resource_of(path: str) -> str:
-    """The resource of a path, as in "jobs" for `/apis/batch/v1/namespaces/x/jobs/y/status`; "" for other paths.
+    """Return the resource of a path: "jobs" for `/apis/batch/v1/namespaces/x/jobs/y/status`; "" for other paths.
 
-    The names of objects are in no label of a metric: there are too many of them.
+    Used as label of metrics, for which the path itself, with names of objects, has too high a cardinality.
     """
     parts = path.split("/")
     first = 4 if parts[1:2] == ["apis"] else 3 if parts[1:2] == ["api"] else len(parts)
@@ -337,21 +338,21 @@ def resource_of(path: str) -> str:
     return parts[first] if len(parts) > first else ""
 
 
-async def _arrivals(content: aiohttp.StreamReader, name: str, silence: float) -> AsyncIterator[bytes]:
+async def _chunks(content: aiohttp.StreamReader, name: str, idle_timeout: float) -> AsyncIterator[bytes]:
     try:
-        while arrived := await content.read(_PIECE):
-            yield arrived
-            await asyncio.sleep(0)  # buffered data is read without waiting: let others have their turn in a burst
+        while chunk := await content.read(_CHUNK):
+            yield chunk
+            await asyncio.sleep(0)  # read() of buffered data does not suspend: let other tasks run in a burst
     except TimeoutError as error:
-        raise Silent(f"{name}: nothing came for {silence:g} seconds") from error
+        raise IdleTimeout(f"{name}: nothing came for {idle_timeout:g} seconds") from error
 
 
 def _check(permitted: Callable[[], bool] | None, path: str) -> None:
     if permitted is not None and not permitted():
-        raise NotPermitted(f"{path}: not changed, because this replica may not lead any more")
+        raise NotPermitted(f"{path}: not changed, because this replica may no longer be the leader")
 
 
-def _broke(error: Unreachable) -> bool:
-    """Whether a connection that was made has broken; one that could not be made is for the caller to try again."""
+def _was_connected(error: Unreachable) -> bool:
+    """Whether an established connection was lost. If it could not be established, a retry is up to the caller."""
     cause = error.__cause__
     return isinstance(cause, aiohttp.ClientError) and not isinstance(cause, aiohttp.ClientConnectorError)

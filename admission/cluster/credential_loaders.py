@@ -1,7 +1,7 @@
-"""kubernetes_asyncio's loaders of credentials, without its classes for all of Kubernetes, which take 0.5 s to import.
+"""kubernetes_asyncio's credential loaders, imported without its models of all Kubernetes kinds, which take 0.5 s.
 
-To import any module of it imports them: its packages do, by their `__init__`. While the loaders are imported, packages
-without it stand in their place; whoever imports kubernetes_asyncio later gets all of it.
+The `__init__` modules of its packages import those models. So bare packages without an `__init__` replace them while
+the loaders are imported; a later import of kubernetes_asyncio gets the full library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _ApiClient:
-    """The library's client of an API server, which its loaders name and nothing here uses; imported when it is made."""
+    """Lazy replacement of the library's API client, which its loaders refer to and which is not used here."""
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
         from kubernetes_asyncio.client import ApiClient
@@ -31,8 +31,9 @@ class _ApiClient:
 
 @contextmanager
 def _bare_packages() -> Iterator[None]:
+    """Replace the library's packages by ones without `__init__` during the block."""
     names = ("kubernetes_asyncio", "kubernetes_asyncio.client")
-    if names[0] in sys.modules:  # somebody else needs all of it
+    if names[0] in sys.modules:  # the full library is imported already
         yield
         return
     try:

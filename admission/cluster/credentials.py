@@ -1,7 +1,7 @@
-"""Where the API server is and how to prove who asks: kubernetes_asyncio's loaders, with clear errors and renewal.
+"""Address of and credentials for the API server: kubernetes_asyncio's loaders, with clear errors and renewal.
 
-The library knows kubeconfig files, exec plugins, OIDC and service accounts. What it lacks is added here: a bad
-kubeconfig is explained in one sentence, and credentials that run out are renewed while the process lives.
+The library supports kubeconfig files, exec plugins, OIDC and service accounts. This module adds one-sentence messages
+about what is wrong with a kubeconfig, and renews credentials that expire while the process runs.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 Load: TypeAlias = "Callable[[], Awaitable[Configuration]]"
 
 REFRESH_SECONDS = 60.0
-"""How often files, exec plugins and OIDC tokens that may run out are looked at; client-go re-reads as often."""
+"""Seconds between two reloads of token files, exec plugins and OIDC tokens that can expire; as in client-go."""
 
 RENEW_SECONDS = 10.0
-"""The least time between two attempts to renew credentials that the server refuses."""
+"""Minimum number of seconds between two attempts to renew credentials that the server rejects."""
 
 _YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's, where it is there: a kubeconfig of hundreds of clusters takes a tenth of the time."""
+"""libyaml's loader if available: a kubeconfig with hundreds of clusters is parsed in a tenth of the time."""
 
 PLUGIN_SECONDS = 60.0
-"""How long an exec plugin or an identity provider may take."""
+"""Timeout in seconds of an exec plugin or an identity provider."""
 
 
 class Access:
-    """An API server's address and valid credentials for it."""
+    """Address of an API server, and valid credentials for it."""
 
     def __init__(self, load: Load, configuration: Configuration, clock: Callable[[], float]) -> None:
         self._load = load
@@ -64,19 +64,19 @@ class Access:
 
     @classmethod
     async def open(cls, load: Load, *, clock: Callable[[], float] = time.monotonic) -> Access:
-        """Load the configuration; BadKubeconfig if it cannot be used."""
+        """Load the configuration. Raises BadKubeconfig."""
         return cls(load, await load(), clock)
 
     async def authorization(self) -> str | None:
-        """The Authorization header to send now; None: a client certificate or nothing identifies us."""
+        """Return the current Authorization header; None: a client certificate is used, or no credentials."""
         try:
             header = await self._configuration.get_api_key_with_prefix("BearerToken")
         except _loader_failures() as error:
-            raise BadKubeconfig(f"the credentials for {self.server} cannot be renewed: {_text(error)}") from error
+            raise BadKubeconfig(f"the credentials for {self.server} cannot be renewed: {_one_line(error)}") from error
         return header.strip() if header else None
 
     async def renew(self, refused: str | None) -> str | None:
-        """What to send after the server answered 401 to `refused`; the same again if there is nothing better."""
+        """Return a new Authorization header after the server answered 401 to `refused`; the same if there is none."""
         async with self._renewing:
             if await self.authorization() == refused and self._clock() >= self._renew_from:
                 self._renew_from = self._clock() + RENEW_SECONDS
@@ -84,7 +84,7 @@ class Access:
             return await self.authorization()
 
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The TLS settings; None for a plain http server. BadKubeconfig if a certificate cannot be used."""
+        """Return the TLS context; None for a plain HTTP server. Raises BadKubeconfig for an unusable certificate."""
         if not self.server.startswith("https:"):
             return None
         configuration = self._configuration
@@ -92,10 +92,10 @@ class Access:
             context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
         except OSError as error:
             raise BadKubeconfig(
-                f"the certificate authority for {self.server} is no PEM certificate ({_text(error)}): "
+                f"the certificate authority for {self.server} is no PEM certificate ({_one_line(error)}): "
                 "check certificate-authority(-data)"
             ) from error
-        # Python 3.13 asks for certificate extensions that many clusters' own authorities lack and kubectl does without.
+        # Python 3.13 requires certificate extensions that the CAs of many clusters lack, and kubectl does not require.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not configuration.verify_ssl:
             context.check_hostname = False
@@ -111,7 +111,7 @@ def _load_client_certificate(context: ssl.SSLContext, cert_file: str, key_file: 
         context.load_cert_chain(cert_file, key_file)
     except (OSError, ValueError) as error:
         raise BadKubeconfig(
-            f"the client certificate for {server} cannot be used ({_text(error)}): "
+            f"the client certificate for {server} cannot be used ({_one_line(error)}): "
             "check client-certificate(-data) and client-key(-data)"
         ) from error
     if certificate.not_valid_after_utc < datetime.now(UTC):
@@ -122,7 +122,7 @@ def _load_client_certificate(context: ssl.SSLContext, cert_file: str, key_file: 
 
 
 async def load_in_cluster() -> Configuration:
-    """The configuration that Kubernetes gives to a pod; its token is read again every minute."""
+    """Return the in-cluster configuration of a pod; its token is read again every minute."""
     from admission.cluster.credential_loaders import ConfigException, Configuration, incluster_config
 
     configuration = Configuration()
@@ -131,7 +131,7 @@ async def load_in_cluster() -> Configuration:
         incluster_config.InClusterConfigLoader(*files).load_and_set(configuration)
     except (ConfigException, OSError) as error:
         raise BadKubeconfig(
-            f"this is no pod with a service account ({_text(error)}): name a kubeconfig instead"
+            f"this is no pod with a service account ({_one_line(error)}): name a kubeconfig instead"
         ) from error
     return configuration
 
@@ -139,11 +139,12 @@ async def load_in_cluster() -> Configuration:
 async def load_kubeconfig(
     path: str | None, context: str | None, *, clock: Callable[[], float] = time.monotonic
 ) -> Configuration:
-    """The configuration of a kubeconfig's context.
+    """Return the configuration of a kubeconfig's context. Raises BadKubeconfig.
 
-    `path` may be several files joined by ":"; None: $KUBECONFIG, else ~/.kube/config. `context` None: the current one.
+    `path`: may be several files joined by ":"; None: $KUBECONFIG, else ~/.kube/config. `context`: None: the current
+    context.
     """
-    # Here, not above: most commands that ask the API need no kubeconfig.
+    # Imported late: most commands of the CLI need no kubeconfig.
     from admission.cluster.credential_loaders import Configuration, KubeConfigLoader, KubeConfigMerger
 
     where = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
@@ -152,20 +153,20 @@ async def load_kubeconfig(
     try:
         loader = KubeConfigLoader(KubeConfigMerger(where).config, active_context=context, config_base_path=None)
         for section in (loader._cluster, loader._user):
-            _embedded_as_files(section, configuration)
+            _embedded_to_files(section, configuration)
         async with asyncio.timeout(PLUGIN_SECONDS):
             await loader.load_and_set(configuration)
     except _loader_failures() as error:
-        raise BadKubeconfig(f"kubeconfig {where}: {_text(error)}") from error
-    if _may_run_out(loader):
+        raise BadKubeconfig(f"kubeconfig {where}: {_one_line(error)}") from error
+    if _can_expire(loader):
         configuration.refresh_api_key_hook = _Refresh(loader, clock)
     return configuration
 
 
-def _embedded_as_files(section: ConfigNode | None, configuration: Configuration) -> None:
-    """Name files instead of the base64 that a cluster or user of a kubeconfig holds, as `ssl` reads files only.
+def _embedded_to_files(section: ConfigNode | None, configuration: Configuration) -> None:
+    """Replace base64 data in a cluster or user of a kubeconfig by paths of files, because `ssl` reads files only.
 
-    The library does the same, but by files in the temporary directory, which stay there if the process is killed.
+    The library does the same, but with files in the temporary directory, which remain if the process is killed.
     """
     for name in ("certificate-authority", "client-certificate", "client-key"):
         if section is not None and (encoded := section.value.pop(f"{name}-data", None)):
@@ -174,7 +175,7 @@ def _embedded_as_files(section: ConfigNode | None, configuration: Configuration)
 
 
 def _in_memory(content: bytes, configuration: Configuration) -> str:
-    """The path of a file that is nowhere but in memory, as long as the configuration is; empty: not on this system."""
+    """Return the path of an in-memory file that lives as long as the configuration; empty: not supported here."""
     if not hasattr(os, "memfd_create"):
         return ""
     file = os.memfd_create("sluice-kubeconfig")
@@ -186,6 +187,7 @@ def _in_memory(content: bytes, configuration: Configuration) -> str:
 
 
 def _on_disk(content: bytes) -> str:
+    """Return the path of a file that only this user can read."""
     file = _private_directory() / hashlib.sha256(content).hexdigest()
     file.write_bytes(content)
     return str(file)
@@ -193,29 +195,29 @@ def _on_disk(content: bytes) -> str:
 
 @cache
 def _private_directory() -> Path:
-    """Readable by this user alone; removed when the process ends."""
+    """Return a directory that only this user can read; it is removed when the process ends."""
     directory = tempfile.mkdtemp(prefix="sluice-kubeconfig-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)
 
 
 def kubeconfig_namespace(path: str | None, context: str | None) -> str:
-    """The namespace that the context of a kubeconfig names; empty if none, BadKubeconfig as for `load_kubeconfig`."""
+    """Return the namespace of a kubeconfig's context; empty: none. Raises BadKubeconfig. See `load_kubeconfig`."""
     where = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
     return str(_check_kubeconfig(where, context).get("namespace") or "")
 
 
 class _Refresh:
-    """Asked before each request for fresh credentials; looks at most once a minute, one caller at a time."""
+    """Hook that the library calls before each request; reloads the credentials at most once every REFRESH_SECONDS."""
 
     def __init__(self, loader: KubeConfigLoader, clock: Callable[[], float]) -> None:
         self._loader = loader
         self._clock = clock
-        self._looking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._next = clock() + REFRESH_SECONDS
 
     async def __call__(self, configuration: Configuration) -> None:
-        async with self._looking:
+        async with self._lock:
             if self._clock() >= self._next:
                 async with asyncio.timeout(PLUGIN_SECONDS):
                     await self._loader._load_authentication()
@@ -223,8 +225,8 @@ class _Refresh:
                 self._next = self._clock() + REFRESH_SECONDS
 
 
-def _may_run_out(loader: KubeConfigLoader) -> bool:
-    """Whether time alone can make the credentials invalid; an exec plugin's without an expiry count as lasting."""
+def _can_expire(loader: KubeConfigLoader) -> bool:
+    """Whether the credentials can expire. Those of an exec plugin without an expiry time count as permanent."""
     user = loader._user
     return user is not None and (
         "auth-provider" in user
@@ -234,12 +236,14 @@ def _may_run_out(loader: KubeConfigLoader) -> bool:
 
 
 def _check_kubeconfig(where: str, context: str | None) -> Mapping[str, Any]:
-    """The context; found, and explained, what the library would crash on or silently replace by localhost."""
+    """Return the context of a kubeconfig. Raises BadKubeconfig with a clear message for errors on which the library
+    crashes, or falls back to localhost silently.
+    """
     paths = [Path(part).expanduser() for part in where.split(os.pathsep) if part]
     documents = [_read(path) for path in paths if path.exists()]
     if not documents:
         raise BadKubeconfig(f"there is no kubeconfig at {where}: name one with --kubeconfig or $KUBECONFIG")
-    # The library takes the last current-context of several files, kubectl the first; here it only matters if any.
+    # Of several files the library uses the last current-context, kubectl the first; here only its presence matters.
     chosen = context or next((d["current-context"] for d in reversed(documents) if d.get("current-context")), None)
     if not chosen:
         raise BadKubeconfig(f"kubeconfig {where} has no current-context: set it with `kubectl config use-context`")
@@ -260,7 +264,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise BadKubeconfig(f"kubeconfig {path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: {getattr(error, 'problem', '')}" if mark else _text(error)
+        where = f"line {mark.line + 1}: {getattr(error, 'problem', '')}" if mark else _one_line(error)
         raise BadKubeconfig(f"kubeconfig {path} is not YAML ({where})") from error
     if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
         raise BadKubeconfig(f"{path} is no kubeconfig: it must be a mapping of kind Config")
@@ -268,11 +272,11 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def read_yaml(text: str | bytes) -> Any:
-    """What a kubeconfig holds. Raises yaml.YAMLError."""
+    """Parse a kubeconfig. Raises yaml.YAMLError."""
     try:
-        return yaml.load(text, _YAML)  # noqa: S506  it is the safe one
+        return yaml.load(text, _YAML)  # noqa: S506  a safe loader
     except yaml.YAMLError:
-        return yaml.safe_load(text)  # which says better what is wrong, and where
+        return yaml.safe_load(text)  # its error has a better message and position than libyaml's
 
 
 def _named(documents: list[Mapping[str, Any]], section: str, name: str, where: str) -> Mapping[str, Any]:
@@ -285,7 +289,7 @@ def _named(documents: list[Mapping[str, Any]], section: str, name: str, where: s
 
 
 def _loader_failures() -> tuple[type[Exception], ...]:
-    """What the library's loaders were seen to raise: its checks are partly assertions and lookups."""
+    """Return the exceptions that the library's loaders raise in practice: some of its checks are asserts or lookups."""
     from admission.cluster.credential_loaders import ConfigException
 
     return (
@@ -294,5 +298,5 @@ def _loader_failures() -> tuple[type[Exception], ...]:
     )  # fmt: skip
 
 
-def _text(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Desired state of Sluice's own objects in the cluster: changed fields are reset, added fields stay."""
+"""Reconciliation of Sluice's own objects in the cluster: changed fields are reset, added fields stay."""
 
 from __future__ import annotations
 
@@ -13,60 +13,63 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client, Object
 
 SWITCHED_OFF: Final = "sluice.dev/gate-off"
-"""An annotation: somebody has taken the effect of an object away, in an emergency, and its value says what it was."""
+"""Annotation of an object that an admin has disabled in an emergency; its value is the original configuration."""
 
 
-class Found(Enum):
-    """How an object was found by who brought it to what it should be."""
+class Outcome(Enum):
+    """Outcome of `reconcile` for one object."""
 
-    AS_WANTED = "as wanted"
-    DIFFERENT = "different, or missing"
-    OFF = "switched off, and left so"
-
-
-async def ensure(client: Client, collection: str, wanted: Object) -> bool:
-    """As `bring`; whether anything had to be done. Raises ClusterError."""
-    return await bring(client, collection, wanted) is Found.DIFFERENT
+    UNCHANGED = "as desired"
+    CHANGED = "different, or missing"
+    SWITCHED_OFF = "switched off, and left so"
 
 
-async def bring(
-    client: Client, collection: str, wanted: Object, *, is_ours: Callable[[Object], bool] = lambda _: True
-) -> Found:
-    """Create the object `wanted` in `collection`, or patch the one of its name where it differs. Raises ClusterError.
+async def ensure(client: Client, collection: str, desired: Object) -> bool:
+    """Reconcile an object; return whether it was created or patched. Raises ClusterError."""
+    return await reconcile(client, collection, desired) is Outcome.CHANGED
 
-    What is switched off is left so. Raises NameTaken if one of its name is not ours.
+
+async def reconcile(
+    client: Client, collection: str, desired: Object, *, is_ours: Callable[[Object], bool] = lambda _: True
+) -> Outcome:
+    """Create the object `desired` in `collection`, or patch the existing one if it differs.
+
+    An object with the annotation SWITCHED_OFF is left unchanged. Raises ClusterError, and NameTaken for an existing
+    object for which `is_ours` returns False.
     """
-    path = f"{collection}/{wanted['metadata']['name']}"
+    path = f"{collection}/{desired['metadata']['name']}"
     try:
         present = await client.get(path)
     except NotFound:
         try:
-            await client.create(collection, wanted)
-        except AlreadyExists:  # another replica was faster; what it wrote may be of another version
+            await client.create(collection, desired)
+        except AlreadyExists:  # another replica was faster; it may be of another version of Sluice
             present = await client.get(path)
         else:
-            return Found.DIFFERENT
+            return Outcome.CHANGED
     if not is_ours(present):
         raise NameTaken(
-            f"{wanted['kind']} {wanted['metadata']['name']} is there already, and is not Sluice's: delete it"
+            f"{desired['kind']} {desired['metadata']['name']} exists already, and is not Sluice's: delete it"
         )
     if SWITCHED_OFF in (present["metadata"].get("annotations") or {}):
-        return Found.OFF
-    if _covers(present, wanted):
-        return Found.AS_WANTED
-    labels = {"metadata": {"labels": wanted["metadata"].get("labels", {})}}
-    await client.patch(path, labels | {key: wanted[key] for key in wanted.keys() - {"apiVersion", "kind", "metadata"}})
-    return Found.DIFFERENT
+        return Outcome.SWITCHED_OFF
+    if _covers(present, desired):
+        return Outcome.UNCHANGED
+    labels = {"metadata": {"labels": desired["metadata"].get("labels", {})}}
+    await client.patch(
+        path, labels | {key: desired[key] for key in desired.keys() - {"apiVersion", "kind", "metadata"}}
+    )
+    return Outcome.CHANGED
 
 
-def _covers(present: Any, wanted: Any) -> bool:
-    """Whether `present` has every field of `wanted`; fields that the API server defaults are ignored."""
-    if isinstance(wanted, dict):
-        return isinstance(present, dict) and all(_covers(present.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, list):
+def _covers(present: Any, desired: Any) -> bool:
+    """Whether `present` has every field of `desired`; other fields, such as defaults of the API server, are ignored."""
+    if isinstance(desired, dict):
+        return isinstance(present, dict) and all(_covers(present.get(key), value) for key, value in desired.items())
+    if isinstance(desired, list):
         return (
             isinstance(present, list)
-            and len(present) == len(wanted)
-            and all(_covers(one, other) for one, other in zip(present, wanted, strict=True))
+            and len(present) == len(desired)
+            and all(_covers(one, other) for one, other in zip(present, desired, strict=True))
         )
-    return bool(present == wanted)
+    return bool(present == desired)

@@ -1,16 +1,16 @@
-"""What can go wrong with the Kubernetes API, so that nobody above needs to know the HTTP library.
+"""Errors of the Kubernetes API client; callers do not depend on the exceptions of the HTTP library.
 
 ClusterError
-    BadKubeconfig           the way to the API server, or the credentials for it, cannot be used as configured
-    Unreachable             no answer: refused, reset, timed out, TLS
-        Silent                  an open watch on which nothing came for too long
-        Misdirected             not the server that was meant: its address, or its certificate, is wrong
-    NotPermitted            not sent: the sender is no longer sure to lead
-    LeaseLost               leadership has ended, or is about to
-    RefusedByCluster        another database decides for the cluster
-    NameTaken               an object of the name that ours has is somebody else's
-    BadAnswer               an answer that is not what a Kubernetes API server says
-    StatusError             the server answered with a failure
+    BadKubeconfig           address or credentials of the API server cannot be used as configured
+    Unreachable             no response: connection refused or reset, timeout, TLS error
+        IdleTimeout             no data on an open watch for too long
+        Misdirected             not the intended server: its address or its certificate is wrong
+    NotPermitted            not sent: this replica may no longer be the leader
+    LeaseLost               this replica is no longer the leader, or is about to lose the lead
+    RefusedByCluster        the cluster is claimed by another database
+    NameTaken               the name of an object is taken by one that is not Sluice's
+    BadAnswer               not a response of a Kubernetes API server
+    StatusError             the server responded with a failure Status
         Unauthorized            401
         Forbidden               403
         NotFound                404
@@ -21,7 +21,7 @@ ClusterError
         TooManyRequests         429
         ServerError             500 and above
 
-The exception of the library underneath is chained.
+The exception of the HTTP library is chained.
 """
 
 from __future__ import annotations
@@ -40,47 +40,46 @@ if TYPE_CHECKING:
 
 
 class BadKubeconfig(ClusterError):
-    """The kubeconfig (or, in a pod, the service account) cannot be used; the message says why and what to do."""
+    """The kubeconfig (or, in a pod, the service account) cannot be used; the message has the cause and a remedy."""
 
 
 class Unreachable(ClusterError):
-    """The API server gave no answer, or broke off in the middle of one: whether it did anything is unknown."""
+    """The API server did not respond, or the response was incomplete: the outcome of the request is unknown."""
 
 
-class Silent(Unreachable):
-    """Nothing came over an open watch for so long that the connection may be dead, unless the cluster is quiet."""
+class IdleTimeout(Unreachable):
+    """No data arrived on an open watch for so long that the connection may be dead, unless the cluster is quiet."""
 
 
 class Misdirected(Unreachable):
-    """What is at the configured address, if that is one, is not the API server; no time will change that."""
+    """The configured address is invalid, or not that of the intended API server; retries do not help."""
 
 
 class NotPermitted(ClusterError):
-    """The request was not sent, because whoever asked for it may not change anything any more."""
+    """The request was not sent, because its `permitted` callback returned False."""
 
 
 class LeaseLost(ClusterError):
-    """This replica leads no more: its Lease was not renewed in time, or somebody else holds it."""
+    """This replica is no longer the leader: its Lease was not renewed in time, or another one holds it."""
 
 
 class RefusedByCluster(ClusterError):
-    """The database may not decide for this cluster: another one does, or the cluster is another one."""
+    """The database must not be used with this cluster: another database has claimed it, or it is another cluster."""
 
 
 class NameTaken(ClusterError):
-    """An object is to be written, and one of its name is there that is somebody else's."""
+    """An object cannot be written, because one of its name exists that is not Sluice's."""
 
 
 class BadAnswer(ClusterError):
-    """The server sent something that is not JSON, or not what the Kubernetes API promises."""
+    """The response is not JSON, or does not conform to the Kubernetes API."""
 
 
 class StatusError(ClusterError):
-    """The API server refused or failed.
+    """The API server responded with an error.
 
-    `code` is the HTTP status (or that of an ERROR event), `reason` the machine-readable word of the Status, if any,
-    `status` the whole Status object as sent (empty if there was none), `retry_after` the seconds that the server
-    asks to wait (None: it does not ask).
+    `code`: HTTP status code (or that of an ERROR event). `reason`: machine-readable reason of the Status, or empty.
+    `status`: the Status object (empty if there was none). `retry_after`: seconds of Retry-After, or None.
     """
 
     def __init__(self, text: str, *, code: int, status: Mapping[str, Any], retry_after: float | None = None) -> None:
@@ -96,19 +95,19 @@ class Unauthorized(StatusError):
 
 
 class Forbidden(StatusError):
-    """Known, but without the right; or an admission webhook said no."""
+    """The user lacks the right, or an admission webhook has denied the request."""
 
 
 class NotFound(StatusError):
-    """No such object, or no such kind."""
+    """The object or its kind does not exist."""
 
 
 class Conflict(StatusError):
-    """The object is not any more at the resourceVersion that the request named."""
+    """The object has changed since the resourceVersion in the request."""
 
 
 class AlreadyExists(StatusError):
-    """The name is taken."""
+    """An object of that name exists already."""
 
 
 class Expired(StatusError):
@@ -120,11 +119,11 @@ class Invalid(StatusError):
 
 
 class TooManyRequests(StatusError):
-    """The server is overloaded, or a budget is used up; nothing was done."""
+    """The server is overloaded, or a PodDisruptionBudget prevents an eviction; nothing was done."""
 
 
 class ServerError(StatusError):
-    """The server failed, or something behind it (a webhook, etcd)."""
+    """The server has failed, or a component behind it (a webhook, etcd)."""
 
 
 _BY_CODE: dict[int, type[StatusError]] = {
@@ -141,7 +140,7 @@ _BY_CODE: dict[int, type[StatusError]] = {
 def status_error(
     request: str, code: int, status: Mapping[str, Any], *, retry_after: float | None = None
 ) -> StatusError:
-    """The error for a failed `request` ("GET https://host/path"), by the code and reason of its Status object."""
+    """Return the error for a failed `request` ("GET https://host/path"), by code and reason of its Status object."""
     kind = _BY_CODE.get(code, ServerError if code >= 500 else StatusError)
     if status.get("reason") == "AlreadyExists":
         kind = AlreadyExists
@@ -152,7 +151,7 @@ def status_error(
 
 
 def response_error(request: str, code: int, headers: Mapping[str, str], body: bytes) -> StatusError:
-    """The error for an HTTP answer that is no success; its body is a Status object, or text from something between."""
+    """Return the error for an HTTP error response; its body is a Status object, or text from a proxy in between."""
     try:
         status = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -164,12 +163,13 @@ def response_error(request: str, code: int, headers: Mapping[str, str], body: by
 
 
 def transport_error(request: str, error: Exception) -> Unreachable:
-    """The error for an exception of aiohttp: no answer, or half of one."""
+    """Return the error for an exception of aiohttp."""
     misdirected = isinstance(error, aiohttp.ClientConnectorSSLError | aiohttp.ClientSSLError | aiohttp.InvalidURL)
     return (Misdirected if misdirected else Unreachable)(f"{request}: {_explain(error, request)}")
 
 
 def _explain(error: Exception, request: str) -> str:
+    """Return a message with the cause and a remedy."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             cause = error.certificate_error

@@ -1,4 +1,4 @@
-"""Kubernetes Events about queued objects, written in the background so that they delay no decision or patch.
+"""Event recorder: Kubernetes Events about queued objects, written in the background without delay for other requests.
 
 Fields and their limits: the events.k8s.io/v1 API (reason and action 128 characters, note 1024 bytes).
 """
@@ -29,69 +29,70 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONTROLLER = "sluice.dev/sluice"
-"""The reportingController of all events."""
+"""reportingController of all events."""
 
-WAITING = 10_000
-"""Events kept while the server is slow; those beyond are dropped and counted."""
+QUEUE_SIZE = 10_000
+"""Maximum number of queued events, while the server is slow; further ones are dropped and counted."""
 
 IN_FLIGHT = 4
+"""Concurrent requests."""
 PER_SECOND = 50.0
-"""Concurrent requests, and the rate limit (events per second)."""
+"""Rate limit in events per second."""
 
-POSTPONED = 10.0
+MAX_POSTPONEMENT = 10.0
+"""Seconds that an event is postponed at most while many patches are sent, which have precedence at the server."""
 PER_SECOND_BUSY = 4.0
-"""While many patches are sent, the server is left to them: an event waits for so many seconds for that to end, and so
-few in a second are written then."""
+"""Rate limit while many patches are sent, in events per second."""
 
-REMEMBERED = 10_000
-"""Recent events kept in memory to recognise repetitions."""
+CACHE_SIZE = 10_000
+"""Recent events kept in memory for deduplication."""
 
 REPEAT_SECONDS = 600.0
-"""Seconds within which an equal event about the same object is written once."""
+"""Seconds within which equal events about the same object are written only once."""
 
 _NOTE_BYTES = 1024
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The object that an event is about."""
+    """The object that an event is about (`regarding`)."""
 
     api_version: str
     kind: str
     name: str
     uid: str
     namespace: str = ""
-    """Empty for an object in no namespace; its events live in `default`."""
+    """Empty for a cluster-scoped object, whose events are in the namespace `default`."""
 
 
 class EventRecorder:
-    """Writes events in the background, while `run` runs."""
+    """Event recorder with a queue; events are written while `run` runs."""
 
     def __init__(
         self,
         client: Client,
         *,
         busy: Callable[[], bool] = lambda: False,
-        waiting: int = WAITING,
+        queue_size: int = QUEUE_SIZE,
         instance: str | None = None,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`busy` says whether the server has more important things to do.
-
-        `instance` names this process among replicas (None: the host's name); `now` gives seconds since the epoch.
+        """Parameters: `busy`: returns whether more important requests are being sent, see MAX_POSTPONEMENT.
+        `instance`: reportingInstance, the name of this replica (None: the host name). `now`: Unix time (s).
         """
         self._client = client
         self._busy = busy
         self._instance = (instance or socket.gethostname())[:128]
         self._now = now
         self._sleep = sleep
-        self._queue: asyncio.Queue[tuple[float, Object]] = asyncio.Queue(waiting)
-        self._said: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._queue: asyncio.Queue[tuple[float, Object]] = asyncio.Queue(queue_size)
+        self._recent: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        """When recent events were recorded, by (uid, reason, occasion or note), oldest first."""
         self._numbers = count()
         self.outcomes: Counter[str] = Counter()
-        """What became of events: "ok", "repeated", "dropped", or the name of the error."""
+        """Number of events by outcome: "ok", "repeated", "dropped", or the name of the error."""
 
     def record(
         self,
@@ -103,23 +104,24 @@ class EventRecorder:
         warning: bool = False,
         occasion: str = "",
     ) -> bool:
-        """Queue an event; False if it repeats one of late, or too many wait already.
+        """Queue an event; return False if it repeats a recent one or the queue is full.
 
-        It repeats one with the same note, or, if it has an `occasion`, one of that. The API server keeps one event of
-        an occasion of an object, whoever writes how many.
+        Events of an object with the same reason are repetitions if they have the same `occasion` (a deduplication key),
+        or without one the same note. An occasion also determines the event's name, so that the API server has one event
+        of it, even if several replicas write it.
         """
-        # What was true, then was not, and is again, has an occasion of its own: its event is the newest once more.
-        said, at = (regarding.uid, reason, occasion or note), self._now()
-        if at - self._said.get(said, float("-inf")) < REPEAT_SECONDS:
+        # A condition that becomes true again is another occasion, so that its event is written again, as the newest.
+        key, at = (regarding.uid, reason, occasion or note), self._now()
+        if at - self._recent.get(key, float("-inf")) < REPEAT_SECONDS:
             self.outcomes["repeated"] += 1
             return False
         if self._queue.full():
             self.outcomes["dropped"] += 1
             return False
-        self._said[said] = at
-        self._said.move_to_end(said)
-        if len(self._said) > REMEMBERED:
-            self._said.popitem(last=False)
+        self._recent[key] = at
+        self._recent.move_to_end(key)
+        if len(self._recent) > CACHE_SIZE:
+            self._recent.popitem(last=False)
         event = self._event(regarding, at, "Warning" if warning else "Normal", reason, action, note)
         if occasion:
             digest = hashlib.blake2b(f"{regarding.uid} {occasion}".encode(), digest_size=8).hexdigest()
@@ -129,15 +131,15 @@ class EventRecorder:
 
     @property
     def pending(self) -> int:
-        """Events that wait to be written."""
+        """Number of events that are queued or being written."""
         return self._queue.qsize()
 
     async def idle(self) -> None:
-        """Wait until all that was queued is written or given up."""
+        """Wait until all queued events are written or have failed."""
         await self._queue.join()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write queued events until cancelled."""
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
                 group.create_task(self._work())
@@ -145,8 +147,8 @@ class EventRecorder:
     async def _work(self) -> NoReturn:
         while True:
             at, event = await self._queue.get()
-            while self._busy() and self._now() - at < POSTPONED:
-                await self._sleep(_LOOK_SECONDS)
+            while self._busy() and self._now() - at < MAX_POSTPONEMENT:
+                await self._sleep(_POLL_SECONDS)
             namespace = event["metadata"]["namespace"]
             try:
                 await self._client.create(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", event)
@@ -155,7 +157,7 @@ class EventRecorder:
             except ClusterError as error:
                 outcome = type(error).__name__
                 if not self.outcomes[outcome]:
-                    log.warning("an event was not written: %s (further ones are only counted)", error)
+                    log.warning("an event was not written: %s (further failures are only counted)", error)
             else:
                 outcome = "ok"
             self.outcomes[outcome] += 1
@@ -163,7 +165,7 @@ class EventRecorder:
             await self._sleep(IN_FLIGHT / (PER_SECOND_BUSY if self._busy() else PER_SECOND))
 
     def _event(self, regarding: Reference, at: float, kind: str, reason: str, action: str, note: str) -> Object:
-        # As client-go names them, and a number, as several may fall into one tick of the clock.
+        # Named as by client-go, plus a counter, because several events may have the same timestamp.
         name = f"{regarding.name[:220]}.{int(at * 1e9):x}{next(self._numbers) & 0xFFFF:04x}"
         return {
             "apiVersion": "events.k8s.io/v1",
@@ -173,7 +175,7 @@ class EventRecorder:
             "type": kind,
             "reason": reason,
             "action": action,
-            "note": _cut(clean(note)),
+            "note": _truncated(clean(note)),
             "regarding": _reference(regarding),
             "reportingController": CONTROLLER,
             "reportingInstance": self._instance,
@@ -191,6 +193,6 @@ def _reference(reference: Reference) -> Object:
     return {name: value for name, value in fields.items() if value}
 
 
-def _cut(note: str) -> str:
+def _truncated(note: str) -> str:
     raw = note.encode()
     return note if len(raw) <= _NOTE_BYTES else raw[: _NOTE_BYTES - 3].decode(errors="ignore") + "…"

@@ -1,4 +1,4 @@
-"""Sluice's own user name at the API server, by which the webhook recognises Sluice's own writes."""
+"""Sluice's own user name at the API server, by which the webhook recognises writes of Sluice itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TOKEN = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 - a path
 
 
 async def whoami(client: Client) -> str:
-    """Our user name.
+    """Return the client's own user name.
 
-    By SelfSubjectReview, which everybody may ask for since Kubernetes 1.28; on a server without it by a TokenReview of
-    our own token, which needs the right to create one. BadAnswer if neither tells; other ClusterErrors as they come.
+    By SelfSubjectReview, which every user may create since Kubernetes 1.28; on an older server by a TokenReview of the
+    client's token, which requires the right to create one. Raises BadAnswer if neither has the name, and ClusterError.
     """
     try:
         answer = await client.create(_SELF, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})

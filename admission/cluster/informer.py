@@ -1,7 +1,7 @@
-"""List and watch: the changes of a collection as a stream without gaps, across broken connections and expired versions.
+"""Informer for one resource: list, then watch, with resumption after lost connections and 410 Gone, without gaps.
 
-Three nested generators: `_stream` reads one watch request, `_list_and_watch` decides from which version
-to watch or list again, `batches` retries after failures.
+Three nested generators: `_stream` reads one watch request, `_list_and_watch` decides from which resourceVersion to
+watch, or to list again, and `batches` retries after failures.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import orjson
 
-from admission.cluster.errors import BadAnswer, Expired, Silent, Unreachable, status_error
+from admission.cluster.errors import BadAnswer, Expired, IdleTimeout, Unreachable, status_error
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SILENCE = 120.0
-"""Seconds without a byte after which a connection counts as dead; bookmarks come about once a minute."""
+IDLE_TIMEOUT = 120.0
+"""Seconds without data after which a watch is considered dead; bookmarks arrive about once a minute."""
 
 WATCH_SECONDS = (300, 600)
-"""The server ends a watch after a random time in here, so that watches spread over API servers."""
+"""Range of the random timeoutSeconds of a watch, so that watches spread over the API servers, as in client-go."""
 
-LONGEST_LINE = 8 * 2**20
-"""Bytes; etcd stores objects of 1.5 MiB at most."""
+MAX_LINE = 8 * 2**20
+"""Bytes of a watch event, beyond which the stream is considered invalid: objects in etcd have 1.5 MiB at most."""
 
-SHORT = 1.0
-"""Seconds; a stream that ends sooner counts as a failed attempt."""
+SHORT_WATCH = 1.0
+"""Seconds; a watch that ends sooner counts as a failed attempt, which is followed by a backoff."""
 
 ChangeType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One object was added, modified or deleted.
+    """An object was added, modified or deleted.
 
-    `key` is `namespace/name`, or `name` in no namespace. `object` is None for an object that was deleted
-    during a gap between two watches; `uid` is then the last one known.
+    `key`: `namespace/name`, or `name` of a cluster-scoped object. `object`: None for an object that was deleted between
+    two watches; `uid` is then the last known one.
     """
 
     type: ChangeType
@@ -56,10 +56,10 @@ class Change:
 
 
 class Informer:
-    """The changes of all objects at a collection's path, in batches.
+    """Changes of all objects of a collection, in batches.
 
-    It remembers only uid and resourceVersion of each object: enough to find what has gone during a gap, and to drop
-    what was told before. A slow consumer makes the server wait (TCP backpressure), so memory does not grow.
+    The informer keeps only uid and resourceVersion of each object: enough to find objects deleted between two watches,
+    and to drop repeated events. A slow consumer stops the server by TCP backpressure, so memory does not grow.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Informer:
         *,
         label_selector: str = "",
         page: int = 500,
-        silence: float = SILENCE,
+        idle_timeout: float = IDLE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -77,26 +77,26 @@ class Informer:
         self._path = path
         self._params = {"labelSelector": label_selector} if label_selector else {}
         self._page = page
-        self._silence = silence
+        self._idle_timeout = idle_timeout
         self._clock = clock
         self._sleep = sleep
-        self._known = _Known()
+        self._known = _KnownObjects()
         self._version = ""
         self._failures = 0
         self.synced = asyncio.Event()
-        """Set once the consumer has handled the whole first list; never cleared."""
+        """Set when the consumer has handled the whole first list (HasSynced); never cleared."""
         self.failure: ClusterError | None = None
-        """The failure that interrupts the stream now; None while a list or watch is open."""
+        """The failure that interrupts the stream at present; None while a list or watch succeeds."""
         self._failing_since = 0.0
 
-    def knows(self, key: str, version: str) -> bool:
-        """Whether the object `key` (`namespace/name`) was reported at this resourceVersion or a newer one."""
+    def has_seen(self, key: str, version: str) -> bool:
+        """Whether the object `key` (`namespace/name`) was reported with this resourceVersion or a newer one."""
         known = self._known.version(key)
         return known is not None and not _newer(version, known)
 
     @property
     def failing(self) -> float:
-        """Seconds since the stream is interrupted; 0 while it is not."""
+        """Seconds for which the stream has been interrupted; 0: it is not."""
         return 0.0 if self.failure is None else self._clock() - self._failing_since
 
     @property
@@ -104,10 +104,11 @@ class Informer:
         return f"GET {self._client.server}{self._path}"
 
     async def batches(self) -> AsyncGenerator[list[Change]]:
-        """All changes, without end, beginning with every existing object as ADDED; no batch is empty.
+        """Yield all changes in non-empty batches, without end, starting with every existing object as ADDED.
 
-        For one key the order is that of the server. No ClusterError leaves it: it retries with growing, jittered
-        pauses and says so in `failure`. To stop, cancel the task that reads, or close the generator (`aclosing`).
+        Changes of one key are in the order of the server. No ClusterError is raised: failures are retried with
+        exponential backoff and jitter, and shown in `failure`. To stop, cancel the reading task, or close the generator
+        (`aclosing`).
         """
         while True:
             try:
@@ -115,15 +116,18 @@ class Informer:
                     async for batch in batches:
                         yield batch
             except ClusterError as error:
-                self._report(error)
+                self._note_failure(error)
             await self._pause()
 
     def forget(self) -> list[Change]:
-        """The deletions of all that was told: there is no such resource any more. Once nobody reads `batches`."""
-        return self._known.gone(self._known.keys())
+        """Return the deletions of all reported objects, because the resource does not exist any more.
+
+        Must not be called while `batches` is being read.
+        """
+        return self._known.delete(self._known.keys())
 
     async def _list_and_watch(self) -> AsyncGenerator[list[Change]]:
-        """List if there is no version to watch from, then open one watch after another until the version expires."""
+        """List if there is no version to watch from, then watch again and again until the version expires."""
         if not self._version:
             async with aclosing(self._list()) as batches:
                 async for batch in batches:
@@ -136,24 +140,24 @@ class Informer:
                     async for batch in batches:
                         yield batch
             except (Expired, BadAnswer):
-                self._version = ""  # a line that cannot be read must not be asked for again
+                self._version = ""  # list again: a watch from the same version would get the unreadable event again
                 raise
-            except Silent:
-                broke = True  # a dead connection or a quiet cluster: the check below finds out
+            except IdleTimeout:
+                broke = True  # a dead connection or a quiet cluster: the request below fails in the first case
             except Unreachable as error:
-                self._report(error)
+                self._note_failure(error)
                 broke = True
             finally:
-                short = self._clock() - began < SHORT
+                short = self._clock() - began < SHORT_WATCH
                 if not short:
                     self._failures = 0
             if broke or self._version == before:
-                await self._check_not_turned_back()
+                await self._check_not_reset()
             if short:
                 await self._pause()
 
     async def _list(self) -> AsyncGenerator[list[Change]]:
-        """The differences between a fresh list and the known objects, page by page; deletions come last."""
+        """Yield the differences between a new list and the known objects, page by page; deletions come last."""
         limit, version = self._page, ""
         while True:
             unseen = self._known.keys()
@@ -167,16 +171,16 @@ class Informer:
             except Expired:
                 if not limit:
                     raise
-                limit = 0  # the snapshot went before its last page: take all at once, which cannot expire
+                limit = 0  # the snapshot has expired before the last page: an unpaged list cannot expire
             except (KeyError, TypeError) as error:
                 raise BadAnswer(f"{self._name}: the answer is no list ({error!r})") from error
-        if gone := self._known.gone(unseen):
-            yield gone
+        if deletions := self._known.delete(unseen):
+            yield deletions
         self._version = version
-        self._recovered()
+        self._note_success()
 
     async def _stream(self) -> AsyncGenerator[list[Change]]:
-        """One watch from `_version` on, until the server ends it."""
+        """Yield the changes of one watch from `_version` on, until the server ends it."""
         began = self._version
         params = self._params | {
             "watch": "1",
@@ -185,10 +189,10 @@ class Informer:
             "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
         }
         rest = b""
-        async with self._client.stream(self._path, params=params, silence=self._silence) as arrivals:
-            self._recovered()
-            async for arrived in arrivals:
-                *lines, rest = (rest + arrived).split(b"\n")
+        async with self._client.stream(self._path, params=params, idle_timeout=self._idle_timeout) as chunks:
+            self._note_success()
+            async for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
                 batch: list[Change] = []
                 failure: ClusterError | None = None
                 try:
@@ -197,16 +201,16 @@ class Informer:
                 except ClusterError as error:
                     failure = error
                 if batch:
-                    yield batch  # also before a failure: what is known counts as told
+                    yield batch  # also before raising a failure: these changes are noted as reported
                 if failure is not None:
                     raise failure
-                if len(rest) > LONGEST_LINE:
-                    raise BadAnswer(f"{self._name}: an event of the watch is over {LONGEST_LINE} bytes")
+                if len(rest) > MAX_LINE:
+                    raise BadAnswer(f"{self._name}: an event of the watch is over {MAX_LINE} bytes")
 
     def _read(self, line: bytes, began: str) -> Iterable[Change]:
-        """The changes of one line of a watch: none, one, or two (an object was replaced by another one of its name).
+        """Return the changes of one line of a watch: none, one, or two (an object was deleted and recreated).
 
-        Everything up to the version at which the watch `began` is known already. Within a watch only the events of one
+        Events up to the version at which the watch `began` were reported already. Within a watch only the events of one
         object are ordered: a new object is reported even if a newer version of another one came first.
         """
         try:
@@ -226,10 +230,10 @@ class Informer:
             self._version = version
         return changes
 
-    async def _check_not_turned_back(self) -> None:
-        """Raise Expired if the server's versions are behind ours: it was restored from a backup or created anew.
+    async def _check_not_reset(self) -> None:
+        """Raise Expired if the server's resourceVersion is lower than ours: etcd was restored or recreated.
 
-        Such a server does not refuse a watch from our version: it sends nothing until it has reached it.
+        A watch from a version in the future is not rejected: the server sends nothing until it has reached that.
         """
         head = await self._client.get(self._path, params={"limit": "1"})
         now = head.get("metadata", {}).get("resourceVersion", "")
@@ -237,14 +241,14 @@ class Informer:
             self._version = ""
             raise Expired(f"{self._name}: the server has gone back to version {now}", code=410, status={})
 
-    def _report(self, error: ClusterError) -> None:
+    def _note_failure(self, error: ClusterError) -> None:
         if self.failure is None:
             self._failing_since = self._clock()
             if not isinstance(error, Expired):
                 log.warning("%s; trying again", error)
         self.failure = error
 
-    def _recovered(self) -> None:
+    def _note_success(self) -> None:
         if self.failure is not None:
             log.info("watching %s again", self._path)
             self.failure = None
@@ -254,8 +258,8 @@ class Informer:
         await self._sleep(random.uniform(0.5, 1.0) * min(0.2 * 2 ** min(self._failures, 10), 30.0))
 
 
-class _Known:
-    """Uid and resourceVersion of each object that was reported, by key."""
+class _KnownObjects:
+    """Uid and resourceVersion of each reported object, by key."""
 
     def __init__(self) -> None:
         self._objects: dict[str, tuple[str, str]] = {}
@@ -268,7 +272,7 @@ class _Known:
         return None if known is None else known[1]
 
     def listed(self, item: Object, unseen: set[str]) -> list[Change]:
-        """The changes that an item of a list implies, none if it is known; removes its key from `unseen`."""
+        """Return the changes by an item of a list, none if it is known; remove its key from `unseen`."""
         key, uid, version = _identify(item)
         unseen.discard(key)
         old = self._objects.get(key)
@@ -277,7 +281,7 @@ class _Known:
         return self._store(key, uid, version, old, item)
 
     def watched(self, kind: ChangeType, body: Object, since: str) -> list[Change]:
-        """The changes that a watch event implies; none if it is known. Everything up to version `since` is known."""
+        """Return the changes by a watch event, none if it is known. Everything up to version `since` is known."""
         key, uid, version = _identify(body)
         old = self._objects.get(key)
         if kind == "DELETED":
@@ -289,8 +293,8 @@ class _Known:
             return []
         return self._store(key, uid, version, old, body)
 
-    def gone(self, keys: set[str]) -> list[Change]:
-        """Forget `keys`, and report them as deleted."""
+    def delete(self, keys: set[str]) -> list[Change]:
+        """Remove these keys, and return their deletions."""
         return [Change("DELETED", key, self._objects.pop(key)[0], None) for key in keys]
 
     def _store(self, key: str, uid: str, version: str, old: tuple[str, str] | None, body: Object) -> list[Change]:
@@ -309,7 +313,7 @@ def _identify(body: Object) -> tuple[str, str, str]:
 
 
 def _newer(version: str, than: str) -> bool:
-    """Whether resourceVersion `version` comes after `than`; comparable as decimal numbers since Kubernetes 1.35."""
+    """Whether resourceVersion `version` is newer than `than`; comparable as decimal integers since Kubernetes 1.35."""
     try:
         return int(version) > int(than)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Leader election on a coordination.k8s.io/v1 Lease, with records that are compatible with client-go's.
+"""Leader election on a coordination.k8s.io/v1 Lease, with records compatible with client-go's.
 
-Time is measured by the local monotonic clock alone: a Lease has expired when its record did not change for the duration
-that it names. The holder stops leading at the renew deadline, counted from before the renewing request was sent, some
-seconds before another candidate may take the Lease.
+Time is measured by the local monotonic clock only: a Lease has expired when its record has not changed for the duration
+in it. The holder stops leading at the renew deadline, counted from before the renewal was sent, some seconds before
+another candidate may acquire the Lease.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds, with client-go's names and defaults."""
+    """Timing of the election in seconds, with client-go's names and defaults."""
 
     lease_duration: float = 15.0
-    """Seconds without a renewal after which other candidates may take the Lease."""
+    """Seconds without a renewal after which other candidates may acquire the Lease."""
     renew_deadline: float = 10.0
-    """Seconds without a renewal after which the holder stops leading."""
+    """Seconds without a successful renewal after which the holder stops leading."""
     retry_period: float = 2.0
     """Seconds between two renewals; other candidates read the Lease twice as often."""
 
@@ -47,13 +47,13 @@ class Timing:
 
 
 def monotonic() -> float:
-    """A monotonic clock (s) that counts the time for which the machine was suspended, too (on Linux)."""
+    """Return seconds of a monotonic clock that also counts the time while the machine is suspended (on Linux)."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
-class Elector:
-    """One candidate for one Lease: `acquire`, then `keep` as long as it leads, at the end `release`."""
+class LeaderElector:
+    """One candidate for a Lease: `acquire`, then `keep` while it leads, and `release` at the end."""
 
     def __init__(
         self,
@@ -67,13 +67,15 @@ class Elector:
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`identity` must be another one for each start of each process. `now` only fills in what people read."""
+        """Parameters: `identity`: a different one for each start of each process. `clock`: monotonic clock (s).
+        `now`: Unix time (s), only for the times in the record.
+        """
         self.holder = ""
-        """The holder's identity when the Lease was last read; empty: none."""
+        """Identity of the holder when the Lease was last read; empty: none."""
         self.report: Callable[[], dict[str, str]] = dict
-        """What the holder lets the other candidates know, by annotation; an empty one is taken off.
+        """Returns annotations that the holder publishes to the other candidates; one with an empty value is removed.
 
-        Written with each renewal, so that it costs no request.
+        Written with each renewal, so that they cost no further request.
         """
         self._client = client
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -86,49 +88,49 @@ class Elector:
         self._sleep = sleep
         self._lease: Object | None = None
         self._observed = float("-inf")
-        """When the current record was first read, by the monotonic clock."""
+        """When the present record was first read, by the monotonic clock."""
         self._leads_until = float("-inf")
 
     def leads(self) -> bool:
-        """Whether this candidate certainly holds the Lease now."""
+        """Whether it is certain that this candidate holds the Lease."""
         return self._clock() < self._leads_until
 
     @property
     def reported(self) -> Mapping[str, str]:
-        """What the holder reports, as of the last look; nothing while there is none, or this candidate is it."""
-        if self._lease is None or self._may_take():
+        """Annotations published by the holder when the Lease was last read; empty without another holder."""
+        if self._lease is None or self._can_acquire():
             return {}
         return self._lease["metadata"].get("annotations") or {}
 
     async def acquire(self) -> None:
-        """Wait until this candidate holds the Lease. Failures of the API server are retried without end."""
+        """Wait until this candidate holds the Lease. Failures of the API server are retried until cancelled."""
         failed = False
         while True:
             try:
                 async with asyncio.timeout(self._timing.renew_deadline / 2):
-                    await self._look()
-                    if self._may_take():
+                    await self._read()
+                    if self._can_acquire():
                         await self._write()
                         return
             except (ClusterError, TimeoutError) as error:
                 # Conflict and AlreadyExists: another candidate was faster.
                 if not failed and not isinstance(error, Conflict | AlreadyExists):
-                    log.warning("cannot stand for the Lease %s: %s", self._key, _why(error))
+                    log.warning("cannot acquire the Lease %s: %s", self._key, _why(error))
                 failed = True
             else:
                 failed = False
-            await self._sleep(self._pause())
+            await self._sleep(self._retry_delay())
 
     async def keep(self) -> None:
-        """Renew for ever. Raises LeaseLost when it could not be done in time, or if another has taken the Lease."""
+        """Renew the Lease until cancelled. Raises LeaseLost after the renew deadline, or if another holder took it."""
         failure: Exception | None = None
         while True:
-            await self._sleep(min(self._timing.retry_period * random.uniform(0.8, 1.0), self._left()))
+            await self._sleep(min(self._timing.retry_period * random.uniform(0.8, 1.0), self._time_left()))
             if not self.leads():
-                why = _why(failure) if failure is not None else "this process stood still"
+                why = _why(failure) if failure is not None else "this process was suspended"
                 raise LeaseLost(f"the Lease {self._key} was not renewed in time: {why}") from failure
             try:
-                async with asyncio.timeout(min(self._timing.renew_deadline / 2, self._left())):
+                async with asyncio.timeout(min(self._timing.renew_deadline / 2, self._time_left())):
                     await self._renew()
                 failure = None
             except LeaseLost:
@@ -138,7 +140,7 @@ class Elector:
                 failure = error
 
     async def release(self) -> None:
-        """Give the Lease up, so that others can take it at once. Call it after all work of the leader has ended."""
+        """Clear the holder, so that others can acquire the Lease immediately. To be called after the leader's work."""
         if not self.leads() or self._lease is None:
             return
         self._leads_until = float("-inf")
@@ -151,41 +153,41 @@ class Elector:
     async def _give_up(self) -> None:
         try:
             await self._put_free()
-        except StatusError:  # somebody else's edit, or a renewal of ours whose answer was lost
-            await self._look()
+        except StatusError:  # changed by another client, or by our own renewal whose response was lost
+            await self._read()
             if self.holder == self._identity:
                 await self._put_free()
             else:
-                log.info("the Lease %s is not released: %s holds it", self._key, self.holder or "nobody")
+                log.info("the Lease %s is not released: its holder is %s", self._key, self.holder or "none")
 
     async def _put_free(self) -> None:
         spec = self._lease["spec"] if self._lease is not None else {}
         await self._put(spec | {"holderIdentity": "", "leaseDurationSeconds": 1})
 
-    def _left(self) -> float:
+    def _time_left(self) -> float:
         return max(0.0, self._leads_until - self._clock())
 
-    def _pause(self) -> float:
-        """Seconds until the next read: not later than the expiry of the Lease."""
+    def _retry_delay(self) -> float:
+        """Return the seconds until the next read, not later than the Lease expires."""
         expires = self._observed + self._duration() - self._clock()
         regular = self._timing.retry_period / 2 * random.uniform(0.8, 1.0)
         return min(regular, expires) if expires > 0 else regular
 
     def _duration(self) -> float:
-        """Seconds for which the record is valid: the holder's duration, which may be longer than ours."""
+        """Return the seconds for which the record is valid: the holder's duration, which may be longer than ours."""
         spec = self._lease["spec"] if self._lease is not None else {}
         return max(float(spec.get("leaseDurationSeconds") or 0), self._timing.lease_duration if self.holder else 0)
 
-    def _may_take(self) -> bool:
+    def _can_acquire(self) -> bool:
         return self.holder in ("", self._identity) or self._clock() >= self._observed + self._duration()
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         try:
-            self._see(await self._client.get(f"{self._collection}/{self._name}"))
+            self._observe(await self._client.get(f"{self._collection}/{self._name}"))
         except NotFound:
             self._lease, self.holder = None, ""
 
-    def _see(self, lease: Object) -> None:
+    def _observe(self, lease: Object) -> None:
         spec = lease.setdefault("spec", {})
         if self._lease is None or spec != self._lease["spec"]:
             self._observed = self._clock()
@@ -195,20 +197,20 @@ class Elector:
     async def _renew(self) -> None:
         try:
             await self._write()
-        except StatusError as error:  # changed by somebody, or deleted: how that is answered differs
-            await self._look()
+        except StatusError as error:  # changed or deleted: Conflict, NotFound or Invalid, depending on the server
+            await self._read()
             if self.holder not in ("", self._identity):
                 raise LeaseLost(f"{self.holder} has taken the Lease {self._key}") from error
             await self._write()
 
     async def _write(self) -> None:
-        """Make the Lease ours, or renew it. Raises Conflict or AlreadyExists if others have written it meanwhile."""
+        """Acquire or renew the Lease. Raises Conflict or AlreadyExists after a concurrent write."""
         began = self._clock()
         spec = self._lease["spec"] if self._lease is not None else {}
         renewed = _micro_time(self._now())
         ours: dict[str, Any] = {
             "holderIdentity": self._identity,
-            # Others count whole seconds: rounded up, so that no fraction is taken from us.
+            # An integer in the API: rounded up, so that others do not acquire the Lease a fraction too early.
             "leaseDurationSeconds": -int(-self._timing.lease_duration // 1),
             "renewTime": renewed,
         }
@@ -220,8 +222,8 @@ class Elector:
 
     async def _put(self, spec: Object) -> None:
         metadata: Object = {"name": self._name} if self._lease is None else self._lease["metadata"]
-        told = (metadata.get("annotations") or {}) | self.report()
-        metadata = metadata | {"annotations": {name: text for name, text in told.items() if text}}
+        annotations = (metadata.get("annotations") or {}) | self.report()
+        metadata = metadata | {"annotations": {name: text for name, text in annotations.items() if text}}
         if self._lease is None:
             body: Object = {
                 "apiVersion": "coordination.k8s.io/v1",
@@ -229,10 +231,10 @@ class Elector:
                 "metadata": metadata,
                 "spec": spec,
             }
-            self._see(await self._client.create(self._collection, body))
+            self._observe(await self._client.create(self._collection, body))
         else:
             body = self._lease | {"metadata": metadata, "spec": spec}
-            self._see(await self._client.replace(f"{self._collection}/{self._name}", body))
+            self._observe(await self._client.replace(f"{self._collection}/{self._name}", body))
 
 
 def _micro_time(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The HTTP proxy of the environment. aiohttp's `trust_env` would take credentials from ~/.netrc, too."""
+"""HTTP proxy from environment variables. aiohttp's `trust_env` is not used: it also reads credentials from ~/.netrc."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.request import getproxies, proxy_bypass
 
 
 def proxy_of_environment(server: str) -> str | None:
-    """The URL of the proxy by HTTPS_PROXY and NO_PROXY; None for loopback addresses, or without a proxy."""
+    """Return the proxy's URL by HTTPS_PROXY and NO_PROXY; None for a loopback address, or without a proxy."""
     parts = urlsplit(server)
     host = parts.hostname or ""
     if host == "localhost" or proxy_bypass(host):

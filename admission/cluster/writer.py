@@ -1,4 +1,4 @@
-"""Concurrent patches and deletions, never two at a time for one object: per-object order makes retries safe."""
+"""Concurrent patches and deletions, at most one at a time for each object: the order per object makes retries safe."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client, Object
 
 IN_FLIGHT = 48
-"""Patches at the server at one time: well under the client's connections, and under the API server's share for us."""
-
+"""Concurrent requests: well below the client's connection limit, and our share of the API server's concurrency."""
 
 BUSY = 20.0
-"""Patches per second from which less important requests (events) wait."""
+"""Rate in patches per second above which less important requests (events) are postponed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One PATCH. Patches of the same `path` without its subresource are sent in the order of submission."""
+    """A PATCH request. Requests with the same `path`, whatever their subresource, are sent in order of submission."""
 
     path: str
     body: object
-    """JSON, or the bytes to send."""
+    """An object to encode as JSON, or bytes."""
     subresource: str = ""
     patch_type: PatchType = PatchType.MERGE
     params: Mapping[str, str] | None = None
@@ -40,95 +39,94 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """One DELETE of the object with this uid, with the grace that it asks for itself."""
+    """A DELETE request with a precondition on the uid, and the object's own grace period."""
 
     path: str
     uid: str
     version: str = ""
-    """The resourceVersion that it must still have; empty: any."""
+    """Precondition on the resourceVersion; empty: none."""
 
 
-Done: TypeAlias = "Callable[[Object | ClusterError], None]"
-"""Callback for the outcome: the object afterwards, or the error. Runs in the event loop; must not raise."""
+Callback: TypeAlias = "Callable[[Object | ClusterError], None]"
+"""Called with the outcome of a request: the object in the response, or the error. Must not raise."""
 
 
 class Writer:
-    """Sends submitted patches while `run` runs. What fails beyond the client's retries goes to the callback."""
+    """Sends submitted requests while `run` runs; a failure after the client's retries is passed to the callback."""
 
     def __init__(
         self,
         client: Client,
         *,
         permitted: Callable[[], bool] = lambda: True,
-        answered: Callable[[Object], None] = lambda _: None,
+        on_patched: Callable[[Object], None] = lambda _: None,
         in_flight: int = IN_FLIGHT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`permitted` is asked right before a patch is sent, each time that it is: if not, it ends as NotPermitted.
-
-        `answered` is told each object as a patch has left it. `clock` gives seconds that never go back.
+        """Parameters: `permitted`: called before each attempt; if it returns False, the outcome is NotPermitted.
+        `on_patched`: called with the object in the response to each patch. `clock`: monotonic clock (s).
         """
         self._client = client
-        self._answered = answered
+        self._on_patched = on_patched
         self._permitted = permitted
         self._in_flight = in_flight
         self._clock = clock
-        self._lately, self._lately_at = 0.0, clock()
-        """Patches per second: an exponential average with a time constant of one second."""
-        self._waiting: dict[str, deque[tuple[Patch | Deletion, Done]]] = {}
+        self._rate, self._rate_at = 0.0, clock()
+        """Submissions per second (exponential moving average, time constant 1 s), and when it was last updated."""
+        self._queues: dict[str, deque[tuple[Patch | Deletion, Callback]]] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
         self.outcomes: Counter[str] = Counter()
-        """How patches ended: "ok", or the name of the error."""
+        """Number of requests by outcome: "ok", or the name of the error."""
 
     @property
     def pending(self) -> int:
-        """Patches submitted and not yet done."""
-        return sum(len(queue) for queue in self._waiting.values())
+        """Number of requests that are submitted and not completed."""
+        return sum(len(queue) for queue in self._queues.values())
 
     @property
     def busy(self) -> bool:
-        """Whether many patches were submitted lately."""
-        return self._fading() > BUSY
+        """Whether the recent rate of submissions is above BUSY."""
+        return self._current_rate() > BUSY
 
-    def _fading(self) -> float:
-        return self._lately * math.exp(self._lately_at - self._clock())
+    def _current_rate(self) -> float:
+        return self._rate * math.exp(self._rate_at - self._clock())
 
-    def submit(self, patch: Patch | Deletion, done: Done) -> None:
-        """Send it when those submitted before for the same object are done, then call `done`."""
-        self._lately, self._lately_at = self._fading() + 1.0, self._clock()
-        queue = self._waiting.get(patch.path)
+    def submit(self, patch: Patch | Deletion, callback: Callback) -> None:
+        """Send a request after earlier ones for the same object are completed, then call `callback`."""
+        self._rate, self._rate_at = self._current_rate() + 1.0, self._clock()
+        queue = self._queues.get(patch.path)
         if queue is None:
-            self._waiting[patch.path] = deque([(patch, done)])
+            self._queues[patch.path] = deque([(patch, callback)])
             self._ready.put_nowait(patch.path)
         else:
-            queue.append((patch, done))
+            queue.append((patch, callback))
 
     async def idle(self) -> None:
-        """Wait until all that was submitted is done."""
+        """Wait until all submitted requests are completed."""
         await self._ready.join()
 
     async def run(self) -> None:
-        """Send until cancelled. What was not sent then is lost: what should be follows from the database."""
+        """Send requests until cancelled. Those still queued are dropped: the next leader derives them again."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._in_flight):
                     group.create_task(self._work())
         finally:
-            self._waiting = {}
+            self._queues = {}
             self._ready = asyncio.Queue()
 
     async def _work(self) -> NoReturn:
         while True:
             path = await self._ready.get()
-            queue = self._waiting[path]
-            patch, done = queue[0]
+            queue = self._queues[path]
+            patch, callback = queue[0]
             result = await self._send(patch)
             queue.popleft()
             if queue:
                 self._ready.put_nowait(path)
             else:
-                del self._waiting[path]
-            done(result)
+                del self._queues[path]
+            callback(result)
             self._ready.task_done()
 
     async def _send(self, patch: Patch | Deletion) -> Object | ClusterError:
@@ -145,7 +143,7 @@ class Writer:
             return error
         self.outcomes["ok"] += 1
         if isinstance(patch, Patch):
-            self._answered(result)
+            self._on_patched(result)
         return result
 
     async def _delete(self, deletion: Deletion) -> Object:

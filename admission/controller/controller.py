@@ -89,7 +89,7 @@ class Controller:
         self.watches = ClusterWatches(client, kinds)
         self.context = self.watches.context
         self.inbox = Inbox()
-        self.writer = Writer(client, permitted=leads, answered=self.watches.lag.answered)
+        self.writer = Writer(client, permitted=leads, on_patched=self.watches.lag.answered)
         self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
         self._store = store
         self._client = client
@@ -132,12 +132,12 @@ class Controller:
     @property
     def decides(self) -> bool:
         """Whether it leads, has recovered, and neither waits for API server or database nor begins anew."""
-        return self._recovered.is_set() and self.watches.pulse.failure is None and not self._doubtful
+        return self._recovered.is_set() and self.watches.probe.failure is None and not self._doubtful
 
     def standstill(self) -> str:
         """What keeps it from deciding, or would if it led, as a sentence; empty: nothing does."""
         unwritable = self._recovered.is_set() and self.database_fault is not None
-        return sentences.standstill(silent=self.watches.pulse.failure is not None, unwritable=unwritable)
+        return sentences.standstill(silent=self.watches.probe.failure is not None, unwritable=unwritable)
 
     @property
     def policy(self) -> EnginePolicy:
@@ -320,8 +320,8 @@ class Controller:
                     await self._begin_anew()
                     self.inbox.wake()
                 await self.inbox.wait()
-                if self.watches.pulse.failure is not None:  # what cannot be asked is not decided on old knowledge
-                    await self.watches.pulse.beating()
+                if self.watches.probe.failure is not None:  # what cannot be asked is not decided on old knowledge
+                    await self.watches.probe.wait_until_alive()
                 await asyncio.sleep(GATHER)
                 await self._turn()
             except (DatabaseUnavailable, DatabaseUnusable, Unwritable) as error:

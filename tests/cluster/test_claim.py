@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from admission.cluster.claim import DURATION, HOLDS, PERIOD, Claim, Claimant, cluster_identities
+from admission.cluster.claim import LEASE_DURATION, RENEW_DEADLINE, RENEW_PERIOD, Claim, Claimant, cluster_identities
 from admission.cluster.client import Client
 from admission.cluster.errors import LeaseLost, RefusedByCluster
 from admission.sandbox import Sandbox
@@ -62,19 +62,19 @@ def claim_of(client: Client, database: str, time: Passing, holder: str = "") -> 
         client, database=database, location=f"/{database}.db", holder=holder or f"process-of-{database}", clock=time,
         sleep=time.sleep, revision=lambda: 12,
     )  # fmt: skip
-    claim.permit(cluster="", instead_of=None)
+    claim.permit(cluster="", replacing=None)
     return claim
 
 
 async def seen_by(claim: Claim) -> Claimant:
-    found = await claim.look()
+    found = await claim.read()
     assert found is not None
     return found
 
 
 async def test_it_names_the_database_the_process_and_the_epoch(client: Client):
     claim = claim_of(client, "mine", Passing())
-    assert await claim.look() is None
+    assert await claim.read() is None
     await claim.take(epoch=7)
     found = await seen_by(claim)
     assert (found.database, found.location, found.epoch, found.holder) == ("mine", "/mine.db", 7, "process-of-mine")
@@ -101,27 +101,27 @@ async def test_a_process_that_renews_is_alive_and_one_that_does_not_is_dead(clie
     watching = Passing()
     second = claim_of(client, "second", watching)
     assert not await second.is_alive(await seen_by(second))
-    assert DURATION <= watching.now - 1000 <= DURATION + PERIOD
+    assert LEASE_DURATION <= watching.now - 1000 <= LEASE_DURATION + RENEW_PERIOD
 
     renewing = Passing(lambda: first.take(epoch=1))
     second = claim_of(client, "second", renewing)
     assert await second.is_alive(await seen_by(second))
-    assert renewing.now - 1000 <= PERIOD
+    assert renewing.now - 1000 <= RENEW_PERIOD
 
     ending = Passing(first.release)
     second = claim_of(client, "second", ending)
     assert not await second.is_alive(await seen_by(second))
-    assert ending.now - 1000 <= PERIOD
+    assert ending.now - 1000 <= RENEW_PERIOD
 
 
 async def test_a_dead_one_is_replaced_only_as_it_was_seen(client: Client):
     first, second = claim_of(client, "first", Passing()), claim_of(client, "second", Passing())
     await first.take(epoch=1)
-    second.permit(cluster="", instead_of=await seen_by(second))
+    second.permit(cluster="", replacing=await seen_by(second))
     await first.take(epoch=1)  # it was alive after all
-    with pytest.raises(RefusedByCluster, match=r"the database /first.db \(first\) has taken over"):
+    with pytest.raises(RefusedByCluster, match=r"the database /first.db \(first\) has claimed"):
         await second.take(epoch=1)
-    second.permit(cluster="", instead_of=await seen_by(second))
+    second.permit(cluster="", replacing=await seen_by(second))
     await second.take(epoch=1)
     assert (await seen_by(first)).database == "second"
 
@@ -131,10 +131,10 @@ async def test_who_was_replaced_is_sure_of_nothing_before_another_may_be_and_the
     first, second = claim_of(client, "first", time), claim_of(client, "second", Passing())
     await first.take(epoch=1)
     assert first.holds()
-    time.now += HOLDS
+    time.now += RENEW_DEADLINE
     assert not first.holds()
-    assert HOLDS < DURATION
-    second.permit(cluster="", instead_of=await seen_by(second))
+    assert RENEW_DEADLINE < LEASE_DURATION
+    second.permit(cluster="", replacing=await seen_by(second))
     await second.take(epoch=1)
     with pytest.raises(RefusedByCluster, match=r"the database /second.db"):
         await first.keep()
@@ -146,7 +146,7 @@ async def test_another_process_on_the_same_database_ends_it_too(client: Client):
     first, second = claim_of(client, "db", Passing(), "one"), claim_of(client, "db", Passing(), "two")
     await first.take(epoch=1)
     await second.take(epoch=2)
-    with pytest.raises(LeaseLost, match="two decides now"):
+    with pytest.raises(LeaseLost, match="two leads now"):
         await first.keep()
 
 
@@ -162,14 +162,14 @@ async def test_a_deleted_lease_is_made_again_in_the_same_cluster_alone(sandbox: 
     for own in (cluster, "the-one-before"):
         deletions = [False, True]
         claim = claim_of(client, "mine", Passing(delete))
-        claim.permit(cluster=own, instead_of=None)
+        claim.permit(cluster=own, replacing=None)
         await claim.take(epoch=1)
         if own == cluster:
             with pytest.raises(IndexError):
                 await claim.keep()
             assert claim.holds()
         else:
-            with pytest.raises(RefusedByCluster, match="there is another cluster now"):
+            with pytest.raises(RefusedByCluster, match="is the API server of another cluster now"):
                 await claim.keep()
             assert not claim.holds()
             assert admin.get(*LEASE) is None

@@ -53,7 +53,7 @@ def silent_server(authority, tmp_path, answer: bytes) -> Iterator[str]:
 
 
 async def leave_a_watch(client: Client) -> None:
-    async with client.stream("/watch", params={}, silence=30) as pieces:
+    async with client.stream("/watch", params={}, idle_timeout=30) as pieces:
         await anext(pieces)
 
 

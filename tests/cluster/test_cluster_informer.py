@@ -206,7 +206,7 @@ async def test_a_half_open_connection_is_given_up_which_is_no_failure_yet(server
         watch(end="hang"),
         listing(10),
         watch(event("DELETED", job("a", 11)), end="hang"),
-        silence=0.05,
+        idle_timeout=0.05,
     )
     assert seen[-1] == ("DELETED", "a", "11")
     assert asked(server, 3)["resourceVersion"] == "10"

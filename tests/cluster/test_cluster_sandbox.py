@@ -125,7 +125,7 @@ async def test_a_gap_that_the_server_has_forgotten_is_told_as_the_difference(san
             await local.create("jobs", "default", job("new"))
         sandbox.expire_history()
 
-    informer = Informer(client, EVERYWHERE, silence=0.1, clock=lambda: 0.0, sleep=meanwhile)
+    informer = Informer(client, EVERYWHERE, idle_timeout=0.1, clock=lambda: 0.0, sleep=meanwhile)
     async with aclosing(informer.batches()) as batches:
         while len(told) < 4:
             told += [(change.type, change.key) for change in await anext(batches)]

@@ -152,7 +152,7 @@ async def test_what_is_true_again_after_something_else_was_is_said_again(server,
 
 
 async def test_too_many_events_are_dropped_and_counted_not_waited_for(client):
-    recorder = EventRecorder(client, waiting=2)
+    recorder = EventRecorder(client, queue_size=2)
     kept = [recorder.record(JOB, reason="Pending", action="Queue", note=str(n)) for n in range(5)]
     assert kept == [True, True, False, False, False]
     assert recorder.outcomes["dropped"] == 3

@@ -13,7 +13,7 @@ from scripted_server import failure, reply
 
 from admission.cluster.client import Client
 from admission.cluster.errors import LeaseLost
-from admission.cluster.lease import Elector, Timing
+from admission.cluster.lease import LeaderElector, Timing
 from admission.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -126,12 +126,14 @@ async def time() -> AsyncIterator[Time]:
 
 
 @pytest.fixture
-async def candidate(sandbox, time, tmp_path) -> AsyncIterator[Callable[[str], Elector]]:
+async def candidate(sandbox, time, tmp_path) -> AsyncIterator[Callable[[str], LeaderElector]]:
     sandbox.write_kubeconfig(tmp_path / "kubeconfig")
     async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as client:
 
-        def make(who: str, identity: str = "", now: Callable[[], float] = lambda: 1_750_000_000 + time.now) -> Elector:
-            return Elector(
+        def make(
+            who: str, identity: str = "", now: Callable[[], float] = lambda: 1_750_000_000 + time.now
+        ) -> LeaderElector:
+            return LeaderElector(
                 client,
                 namespace="default",
                 name="sluice",
@@ -144,12 +146,12 @@ async def candidate(sandbox, time, tmp_path) -> AsyncIterator[Callable[[str], El
         yield make
 
 
-async def lead(elector: Elector) -> None:
+async def lead(elector: LeaderElector) -> None:
     await elector.acquire()
     await elector.keep()
 
 
-async def leader(time: Time, *electors: Elector) -> Elector:
+async def leader(time: Time, *electors: LeaderElector) -> LeaderElector:
     """Whoever leads next; nobody else does."""
     while not any(elector.leads() for elector in electors):
         assert await time.step()
@@ -250,10 +252,10 @@ async def test_what_another_has_by_now_is_left_to_it_and_nobody_is_warned(sandbo
         await admin.delete("leases", "default", "sluice")
     with caplog.at_level("INFO", "admission.cluster.lease"):
         await first.release()
-    holder = "b" if is_taken else "nobody"
+    holder = "b" if is_taken else "none"
     assert [
         (each.levelname, each.getMessage()) for each in caplog.records if each.name == "admission.cluster.lease"
-    ] == [("INFO", f"the Lease default/sluice is not released: {holder} holds it")]
+    ] == [("INFO", f"the Lease default/sluice is not released: its holder is {holder}")]
     assert [each["spec"]["holderIdentity"] for each in admin.list("leases", "default")] == ["b"] * is_taken
 
 
@@ -271,7 +273,7 @@ async def test_a_frozen_leader_leads_no_more_before_another_does(time, candidate
     assert not first.leads()  # nothing of it has run since
     time.frozen.clear()
     await time.run(1)
-    with pytest.raises(LeaseLost, match="stood still"):
+    with pytest.raises(LeaseLost, match="was suspended"):
         await kept
     assert await leader(time, first, second) is second
     again = time.start("a", lead(first))
@@ -361,7 +363,7 @@ async def test_a_server_that_never_answers(server, client):
     made = {"metadata": {"name": "sluice", "resourceVersion": "1"}, "spec": {"holderIdentity": "a"}}
     server.script = [failure(404, "NotFound"), reply(made, 201), *[hang] * 20]
     timing = Timing(lease_duration=1, renew_deadline=0.3, retry_period=0.1)
-    elector = Elector(client, namespace="default", name="sluice", identity="a", timing=timing)
+    elector = LeaderElector(client, namespace="default", name="sluice", identity="a", timing=timing)
     await elector.acquire()
     with pytest.raises(LeaseLost, match="no answer in time"):
         await elector.keep()

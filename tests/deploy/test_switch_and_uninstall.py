@@ -129,7 +129,7 @@ async def test_a_configuration_of_the_same_name_that_is_another_s_is_neither_cha
         await client.create(collection, body)
         paths.append(f"{collection}/sluice")
     theirs = [await client.get(path) for path in paths]
-    with pytest.raises(NameTaken, match="MutatingWebhookConfiguration sluice is there already, and is not Sluice's"):
+    with pytest.raises(NameTaken, match="MutatingWebhookConfiguration sluice exists already, and is not Sluice's"):
         await registered(client, managed=None, ca=b"CA").ensure()
     policies = registered(client, "policies")
     await policies.ensure()

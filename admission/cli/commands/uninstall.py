@@ -16,7 +16,7 @@ from admission.cli.arguments.kubernetes import known_kinds
 from admission.cli.configuration.settings import EXTERNAL_SERVICE
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
-from admission.cluster.claim import DURATION, NAME, NAMESPACE
+from admission.cluster.claim import LEASE_DURATION, NAME, NAMESPACE
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from admission.controller.intake.served import watched
@@ -170,10 +170,10 @@ async def _refuse_if_running(client: Client) -> None:
     except NotFound:
         return
     renewed = datetime.fromisoformat(spec["renewTime"]) if spec.get("renewTime") else None
-    if spec.get("holderIdentity") and renewed and (datetime.now(UTC) - renewed).total_seconds() < DURATION:
+    if spec.get("holderIdentity") and renewed and (datetime.now(UTC) - renewed).total_seconds() < LEASE_DURATION:
         raise CommandError(
             f"Sluice is still running, as {spec['holderIdentity']}: stop it first; "
-            f"if it was killed, wait {DURATION:g} s"
+            f"if it was killed, wait {LEASE_DURATION:g} s"
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from admission.cluster.claim import DURATION, cluster_identities
+from admission.cluster.claim import LEASE_DURATION, cluster_identities
 from admission.cluster.errors import RefusedByCluster
 from admission.controller.intake.served import listed as listed_objects
 from admission.kinds.grouped import belongs_to_groups
@@ -114,16 +114,16 @@ async def check_ownership(
     with `adopt`.
     """
     clusters = await starting.retry_request(lambda: cluster_identities(client))
-    last = await starting.retry_request(claim.look)
+    last = await starting.retry_request(claim.read)
     if last is not None and not _is_own(last, claim, alone=alone):
         if last.holder:
-            log.info("waiting up to %g s to see whether the Sluice with the database %s still runs", DURATION, last)
+            log.info("waiting up to %g s to see whether the Sluice with the database %s still runs", LEASE_DURATION, last)
         if await starting.retry(partial(claim.is_alive, last)):
             raise RefusedByCluster(
                 f"another Sluice, {last.holder}, decides for the cluster {client.server} with the database {last}, and "
                 f"this one has the database {claim}: stop the other one first, or give its --database-url"
             )
-        last = await starting.retry_request(claim.look)
+        last = await starting.retry_request(claim.read)
     # Read after the claim: a leader takes its epoch in the database before it claims the cluster. So on the same
     # database identity.epoch is never behind last.epoch.
     identity = await starting.retry(store.identity)
@@ -143,7 +143,7 @@ async def check_ownership(
         log.info("there is nothing to adopt: the database %s and the cluster %s agree", claim, client.server)
     if identity.cluster not in clusters:
         await starting.retry(lambda: store.note_cluster(clusters[0]))
-    claim.permit(cluster=clusters[0], instead_of=last)
+    claim.permit(cluster=clusters[0], replacing=last)
 
 
 def _is_own(last: Claimant, claim: Claim, *, alone: bool) -> bool:

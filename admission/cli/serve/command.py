@@ -37,7 +37,7 @@ from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own
 from admission.cluster.claim import Claim
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
-from admission.cluster.lease import Elector, Timing
+from admission.cluster.lease import LeaderElector, Timing
 from admission.controller.controller import Controller
 from admission.controller.intake.appwrappers import AppWrapperItems
 from admission.controller.intake.local_queues import LocalQueues
@@ -339,7 +339,7 @@ async def _claim(starting: Starting, store: Store, client: Client, *, holder: st
     )
 
 
-def _elector(settings: Settings, client: Client, identity: str) -> Elector | None:
+def _elector(settings: Settings, client: Client, identity: str) -> LeaderElector | None:
     """Return the elector of the replicas; None without a Lease: a lock on the database excludes others then."""
     own = own_namespace()
     on_sqlite = Location.parse(settings.database_url).path is not None
@@ -356,7 +356,7 @@ def _elector(settings: Settings, client: Client, identity: str) -> Elector | Non
         timing = Timing(settings.lease_duration, settings.renew_deadline, settings.retry_period)
     except ValueError as error:
         raise InvalidSettings(str(error)) from error
-    return Elector(client, namespace=namespace, name=name, identity=identity, timing=timing)
+    return LeaderElector(client, namespace=namespace, name=name, identity=identity, timing=timing)
 
 
 def _statistics(store: Store, controller: Controller, role: Role) -> Callable[[web.Request], Awaitable[web.Response]]:

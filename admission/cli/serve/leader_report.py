@@ -12,7 +12,7 @@ from admission.api.resources.leader_view import LastAudit
 from admission.model import sentences
 
 if TYPE_CHECKING:
-    from admission.cluster.lease import Elector
+    from admission.cluster.lease import LeaderElector
     from admission.controller.controller import Controller
     from admission.store.store import Store
 
@@ -25,7 +25,7 @@ LAST_AUDIT: Final = "sluice.dev/last-audit"
 class LeaderReport:
     """Report of the leader's state by one replica; `elector` is None if there is only one replica."""
 
-    def __init__(self, store: Store, controller: Controller, elector: Elector | None) -> None:
+    def __init__(self, store: Store, controller: Controller, elector: LeaderElector | None) -> None:
         self._store = store
         self._controller = controller
         self._elector = elector

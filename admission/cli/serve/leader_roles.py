@@ -13,7 +13,7 @@ from admission.store.maintenance import run_maintenance
 
 if TYPE_CHECKING:
     from admission.cluster.claim import Claim
-    from admission.cluster.lease import Elector
+    from admission.cluster.lease import LeaderElector
     from admission.controller.controller import Controller
     from admission.notifications.notifier import Notifier
     from admission.store.retention import Retention
@@ -34,7 +34,7 @@ class Role:
         controller: Controller,
         *,
         identity: str,
-        elector: Elector | None,
+        elector: LeaderElector | None,
         claim: Claim,
         retention: Retention,
         notifier: Notifier,
@@ -100,7 +100,7 @@ class Role:
             _end_if_cancelled()
             await asyncio.sleep(RETRY)
 
-    async def _lead_while_elected(self, elector: Elector) -> None:
+    async def _lead_while_elected(self, elector: LeaderElector) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(elector.keep(), name="lease")
             group.create_task(self._lead_when_possible(), name="lead")

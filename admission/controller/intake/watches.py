@@ -10,9 +10,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, TypeAlias
 
+from admission.cluster.api_server_probe import ApiServerProbe
 from admission.cluster.errors import Forbidden, NotFound, ServerError
 from admission.cluster.informer import Informer
-from admission.cluster.pulse import Pulse
 from admission.controller.intake.served import served_versions, watched
 from admission.controller.state.context import PATHS, Context
 from admission.controller.state.inbox import ContextChanged, KindListed, ObjectsChanged
@@ -55,12 +55,12 @@ class ClusterWatches:
         self.kinds = kinds
         self._client = client
         self._custom = [*(kind for kind in kinds if kind.is_custom), *kinds.sizes.values()]
-        self.pulse = Pulse(client)
+        self.probe = ApiServerProbe(client)
         self._objects = {kind: self._informer(kind) for kind in kinds if not kind.is_custom}
         """Of the kinds that are watched now."""
         self._tasks: dict[Kind, asyncio.Task[None]] = {}
         self._context_informers = {
-            resource: Informer(client, path, sleep=self.pulse.pause) for resource, path in PATHS.items()
+            resource: Informer(client, path, sleep=self.probe.pause) for resource, path in PATHS.items()
         }
         self.lag = WatchLag(kinds, self._objects)
         self.discovery, self.patience = DISCOVERY, PATIENCE
@@ -80,7 +80,7 @@ class ClusterWatches:
     async def run(self) -> None:
         """Watch until cancelled; failures are waited out (see `failure`)."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.pulse.run(), name="pulse")
+            group.create_task(self.probe.run(), name="API server probe")
             for resource, informer in self._context_informers.items():
                 group.create_task(self._follow_context(resource, informer), name=resource)
             for kind, informer in self._objects.items():
@@ -95,8 +95,8 @@ class ClusterWatches:
 
     def failure(self) -> str | None:
         """None if all is known and heard of; else the sentence that says why not."""
-        if self.pulse.failure is not None:
-            return self.pulse.failure
+        if self.probe.failure is not None:
+            return self.probe.failure
         informers = (*self._context_informers.values(), *self._objects.values())
         for informer in informers:
             if informer.failure is not None and not self._holds_nobody_up(informer):
@@ -170,7 +170,7 @@ class ClusterWatches:
 
     def _informer(self, kind: Kind) -> Informer:
         """Its pauses end when the API server is back, so that what changed meanwhile is known at once."""
-        return Informer(self._client, self.kinds.path(kind), label_selector=watched(kind), sleep=self.pulse.pause)
+        return Informer(self._client, self.kinds.path(kind), label_selector=watched(kind), sleep=self.probe.pause)
 
     async def _is_absent(self, kind: Kind) -> bool:
         """Whether the API server answers 404: one that has just started may not list what it has, but says 503."""

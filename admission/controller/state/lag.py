@@ -47,7 +47,7 @@ class WatchLag:
         kind = self._kinds.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
         if kind is None or kind not in self._informers:
             return
-        if self._informers[kind].knows(key, version):
+        if self._informers[kind].has_seen(key, version):
             self.histogram.observe(0.0)
         elif len(self._awaited) < _MOST:
             self._awaited[kind, key] = version, self._clock()
@@ -59,7 +59,7 @@ class WatchLag:
             return
         for change in changes:
             awaited = self._awaited.get((kind, change.key))
-            if awaited is not None and informer.knows(change.key, awaited[0]):
+            if awaited is not None and informer.has_seen(change.key, awaited[0]):
                 del self._awaited[kind, change.key]
                 self.histogram.observe(self._clock() - awaited[1])
             elif change.type == "DELETED":

@@ -1,6 +1,6 @@
-"""Liveness probe of the API server: a frozen one keeps watches open and sends nothing, just like a quiet cluster.
+"""Liveness probe of the API server: a frozen server keeps watches open and sends nothing, just like a quiet cluster.
 
-Bookmarks come once a minute at best, so a silent watch is no sign of failure; a probe detects one within seconds.
+Bookmarks are sent about once a minute, so a silent watch is no sign of a failure; a probe detects one within seconds.
 """
 
 from __future__ import annotations
@@ -21,56 +21,59 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL = 3.0
-"""Seconds between an answer and the next probe."""
+"""Seconds between a response and the next probe."""
 
-PATIENCE = (7.0, 3.0)
-"""Time limits (s) of a probe and of its repetition. Together with INTERVAL less than 15 s."""
+TIMEOUTS = (7.0, 3.0)
+"""Timeouts in seconds of a probe and of its repetition. Their sum plus INTERVAL is less than 15 s."""
 
-# The cheapest request there is, and every authenticated user may send it.
+# The cheapest request, which every authenticated user may send.
 _PATH = "/version"
 
 
-class Pulse:
+class ApiServerProbe:
     """Probes the API server every few seconds. Any answer below 500 counts as alive."""
 
     def __init__(self, client: Client, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._client = client
         self._sleep = sleep
-        self._beats = asyncio.Event()
-        self._beats.set()
+        self._alive = asyncio.Event()
+        self._alive.set()
         self._returned = asyncio.Event()
-        """Set when the server answers again; another one waits for the next time."""
+        """Set, and replaced by a new event, when the server answers again after a failure."""
         self.failure: str | None = None
-        """A sentence about the failure, for `/readyz`; None while the server answers."""
+        """Message about the failure, for `/readyz`; None while the server answers."""
 
     async def run(self) -> None:
         """Probe until cancelled."""
         while True:
-            self._note(await self._ask())
+            self._note(await self._probe())
             await self._sleep(INTERVAL)
 
-    async def beating(self) -> None:
-        """Return when the server answers; at once if it does."""
-        await self._beats.wait()
+    async def wait_until_alive(self) -> None:
+        """Wait until the server answers; return immediately if it does."""
+        await self._alive.wait()
 
     async def pause(self, seconds: float) -> None:
-        """Sleep before another attempt, until a server that was away answers again at the longest."""
+        """Sleep before a retry; return early when the server answers again after a failure."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._returned.wait()
 
-    async def _ask(self) -> str | None:
-        """Probe twice before reporting a failure: the first timeout may mean that this process was suspended."""
+    async def _probe(self) -> str | None:
+        """Probe, a second time after a failure; return None or a message about the failure.
+
+        The first timeout may only mean that this process was suspended.
+        """
         failure = None
-        for patience in PATIENCE:
+        for timeout in TIMEOUTS:
             try:
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout(timeout):
                     await self._client.get(_PATH)
             except TimeoutError:
-                failure = f"{self._client.server} does not answer: {sum(PATIENCE):g} s were not enough"
+                failure = f"{self._client.server} does not answer: {sum(TIMEOUTS):g} s were not enough"
             except (Unreachable, ServerError) as error:
                 failure = str(error)
-            except ClusterError:  # refused, but by somebody who is there
+            except ClusterError:  # an error response, such as 403, which shows that the server is alive
                 return None
             else:
                 return None
@@ -85,6 +88,6 @@ class Pulse:
             self._returned = asyncio.Event()
         self.failure = failure
         if failure is None:
-            self._beats.set()
+            self._alive.set()
         else:
-            self._beats.clear()
+            self._alive.clear()

@@ -1,0 +1,105 @@
+"""The probe against a server that answers, refuses, fails, or says nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from scripted_server import failure, reply
+
+from admission.cluster import api_server_probe as module
+from admission.cluster.api_server_probe import ApiServerProbe
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+VERSION = reply({"major": "1", "minor": "36"})
+
+
+async def hang(_request: web.Request) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@pytest.fixture
+def probe_runs(server, client, monkeypatch):
+    """The probe after it has asked so many times, the server answering by a script."""
+    monkeypatch.setattr(module, "TIMEOUTS", (0.5, 2.0))
+
+    async def run(count: int, *script) -> ApiServerProbe:
+        server.script = list(script)
+        asked, probe = 0, None
+
+        async def pause(_seconds: float) -> None:
+            nonlocal asked
+            asked += 1
+            if asked == count:
+                raise asyncio.CancelledError
+
+        probe = ApiServerProbe(client, sleep=pause)
+        with pytest.raises(asyncio.CancelledError):
+            await probe.run()
+        return probe
+
+    return run
+
+
+async def test_an_answer_is_a_beat(probe_runs, server):
+    probe = await probe_runs(2, VERSION, VERSION)
+    assert probe.failure is None
+    await probe.wait_until_alive()
+    assert [request.path for request in server.requests] == ["/version", "/version"]
+
+
+@pytest.mark.parametrize("code", [401, 403, 404])
+async def test_who_refuses_is_there(probe_runs, code):
+    assert (await probe_runs(1, failure(code))).failure is None
+
+
+async def test_silence_is_told_after_it_was_asked_twice(probe_runs, server, caplog):
+    probe = await probe_runs(1, hang, hang)
+    assert "does not answer" in probe.failure
+    assert len(server.requests) == 2
+    assert "nothing is decided until the API server answers" in caplog.text
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(probe.wait_until_alive(), 0.01)
+
+
+async def test_one_silence_is_none(probe_runs):
+    assert (await probe_runs(1, hang, VERSION)).failure is None
+
+
+async def test_a_server_that_fails_by_itself_cannot_be_relied_on(probe_runs):
+    assert "500" in (await probe_runs(1, failure(500), failure(500))).failure
+
+
+async def test_it_goes_on_when_the_server_answers_again(probe_runs, caplog):
+    caplog.set_level("INFO")
+    probe = await probe_runs(3, hang, hang, failure(500), failure(500), VERSION)
+    assert probe.failure is None
+    await probe.wait_until_alive()
+    assert caplog.text.count("nothing is decided") == caplog.text.count("answers again") == 1
+
+
+async def test_who_waits_to_try_again_does_so_when_the_server_is_back(client, server):
+    server.script = [failure(500), failure(500), VERSION, VERSION]
+    turns = asyncio.Queue()
+
+    async def turn(_seconds: float) -> None:
+        await turns.get()
+
+    probe = ApiServerProbe(client, sleep=turn)
+    probing = asyncio.create_task(probe.run())
+    while probe.failure is None:  # noqa: ASYNC110  nobody is told
+        await asyncio.sleep(0)
+    waiting = asyncio.create_task(probe.pause(600))
+    await asyncio.sleep(0)
+    turns.put_nowait(None)
+    await waiting
+    await probe.pause(0.001)  # a server that stays is waited for as long as told
+    probing.cancel()
+
+
+def test_a_frozen_server_is_noticed_within_fifteen_seconds():
+    assert module.INTERVAL + sum(module.TIMEOUTS) < 15
