@@ -1,4 +1,4 @@
-"""How alembic runs our migrations: on the connection it is handed, in that connection's transaction."""
+"""Alembic environment: runs the migrations on the connection in `attributes`, within its transaction."""
 
 from alembic import context
 
@@ -7,7 +7,7 @@ from admission.store.database.tables import metadata
 context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=metadata,
-    # SQLite can alter hardly anything: the table is copied. Its DDL is transactional, which alembic does not assume.
+    # SQLite has little of ALTER TABLE, so tables are copied. Its DDL is transactional, which alembic does not assume.
     render_as_batch=True,
     transactional_ddl=True,
 )

@@ -1,6 +1,6 @@
-"""Makes what is released, in dist/: wheel, sdist, chart and, with `--site`, the documentation. Two builds are equal.
+"""Reproducible build of the release artefacts in dist/: wheel, sdist, chart and, with `--site`, the documentation.
 
-`make dist` runs it.
+Run by `make dist`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parents[1]
 CHART: Final = ROOT / "deploy" / "helm" / "sluice"
 EPOCH: Final = 1_577_836_800
-"""2020-01-01: the time of all that is packed, unless SOURCE_DATE_EPOCH says another one."""
+"""2020-01-01 as Unix time (s): modification time of all packed files, unless SOURCE_DATE_EPOCH is set."""
 
 
 def main() -> None:
-    """Build into the folder that the command line names, or dist/."""
+    """Build into the folder given on the command line, or dist/."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--site"]
     target = Path(arguments[0]) if arguments else ROOT / "dist"
     environment = {"SOURCE_DATE_EPOCH": str(EPOCH), **os.environ}
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _build_site(site: Path, environment: dict[str, str]) -> None:
-    """The documentation; ends with what mkdocs says if a link leads nowhere, of which --quiet would say nothing."""
+    """Build the documentation. For a broken link exit with mkdocs' output, which `--quiet` would suppress."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--clean", "--site-dir", str(site)]
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
     if done.returncode:
@@ -54,7 +54,7 @@ def _build_site(site: Path, environment: dict[str, str]) -> None:
 
 
 def _pack(target: Path, name: str, folder: Path, ignored: list[str] | tuple[()], *, when: int) -> None:
-    """The files of a folder as `name/...` in an archive that depends on them alone."""
+    """Pack the files of a folder as `name/...`; equal files result in an equal archive."""
     with (
         target.open("wb") as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=when) as packed,

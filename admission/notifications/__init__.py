@@ -1,1 +1,1 @@
-"""Notifications: what Subscriptions ask for, taken from what is committed, and sent as signed HTTP requests."""
+"""Notifications for Subscriptions: derived from committed changes, delivered as signed HTTP requests."""

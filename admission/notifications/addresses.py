@@ -1,7 +1,7 @@
-"""Which IP addresses notifications may be sent to: those of the public internet, and networks that the admin allows.
+"""Protection against server-side request forgery: notifications go to public IP addresses and allowed networks only.
 
-It is judged when a connection is made, for the very address that it is made to. A name that resolves to one address
-when it is looked at and to another one a moment later gains nothing.
+The check is made when a connection is opened, for the address of that connection. So a host name that resolves to
+another address after a check (DNS rebinding) cannot get around it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     Network: TypeAlias = IPv4Network | IPv6Network
 
 _NAT64: Final = IPv6Network("64:ff9b::/96")
-"""IPv4 addresses as a network without IPv4 writes them (RFC 6052)."""
+"""Prefix of IPv4 addresses embedded in IPv6 addresses, for networks without IPv4 (RFC 6052)."""
 
 
 class ForbiddenAddress(OSError):
-    """A connection to an address that is not allowed."""
+    """A connection to a forbidden address was attempted."""
 
 
 def is_allowed(text: str, networks: Sequence[Network]) -> bool:
-    """Whether a request may go to this IP address."""
+    """Whether notifications may be sent to this IP address; `networks` are allowed beside public addresses."""
     address = ip_address(text.partition("%")[0])
-    meant = _meant(address)
-    if any(each.version == network.version and each in network for each in (address, meant) for network in networks):
+    target = _ipv4_of(address)
+    if any(each.version == network.version and each in network for each in (address, target) for network in networks):
         return True
-    return meant.is_global and not meant.is_multicast and not meant.is_reserved
+    return target.is_global and not target.is_multicast and not target.is_reserved
 
 
-def _meant(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """The IPv4 address that an IPv6 address stands for, if so."""
+def _ipv4_of(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address that is embedded in an IPv6 address, else the address itself."""
     if not isinstance(address, IPv6Address):
         return address
     if address in _NAT64:
@@ -43,14 +43,17 @@ def _meant(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     return address.ipv4_mapped or address.sixtofour or teredo or address
 
 
-def checked_sockets(networks: Callable[[], Sequence[Network]]) -> Callable[[Any], socket.socket]:
-    """What makes the sockets of a client: none to a forbidden address. `networks` are asked for each time."""
+def checked_socket_factory(networks: Callable[[], Sequence[Network]]) -> Callable[[Any], socket.socket]:
+    """Return a socket factory for aiohttp that raises ForbiddenAddress for a forbidden address.
+
+    `networks` is called for each socket, because the configuration can be reloaded.
+    """
 
     def make(info: Any) -> socket.socket:
         family, kind, protocol, _, address = info
         if not is_allowed(address[0], networks()):
             raise ForbiddenAddress(
-                f"{address[0]} is not an address of the public internet; if notifications may go there, "
+                f"{address[0]} is not a public address; if notifications may be sent there, "
                 "add its network to notifications.allowedNetworks in the configuration"
             )
         return socket.socket(family, kind, protocol)

@@ -1,4 +1,4 @@
-"""Notifications as they are sent: CloudEvents 1.0 in structured JSON, or the text that Slack and its like take."""
+"""Request bodies of notifications: CloudEvents 1.0 in structured JSON mode, or text for Slack-compatible webhooks."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ QUOTA_CHANGED: Final = f"{_PREFIX}quota.changed"
 LEFT_OUT: Final = f"{_PREFIX}notifications.leftout"
 """Types of CloudEvents; `WORKLOAD` is followed by admitted, preempted, finished or pending."""
 
-_LONGEST_NAME: Final = 300
-_LONGEST_MESSAGE: Final = 1000
-_MOST_CHANGES: Final = 50
+_MAX_NAME: Final = 300
+_MAX_MESSAGE: Final = 1000
+_MAX_CHANGES: Final = 50
 _SLACK: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _SLACK_MARKS: Final = str.maketrans(dict.fromkeys("*_~`", "\u200b"))
 
 
-def workload_event(source: str, what: str, one: WorkloadEvent, *, at: float) -> Document:
-    """The CloudEvent of something that happened `at` that time to a workload."""
+def workload_event(source: str, event: str, one: WorkloadEvent, *, at: float) -> Document:
+    """Return the CloudEvent for an event of a workload. `event`: last part of its type. `at`: Unix time (s)."""
     data: Document = {
         "namespace": one.namespace,
-        "name": clean(one.name, longest=_LONGEST_NAME),
+        "name": clean(one.name, longest=_MAX_NAME),
         "uid": one.uid,
         "kind": one.kind,
         "localQueue": one.local_queue,
         "clusterQueue": one.cluster_queue,
-        "user": clean(one.user, longest=_LONGEST_NAME),
+        "user": clean(one.user, longest=_MAX_NAME),
         "reason": one.reason,
-        "message": clean(one.message, longest=_LONGEST_MESSAGE),
+        "message": clean(one.message, longest=_MAX_MESSAGE),
     }
     if one.state is State.PENDING:
         data["queuedAt"] = _time(one.at)
     subject = f"namespaces/{one.namespace}/workloads/{data['name']}"
-    return _event(source, f"{WORKLOAD}{what}", f"{what}-{one.uid}-{round(one.at * 1_000_000)}", subject, at, data)
+    return _event(source, f"{WORKLOAD}{event}", f"{event}-{one.uid}-{round(one.at * 1_000_000)}", subject, at, data)
 
 
 def quota_event(source: str, version: QuotaVersion, changes: list[Document]) -> Document:
-    """The CloudEvent of a change of a ClusterQueue's or Cohort's quota."""
+    """Return the CloudEvent for a change of a ClusterQueue's or Cohort's quota."""
     data: Document = {
         "kind": version.kind,
         "name": version.name,
-        "user": clean(version.author, longest=_LONGEST_NAME),
-        "reason": clean(version.reason, longest=_LONGEST_MESSAGE),
-        "changes": changes[:_MOST_CHANGES],
+        "user": clean(version.author, longest=_MAX_NAME),
+        "reason": clean(version.reason, longest=_MAX_MESSAGE),
+        "changes": changes[:_MAX_CHANGES],
     }
     subject = f"{version.kind.lower()}s/{version.name}"
     return _event(source, QUOTA_CHANGED, f"quota-{version.id}", subject, version.at, data)
 
 
 def left_out_event(source: str, subscription: Document, numbers: Mapping[str, int], *, hour: float) -> Document:
-    """The CloudEvent at the end of an hour in which more has happened than was sent: how much, by type of event.
+    """Return the CloudEvent with the numbers of events that were left out in an hour because of the limit.
 
-    `subscription`: its namespace, name and uid; `hour` is the begin of that hour.
+    `subscription`: its namespace, name and uid. `numbers`: by type of event. `hour`: start of the hour (Unix time, s).
     """
     data = {**subscription, "hour": _time(hour), "leftOut": dict(numbers)}
     subject = f"namespaces/{subscription['namespace']}/subscriptions/{subscription['name']}"
@@ -93,41 +93,40 @@ def _time(seconds: float) -> str:
 
 
 def encoded(event: Document, format_: Format) -> tuple[bytes, str]:
-    """The body of the request, and its content type."""
+    """Return the request body for an event, and its content type."""
     if format_ == "Slack":
         return orjson.dumps({"text": slack_text(event)}), "application/json"
     return orjson.dumps(event), "application/cloudevents+json"
 
 
 def slack_text(event: Document) -> str:
-    """A CloudEvent in one or two lines of Slack's mrkdwn; nothing that a user wrote is markup in it."""
+    """Return a CloudEvent as one or two lines of Slack's mrkdwn, in which markup in users' texts is escaped."""
     data, type_ = event["data"], event["type"]
     if type_ == LEFT_OUT:
         parts = ", ".join(f"{number} {name.rpartition('.')[2]}" for name, number in sorted(data["leftOut"].items()))
-        return (
-            f"*{_plain(data['namespace'])}/{_plain(data['name'])}*: more than its limit has happened: {_plain(parts)}"
-        )
+        return f"*{_plain(data['namespace'])}/{_plain(data['name'])}*: events beyond the hourly limit: {_plain(parts)}"
     if type_ == QUOTA_CHANGED:
         text = f"{_plain(data['kind'])} *{_plain(data['name'])}* was changed by {_plain(data['user'])}"
         lines = [f"{text}: {_plain(data['reason'])}" if data["reason"] else text]
         return "\n".join(lines + [_plain(_change(change)) for change in data["changes"][:5]])
-    happened = {"pending": "waits for long", "finished": f"is finished ({data['reason']})"}
-    what = type_.removeprefix(WORKLOAD)
+    texts = {"pending": "has been pending for a long time", "finished": f"is finished ({data['reason']})"}
+    event_name = type_.removeprefix(WORKLOAD)
     title = f"{_plain(data['kind'])} *{_plain(data['namespace'])}/{_plain(data['name'])}*"
-    return f"{title} {_plain(happened.get(what, f'was {what}'))}\n{_plain(data['message'])}".rstrip()
+    return f"{title} {_plain(texts.get(event_name, f'was {event_name}'))}\n{_plain(data['message'])}".rstrip()
 
 
 def _change(change: Mapping[str, Any]) -> str:
     sides = (orjson.dumps(change[side]).decode() if side in change else "none" for side in ("before", "after"))
-    return f"{change['path']}: {' -> '.join(clean(side, longest=_LONGEST_NAME) for side in sides)}"
+    return f"{change['path']}: {' -> '.join(clean(side, longest=_MAX_NAME) for side in sides)}"
 
 
 def _plain(text: str) -> str:
+    """Escape Slack's control characters, and break its formatting characters by a zero-width space."""
     return text.translate(_SLACK).translate(_SLACK_MARKS)
 
 
 def signed(body: bytes, secret: bytes, *, id_: str, at: float) -> dict[str, str]:
-    """The headers that prove who sent it and when, as the Standard Webhooks specification has them."""
+    """Return the signature headers of the Standard Webhooks specification for a request at `at` (Unix time, s)."""
     timestamp = str(int(at))
     digest = hmac.digest(secret, b".".join((id_.encode(), timestamp.encode(), body)), hashlib.sha256)
     signature = f"v1,{base64.b64encode(digest).decode()}"

@@ -1,4 +1,4 @@
-"""Which Subscription is told of what, and how much of it in an hour."""
+"""Matching of events to Subscriptions, within their hourly limits."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 HOUR: Final = 3600.0
 
 _ADMITTED: Final = "Admitted"
-"""The reason of a workload that holds quota and may run; one whose admission checks are not ready has another."""
+"""Reason of a workload that holds quota and may run; with admission checks that are not Ready the reason differs."""
 _QUOTA_FIELDS: Final = ("resourceGroups", "cohortName", "parentName", "stopPolicy", "fairSharing")
-"""What of a ClusterQueue or Cohort says how much it may use."""
+"""Fields of a ClusterQueue or Cohort that determine how much it may use."""
 
 
 def scope_of(subscription: Subscription) -> Scope:
-    """The workloads that it is about."""
+    """Return the filter for the workloads of a Subscription."""
     spec = subscription.spec
     namespace = subscription.metadata.namespace if spec.scope == "Namespace" else ""
     return Scope(namespace, spec.cluster_queue, spec.local_queue, spec.user)
 
 
-def event_of(one: WorkloadEvent) -> SubscribedEvent | None:
-    """What a line of a workload's story is to a Subscription; None: nothing."""
+def event_type(one: WorkloadEvent) -> SubscribedEvent | None:
+    """Return the event of a Subscription that a workload's transition is; None: it is not reported."""
     if one.state is State.FINISHED:
         return "Finished"
     if one.state is State.ADMITTED and one.reason == _ADMITTED:
@@ -47,47 +47,49 @@ def event_of(one: WorkloadEvent) -> SubscribedEvent | None:
 
 
 @dataclass(slots=True)
-class Making:
-    """The notifications of one Subscription that are made now, within its limit."""
+class NotificationBatch:
+    """New notifications of one Subscription, within its hourly limit."""
 
     subscription: Subscription
     state: SubscriptionState
+    """State of the Subscription, updated by each notification."""
     now: float
     """Seconds since the epoch."""
     source: str
     """`source` of the CloudEvents."""
-    made: list[Notification] = field(default_factory=list)
+    notifications: list[Notification] = field(default_factory=list)
+    """Notifications to put into the outbox."""
 
     def __post_init__(self) -> None:
         hour = self.now - self.now % HOUR
         if self.state.hour is not None and self.state.hour >= hour:
             return
         if self.state.hour is not None and self.state.left_out:
-            self.made.append(self._outgoing(self._digest(self.state.hour)))
+            self.notifications.append(self._notification(self._left_out_event(self.state.hour)))
         self.state = replace(self.state, hour=hour, in_hour=0, left_out={})
 
     @property
     def uid(self) -> str:
-        """Of the Subscription."""
+        """Uid of the Subscription."""
         return self.subscription.metadata.uid
 
     def add(self, event: Document) -> None:
-        """Send it, or count it as left out."""
+        """Add a notification, or count it as left out if the limit is reached."""
         if self.state.in_hour < self.subscription.spec.limit_per_hour:
-            self.made.append(self._outgoing(event))
+            self.notifications.append(self._notification(event))
             self.state = replace(self.state, in_hour=self.state.in_hour + 1)
         else:
-            self.leave_out(event["type"], 1)
+            self.count_left_out(event["type"], 1)
 
-    def leave_out(self, type_: str, number: int) -> None:
-        """Count so many that are not sent."""
+    def count_left_out(self, type_: str, number: int) -> None:
+        """Count notifications of a type that are not sent because of the limit."""
         left_out = dict(self.state.left_out)
         left_out[type_] = left_out.get(type_, 0) + number
         self.state = replace(self.state, left_out=left_out)
 
-    def take_in(self, one: WorkloadEvent) -> None:
-        """Something has happened to a workload."""
-        event = event_of(one)
+    def process_event(self, one: WorkloadEvent) -> None:
+        """Add a notification if the Subscription includes this event."""
+        event = event_type(one)
         if (
             event is not None
             and event in self.subscription.spec.events
@@ -95,8 +97,11 @@ class Making:
         ):
             self.add(workload_event(self.source, event.lower(), one, at=one.at))
 
-    def take_in_quota(self, version: QuotaVersion, own_queues: Collection[str]) -> None:
-        """A ClusterQueue or Cohort was written; `own_queues` are the ClusterQueues of the namespace."""
+    def process_quota_change(self, version: QuotaVersion, own_queues: Collection[str]) -> None:
+        """Add a notification if the Subscription includes this change of a ClusterQueue or Cohort.
+
+        `own_queues`: ClusterQueues of the namespace's LocalQueues.
+        """
         spec = self.subscription.spec
         if "QuotaChanged" not in spec.events:
             return
@@ -107,17 +112,17 @@ class Making:
         if changes := quota_changes(version):
             self.add(quota_event(self.source, version, changes))
 
-    def _digest(self, hour: float) -> Document:
+    def _left_out_event(self, hour: float) -> Document:
         metadata = self.subscription.metadata
         named = {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid}
         return left_out_event(self.source, named, self.state.left_out, hour=hour)
 
-    def _outgoing(self, event: Document) -> Notification:
+    def _notification(self, event: Document) -> Notification:
         return Notification(self.uid, event, self.now)
 
 
 def quota_changes(version: QuotaVersion) -> list[Document]:
-    """The fields of quota that a version has changed; those of a new or deleted object are all of its own."""
+    """Return the quota fields that a version has changed; for a new or deleted object all its quota fields."""
     before, after = _quota_fields(version.before), _quota_fields(version.after)
     return [*differences({"spec": before}, {"spec": after})]
 

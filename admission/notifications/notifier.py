@@ -1,4 +1,4 @@
-"""The leader's notifier: fills the outbox from what is committed, and empties it, receiver by receiver."""
+"""The leader's notifier: fills the outbox from committed changes, and delivers notifications, receiver by receiver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 from admission.model.errors import StoreError
 from admission.model.queues import LocalQueue, Subscription
 from admission.notifications.bodies import WORKLOAD, workload_event
-from admission.notifications.matching import HOUR, Making, scope_of
+from admission.notifications.matching import HOUR, NotificationBatch, scope_of
 from admission.notifications.receivers import NOT_SERVED, DeliveryFailed
 from admission.store.errors import StaleEpoch
 from admission.store.notifications import SubscriptionState
@@ -26,80 +26,86 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TICK: Final = 5.0
-"""Seconds between two looks at what is due by its time."""
-GATHER: Final = 0.2
-"""Seconds after a commit, in which further ones may come."""
-FIRST_RETRY: Final = 5.0
-LONGEST_RETRY: Final = 600.0
-"""Seconds after which a receiver is tried again after a first failure, doubled by each further one, and at most."""
-KEPT: Final = 3 * 24 * HOUR
-"""A notification that was not delivered for so long is dropped."""
-CLEAN_EVERY: Final = 30.0
-MOST: Final = 100
-"""Subscriptions of a namespace that are served: each costs something with each event there."""
-_AT_ONCE: Final = 50
+POLL_INTERVAL: Final = 5.0
+"""Seconds between two checks for retries and long waits, which are due by time."""
+DEBOUNCE: Final = 0.2
+"""Seconds from a commit until it is processed, so that further commits share the work."""
+FIRST_RETRY_DELAY: Final = 5.0
+"""Seconds from the first failure of a receiver to the next attempt; doubled by each further failure."""
+MAX_RETRY_DELAY: Final = 600.0
+"""Upper bound of that delay, in seconds."""
+RETENTION: Final = 3 * 24 * HOUR
+"""Seconds after which an undelivered notification is dropped."""
+CLEANUP_INTERVAL: Final = 30.0
+"""Seconds between two clean-ups."""
+MAX_SUBSCRIPTIONS: Final = 100
+"""Subscriptions of a namespace that are served at most, because each one is matched with each event there."""
+_BATCH: Final = 50
+"""Notifications of a receiver that are read from the outbox at a time."""
 
 
 class Notifier:
-    """One for each process; `run` while it leads. `clock` gives seconds since the epoch."""
+    """Notifier of a process; `run` runs while it leads. `clock` returns seconds since the epoch."""
 
     def __init__(
         self, store: Store, receivers: Callable[[], Receivers], sender: Sender, *, clock: Callable[[], float]
     ) -> None:
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        """Attempts to send by receiver and how they ended: delivered, failed."""
+        """Number of delivery attempts by (receiver, outcome); outcomes are "delivered" and "failed"."""
         self.dropped = 0
-        """Notifications that could not be delivered for days."""
+        """Number of notifications that were dropped after RETENTION."""
         self._store = store
         self._outbox = store.notifications
         self._receivers = receivers
         self._sender = sender
         self._clock = clock
         self._all: tuple[Subscription, ...] = ()
+        """All Subscriptions."""
         self._subscriptions: tuple[Subscription, ...] = ()
-        """Those that are served."""
+        """The Subscriptions that are served, see MAX_SUBSCRIPTIONS."""
         self._known_revision = -1
-        """Up to which the Subscriptions are known."""
+        """Revision up to which the Subscriptions were read; -1: not yet."""
         self._source = ""
+        """`source` of the CloudEvents."""
         self._retry: dict[str, tuple[float, float]] = {}
-        """By receiver that has failed: when to try again, and the pause that this was."""
+        """(time of the next attempt, last delay) by name of each receiver that has failed."""
         self._busy: set[str] = set()
-        self._clean_at = 0.0
+        """Receivers to which notifications are being delivered."""
+        self._next_cleanup = 0.0
 
     async def run(self, *, epoch: int) -> None:
-        """Until cancelled, while the leadership of `epoch` lasts. Raises StaleEpoch."""
-        self._known_revision = -1  # another leader may have written meanwhile
+        """Process committed changes and deliver notifications until cancelled. Raises StaleEpoch once deposed."""
+        self._known_revision = -1  # another leader may have written since the last run
         async with asyncio.TaskGroup() as group:
             while True:
                 seen = self._store.revisions.newest
                 try:
-                    for receiver in await self.round(epoch=epoch):
+                    for receiver in await self.process(epoch=epoch):
                         group.create_task(self.deliver(receiver, epoch=epoch), name=f"notify {receiver}")
                 except StaleEpoch:
                     raise
                 except StoreError as error:
-                    log.warning("notifications wait until the database is back: %s", error)
-                    await asyncio.sleep(TICK)
-                except Exception:  # a defect must not end the lead: it would be there under the next leader again
-                    log.exception("no notifications are made now")
-                    await asyncio.sleep(TICK)
+                    log.warning("notifications wait until the database is available again: %s", error)
+                    await asyncio.sleep(POLL_INTERVAL)
+                except Exception:  # must not end the leadership: the next leader would meet the same error
+                    log.exception("notifications could not be created")
+                    await asyncio.sleep(POLL_INTERVAL)
                 await self._pause(seen)
 
     async def _pause(self, seen: int) -> None:
-        """Until something is committed or due; without Subscriptions, until somebody writes through the API."""
+        """Wait for a commit, or for POLL_INTERVAL; without Subscriptions for a write through the API."""
         if not self._subscriptions:
             await self._store.revisions.wait_for_external(max(self._known_revision, 0))
             return
         try:
-            async with asyncio.timeout(TICK):
+            async with asyncio.timeout(POLL_INTERVAL):
                 await self._store.revisions.wait_for(seen)
         except TimeoutError:
             return
-        await asyncio.sleep(GATHER)
+        await asyncio.sleep(DEBOUNCE)
 
-    async def round(self, *, epoch: int) -> list[str]:
-        """Put into the outbox what is to be told by now; the receivers to deliver to. Raises StoreError."""
+    async def process(self, *, epoch: int) -> list[str]:
+        """Put new notifications into the outbox; return the receivers to deliver to now. Raises StoreError."""
         await self._refresh()
         progress = await self._outbox.progress()
         if not self._subscriptions:
@@ -113,84 +119,85 @@ class Notifier:
         more = True
         while more:
             found = await self._outbox.read_log(progress)
-            making = await self._made(found)
-            await self._add_waits(making)
-            changed = {one.uid: one.state for one, before in making if one.state != before}
-            new = [each for one, _ in making for each in one.made]
+            batches = await self._match(found)
+            await self._add_long_waits(batches)
+            changed = {one.uid: one.state for one, before in batches if one.state != before}
+            new = [each for one, _ in batches for each in one.notifications]
             if new or changed or found.progress != progress:
                 await self._outbox.write(new, changed, progress=found.progress, epoch=epoch)
             progress, more = found.progress, found.more
-        await self._clean(epoch)
+        await self._clean_up(epoch)
         return await self._due()
 
     async def _refresh(self) -> None:
-        """Know the Subscriptions, which change only by writes through the API."""
+        """Read the Subscriptions again after a write that is not a decision of this process."""
         newest = self._store.revisions.newest_external
         if newest > self._known_revision or self._known_revision < 0:
             found = await self._store.queues.list(Subscription.kind)
             self._all = cast("tuple[Subscription, ...]", found)
             self._subscriptions = _served(self._all)
-            self._clean_at = 0.0
+            self._next_cleanup = 0.0
             self._known_revision = newest
         if self._subscriptions and not self._source:
             identity = await self._store.identity()
             self._source = f"urn:sluice:{identity.cluster or identity.database}"
 
-    async def _made(self, found: LogBatch) -> list[tuple[Making, SubscriptionState]]:
+    async def _match(self, found: LogBatch) -> list[tuple[NotificationBatch, SubscriptionState]]:
+        """Return the new notifications of each Subscription for a batch of the log, with the state before."""
         states, now = await self._outbox.states(), self._clock()
-        making = []
-        by_namespace: dict[str, list[Making]] = {}
+        batches = []
+        by_namespace: dict[str, list[NotificationBatch]] = {}
         for subscription in self._subscriptions:
             before = states.get(subscription.metadata.uid, SubscriptionState())
-            made = Making(subscription, before, now, self._source)
-            making.append((made, before))
-            by_namespace.setdefault(scope_of(subscription).namespace, []).append(made)
+            batch = NotificationBatch(subscription, before, now, self._source)
+            batches.append((batch, before))
+            by_namespace.setdefault(scope_of(subscription).namespace, []).append(batch)
         for one in found.workload_events:
             for each in (*by_namespace.get(one.namespace, ()), *by_namespace.get("", ())):
-                each.take_in(one)
+                each.process_event(one)
         if found.versions:
-            leading = await self._cluster_queues()
+            queues = await self._cluster_queues()
             for version in found.versions:
-                for each, _ in making:
-                    each.take_in_quota(version, leading.get(each.subscription.metadata.namespace, frozenset()))
-        return making
+                for each, _ in batches:
+                    each.process_quota_change(version, queues.get(each.subscription.metadata.namespace, frozenset()))
+        return batches
 
     async def _cluster_queues(self) -> dict[str, set[str]]:
-        """Those that the LocalQueues of each namespace lead to."""
+        """Return the ClusterQueues of each namespace's LocalQueues."""
         found: dict[str, set[str]] = {}
         for queue in cast("tuple[LocalQueue, ...]", await self._store.queues.list(LocalQueue.kind)):
             found.setdefault(queue.metadata.namespace, set()).add(queue.spec.cluster_queue)
         return found
 
-    async def _add_waits(self, making: Iterable[tuple[Making, SubscriptionState]]) -> None:
-        """Tell of workloads that have waited for as long as a Subscription says."""
-        for each, _ in making:
+    async def _add_long_waits(self, batches: Iterable[tuple[NotificationBatch, SubscriptionState]]) -> None:
+        """Add notifications of workloads that have been pending for longer than a Subscription's limit."""
+        for each, _ in batches:
             seconds = each.subscription.spec.pending_longer_than_seconds
-            told_to = each.state.waits_told_to
-            if seconds is None or (told_to is not None and each.now - seconds < told_to + TICK):
+            reported_to = each.state.waits_told_to
+            if seconds is None or (reported_to is not None and each.now - seconds < reported_to + POLL_INTERVAL):
                 continue
             waiting, number = await self._outbox.waiting(
                 scope_of(each.subscription),
-                queued_after=told_to,
+                queued_after=reported_to,
                 queued_by=each.now - seconds,
                 limit=each.subscription.spec.limit_per_hour + 1,
             )
             for one in waiting:
                 each.add(workload_event(self._source, "pending", one, at=each.now))
             if number > len(waiting):
-                each.leave_out(f"{WORKLOAD}pending", number - len(waiting))
+                each.count_left_out(f"{WORKLOAD}pending", number - len(waiting))
             each.state = replace(each.state, waits_told_to=each.now - seconds)
 
-    async def _clean(self, epoch: int) -> None:
-        """Now and then: drop what nobody is there for any more, and say which Subscriptions have no receiver."""
+    async def _clean_up(self, epoch: int) -> None:
+        """Every CLEANUP_INTERVAL: prune the outbox, and update the errors of Subscriptions that are not served."""
         now = self._clock()
-        if now < self._clean_at:
+        if now < self._next_cleanup:
             return
-        self._clean_at = now + CLEAN_EVERY
+        self._next_cleanup = now + CLEANUP_INTERVAL
         states = await self._outbox.states()
         deleted = {*await self._outbox.undelivered(), *states} - {each.metadata.uid for each in self._all}
-        if dropped := await self._outbox.prune(deleted=deleted, before=now - KEPT, epoch=epoch):
-            log.error("%d notifications were dropped: they could not be delivered for three days", dropped)
+        if dropped := await self._outbox.prune(deleted=deleted, before=now - RETENTION, epoch=epoch):
+            log.error("%d notifications were dropped, because they could not be delivered for three days", dropped)
             self.dropped += dropped
         for each in self._all:
             uid = each.metadata.uid
@@ -199,18 +206,18 @@ class Notifier:
                 await self._outbox.note_fault(uid, fault, at=now, epoch=epoch)
 
     def receiver_fault(self, name: str, namespace: str) -> str:
-        """Why nothing is sent to a receiver for a namespace, as a sentence; empty: something is."""
+        """Return a message why a receiver cannot be used by a namespace; empty: it can."""
         return self._receivers().fault(name, namespace)
 
     def _fault(self, subscription: Subscription) -> str:
-        """Why nothing can be sent for a Subscription; empty: something can."""
+        """Return a message why a Subscription is not served; empty: it is."""
         name, namespace = subscription.spec.receiver, subscription.metadata.namespace
         if subscription not in self._subscriptions:
-            return f"{NOT_SERVED}: a namespace may have {MOST} Subscriptions, and older ones come first"
+            return f"{NOT_SERVED}: a namespace may have {MAX_SUBSCRIPTIONS} Subscriptions, and older ones come first"
         return self.receiver_fault(name, namespace)
 
     async def _due(self) -> list[str]:
-        """The receivers for which something waits, and which may be tried now."""
+        """Return the receivers with undelivered notifications that are neither busy nor in their retry delay."""
         waiting, now = await self._outbox.undelivered(), self._clock()
         served = (each for each in self._subscriptions if each.metadata.uid in waiting and not self._fault(each))
         return sorted(
@@ -220,7 +227,7 @@ class Notifier:
         )
 
     async def deliver(self, name: str, *, epoch: int) -> None:
-        """Send all that waits for a receiver, one after the other, until one fails. Raises StaleEpoch."""
+        """Deliver the notifications for a receiver one after the other, until one fails. Raises StaleEpoch."""
         self._busy.add(name)
         try:
             while await self._deliver_some(name, epoch):
@@ -228,48 +235,48 @@ class Notifier:
         except StaleEpoch:
             raise
         except StoreError as error:
-            log.warning("what was sent to receiver %s may be sent again: %s", name, error)
-            self._put_off(name, 0.0)
-        except Exception:  # a defect must not end the lead: it would be there under the next leader again
+            log.warning("a delivery to receiver %s could not be noted and may be repeated: %s", name, error)
+            self._schedule_retry(name, 0.0)
+        except Exception:  # must not end the leadership: the next leader would meet the same error
             log.exception("notifications for receiver %s failed", name)
-            self._put_off(name, 0.0)
+            self._schedule_retry(name, 0.0)
         finally:
             self._busy.discard(name)
 
     async def _deliver_some(self, name: str, epoch: int) -> bool:
-        """Whether there may be more to send."""
+        """Deliver a batch; return whether there may be more."""
         own = [each for each in self._subscriptions if each.spec.receiver == name and not self._fault(each)]
-        waiting = await self._outbox.to_send([each.metadata.uid for each in own], limit=_AT_ONCE)
+        waiting = await self._outbox.to_send([each.metadata.uid for each in own], limit=_BATCH)
         for one in waiting:
             try:
                 await self._sender.send(self._receivers().by_name[name], one.event, at=self._clock())
             except DeliveryFailed as error:
-                await self._has_failed(name, one, error, epoch)
+                await self._note_failure(name, one, error, epoch)
                 return False
             self.outcomes[name, "delivered"] += 1
             self._retry.pop(name, None)
             await self._outbox.delivered(one, at=self._clock(), epoch=epoch)
         return bool(waiting)
 
-    async def _has_failed(self, name: str, one: Notification, error: DeliveryFailed, epoch: int) -> None:
+    async def _note_failure(self, name: str, one: Notification, error: DeliveryFailed, epoch: int) -> None:
         self.outcomes[name, "failed"] += 1
         if name not in self._retry:
-            log.warning("a notification is not delivered, and tried again: %s", error)
-        self._put_off(name, error.retry_after)
+            log.warning("a notification was not delivered, and will be retried: %s", error)
+        self._schedule_retry(name, error.retry_after)
         await self._outbox.failed(one, error=str(error), at=self._clock(), epoch=epoch)
 
-    def _put_off(self, name: str, retry_after: float) -> None:
-        _, before = self._retry.get(name, (0.0, FIRST_RETRY / 2))
-        pause = min(2 * before, LONGEST_RETRY)
-        self._retry[name] = (self._clock() + max(pause, retry_after), pause)
+    def _schedule_retry(self, name: str, retry_after: float) -> None:
+        _, before = self._retry.get(name, (0.0, FIRST_RETRY_DELAY / 2))
+        delay = min(2 * before, MAX_RETRY_DELAY)
+        self._retry[name] = (self._clock() + max(delay, retry_after), delay)
 
 
 def _served(found: Iterable[Subscription]) -> tuple[Subscription, ...]:
-    """The oldest `MOST` of each namespace."""
+    """Return the oldest MAX_SUBSCRIPTIONS of each namespace."""
     served: list[Subscription] = []
     counts: Counter[str] = Counter()
     for each in sorted(found, key=lambda one: (str(one.metadata.creation_timestamp), one.name)):
         counts[each.metadata.namespace] += 1
-        if counts[each.metadata.namespace] <= MOST:
+        if counts[each.metadata.namespace] <= MAX_SUBSCRIPTIONS:
             served.append(each)
     return tuple(served)

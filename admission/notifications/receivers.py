@@ -1,4 +1,4 @@
-"""Receivers: where notifications may be sent to, as the admin has configured it."""
+"""Receivers of notifications, as configured by the admin."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
 Format: TypeAlias = Literal["CloudEvents", "Slack"]
 
 NOT_SERVED: Final = "nothing is sent"
-"""How all reasons begin for which a Subscription is not served."""
-_STANDARD_SECRET = "whsec_"  # noqa: S105  how the standard marks a secret that is written in base64
+"""Prefix of all messages about Subscriptions that are not served. Stored and compared with stored ones: keep it."""
+_STANDARD_SECRET = "whsec_"  # noqa: S105  prefix of a base64 secret in the Standard Webhooks specification
 
 
 class DeliveryFailed(SluiceError):
-    """A notification did not reach its receiver. The message holds no secret, so no URL."""
+    """A notification was not delivered. The message contains no secrets, so no URL either."""
 
     def __init__(self, message: str, *, retry_after: float = 0.0) -> None:
-        """`retry_after`: so many seconds the receiver wants to be left alone."""
+        """`retry_after`: seconds of the receiver's Retry-After header; 0: none."""
         self.retry_after = retry_after
         super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """Somebody who is notified by HTTP requests."""
+    """An HTTP endpoint that receives notifications."""
 
     name: str
     url: str = ""
     url_file: Path | None = None
-    """A file with nothing but the URL, if that is a secret itself, as Slack's are."""
+    """File that contains the URL, if that is a secret itself, as Slack's are; used in place of `url`."""
     secret_file: Path | None = None
-    """A file with the secret that requests are signed with; None: they are not signed."""
+    """File with the secret for signatures; None: requests are not signed."""
     format: Format = "CloudEvents"
     namespaces: frozenset[str] = frozenset()
-    """Of the Subscriptions that may name it; empty: all."""
+    """Namespaces whose Subscriptions may use the receiver; empty: all."""
 
-    def target(self) -> str:
-        """The URL, read anew each time, so that it can be changed. Raises DeliveryFailed."""
+    def read_url(self) -> str:
+        """Return the URL; its file is read each time, so that it can be changed. Raises DeliveryFailed."""
         return self.url if self.url_file is None else self._read(self.url_file, "URL")
 
-    def secret(self) -> bytes | None:
-        """What to sign with; None: not at all. Read anew each time. Raises DeliveryFailed."""
+    def read_secret(self) -> bytes | None:
+        """Return the secret for signatures, or None; its file is read each time. Raises DeliveryFailed."""
         if self.secret_file is None:
             return None
         text = self._read(self.secret_file, "secret")
@@ -74,14 +74,14 @@ class Receiver:
 
 @dataclass(frozen=True, slots=True)
 class Receivers:
-    """All that the admin allows."""
+    """All configured receivers, and the networks that they may be in."""
 
     by_name: Mapping[str, Receiver]
     networks: tuple[Network, ...] = ()
-    """Addresses in these are allowed, though they are not of the public internet."""
+    """Networks that are allowed beside public addresses."""
 
     def fault(self, name: str, namespace: str) -> str:
-        """Why nothing is sent to a receiver for a namespace, as a sentence; empty: something is."""
+        """Return a message why a receiver cannot be used by a namespace; empty: it can."""
         receiver = self.by_name.get(name)
         if receiver is not None and (not receiver.namespaces or namespace in receiver.namespaces):
             return ""

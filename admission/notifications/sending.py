@@ -1,4 +1,4 @@
-"""One notification as one HTTP request: checked addresses, no redirects, no proxies, bounded in time and size."""
+"""Delivery of a notification as an HTTP request: checked addresses, no redirects, no proxies, with a timeout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import aiohttp
 
 from admission.model.text import clean
-from admission.notifications.addresses import ForbiddenAddress, checked_sockets
+from admission.notifications.addresses import ForbiddenAddress, checked_socket_factory
 from admission.notifications.bodies import encoded, signed
 from admission.notifications.receivers import DeliveryFailed
 from admission.serving.outgoing import client_connector
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from admission.notifications.receivers import Receiver, Receivers
     from admission.store.records import Document
 
-_SECONDS: Final = 10.0
-"""A receiver has so long to answer."""
-_LONGEST_RETRY_AFTER: Final = 3600.0
+_TIMEOUT: Final = 10.0
+"""Timeout of a request, in seconds."""
+_MAX_RETRY_AFTER: Final = 3600.0
+"""Upper bound in seconds for a receiver's Retry-After."""
 
 
 class Sender:
-    """Sends notifications over a pool of connections of its own."""
+    """Sends notifications, with its own HTTP session."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
@@ -35,23 +36,23 @@ class Sender:
     @classmethod
     @asynccontextmanager
     async def open(cls, receivers: Callable[[], Receivers]) -> AsyncIterator[Sender]:
-        """A sender; `receivers` gives what the admin allows now."""
-        # No connection is kept, so that each request is to an address that is allowed now.
-        connector = client_connector(keepalive=0, socket_factory=checked_sockets(lambda: receivers().networks))
+        """Open a sender for the duration of the block; `receivers` returns the current configuration."""
+        # Connections are not kept alive, so that the address of each request is checked against this configuration.
+        connector = client_connector(keepalive=0, socket_factory=checked_socket_factory(lambda: receivers().networks))
         async with aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=_SECONDS),
+            timeout=aiohttp.ClientTimeout(total=_TIMEOUT),
             trust_env=False,
             headers={"User-Agent": f"sluice/{version('sluice')}"},
         ) as http:
             yield cls(http)
 
     async def send(self, receiver: Receiver, event: Document, *, at: float) -> None:
-        """Send a CloudEvent, signed with the time `at` (seconds since the epoch). Raises DeliveryFailed."""
+        """Send a CloudEvent, signed with the time `at` (Unix time, s). Raises DeliveryFailed."""
         body, content_type = encoded(event, receiver.format)
-        # Files may be on a network; a dead one must not hold up decisions.
-        url, secret = await asyncio.to_thread(lambda: (receiver.target(), receiver.secret()))
+        # Files may be on a network file system, which must not block the event loop.
+        url, secret = await asyncio.to_thread(lambda: (receiver.read_url(), receiver.read_secret()))
         headers = {"Content-Type": content_type}
         if secret is not None:
             headers |= signed(body, secret, id_=event["id"], at=at)
@@ -59,9 +60,9 @@ class Sender:
             async with self._http.post(url, data=body, headers=headers, allow_redirects=False) as response:
                 status, after = response.status, response.headers.get("Retry-After", "")
         except TimeoutError as error:
-            raise DeliveryFailed(f"receiver {receiver.name} did not answer within {_SECONDS:g} s") from error
-        except (aiohttp.InvalidURL, ValueError) as error:  # its text is the URL
-            raise DeliveryFailed(f"the URL of receiver {receiver.name} is none") from error
+            raise DeliveryFailed(f"receiver {receiver.name} did not answer within {_TIMEOUT:g} s") from error
+        except (aiohttp.InvalidURL, ValueError) as error:  # whose text is left out: it has the URL
+            raise DeliveryFailed(f"the URL of receiver {receiver.name} is invalid") from error
         except (aiohttp.ClientError, OSError) as error:
             raise DeliveryFailed(f"receiver {receiver.name} cannot be reached: {_cause(error)}") from error
         if 300 <= status < 400:
@@ -72,7 +73,7 @@ class Sender:
 
 
 def _cause(error: BaseException) -> str:
-    """What went wrong, without the URL."""
+    """Return the cause of a failed request, without the URL."""
     known: BaseException | None = error
     while known is not None:
         if isinstance(known, ForbiddenAddress):
@@ -84,5 +85,5 @@ def _cause(error: BaseException) -> str:
 
 
 def _seconds(text: str) -> float:
-    """Of a Retry-After header; a date in it is not read."""
-    return min(float(text), _LONGEST_RETRY_AFTER) if text.isascii() and text.isdecimal() and len(text) < 8 else 0.0
+    """Return the seconds of a Retry-After header; 0 for a date, which is not supported."""
+    return min(float(text), _MAX_RETRY_AFTER) if text.isascii() and text.isdecimal() and len(text) < 8 else 0.0

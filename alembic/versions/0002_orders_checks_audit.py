@@ -1,4 +1,4 @@
-"""Orders of admins, admission checks, the audit of writes, and what waiting for pods and borrowing needs."""
+"""Admins' orders, admission checks, the audit log, and columns for waitForPodsReady and borrowed usage."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""The identity of the database, and of the cluster that its workloads are in."""
+"""Identity of the database, and of the cluster whose workloads it has."""
 
 import sqlalchemy as sa
 from alembic import op

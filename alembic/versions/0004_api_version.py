@@ -1,4 +1,4 @@
-"""The API version of each workload's object: kinds of different groups may have the same name."""
+"""API version of each workload's object, because kinds of different groups may have the same name."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Sessions of browsers, so that every replica knows them."""
+"""Browser sessions of the dashboard, shared by all replicas."""
 
 import sqlalchemy as sa
 from alembic import op

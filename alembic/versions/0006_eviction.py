@@ -1,4 +1,4 @@
-"""The last eviction of a workload, kept while it waits again."""
+"""Last eviction of each workload, kept while it is pending again."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Notifications that are to be sent, and what became of those of each Subscription."""
+"""Outbox of notifications, and the delivery state of each Subscription."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,9 +1,9 @@
-"""Makes of an installed Sluice what the image holds: no more than it needs, compiled, with a bill of materials.
+"""Preparation of an installed Sluice for the image: delete unused files, byte-compile, add an SBOM.
 
     python finish.py FOLDER
 
-FOLDER is what `pip install --target FOLDER` has filled. The image has no pip and no compiler, its root file system is
-read-only, so that Python could not keep what it compiles: it is done here, once.
+FOLDER: the target of `pip install --target FOLDER`. The image itself has no pip and no compiler, and its root file
+system is read-only, so that Python could not write compiled modules at run time: they are compiled here, once.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ NEEDLESS = (
     "mako/ext",
     "sqlalchemy/testing",
 )
-"""What `sluice serve`, `webhook`, `migrate` and the commands on the database and the API never import."""
+"""Paths that `sluice serve`, `webhook`, `migrate` and the commands on the database and the API never import."""
 
 NEEDLESS_SUFFIXES = (".pyi", ".pyx", ".pxd", ".pxi", ".c", ".cc", ".cpp", ".h", ".hpp", ".html.orig")
 
 
 def main() -> None:
-    """Do all of it in the folder that the command line names."""
+    """Prepare the folder given on the command line."""
     folder = Path(sys.argv[1])
     strip(folder)
     (folder / "sbom.cdx.json").write_text(json.dumps(bill_of_materials(folder), indent=1))
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def strip(folder: Path) -> None:
-    """Delete what is not needed."""
+    """Delete the files that are not needed."""
     for name in NEEDLESS:
         found = folder / name
         if found.is_dir():
@@ -59,7 +59,7 @@ def strip(folder: Path) -> None:
 
 
 def compile_all(folder: Path) -> None:
-    """Byte-compile everything; the result depends on the sources alone, not on their times."""
+    """Byte-compile all modules reproducibly: the result does not depend on modification times."""
     mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
     if not compileall.compile_dir(
         folder, quiet=1, stripdir=str(folder), prependdir="/opt/sluice", invalidation_mode=mode, workers=0
@@ -68,7 +68,7 @@ def compile_all(folder: Path) -> None:
 
 
 def bill_of_materials(folder: Path) -> dict[str, object]:
-    """All distributions in the folder, in CycloneDX's JSON."""
+    """Return the SBOM of the distributions in the folder, as CycloneDX JSON."""
     found = sorted(distributions(path=[str(folder)]), key=lambda one: one.metadata["Name"].lower())
     components = [_component(one) for one in found if one.metadata["Name"] != PACKAGE]
     (own,) = (_component(one) for one in found if one.metadata["Name"] == PACKAGE)

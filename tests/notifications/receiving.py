@@ -101,5 +101,5 @@ def subscription(name: str, namespace: str = "team-a", **spec: Any) -> Subscript
 
 async def tell(notifier: Notifier, epoch: int) -> None:
     """Make what is to be told, and try to deliver it."""
-    for name in await notifier.round(epoch=epoch):
+    for name in await notifier.process(epoch=epoch):
         await notifier.deliver(name, epoch=epoch)

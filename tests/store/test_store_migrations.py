@@ -184,7 +184,7 @@ def test_the_command_tells_its_plan(tmp_path: Path):
     runner.invoke(main, ["migrate", "--to", "0002"])
     told = runner.invoke(main, ["migrate", "--plan"]).output.splitlines()
     assert told[0] == "schema 0002; migrations to run, in one transaction:"
-    assert told[1] == "  0003  The identity of the database, and of the cluster that its workloads are in"
+    assert told[1] == "  0003  Identity of the database, and of the cluster whose workloads it has"
     assert runner.invoke(main, ["migrate", "--plan", "--to", "0001"]).output.endswith("make an export first.\n")
     assert runner.invoke(main, ["migrate", "--plan", "--to", "0002"]).output == "schema 0002: nothing to do\n"
 

@@ -49,9 +49,9 @@ class DatabaseTimeout:
             while not (await asyncio.wait({handling}, timeout=CHECK_SECONDS))[0]:
                 if request.get(_STARTED):
                     break
-                silence = await self._store.silence()
-                if silence and not (handling.done() or request.get(_STARTED)):
-                    raise DatabaseUnavailable(silence)
+                fault = await self._store.unresponsive()
+                if fault and not (handling.done() or request.get(_STARTED)):
+                    raise DatabaseUnavailable(fault)
             return await handling
         finally:
             if handling.done():

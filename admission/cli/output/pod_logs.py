@@ -125,7 +125,9 @@ class PodLogs:
         name, rest = pod["metadata"]["name"], b""
         params = self._options.params(pod, follow=follow)
         try:
-            async with self._client.stream(f"{self._path}/{name}/log", params=params, idle_timeout=_IDLE_TIMEOUT) as pieces:
+            async with self._client.stream(
+                f"{self._path}/{name}/log", params=params, idle_timeout=_IDLE_TIMEOUT
+            ) as pieces:
                 async for piece in pieces:
                     *lines, rest = (rest + piece).split(b"\n")
                     for line in lines:

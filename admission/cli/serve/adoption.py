@@ -117,7 +117,9 @@ async def check_ownership(
     last = await starting.retry_request(claim.read)
     if last is not None and not _is_own(last, claim, alone=alone):
         if last.holder:
-            log.info("waiting up to %g s to see whether the Sluice with the database %s still runs", LEASE_DURATION, last)
+            log.info(
+                "waiting up to %g s to see whether the Sluice with the database %s still runs", LEASE_DURATION, last
+            )
         if await starting.retry(partial(claim.is_alive, last)):
             raise RefusedByCluster(
                 f"another Sluice, {last.holder}, decides for the cluster {client.server} with the database {last}, and "

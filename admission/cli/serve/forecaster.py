@@ -51,7 +51,7 @@ async def answer_requests(configuration: dict[str, Any]) -> None:
 
 async def _estimate(store: Store, estimator: Estimator, request: dict[str, Any]) -> dict[str, Any]:
     began = time.process_time()
-    estimator.learn(await store.workloads.ended_since(estimator.ended_until, limit=MAX_LEARNED))
+    estimator.learn(await store.workloads.finished_since(estimator.ended_until, limit=MAX_LEARNED))
     state = await store.load()
     until = time.process_time() + BUDGET
     found = estimator.estimate(
