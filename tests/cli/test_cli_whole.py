@@ -226,7 +226,7 @@ async def test_what_a_change_would_do_is_said_before_it_is_done(tmp_path):
 
 def example(heading: str) -> dict[str, Any]:
     """The names that the code under a heading of the page defines."""
-    found = re.search(rf"^## {re.escape(heading)}\n+```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    found = re.search(rf"^### {re.escape(heading)}\n+```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert found, f"docs/client.md has no example {heading}"
     names: dict[str, Any] = {}
     exec(compile(found[1], str(PAGE), "exec"), names)
@@ -239,8 +239,8 @@ def test_the_page_has_three_examples():
 
 async def test_the_examples_of_the_page(tmp_path, monkeypatch, capsys):
     submit = example("Submit a Job and wait until it is admitted")["submit"]
-    set_quota = example("Change a quota at night, unless somebody would be evicted")["set_quota"]
-    write_usage = example("Write last month's usage into a CSV file")["write_usage"]
+    set_quota = example("Change a quota only if no workload would be evicted")["set_quota"]
+    write_usage = example("Write the usage of the last month to a CSV file")["write_usage"]
     async with world(tmp_path) as (_, sluice, _):
         # The library looks at KUBECONFIG when it is imported.
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "admin.kubeconfig"))
@@ -249,7 +249,7 @@ async def test_the_examples_of_the_page(tmp_path, monkeypatch, capsys):
 
         admitted = await submit(queued("train", cpu="3"), "default")
         assert admitted.cluster_queue == "cq"
-        assert await submit(queued("waits", cpu="2"), "default", patience=0.5) is None
+        assert await submit(queued("waits", cpu="2"), "default", timeout=0.5) is None
         out = capsys.readouterr().out
         assert out.startswith("train was admitted by cq\nwaits waits: ")
 
