@@ -92,13 +92,13 @@ class JobKind(CommonKind):
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
         """One pod set, `main`, of the pods that are still needed. Raises Misconfigured, also for all other `faults`."""
         essence = _essence(obj)
-        if faults := list(self.metadata_faults(obj)):
+        if faults := [*self.metadata_faults(obj), *_follow_faults(obj)]:
             raise Misconfigured("; ".join(map(": ".join, faults)))
         return _pod_sets(essence, context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """What is wrong in labels, annotations and resources."""
-        faults = list(self.metadata_faults(obj))
+        faults = [*self.metadata_faults(obj), *_follow_faults(obj)]
         try:
             _min_count(obj["metadata"].get("annotations") or NOTHING, obj["spec"])
             check_resources(obj["spec"]["template"].get("spec") or {}, path=f"{_TEMPLATE}.spec")
@@ -151,8 +151,7 @@ class JobKind(CommonKind):
         if assignment.count < needed:
             spec["parallelism"] = assignment.count
             original["parallelism"] = obj["spec"].get("parallelism", 1)
-            annotations = obj["metadata"].get("annotations")
-            if first(annotations, _COMPLETIONS_FOLLOW) == "true" and obj["spec"].get("completionMode") == "Indexed":
+            if _completions_follow(obj):
                 spec["completions"] = assignment.count
                 original["completions"] = obj["spec"].get("completions")
         if put_in := {field: value for field, value in spec.items() if field != "suspend" and value}:
@@ -191,6 +190,8 @@ class JobKind(CommonKind):
             for field in (*_COUNTS, _REPLACEMENT)
             if field in given and obj["spec"].get(field) == given[field]
         }
+        if "completions" in spec:  # which the API server takes with a parallelism that is equal, and not otherwise
+            spec["parallelism"] = spec["completions"]
         if template := templates.restore(obj["spec"]["template"], original, given.get("template", NOTHING)):
             spec["template"] = template
         return {"metadata": lock(obj), "spec": spec} if spec else None
@@ -275,6 +276,22 @@ def _min_count(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> int |
                 )
             return int(text) if int(text) < count else None
     return None
+
+
+def _completions_follow(obj: Object) -> bool:
+    """Whether a start with fewer pods lowers the completions, too."""
+    is_asked = first(obj["metadata"].get("annotations"), _COMPLETIONS_FOLLOW) == "true"
+    return is_asked and obj["spec"].get("completionMode") == "Indexed"
+
+
+def _follow_faults(obj: Object) -> list[tuple[str, str]]:
+    """As in Kueue: the API server takes other completions of a Job only if they equal its parallelism."""
+    annotations, spec = obj["metadata"].get("annotations") or NOTHING, obj["spec"]
+    may_be_few = any(key in annotations for key in MIN_PARALLELISM)
+    if not may_be_few or not _completions_follow(obj) or spec.get("completions") == spec.get("parallelism", 1):
+        return []
+    annotation = next(key for key in _COMPLETIONS_FOLLOW if annotations.get(key))
+    return [("spec.completions", f"must equal spec.parallelism, as {annotation} says: give both the same number")]
 
 
 def _essence(obj: Object) -> bytes:

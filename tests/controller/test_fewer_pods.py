@@ -41,6 +41,21 @@ async def test_a_job_that_may_start_with_fewer_pods_does_and_is_given_back_whole
     assert sluice.user.get("jobs", "team-a", "flexible")["spec"] == before["spec"]
 
 
+@pytest.mark.parametrize(("changed", "given_back"), [(1, 6), (0, 6), (5, 6), ({"completions": 3, "parallelism": 3}, 3)])
+async def test_completions_that_follow_come_back_whatever_becomes_of_the_parallelism(sluice, changed, given_back):
+    manifest = partial("elastic", 2, pods=6)
+    manifest["metadata"]["annotations"]["kueue.x-k8s.io/job-completions-equal-parallelism"] = "true"
+    manifest["spec"]["completionMode"] = "Indexed"
+    before = await sluice.submit(manifest)
+    started = await sluice.job("elastic", runs)
+    assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (4, 4)
+    await sluice.patch("elastic", {"spec": changed if isinstance(changed, dict) else {"parallelism": changed}})
+    await sluice.order("elastic", held=True)
+    await sluice.record("elastic", "pending", reason="OnHold")
+    numbers = {"parallelism": given_back, "completions": given_back}
+    assert sluice.user.get("jobs", "team-a", "elastic")["spec"] == {**before["spec"], **numbers}
+
+
 async def test_fewer_pods_than_the_minimum_are_not_started(sluice):
     await sluice.submit(job("big", pods=3))
     await sluice.job("big", runs)

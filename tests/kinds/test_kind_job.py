@@ -241,6 +241,8 @@ def test_edits_that_count_change_the_pod_sets(edited):
 
 # Faults -----------------------------------------------------------------------------------------------------------
 
+FOLLOWING = {"sluice.dev/job-min-parallelism": "1", "sluice.dev/job-completions-equal-parallelism": "true"}
+
 
 @pytest.mark.parametrize(
     ("job", "path"),
@@ -252,6 +254,10 @@ def test_edits_that_count_change_the_pod_sets(edited):
         (
             make_job(annotations={"kueue.x-k8s.io/job-completions-equal-parallelism": "1"}),
             "metadata.annotations[kueue.x-k8s.io/job-completions-equal-parallelism]",
+        ),
+        (
+            make_job(annotations=FOLLOWING, completionMode="Indexed", parallelism=3, completions=5),
+            "spec.completions",
         ),
         (
             make_job(template={"containers": [{"name": "c", "resources": {"requests": {"cpu": "-2"}}}]}),
@@ -267,6 +273,23 @@ def test_faults_have_paths(job, path):
     with pytest.raises(Misconfigured) as refused:  # also where no webhook has looked at it
         JOBS.pod_sets(job, EMPTY)
     assert str(refused.value).startswith(f"{path}: {message}")
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        make_job(annotations=FOLLOWING, completionMode="Indexed", parallelism=3, completions=3),
+        make_job(annotations=FOLLOWING, parallelism=3, completions=5),  # which the annotation is not for
+        make_job(annotations=dict([*FOLLOWING.items()][1:]), completionMode="Indexed", parallelism=3, completions=5),
+        make_job(
+            annotations=FOLLOWING | {"sluice.dev/job-completions-equal-parallelism": "false"},
+            completionMode="Indexed", parallelism=3, completions=5,
+        ),
+    ],
+)  # fmt: skip
+def test_completions_may_differ_where_no_start_lowers_them(job):
+    assert JOBS.faults(job) == []
+    assert JOBS.pod_sets(job, EMPTY)
 
 
 def test_all_faults_of_labels_are_told_at_once():

@@ -99,6 +99,18 @@ def test_completions_follow_where_asked_for():
     assert JOBS.restore_patch(started, original)["spec"] == {"parallelism": 3, "completions": 3}
 
 
+def test_completions_come_back_along_with_the_parallelism_whoever_has_changed_that():
+    """An API server refuses the one without the other."""
+    annotations = {"sluice.dev/job-completions-equal-parallelism": "true"}
+    job = make_job(annotations=annotations, completionMode="Indexed", completions=3)
+    started, original = start(job, "plain", count=2)
+    for parallelism in (0, 1, 7):
+        changed = merged(started, {"spec": {"parallelism": parallelism}})
+        assert JOBS.restore_patch(changed, original)["spec"] == {"parallelism": 3, "completions": 3}
+    both = merged(started, {"spec": {"parallelism": 1, "completions": 1}})
+    assert JOBS.restore_patch(both, original) is None
+
+
 def test_resuming_only_unsuspends():
     assert JOBS.resume_patch(make_job()) == [*SAME, UNSUSPEND]
 
