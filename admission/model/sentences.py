@@ -380,9 +380,9 @@ PODS_READY: Final = "All pods are ready, or have succeeded."
 POD_LOST: Final = "At least one pod is not ready any more."
 
 
-def start_refused(why: str) -> str:
-    """It is admitted, and the API server refuses the PATCH that starts it; `why`: the API server's message."""
-    return f"The API server refuses to start it: {why.rstrip('.')}. It keeps its quota, and its start is tried again."
+def change_refused(change: str, why: str) -> str:
+    """It holds quota, and the API server refuses the PATCH to `change` it; `why`: the API server's message."""
+    return f"The API server refuses to {change}: {why.rstrip('.')}. It keeps its quota, and that is tried again."
 
 
 def unscheduled(count: int, wanted: int, scheduler: str) -> str:

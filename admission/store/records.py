@@ -96,6 +96,11 @@ class WorkloadRecord:
     first_revision: int = field(default=0, compare=False)
     """Revision of its first write, assigned by the database."""
 
+    @property
+    def is_stop_refused(self) -> bool:
+        """Whether the API server will not have it stopped, or given back as it was: its message then says so."""
+        return self.state is State.EVICTING and self.eviction is not None and self.message != self.eviction.message
+
 
 @dataclass(frozen=True, slots=True)
 class Order:

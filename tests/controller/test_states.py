@@ -103,7 +103,7 @@ STATES = {
     "runs": Said("admitted", "Admitted", "Admitted by ClusterQueue wide on default.", "", "Admitted"),
     "partial": Said("admitted", "Admitted", "It was given 2 of 3 pods, because there was no quota for more", "",
                     "Admitted"),
-    "refused": Said("admitted", "PodsUnscheduled", "The API server refuses to start it: ", "its start is tried again",
+    "refused": Said("admitted", "PodsUnscheduled", "The API server refuses to start it: ", "that is tried again",
                     "PodsUnscheduled"),
     "unscheduled": Said("admitted", "PodsUnscheduled", "Its pod cannot be scheduled: ", "", "PodsUnscheduled"),
     "unpullable": Said("admitted", "PodsUnscheduled", "Its pod does not start: container", "ImagePull",

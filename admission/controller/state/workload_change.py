@@ -272,6 +272,15 @@ class WorkloadChange:
             self.engine_events.append(WorkloadEvicted(self.tracked.uid))
         self.is_due = True
 
+    def note_stop_refused(self, text: str) -> None:
+        """What keeps it from being stopped, or given back; empty: nothing does."""
+        record = self.tracked.record
+        if record.state is not State.EVICTING or record.eviction is None:
+            return
+        if (message := text or record.eviction.message) != record.message:
+            self.tracked.change(message=message)
+            self.note()
+
     def deactivate(self, *, cause: str, because: str) -> None:
         """It must give its quota back and does not queue again before it is activated."""
         self.evict(

@@ -133,6 +133,8 @@ class WorkloadEvents:
             self._waiting.pop(uid, None)
             if record.state is State.EVICTING and uid in evicted and record.eviction is not None:
                 self._tell_eviction(record, record.eviction)
+            elif record.is_stop_refused:
+                self._emit(record, _eviction_reason(record.evict_reason), record.message, True, "")
             elif record.checks_pending and uid in reserved:
                 self._emit(record, QUOTA_RESERVED, record.message, False, "")
             elif record.state is State.ADMITTED and record.reason == PODS_UNSCHEDULED:

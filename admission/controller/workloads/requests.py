@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from admission.apimachinery.tables import duration
 from admission.cluster.client import PatchType
@@ -24,6 +24,7 @@ from admission.controller.workloads.triggers import (
     PodProblem,
     StartImpossible,
     Stopped,
+    StopRefused,
 )
 from admission.engine.vocabulary import PODS_UNSCHEDULED
 from admission.model import sentences
@@ -55,6 +56,8 @@ READS_AT_ONCE = 16
 
 LONGEST_PAUSE = 30.0
 """Seconds between two attempts, at most."""
+
+_CHANGES: Final = {Step.START: "start it", Step.STOP: "stop it", Step.RESTORE: "give it back as it was"}
 
 
 class Requests:
@@ -156,6 +159,8 @@ class Requests:
             return
         if message.step is not Step.WAIT:  # a look at it says nothing about the request that is tried again after it
             tracked.attempts = 0
+        if message.step in (Step.STOP, Step.RESTORE) and tracked.record.is_stop_refused:
+            self._handle(tracked, StopRefused(""))
         if self._kinds.is_composed(tracked.record.workload):
             self._group_done(tracked, message.step)
             return
@@ -301,13 +306,14 @@ class Requests:
         if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2 and is_read:
             self.look(tracked)
             return
-        if tracked.attempts == 1 or isinstance(error, Forbidden):
+        first = 3 if isinstance(error, Invalid) and is_read else 1
+        if tracked.attempts == first or isinstance(error, Forbidden):
             what = "look at" if step is Step.WAIT else step.value
             log.warning("cannot %s %s: %s", what, tracked.record.workload.key, error)
         is_lasting = isinstance(error, Forbidden) or tracked.attempts > 2
-        if step is Step.START and is_lasting and isinstance(error, StatusError):
-            words = clean(str(error.status.get("message") or error))
-            self._handle(tracked, PodProblem(sentences.start_refused(words)))
+        if step in _CHANGES and is_lasting and isinstance(error, StatusError):
+            text = sentences.change_refused(_CHANGES[step], clean(str(error.status.get("message") or error)))
+            self._handle(tracked, PodProblem(text) if step is Step.START else StopRefused(text))
         # What has only changed meanwhile is not refused: the watch tells of it in a moment.
         tries = 1 if isinstance(error, Conflict) else tracked.attempts
         pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tries, LONGEST_PAUSE)

@@ -29,6 +29,7 @@ from admission.controller.workloads.triggers import (
     ReasonChanged,
     StartImpossible,
     Stopped,
+    StopRefused,
     SurplusCounted,
 )
 from admission.engine.vocabulary import OVER_QUOTA, PREEMPTED
@@ -88,6 +89,7 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     EditedBeforeStart: lambda change, trigger, _: change.amend(original=trigger.original),
     KindUnlisted: lambda change, _trigger, _: change.bar_kind_unlisted(),
     LeftQueue: lambda change, trigger, _: change.finish(outcome=DEQUEUED, message=trigger.message),
+    StopRefused: lambda change, trigger, _: change.note_stop_refused(trigger.text),
     PodProblem: lambda change, trigger, _: change.note_pod_problem(trigger.text),
     ReasonChanged: lambda change, trigger, _: change.wait_for(trigger.reason, trigger.message),
 }

@@ -50,6 +50,13 @@ class PodProblem:
 
 
 @dataclass(frozen=True, slots=True)
+class StopRefused:
+    """What the API server says that will not have it stopped, or given back as it was; empty: it has that done."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ContextChange:
     """Something has changed that its pod sets or its priority are computed from."""
 
@@ -153,6 +160,7 @@ Trigger: TypeAlias = (
     | ObjectGone
     | LastPodEnded
     | PodProblem
+    | StopRefused
     | SurplusCounted
     | ContextChange
     | Ordered

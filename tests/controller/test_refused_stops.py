@@ -1,0 +1,81 @@
+"""What is evicted, and the API server will not have it stopped, or given back: its user and the log are told."""
+
+from __future__ import annotations
+
+import pytest
+from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
+
+from admission.api.application import create_app, listening
+from admission.client import Sluice
+
+TOKEN = "a-token"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/team-a/events"
+
+
+def denied(expression, reason):
+    """A policy of somebody who wants no Job changed in a certain way."""
+    rules = [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}]
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": f"!({expression})", "message": "not on Fridays", "reason": reason}],
+    }
+    binding = {"policyName": "fridays", "validationActions": ["Deny"]}
+    return {"metadata": {"name": "fridays"}, "spec": spec}, {"metadata": {"name": "fridays"}, "spec": binding}
+
+
+STOPPED = "object.spec.suspend && !oldObject.spec.suspend"
+GIVEN_BACK = "object.spec.suspend && has(oldObject.spec.template.spec.nodeSelector) && object != oldObject"
+KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason", "what"),
+    [
+        (STOPPED, "Forbidden", "stop it"),
+        (STOPPED, "Invalid", "stop it"),
+        (GIVEN_BACK + " && oldObject.spec.suspend", "Forbidden", "give it back as it was"),
+        (GIVEN_BACK + " && oldObject.spec.suspend", "Invalid", "give it back as it was"),
+    ],
+)
+async def test_its_user_is_told_and_it_is_tried_again(world, caplog, expression, reason, what):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    before = await world.submit(job("train", pods=4))
+    await world.job("train", runs)
+    for kind, obj in zip(KINDS, denied(expression, reason), strict=True):
+        await world.user.create(kind, "", obj)
+    await world.submit(job("next", pods=4))
+    await world.order("train", held=True)
+
+    async def told():
+        record = await world.store.workloads.get("team-a", "train")
+        return record if "not on Fridays" in record.message else None
+
+    record = await world.eventually(told)
+    assert (record.state, record.reason) == ("evicting", "OnHold")
+    assert record.message.startswith(f"The API server refuses to {what}: ")
+    assert record.message.endswith(". It keeps its quota, and that is tried again.")
+    app = create_app(world.store, token=TOKEN, checks={}, deciding=world.controller, leader=world.controller)
+    async with listening(app, "127.0.0.1", 0) as url, Sluice(url, token=TOKEN) as client:
+        why = await client.workloads.explain("train", namespace="team-a")
+        assert f"OnHold: {record.message}" in why.sentences
+        workload = await client.workloads.get("train", namespace="team-a")
+    assert workload.conditions["Admitted"].message == record.message
+    assert "It was put on hold" in workload.conditions["Evicted"].message
+
+    async def has_event():
+        notes = [each["note"] for each in (await world.client.get(EVENTS))["items"]]
+        return record.message in notes
+
+    await world.eventually(has_event)
+    step = "stop" if what == "stop it" else "restore"
+    assert f"cannot {step} team-a/train" in caplog.text
+    await world.record("next", "pending")
+
+    for kind in reversed(KINDS):
+        await world.user.delete(kind, "", "fridays")
+    held = await world.record("train", "pending", reason="OnHold")
+    assert "Fridays" not in held.message
+    assert (await world.job("train", is_gated))["spec"] == before["spec"]
+    await world.job("next", runs)
