@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 from custom_kinds import TRAINING_RUN_FORM, pod, pods_of, served, until
 from grouped_kinds import pods_until
-from job_examples import cluster_queue, flavor, local_queue
+from job_examples import cluster_queue, flavor, job, local_queue
 from kind_manifests import document
 from pod_examples import gated
 from test_way_of_a_ray_cluster import ray_cluster
@@ -275,33 +275,75 @@ async def test_killed_at_any_step_it_never_has_more_pods_than_quota(guarded):
         assert pods.most == 4
 
 
-@WEBHOOKS
-async def test_a_ray_cluster_asks_for_the_rest_when_its_number_is_raised(guarded):
+def flexible():
+    """A RayCluster of a head and five workers, one of which is enough."""
     cluster = ray_cluster(gpu=5)
     cluster["metadata"]["annotations"] = {MIN_COUNT: "gpu=1"}
-    alice, kind = guarded.sandbox.local("alice"), KINDS.get("ray.io", "RayCluster")
+    return cluster
 
-    async def ready(pods):
-        obj = await until(
-            guarded.user, "rayclusters", "ray",
-            lambda each: kind.observe(each).ready and sum(place.pods for place in kind.places(each)) == pods,
-        )  # fmt: skip
-        # That it is ready may still be said of fewer pods.
-        await pods_until(guarded.user, "team-a", lambda _: len(pods_of(guarded.user, obj)) == pods)
-        return {each["metadata"]["uid"] for each in pods_of(guarded.user, obj)}
 
-    await alice.create("rayclusters", "team-a", cluster)
-    few = await ready(4)
+RAY = KINDS.get("ray.io", "RayCluster")
+
+
+async def ray_ready(world, pods):
+    """The uids of its pods, as soon as so many are all that it asks for."""
+    obj = await until(
+        world.user, "rayclusters", "ray",
+        lambda each: RAY.observe(each).ready and sum(place.pods for place in RAY.places(each)) == pods,
+    )  # fmt: skip
+    # That it is ready may still be said of fewer pods.
+    await pods_until(world.user, "team-a", lambda _: len(pods_of(world.user, obj)) == pods)
+    return {each["metadata"]["uid"] for each in pods_of(world.user, obj)}
+
+
+@WEBHOOKS
+async def test_a_ray_cluster_asks_for_the_rest_when_its_number_is_raised(guarded):
+    """All of the rest, or nothing of it: that it may start with fewer is no answer to that."""
+    alice = guarded.sandbox.local("alice")
+    await alice.create("rayclusters", "team-a", flexible())
+    few = await ray_ready(guarded, 4)
     (group,) = guarded.user.get("rayclusters", "team-a", "ray")["spec"]["workerGroupSpecs"]
     more = {"spec": {"workerGroupSpecs": [{**group, "replicas": 5}]}}
     applied = await alice.patch("rayclusters", "team-a", "ray", more)
     assert applied["spec"]["workerGroupSpecs"][0]["replicas"] == 3
+
+    async def says():
+        record = await guarded.record("ray", "admitted")
+        said = "It was given 4 of 6 pods, because there was no quota for more. It asks for 2 more pods"
+        return said in record.message
+
+    await guarded.eventually(says)
+    await guarded.apply(cluster_queue(cpu="5"))
+    await guarded.submit(job("beside"))
+    await guarded.record("beside", "admitted")
+    await guarded.user.delete("jobs", "team-a", "beside", propagation="Background")
+    assert await ray_ready(guarded, 4) == few
     await guarded.apply(cluster_queue(cpu="6"))
-    whole = await ready(6)
+    whole = await ray_ready(guarded, 6)
     assert few < whole
     record = await guarded.record("ray", "admitted")
     assert sum(each.usage["cpu"] for each in record.admission.pod_sets) == 6000
+    assert [reason for reason, _ in await guarded.story("ray")].count("Resized") == 1
     await guarded.order("ray", held=True)
     await guarded.record("ray", "pending", reason="OnHold")
     stopped = guarded.user.get("rayclusters", "team-a", "ray")["spec"]
     assert {**stopped, "suspend": None} == {**ray_cluster(gpu=5)["spec"], "suspend": None}
+
+
+@WEBHOOKS
+async def test_a_ray_cluster_that_is_still_to_be_started_asks_for_no_more(guarded):
+    """It is seen, as it was written, between its admission and its start: by a change, or by who leads next."""
+    await guarded.cut_off()
+    await guarded.sandbox.local("alice").create("rayclusters", "team-a", flexible())
+    admitted = await guarded.record("ray", "admitted")
+    labelled = {"metadata": {"labels": {"project": "x"}}}
+    await guarded.sandbox.local("alice").patch("rayclusters", "team-a", "ray", labelled)
+    await guarded.end()
+    await guarded.start(kinds=all_kinds(frameworks=("batch/job", "kubeflow.org/pytorchjob", "ray.io/raycluster")))
+    await guarded.reconnect()
+    await ray_ready(guarded, 4)
+    record = await guarded.record("ray", "admitted", reason="Admitted")
+    assert record.admission == admitted.admission
+    assert "It was given 4 of 6 pods" in record.message
+    story = [reason for reason, _ in await guarded.story("ray")]
+    assert not {"Resized", "OutOfSync"} & {*story}

@@ -163,15 +163,21 @@ def _ask(change: WorkloadChange, seen: Observed) -> None:
     """
     tracked = change.tracked
     held = _held_pods(tracked)
-    counts = {count.name: max(count.wished, held[count.name]) for count in seen.counts if count.name in held}
+    # What is still to be started with fewer pods has all of them in its object: that is no wish.
+    counts = {
+        count.name: max(held[count.name], 0 if seen.suspended and count.wished <= count.wanted else count.wished)
+        for count in seen.counts
+        if count.name in held
+    }
     more = sum(counts.values()) - sum(held[name] for name in counts)
     if tracked.checks or not more:
         change.ask_no_more()
         change.tell_wish(sentences.no_more_with_checks(more) if more else "")
         return
-    waits = tracked.larger
+    waits, workload = tracked.larger, _with_counts(tracked.record.workload, {**held, **counts})
     larger = replace(
-        _with_counts(tracked.record.workload, {**held, **counts}),
+        workload,
+        pod_sets=tuple(replace(each, min_count=None) for each in workload.pod_sets),  # all of it, or nothing
         uid=f"{tracked.uid}{LARGER}",
         replaces=tracked.uid,
         queued_at=change.now if waits is None else waits.queued_at,
