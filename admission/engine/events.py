@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.engine.policies.contract import PolicyEvent
+from admission.model.names import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.model.queues import QueueObject
     from admission.model.workload import Admission, Workload
+
+_NAMED: Final = 3
+"""Of many workloads a sentence names so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +152,9 @@ class Flap:
     @property
     def message(self) -> str:
         """The warning for the log."""
-        again = f", and {', '.join(self.returned)} were admitted again" if self.returned else ""
-        return f"{', '.join(self.victims)} were preempted for {self.preemptor.key}, which was not admitted then{again}"
+        again = f", and {listed(self.returned, limit=_NAMED)} were admitted again" if self.returned else ""
+        victims = listed(self.victims, limit=_NAMED)
+        return f"{victims} were preempted for {self.preemptor.key}, which was not admitted then{again}"
 
 
 @dataclass(frozen=True, slots=True)

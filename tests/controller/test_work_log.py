@@ -10,6 +10,7 @@ import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
 from admission.controller.state.work_log import LINES, WorkLog
+from admission.engine.events import Flap
 from admission.model.workload import Workload
 from admission.store.records import Changes, State, Transition, WorkloadRecord
 
@@ -107,6 +108,22 @@ async def test_a_hostile_name_or_message_stays_on_its_short_line(told):
     ((text, _),) = told()
     assert text.isprintable()
     assert len(text) <= 500
+
+
+async def test_preemptions_in_vain_are_warned_of_with_who_waits_nevertheless(caplog):
+    """Also where admissions and evictions are not told, and no more of them in a second than of those."""
+    caplog.set_level(logging.WARNING)
+    (record,) = admissions(range(1)).workloads
+    flap = Flap(record.workload, tuple(f"team-b/v{number}" for number in range(100)), ())
+    log = WorkLog(now=lambda: 0.0)
+    for _ in range(LINES + 1):
+        log.tell_in_vain(flap, "cq")
+    lines = [each for each in caplog.records if each.name == LOGGER]
+    assert len(lines) == LINES
+    assert lines[0].levelname == "WARNING"
+    victims = "team-b/v0, team-b/v1, team-b/v2 and 97 more"
+    assert lines[0].getMessage() == f"{victims} were preempted for team-a/j0, which was not admitted then"
+    assert lines[0].fields == {"workload": "team-a/j0", "uid": "u0", "clusterQueue": "cq", "reason": "Preempted"}
 
 
 async def test_where_nobody_listens_nothing_is_counted(caplog):

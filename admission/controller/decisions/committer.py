@@ -66,7 +66,7 @@ class Committer:
     def decided(self, decisions: Decisions, seconds: float, queue_of: Callable[[str], str]) -> None:
         """A round of decisions has taken `seconds`. `queue_of` tells the ClusterQueue of a workload by uid."""
         for flap in decisions.flapping:
-            log.warning("%s", flap.message)
+            self._untold.append(partial(self.work_log.tell_in_vain, flap, queue_of(flap.preemptor.uid)))
         exemplar = None if self.traces is None else self.traces.decided(decisions, seconds)
         self._untold.append(partial(self.metrics.decided, decisions, seconds, queue_of, exemplar))
 

@@ -9,14 +9,16 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.controller.state.workload_change import ADMITTED, ORDERED, QUOTA_RESERVED
+from admission.engine.vocabulary import PREEMPTED
 from admission.model.text import clean
 from admission.serving.logs import fields
-from admission.store.records import State, Transition
+from admission.store.records import State, Transition, WorkloadRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from admission.store.records import Changes, WorkloadRecord
+    from admission.engine.events import Flap
+    from admission.store.records import Changes
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,14 @@ class WorkLog:
         if log.isEnabledFor(logging.INFO) and self._may_tell("waiting"):
             line = Transition(record.workload.uid, 0.0, record.state, record.reason)
             _tell(f"{_title(record)} does not run: {text}", _facts(record, line))
+
+    def tell_in_vain(self, flap: Flap, cluster_queue: str) -> None:
+        """Warn that what was stopped for a workload of that ClusterQueue has not let it start."""
+        if self._may_tell("preempted in vain"):
+            preemptor = flap.preemptor
+            record = WorkloadRecord(preemptor, State.PENDING, preemptor.created, cluster_queue=cluster_queue)
+            facts = _facts(record, Transition(preemptor.uid, 0.0, State.PENDING, PREEMPTED))
+            log.warning("%s", clean(flap.message, longest=LONGEST), extra=fields(**facts))
 
     def flush(self) -> None:
         """Tell how many were left out."""
