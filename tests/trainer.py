@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -61,12 +62,19 @@ class Trainer(Controller[tuple[str, str]]):
 
     plurals = ("trainjobs", "jobsets")
 
+    def __init__(self, local: Any, clock: Any) -> None:
+        super().__init__(local, clock)
+        self.works = asyncio.Event()
+        """While it is not set, no TrainJob is reconciled."""
+        self.works.set()
+
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
         """Enqueue the TrainJob; its JobSet has the same name."""
         self.enqueue((obj["metadata"]["namespace"], obj["metadata"]["name"]))
 
     async def sync(self, key: tuple[str, str]) -> None:
         """Create or update the JobSet, as `pkg/runtime/framework/plugins/jobset` does, then the status."""
+        await self.works.wait()
         job, present = self.local.get("trainjobs", *key), self.local.get("jobsets", *key)
         if job is None or "deletionTimestamp" in job["metadata"]:
             return
@@ -139,7 +147,7 @@ def _changes(job: Object, role: str) -> list[Object]:
 
 
 @asynccontextmanager
-async def trainer(sandbox: Any, release: str) -> AsyncIterator[None]:
+async def trainer(sandbox: Any, release: str) -> AsyncIterator[Trainer]:
     """Serve the TrainJobs of a release, and run the simulated Trainer and JobSet controllers during the block."""
     admin = sandbox.local("admin")
     for each in (trainjobs(release), runtimes(), runtimes("ClusterTrainingRuntime")):
@@ -147,4 +155,4 @@ async def trainer(sandbox: Any, release: str) -> AsyncIterator[None]:
     async with served(sandbox, JOB_SET):
         operator = Trainer(sandbox.local("system:kube-controller-manager"), sandbox.clock)
         async with background(operator=operator.run()):
-            yield
+            yield operator

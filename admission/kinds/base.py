@@ -279,6 +279,9 @@ class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel
     def is_as_started(self, obj: Object, original: Object) -> bool:
         """Whether nobody has changed what the start patch with this original puts in, but for numbers of pods."""
 
+    def may_resume(self, obj: Object) -> bool:
+        """Whether what carries its injection has the pods that it will be resumed with; else it is looked at again."""
+
     def resume_patch(self, obj: Object) -> list[Object]:
         """The JSON patch that unsuspends what carries its injection already."""
 

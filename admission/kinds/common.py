@@ -126,6 +126,10 @@ class CommonKind(ABC):
             is_uneven=status.is_uneven,
         )
 
+    def may_resume(self, obj: Object) -> bool:
+        """Always: it tells of its pods itself."""
+        return True
+
     def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
         """Nothing: it has the number of pods that it is to have."""
         return []

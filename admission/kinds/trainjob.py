@@ -6,13 +6,19 @@ put into the JobSet. The field for it has another name in each release, and the 
 `podSpecOverrides` in 2.0, `podTemplateOverrides` in 2.1, `runtimePatches` since 2.2. Up to 2.1 it may be changed only
 by a request that leaves the TrainJob suspended; so a start takes two.
 
+No JobSet says which version of the TrainJob it was made of. One that has what the first request puts in was made since
+then, and shows the pods that the second one will let run, unless the TrainJob has been edited once more.
+
 Source: Trainer v2.0.1 to v2.3.0, `pkg/runtime/framework/plugins/jobset/jobset.go` and the definitions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import orjson
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import paths, templates
@@ -39,6 +45,10 @@ _HAD: Final = "had"
 """In an `original`: the fields that were there before."""
 _TEMPLATES: Final = "templates"
 """In an `original`: by pod set, what is in its template because of a start (`put`), and what was there (`original`)."""
+_ASKED: Final = "asked"
+"""In an `original`: a digest of what the TrainJob says of its pods."""
+_NOT_OF_PODS: Final = frozenset({"image", "command", "args", "env"})
+"""The fields of `spec.trainer` that change neither how many pods there are nor what they ask for."""
 
 DOCUMENT: Final[dict[str, Any]] = {
     "group": "trainer.kubeflow.org",
@@ -146,7 +156,19 @@ class TrainJobKind(DeclaredKind):
             {"op": "add", "path": pointer("spec", field), "value": [*(obj["spec"].get(field) or ()), *made]}
             for field, made in entries.items()
         ]
-        return [*same_generation(obj), *patch], {_GIVEN: entries, _HAD: had, _TEMPLATES: put_in}
+        original = {_GIVEN: entries, _HAD: had, _TEMPLATES: put_in, _ASKED: _digest(obj["spec"])}
+        return [*same_generation(obj), *patch], original
+
+    def may_resume(self, obj: Object) -> bool:
+        """Whether its JobSet has what a start has put in; who knows of none does not ask."""
+        if obj.get(RENDERED) is None:
+            return True
+        entries = self._entries(obj)
+        return all(
+            _has(place.template, _template(field, entry, place.name))
+            for place in DeclaredKind.places(self, obj)
+            for field, entry in entries
+        )
 
     def carries(self, obj: Object, original: Object) -> bool:
         """Whether all entries are there, in the field that the release has."""
@@ -154,8 +176,13 @@ class TrainJobKind(DeclaredKind):
         return any(made and len(_indices(obj, field, made)) == len(made) for field, made in given.items())
 
     def is_as_started(self, obj: Object, original: Object) -> bool:
-        """The same."""
-        return self.carries(obj, original)
+        """The same; while it is suspended, so that Trainer follows it, it has to say the same of its pods, too."""
+        if not self.carries(obj, original):
+            return False
+        asked: str | None = original.get(_ASKED)
+        if asked is None or obj["spec"].get("suspend") is not True:
+            return True
+        return _digest(self._without(obj, original)["spec"]) == asked
 
     def restore_patch(self, obj: Object, original: Object) -> list[Object] | None:
         """The operations that take the entries out, and empty fields that were not there before."""
@@ -172,8 +199,7 @@ class TrainJobKind(DeclaredKind):
 
     def restored(self, obj: Object, original: Object) -> Object:
         """The object after `restore_patch`, and with the JobSet that Trainer will make of it then."""
-        patch = self.restore_patch(obj, original)
-        after = obj if patch is None else json_patch(obj, patch)
+        after = self._without(obj, original)
         put_in: Mapping[str, Any] = original.get(_TEMPLATES) or {}
         for found in paths.find(obj, (RENDERED, "spec", "replicatedJobs", paths.EACH)):
             keys = (*found.keys, "template", "spec", "template")
@@ -182,6 +208,12 @@ class TrainJobKind(DeclaredKind):
                 operation = {"op": "add", "path": pointer(*keys), "value": merged(template, change)}
                 after = json_patch(after, [operation])
         return after
+
+    def _without(self, obj: Object, original: Object) -> Object:
+        """The object after `restore_patch`; the same one if that changes nothing."""
+        patch = self.restore_patch(obj, original)
+        without: Object = obj if patch is None else json_patch(obj, patch)
+        return without
 
     def _entries(self, obj: Object) -> list[tuple[str, Object]]:
         """(field, entry) of what a start has put in."""
@@ -218,6 +250,25 @@ def _template(field: str, entry: Object, name: str) -> Object:
         for part, keys in wanted.items()
         if template.get(part)
     }
+
+
+def _has(template: Object, wanted: Object) -> bool:
+    """Whether the labels and node selectors of a merge patch are in a template."""
+    return all(
+        wanted.get(part, {}).get(field, {}).items() <= ((template.get(part) or {}).get(field) or {}).items()
+        for part, field in (("metadata", "labels"), ("spec", "nodeSelector"))
+    )
+
+
+def _digest(spec: Object) -> str:
+    """Of all that may decide about pods, as it is without what a start puts in."""
+    trainer = {key: value for key, value in (spec.get("trainer") or {}).items() if key not in _NOT_OF_PODS}
+    rest = {key: value for key, value in spec.items() if key not in ("suspend", "managedBy", "trainer", *_FIELDS)}
+    entries = {
+        field: [{key: value for key, value in entry.items() if key != "time"} for entry in spec.get(field) or ()]
+        for field in _FIELDS
+    }
+    return blake2b(orjson.dumps([trainer, rest, entries], option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
 
 
 def _is_ours(field: str, entry: Object) -> bool:

@@ -252,7 +252,8 @@ class Requests:
         if (obj := tracked.object) is None:
             return
         if _restoration(tracked, seen, obj) is not None:  # it was started before, and suspended by its user
-            self._submit(tracked, Step.START, seen.kind.resume_patch(obj))
+            if seen.kind.may_resume(obj):
+                self._submit(tracked, Step.START, seen.kind.resume_patch(obj))
             return
         try:
             flavors = self._environment.context.flavors

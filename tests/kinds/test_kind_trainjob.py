@@ -1,0 +1,109 @@
+"""Whether a TrainJob that is to be resumed has the pods that its JobSet tells of: with values."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+from kind_manifests import FOLDER
+
+from admission.apimachinery.patches import json_patch
+from admission.kinds import NamespaceContext, all_kinds
+from admission.kinds.base import RENDERED
+from admission.kinds.patches import merged
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSetAssignment
+
+KIND = all_kinds(frameworks=("jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob")).get(
+    "trainer.kubeflow.org", "TrainJob"
+)
+MANIFEST, RUNTIME = yaml.safe_load_all((FOLDER / "trainjob-v2.yaml").read_text())
+FLAVORS = {
+    "spot": parse_manifest(
+        {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "ResourceFlavor",
+            "metadata": {"name": "spot"},
+            "spec": {"nodeLabels": {"pool": "spot"}},
+        }
+    )
+}
+OTHER = {"manager": "example.com/other", "time": "2026-01-01T00:00:00Z"}
+FIELDS = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
+
+
+def written():
+    """As it waits, with the JobSet of it."""
+    obj = copy.deepcopy(MANIFEST)
+    obj["metadata"] |= {
+        "uid": "u",
+        "resourceVersion": "1",
+        "generation": 1,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    obj["spec"] |= {"suspend": True, "runtimePatches": [copy.deepcopy(OTHER)]}
+    obj[RENDERED] = {"generation": 1, "spec": copy.deepcopy(RUNTIME["spec"]["template"]["spec"])}
+    return obj
+
+
+def begun(field="runtimePatches"):
+    """After the first request of its start, with the field that its release has; and the original of that."""
+    obj = written()
+    pod_sets = KIND.pod_sets(obj, NamespaceContext())
+    given = tuple(PodSetAssignment(each.name, {"cpu": "spot"}, {}, each.count) for each in pod_sets)
+    patch, original = KIND.start_patch(obj, Admission("cq", given), FLAVORS)
+    begun = json_patch(obj, patch)
+    for other in FIELDS:
+        if other != field and original["given"][other] == begun["spec"][other][-len(original["given"][other]) :]:
+            del begun["spec"][other]
+    return begun, original
+
+
+def rendered(obj, **template):
+    """With a JobSet whose template has that."""
+    obj = copy.deepcopy(obj)
+    (role,) = obj[RENDERED]["spec"]["replicatedJobs"]
+    role["template"]["spec"]["template"] = merged(role["template"]["spec"]["template"], template)
+    return obj
+
+
+SELECTED = {"spec": {"nodeSelector": {"pool": "spot"}}}
+LABELLED = {"metadata": {"labels": {"sluice.dev/workload-uid": "u", "sluice.dev/pod-set": "node"}}}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_its_jobset_has_to_have_what_its_start_has_put_in(field):
+    obj, _ = begun(field)
+    assert not KIND.may_resume(obj)
+    assert not KIND.may_resume(rendered(obj, **LABELLED))
+    assert KIND.may_resume(rendered(obj, **SELECTED, **LABELLED))
+    assert KIND.may_resume(rendered(obj, **SELECTED)) is (field == "podSpecOverrides")
+    unknown = {key: value for key, value in obj.items() if key != RENDERED}
+    assert KIND.may_resume(unknown)
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_same"),
+    [
+        ({}, True),
+        ({"trainer": {"image": "other", "command": ["x"], "args": ["y"], "env": [{"name": "z"}]}}, True),
+        ({"runtimePatches": "later"}, True),
+        ({"trainer": {"numNodes": 5}}, False),
+        ({"trainer": {"resourcesPerNode": {"requests": {"cpu": "5"}}}}, False),
+        ({"runtimeRef": {"name": "other"}}, False),
+        ({"runtimePatches": "changed"}, False),
+    ],
+)
+def test_what_asks_for_other_pods_while_it_is_suspended_is_not_as_it_was_started(changed, is_same):
+    obj, original = begun()
+    patches = copy.deepcopy(obj["spec"]["runtimePatches"])
+    others = {"later": "2026-01-02T00:00:00Z", "changed": None}
+    if isinstance(changed.get("runtimePatches"), str):
+        patches[0] = {**OTHER, "time": others[changed["runtimePatches"]] or OTHER["time"]}
+        patches[0] |= {"trainingRuntimeSpec": {}} if changed["runtimePatches"] == "changed" else {}
+    edited = merged(obj, {"spec": {**changed, "runtimePatches": patches}})
+    assert KIND.is_as_started(edited, original) is is_same
+    assert KIND.is_as_started(merged(edited, {"spec": {"suspend": False}}), original), "Trainer changes no pods of it"
+    before = {key: value for key, value in original.items() if key != "asked"}  # of a former version of Sluice
+    assert KIND.is_as_started(edited, before)
