@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.kinds.base import MANAGED
+from admission.kinds.base import MANAGED, POD
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.grouping import GATE
 from webhooks.expressions import label, not_by
@@ -27,6 +27,10 @@ _GATED_TEXT: Final = (
     "the pod: sluice why ' + object.metadata.name + ' -n ' + object.metadata.namespace + '. To run it without a queue, "
     "create it anew without the queue label'"
 )
+_QUEUED_TEXT: Final = (
+    f"'a pod keeps its queue label as long as it has the scheduling gate {GATE.name}: nobody would take that off then. "
+    "Name another queue, or create it anew without the queue label'"
+)
 _RUNNING_TEXT: Final = (
     f"'the label {MANAGED} of a pod that has not ended is written by Sluice alone: by it the pod holds its quota'"
 )
@@ -42,33 +46,39 @@ _UNENDED: Final = (
 def pod_policies(kinds: Iterable[Kind], scope: Scope) -> list[Object]:
     """Those that these kinds need, each with its binding."""
     kinds = tuple(kinds)
-    gated = any((kind.group, kind.kind) == ("", "Pod") for kind in kinds)
+    pods = [kind for kind in kinds if (kind.group, kind.kind) == POD]
     labelled = any(kind.pods_label == WORKLOAD_UID for kind in kinds)
-    return [*(_gated(scope) if gated else ()), *(_keeping(scope) if labelled else ())]
+    gated = (policy for kind in pods for policy in _gated(kind, scope))
+    return [*gated, *(_keeping(scope) if labelled else ())]
 
 
-def _gated(scope: Scope) -> list[Object]:
+def _gated(kind: Kind, scope: Scope) -> list[Object]:
     """What lets nobody take the gate from a pod that waits, nor from any that has not ended the label of queued pods.
 
     Sluice would delete a pod without its gate, but only after it had begun to run, and with the grace period that it
-    asks for. A pod without the label is not watched: its quota would be free while it runs on.
+    asks for. A pod without the label is not watched: its quota would be free while it runs on. One that has left its
+    queue, and kept its gate, would wait for ever.
     """
 
     def has_gate(variable: str) -> str:
         gates = f"{variable}.spec.schedulingGates"
         return f"(has({gates}) && {gates}.exists(gate, gate.name == '{GATE.name}'))"
 
+    def is_queued(variable: str) -> str:
+        named = (label(variable, key) for key in kind.conventions.queue_labels)
+        return "(" + " || ".join(f"{each} != ''" for each in named) + ")"
+
     had, has = (label(variable, MANAGED) for variable in ("oldObject", "object"))
+    freed = f"({has_gate('oldObject')} && !{has_gate('object')}) || ({had} != '' && {had} != {has} && {_UNENDED})"
+    left = f"{is_queued('oldObject')} && !{is_queued('object')} && {has_gate('object')}"
+    texts = f"!({freed}) ? {_QUEUED_TEXT} : {has_gate('oldObject')} ? {_GATED_TEXT} : {_RUNNING_TEXT}"
     return _policy(
         PODS_GATED,
         scope,
         MANAGED,
-        # Mostly false: gates and this label are changed seldom.
-        conditions=[
-            f"({has_gate('oldObject')} && !{has_gate('object')}) || ({had} != '' && {had} != {has} && {_UNENDED})",
-            not_by(scope.own_usernames),
-        ],
-        denied=validation("false", message_expression=f"{has_gate('oldObject')} ? {_GATED_TEXT} : {_RUNNING_TEXT}"),
+        # Mostly false: gates and these labels are changed seldom.
+        conditions=[f"{freed} || ({left})", not_by(scope.own_usernames)],
+        denied=validation("false", message_expression=texts),
     )
 
 

@@ -299,6 +299,7 @@ DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they h
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
 HELD: Final = "It was put on hold by its label or annotation sluice.dev/hold."
 UNLABELLED: Final = "Its queue label was removed: it is not managed any more."
+UNLABELLED_POD: Final = f"{UNLABELLED} It keeps its scheduling gate: label it again, or recreate it without label."
 
 
 def pods_not_ready(seconds: float, *, recovering: bool) -> str:

@@ -147,6 +147,31 @@ async def test_the_label_taken_away_while_sluice_is_down(cluster):
     assert await usage(cluster) == {"large": 4000}
 
 
+async def test_one_that_leaves_its_queue_is_told_that_its_gate_stays_and_may_come_back(cluster):
+    """Past the policy that refuses it, or where the API server has no policies yet."""
+    await cluster.user.create("pods", "team-a", pod("first", cpu="4"))
+    await seen(cluster, "first", runs)
+    await cluster.user.create("pods", "team-a", pod("leaves"))
+    await cluster.record("leaves", "pending", reason="WaitingForQuota")
+    label = {"metadata": {"labels": {"sluice.dev/queue-name": None}}}
+    await cluster.user.patch("pods", "team-a", "leaves", label)
+    left = await cluster.record("leaves", "finished", reason="Dequeued")
+    assert left.message.endswith("It keeps its scheduling gate: label it again, or recreate it without label.")
+
+    async def told():
+        events = (await cluster.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+        return [each for each in events if each["regarding"]["name"] == "leaves" and each["note"] == left.message]
+
+    (event,) = await cluster.eventually(told)
+    assert (event["type"], event["reason"]) == ("Warning", "Dequeued")
+    assert is_gated(cluster.user.get("pods", "team-a", "leaves"))
+    label["metadata"]["labels"]["sluice.dev/queue-name"] = "lq"
+    await cluster.user.patch("pods", "team-a", "leaves", label)
+    await cluster.record("leaves", "pending", reason="WaitingForQuota")
+    await cluster.user.delete("pods", "team-a", "first", grace=0)
+    await seen(cluster, "leaves", runs)
+
+
 async def test_gates_and_labels_that_are_there_from_the_start_let_nobody_in(cluster):
     await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
     await seen(cluster, "large", runs)

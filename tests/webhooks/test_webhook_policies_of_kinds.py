@@ -120,8 +120,13 @@ async def test_nobody_but_sluice_lets_a_gated_pod_run(alice, sluice, mode):
     with pytest.raises(Forbidden):
         await alice.patch(f"{path}/status", {"metadata": {"labels": {"sluice.dev/managed": None}}})
     await alice.patch(path, [{**remove, "path": "/spec/schedulingGates/0"}], patch_type=PatchType.JSON)
-    await alice.patch(path, {"metadata": {"labels": {QUEUE: None}}})
+    for where in (path, f"{path}/status"):
+        for value in (None, ""):
+            with pytest.raises(Forbidden, match="keeps its queue label as long as it has the scheduling gate"):
+                await alice.patch(where, {"metadata": {"labels": {QUEUE: value}}})
+    await alice.patch(path, {"metadata": {"labels": {QUEUE: None, "kueue.x-k8s.io/queue-name": "another"}}})
     await sluice.patch(path, {"spec": {"schedulingGates": None}})
+    await alice.patch(path, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}})
     for where in (path, f"{path}/status"):
         for value in (None, "no"):
             with pytest.raises(Forbidden, match="of a pod that has not ended is written by Sluice alone"):

@@ -18,7 +18,8 @@ from admission.engine.vocabulary import (
     WAITING_FOR_PREEMPTED,
     WAITING_FOR_QUOTA,
 )
-from admission.store.records import State
+from admission.model import sentences
+from admission.store.records import DEQUEUED, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -133,6 +134,8 @@ class WorkloadEvents:
             self._waiting.pop(uid, None)
             if record.state is State.EVICTING and uid in evicted and record.eviction is not None:
                 self._tell_eviction(record, record.eviction)
+            elif record.message == sentences.UNLABELLED_POD:
+                self._emit(record, DEQUEUED, record.message, True, "")
             elif record.is_stop_refused:
                 self._emit(record, _eviction_reason(record.evict_reason), record.message, True, "")
             elif record.checks_pending and uid in reserved:

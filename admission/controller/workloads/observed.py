@@ -146,7 +146,8 @@ def _update(
         return
     match tracked.record.state:
         case State.PENDING if not seen.queue and seen.suspended and not _held_by_admin(tracked):
-            change.finish(outcome=DEQUEUED, message=sentences.UNLABELLED)
+            text = sentences.UNLABELLED_POD if seen.kind.ends_by_deletion else sentences.UNLABELLED
+            change.finish(outcome=DEQUEUED, message=text)
         case State.PENDING:
             _wait(change, seen, obj, environment)
         case State.ADMITTED:
