@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does
 
+from admission.cli.demo.children import cancel_on_signals
 from admission.store.database.migrations import ensure_ready
 from tests.ways.cluster import Setup, running_cluster
 from tests.ways.objects import CASES
@@ -47,6 +48,7 @@ def main() -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
+    cancel_on_signals()  # else it would leave its `sluice serve` behind
     kinds = [part for part in arguments.kinds.split(",") if part]
     numbers = {int(part) for part in arguments.ways.split(",") if part}
     with tempfile.TemporaryDirectory(prefix="sluice-ways-") as folder:
@@ -60,7 +62,7 @@ async def _run(arguments: argparse.Namespace) -> int:
                 for number, way in enumerate(WAYS, start=1)
                 if (not kinds or any(part in case.name for part in kinds)) and (not numbers or number in numbers)
             ]
-            print(f"{len(cells)} combinations of kind and way")
+            print(f"{len(cells)} combinations of kind and way", flush=True)
             await play_all(cells)
             found = await _final_results(cells)
             violations = list(cluster.observer.violations)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import os
+import signal
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +14,6 @@ from tests.ways.cluster import Setup, running_cluster
 from tests.ways.objects import CASES
 from tests.ways.play import LOOK, WORDS, Cell, play_all
 from tests.ways.table import PAGE, WAYS, recorded, rendered, rendered_with_policies
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 EACH = 9
 """Each kind is tested with every ninth way, the next kind with other ones; `make ways` tests all."""
@@ -55,6 +55,40 @@ async def test_nobody_lets_himself_in(database_url: str, tmp_path: Path, setup: 
                 raise
         assert not cluster.observer.violations
         assert cluster.observer.checks > len(cells) / 2, "the observer has seen the pods"
+
+
+@pytest.mark.long
+async def test_make_ways_that_is_ended_leaves_no_process_behind(tmp_path: Path):
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.ways", "--kinds", "Job", "--ways", "1"),
+        cwd=PAGE.parents[1],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    said = await process.stdout.readline()
+    children = _children(process.pid)
+    try:
+        assert b"ways around are played" in said
+        assert any(_command(child)[2:4] == ["admission.cli.main", "serve"] for child in children)
+        process.terminate()
+        await process.communicate()
+        assert not any(map(_command, children))
+    finally:
+        for child in filter(_command, children):
+            os.kill(child, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _command(pid: int) -> list[str]:
+    """Of a process; empty: it is over."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+    except OSError:
+        return []
 
 
 def _is(found: str, expected: str | None) -> bool:
