@@ -69,7 +69,7 @@ async def test_make_ways_that_is_ended_leaves_no_process_behind(tmp_path: Path):
     said = await process.stdout.readline()
     children = _children(process.pid)
     try:
-        assert b"ways around are played" in said
+        assert b"combinations of kind and way" in said
         assert any(_command(child)[2:4] == ["admission.cli.main", "serve"] for child in children)
         process.terminate()
         await process.communicate()

@@ -7,11 +7,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from admission.cli.arguments.cluster import ClusterFlags, cluster_options
+from admission.cli.arguments.database import DatabaseFlags
 from admission.cli.arguments.kubernetes import known_kinds
 from admission.cli.configuration.settings import EXTERNAL_SERVICE
 from admission.cli.errors import CommandError
@@ -23,20 +25,22 @@ from admission.controller.intake.served import watched
 from admission.controller.state.faults import cause
 from admission.kinds import all_kinds, scaling
 from admission.kinds.base import ASKS_FOR, MANAGED, START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.given import GIVEN_LABELS, given_labels
 from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.mcad import DISPATCH, is_legacy
 from admission.kinds.patches import pointer
 from admission.kinds.registry import api_root, holds_items
-from admission.model.errors import InvalidObject
+from admission.model.errors import InvalidObject, Misconfigured
 from admission.model.quantity import UNLIMITED
 from webhooks.switch import OURS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from admission.cluster.client import Client, Object
     from admission.kinds import Kind
+    from admission.kinds.base import Observed
 
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
 _GATES: Final = (
@@ -73,15 +77,32 @@ class Plan:
         """Number of those that are suspended and not finished."""
         return sum(bool(each.resume) for each in self.marked)
 
+    @property
+    def stopped(self) -> int:
+        """Number of those that are stopped and visibly still have the fields that their start has set."""
+        return sum(each.is_stopped for each in self.marked)
+
+    @property
+    def restored(self) -> int:
+        """Number of those that are restored as they were before their start."""
+        return sum(each.restoration is not None for each in self.marked)
+
 
 @dataclass(frozen=True, slots=True)
 class MarkedObject:
     """An object of a user that Sluice has annotated."""
 
     path: str
+    kind: Kind
     object: Object
-    resume: list[Object]
+    original: Object
+    """Fields that its start has replaced, from the database; empty: unknown, or it was not started."""
+    resume: list[Object] = field(default_factory=list)
     """JSON patch that unsuspends it or scales it to the requested pods; empty: it is not waiting or cannot be read."""
+    is_stopped: bool = False
+    """Whether it is suspended after it ran: pods are still terminating, or its templates have the label of a start."""
+    restoration: Object | list[Object] | None = None
+    """Merge or JSON patch that restores it as it was before its start; None: it is running, or nothing differs."""
 
     def patch(self, *, restore: bool) -> list[Object]:
         """Return the JSON patch that removes Sluice's annotations and labels, and with `restore` unsuspends the object.
@@ -116,14 +137,28 @@ class MarkedObject:
 @click.option(
     "--kind", "kind_name", default="", metavar="KIND", help="Only clean up objects of a kind that is no longer enabled."
 )
+@click.option("--database-url", metavar="URL", help="Database with which stopped objects are restored as submitted.")
+@click.option("--database-url-file", type=click.Path(path_type=Path), help="File with that URL.")
 @click.option("--yes", is_flag=True, help="Carry out the plan.")
-def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name: str, yes: bool) -> None:
+def uninstall(
+    cluster: ClusterFlags,
+    *,
+    namespace: str,
+    restore: bool,
+    kind_name: str,
+    database_url: str | None,
+    database_url_file: Path | None,
+    yes: bool,
+) -> None:
     """Remove the objects and annotations of Sluice from a cluster, after Sluice is stopped.
 
     Without --yes the plan is printed, and nothing is changed. The gate is deleted first,
     then the APIService, certificates and Leases; objects lose the annotations of Sluice,
     and the queue label if Sluice and not their user has set it. Running objects keep
     running; waiting ones stay suspended or gated, unless --restore is used.
+
+    Objects that were stopped after they had run, and are not restored yet, keep the node
+    selectors and the number of pods of their start, unless the database is given.
 
     Queue names in the pod templates of StatefulSets, LeaderWorkerSets and Volcano Jobs
     are kept: without Sluice they have no effect, and their removal would restart pods.
@@ -138,6 +173,7 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name
     Examples:
       sluice uninstall --context prod
       sluice uninstall --context prod --restore --yes
+      sluice uninstall --context prod --database-url-file database-url --yes
       sluice uninstall --context prod --kind jobset.x-k8s.io/jobset --restore
     """
     try:
@@ -145,14 +181,18 @@ def uninstall(cluster: ClusterFlags, *, namespace: str, restore: bool, kind_name
     except InvalidObject as error:
         raise click.BadParameter(error.causes[0][1], param_hint="--kind") from error
 
+    database = DatabaseFlags({"database_url": database_url, "database_url_file": database_url_file}, None)
+
     async def run() -> None:
+        originals = await _originals(database.url()) if database.is_set else {}
         async with cluster.client() as client:
             if kind_name:
                 await _refuse_if_enabled(client, kinds.gated[0], kind_name)
             else:
                 await _refuse_if_running(client)
-            plan = Plan([] if kind_name else await _own_objects(client, namespace), await _marked(client, kinds))
-            for line in _lines(plan, restore=restore):
+            own = [] if kind_name else await _own_objects(client, namespace)
+            plan = Plan(own, await _marked(client, kinds, originals))
+            for line in _lines(plan, restore=restore, knows_originals=database.is_set):
                 print_line(line)
             if not yes:
                 print_line("nothing was changed; use --yes to carry out the plan")
@@ -213,7 +253,19 @@ async def _own_objects(client: Client, namespace: str) -> list[tuple[str, str]]:
     return objects
 
 
-async def _marked(client: Client, kinds: Iterable[Kind]) -> list[MarkedObject]:
+async def _originals(url: str) -> dict[str, Object]:
+    """Return the fields that its start has replaced, by uid of the object, of all unfinished workloads."""
+    from admission.store.records import State
+    from admission.store.store import Store
+    from admission.store.workloads.queries import Condition
+
+    unfinished = Condition("state", frozenset({State.FINISHED.value}), negated=True)
+    async with Store.open(url) as store:
+        found = (await store.workloads.list(where=[unfinished])).workloads
+    return {each.workload.uid: each.original for each in found if each.original}
+
+
+async def _marked(client: Client, kinds: Iterable[Kind], originals: Mapping[str, Object]) -> list[MarkedObject]:
     """Return the objects of these kinds in the cluster that Sluice has annotated."""
     found = []
     for kind in kinds:
@@ -226,7 +278,7 @@ async def _marked(client: Client, kinds: Iterable[Kind]) -> list[MarkedObject]:
                         metadata = obj["metadata"]
                         if any(key in (metadata.get("annotations") or {}) for key in _ANNOTATIONS):
                             where = f"{base}/namespaces/{metadata['namespace']}/{kind.plural}/{metadata['name']}"
-                            found.append(MarkedObject(where, obj, _resume_patch(kind, obj, where)))
+                            found.append(_read(where, kind, obj, originals.get(metadata["uid"], {})))
             except NotFound:
                 continue
             except Forbidden:
@@ -237,8 +289,8 @@ async def _marked(client: Client, kinds: Iterable[Kind]) -> list[MarkedObject]:
     return found
 
 
-def _resume_patch(kind: Kind, obj: Object, path: str) -> list[Object]:
-    """Return the JSON patch that unsuspends an object, or scales a running one to the pods that its user requested."""
+def _read(path: str, kind: Kind, obj: Object, original: Object) -> MarkedObject:
+    """Return the object with the patches that restore and unsuspend it; without them if it cannot be read."""
     try:
         observed = kind.observe(obj)
         # The webhook notes in an annotation how many more pods a running object is to get; a waiting one has them in
@@ -246,15 +298,35 @@ def _resume_patch(kind: Kind, obj: Object, path: str) -> list[Object]:
         scale_up = kind.scale_patch(obj, dict.fromkeys(scaling.asked_for(obj), UNLIMITED))
         # The items of an MCAD AppWrapper are created by Sluice or MCAD only: unsuspended it would not run.
         waits = observed.suspended and observed.finished is None and not (holds_items(kind) and is_legacy(obj))
-        return [*scale_up, *(kind.resume_patch(obj) if waits else ())]
+        return MarkedObject(
+            path,
+            kind,
+            obj,
+            original,
+            resume=[*scale_up, *(kind.resume_patch(obj) if waits else ())],
+            is_stopped=waits and _is_stopped(kind, obj, observed),
+            restoration=kind.restore_patch(obj, original) if waits and original else None,
+        )
     except Exception as error:  # noqa: BLE001  one object that cannot be read must not keep others from being restored
         print_line(f"cannot be read, and is not unsuspended: {path}: {cause(error)}", err=True)
-        return []
+        return MarkedObject(path, kind, obj, original)
 
 
-def _lines(plan: Plan, *, restore: bool) -> list[str]:
+def _is_stopped(kind: Kind, obj: Object, observed: Observed) -> bool:
+    with suppress(Misconfigured):  # without readable templates there is none with a label
+        labels = ((each.get("metadata") or {}).get("labels") or {} for each in kind.templates(obj))
+        if any(WORKLOAD_UID in each for each in labels):
+            return True
+    return kind.tells_of_pods and observed.active
+
+
+def _lines(plan: Plan, *, restore: bool, knows_originals: bool) -> list[str]:
     """Return the plan for users."""
     lines = [f"delete {path.rsplit('/', 2)[1]}/{path.rsplit('/', 1)[1]}" for path, _ in plan.objects]
+    if knows_originals:
+        lines.append(f"restore as submitted what is stopped: {_objects(plan.restored)}")
+    elif plan.stopped:
+        lines.append(f"keep the fields that a start has set: {_objects(plan.stopped)}; to restore them: --database-url")
     lines.append(f"remove the annotations of Sluice from {_objects(len(plan.marked))}")
     lines.append(f"{'unsuspend' if restore else 'keep suspended'} what is waiting: {_objects(plan.waiting)}")
     return lines
@@ -276,8 +348,37 @@ async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
             await _patch(client, each, restore=restore)
         except NotFound:
             continue
+        except _NotRestored as error:
+            message = f"not restored: {each.path}: {error}; run the command again when its pods have terminated"
+            print_line(message, err=True)
         except (Conflict, Invalid):
             print_line(f"skipped, because it has just been changed: {each.path}; run the command again", err=True)
+
+
+class _NotRestored(Exception):
+    """Raised with the API server's message if it refuses to restore an object."""
+
+
+async def _restore(client: Client, marked: MarkedObject) -> MarkedObject:
+    """Restore a stopped object as it was before its start, and read it again. Raises _NotRestored."""
+    if (patch := marked.restoration) is None:
+        return marked
+    try:
+        try:
+            obj = await _send(client, marked.path, patch)
+        except Invalid:  # before Kubernetes 1.36 a Job's template may change only after its start time was cleared
+            cleared = marked.kind.clear_start_time_patch(marked.object)
+            obj = await client.patch(f"{marked.path}/status", cleared)
+            patch = marked.kind.restore_patch(obj, marked.original)
+            obj = obj if patch is None else await _send(client, marked.path, patch)
+    except (Conflict, Invalid) as error:
+        raise _NotRestored(str(error)) from error
+    return _read(marked.path, marked.kind, obj, {})
+
+
+async def _send(client: Client, path: str, patch: Object | list[Object]) -> Object:
+    patch_type = PatchType.JSON if isinstance(patch, list) else PatchType.MERGE
+    return await client.patch(path, patch, patch_type=patch_type)
 
 
 async def _patch(client: Client, marked: MarkedObject, *, restore: bool) -> None:
@@ -285,6 +386,7 @@ async def _patch(client: Client, marked: MarkedObject, *, restore: bool) -> None
     deadline = time.monotonic() + _DENIAL_TIMEOUT
     while True:
         try:
+            marked = await _restore(client, marked)
             await client.patch(marked.path, marked.patch(restore=restore), patch_type=PatchType.JSON)
         except Forbidden as error:
             if _POLICY_DENIAL not in str(error) or time.monotonic() > deadline:
