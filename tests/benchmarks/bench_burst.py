@@ -52,7 +52,7 @@ async def run() -> list[Figure]:
                     await sluice.transactions(),
                     sluice.cpu_seconds(),
                 )
-                async with alongside(submit(sluice.client, load, observer.elapsed)):
+                async with alongside(submit(sluice.client, load, account, observer.elapsed)):
                     await _until(lambda: len(account.jobs) == _JOBS and not account.count(Phase.WAITING))
                 admitted_after = observer.elapsed()
                 to_admit = await sluice.transactions() - transactions

@@ -56,7 +56,7 @@ async def test_its_user_is_told_and_it_is_tried_again(world, caplog, expression,
     assert (record.state, record.reason) == ("evicting", "OnHold")
     assert record.message.startswith(f"The API server refuses to {what}: ")
     assert record.message.endswith(". It keeps its quota, and that is tried again.")
-    app = create_app(world.store, token=TOKEN, checks={}, deciding=world.controller, leader=world.controller)
+    app = create_app(world.store, token=TOKEN, checks={}, controller=world.controller, leader=world.controller)
     async with listening(app, "127.0.0.1", 0) as url, Sluice(url, token=TOKEN) as client:
         why = await client.workloads.explain("train", namespace="team-a")
         assert f"OnHold: {record.message}" in why.sentences
