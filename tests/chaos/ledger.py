@@ -159,7 +159,9 @@ async def _reports(database_url: str, held: Mapping[tuple[str, str], float]) -> 
     async with Store.open(database_url, clock=lambda: time.time() + _AHEAD) as store:
         violations = await store.reports.violations()
         report = await store.reports.usage(("clusterqueue",), start=0.0, end=math.inf)
-    reported = {(str(row.group["cluster_queue"]), str(row.group["resource"])): row.amount_seconds for row in report.rows}
+    reported = {
+        (str(row.group["cluster_queue"]), str(row.group["resource"])): row.amount_seconds for row in report.rows
+    }
     differing = [
         f"{key}: {held.get(key, 0.0)} and {reported.get(key, 0.0)}"
         for key in held.keys() | reported.keys()
