@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("webhooks.gate")  # as a process it is __main__
 
 READY: Final = b"ready"
-"""Said once the gate answers, and in answer to each PING."""
+"""Said once the gate answers the webhook."""
 PING: Final = {"ping": True}
 TIMES: Final = "reviewTimes"
-"""The key of the JSON line by which the gate tells, with each READY, what `ReviewTimes.document` gives."""
+"""Key of the JSON line that answers a PING, also before READY; its value is `ReviewTimes.document`."""
 
 LOG_LEVEL: Final = "logLevel"
 """The key of the JSON line by which `serve` tells from which level on to log from now on."""
@@ -224,9 +224,7 @@ async def _listen_to_parent(queues: KnownQueues, ready: asyncio.Event, times: Re
         while line := await reader.readline():
             told = orjson.loads(line)
             if told == PING:
-                if ready.is_set():
-                    _say(READY)
-                    _say(orjson.dumps({TIMES: times.document()}))
+                _say(orjson.dumps({TIMES: times.document()}))
             elif LOG_LEVEL in told:
                 set_log_level(told[LOG_LEVEL])
             else:

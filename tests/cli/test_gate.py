@@ -20,6 +20,8 @@ from gate_callers import Caller, alone
 from ports import free_port
 from serve_processes import QUEUES, Replica, job, serving, sluice
 
+from admission.cli.serve import gate_process
+from admission.cli.serve.gate_process import supervised
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from webhooks.certificates import Certificates
@@ -112,6 +114,35 @@ async def test_one_that_is_stuck_is_started_again(sandbox, tmp_path):
         os.kill(stuck, signal.SIGSTOP)
         await gate_of(replica, other_than=stuck)
         assert (await caller.until_answered())["allowed"] is True
+
+
+async def test_one_that_is_stuck_before_it_is_ready_is_started_again(tmp_path, monkeypatch):
+    """Also while there is no certificate, for which it waits."""
+    monkeypatch.setattr(gate_process, "PING_SECONDS", 0.2)
+    sockets = await open_sockets("127.0.0.1", 0)
+    order = Order(
+        str(tmp_path), (), kueue_labels=True, log_level="info", descriptors=tuple(one.fileno() for one in sockets)
+    )
+
+    async def gate(*, other_than: int = 0) -> int:
+        while not (found := [pid for pid in children_of(os.getpid()) if pid != other_than and is_gate(pid)]):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        return found[0]
+
+    try:
+        async with supervised(order) as supervisor:
+            stuck = await gate()
+            monkeypatch.setattr(gate_process, "START_SECONDS", 2.0)
+            os.kill(stuck, signal.SIGSTOP)
+            await gate(other_than=stuck)
+            monkeypatch.setattr(gate_process, "START_SECONDS", 60.0)
+            assert "is not running" in (await supervisor.health() or "")
+            Certificates(tmp_path, ["127.0.0.1"], now=lambda: datetime.now(UTC)).renew()
+            await supervisor.ready()
+            assert await supervisor.health() is None
+    finally:
+        for one in sockets:
+            one.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

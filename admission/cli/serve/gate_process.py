@@ -48,7 +48,7 @@ MAX_UNANSWERED: Final = 3
 """Number of unanswered pings after which the process is considered stuck and is killed."""
 
 START_SECONDS: Final = 20.0
-"""Seconds that the start of `serve` waits for the gate to be ready."""
+"""Seconds that the start of `serve` waits for the gate to be ready; also the time to answer the first ping."""
 
 _END_SECONDS: Final = 3.0
 """Seconds that the process has to exit after the end of its input, before it is killed."""
@@ -66,6 +66,9 @@ class Gate:
         self._process: Process | None = None
         self._ready = asyncio.Event()
         self._unanswered = 0
+        """Pings since the last response."""
+        self._responds = False
+        """Whether the current process has answered a ping. It does before it is ready, while it has no certificate."""
         self._times: dict[str, Any] = {}
         """Durations of admission reviews as last reported by the process, cumulative since its start."""
         self._certificate = ShownCertificate()
@@ -129,7 +132,7 @@ class Gate:
             # Ctrl-C is handled by `serve`, which then ends this process.
             start_new_session=True,
         )
-        self._process, self._sent, self._unanswered = process, None, 0
+        self._process, self._sent, self._unanswered, self._responds = process, None, 0, False
         try:
             async with asyncio.TaskGroup() as group:
                 pinging = group.create_task(self._ping(process))
@@ -146,22 +149,20 @@ class Gate:
         """Process the lines of the process until it closes its output."""
         assert process.stdout is not None
         while line := await process.stdout.readline():
-            if line.strip() == READY:
-                self._unanswered = 0
-                if not self._ready.is_set():
-                    self._ready.set()
-                    self._send_queue_changes()
+            if line.strip() == READY and not self._ready.is_set():
+                self._ready.set()
+                self._send_queue_changes()
             elif line.startswith(b"{"):
+                self._unanswered, self._responds = 0, True
                 self._times = orjson.loads(line)[TIMES]
 
     async def _ping(self, process: Process) -> None:
         # Unanswered pings are counted, not seconds: after a pause of `serve` itself (SIGSTOP) the process is not stuck.
-        while self._unanswered < MAX_UNANSWERED:
+        while self._unanswered < (MAX_UNANSWERED if self._responds else START_SECONDS / PING_SECONDS):
             await asyncio.sleep(PING_SECONDS)
-            if self._ready.is_set():
-                self._unanswered += 1
-                self._send(PING)
-                await self._read_certificate()
+            self._unanswered += 1
+            self._send(PING)
+            await self._read_certificate()
         log.error("the process that serves the webhooks does not respond any more; it is killed")
         process.kill()
 
