@@ -13,6 +13,9 @@ SPARE = {"a": 0, "b": 2, "calm": 0}
 """Nominal quota of each ClusterQueue in the flavor spare, in CPUs."""
 LOCAL_QUEUES = {("team-a", "main"): "a", ("team-a", "side"): "b", ("team-b", "main"): "b", ("calm", "main"): "calm"}
 """LocalQueue (namespace, name) to its ClusterQueue."""
+_MIN_ONE = {"sluice.dev/job-min-parallelism": "1"}
+PARTIAL = {"partial": _MIN_ONE, "partial indexed": {**_MIN_ONE, "sluice.dev/job-completions-equal-parallelism": "true"}}
+"""Annotations of Jobs that may start with fewer pods, by mode; of an indexed one `completions` is lowered as well."""
 
 
 def simple_job(

@@ -198,10 +198,31 @@ async def _check_restored(world: World, players: Players) -> None:
                 changed.extend(_differences(job, written.spec))
         changed.extend(pods_of_drained_queues(world))
         changed.extend(unrestored_wholes(world, players))
+        changed.extend(await _endless_evictions(world, players))
         return not changed
 
     if not await _until(all_restored, _REST):
         raise Finding("a Job is not restored as it was written", f"{changed}\n{world.tail()}")
+
+
+async def _endless_evictions(world: World, players: Players) -> list[str]:
+    """Return the Jobs that are still being evicted, though they are suspended and have no pods left."""
+    found = []
+    for namespace in NAMESPACES.values():
+        pods = (pod["metadata"].get("ownerReferences") or () for pod in world.local.list("pods", namespace))
+        owners = {owner["uid"] for references in pods for owner in references}
+        evicting = {
+            workload["metadata"]["uid"]
+            for workload in await players.workloads(namespace)
+            if workload["status"]["state"] == "evicting"
+        }
+        for job in world.local.list("jobs", namespace):
+            metadata, status = job["metadata"], job.get("status", {})
+            conditions = [each["type"] for each in status.get("conditions") or () if each["status"] == "True"]
+            stopped = "Suspended" in conditions and not (status.get("active") or status.get("terminating"))
+            if metadata["uid"] in evicting - owners and stopped and "deletionTimestamp" not in metadata:
+                found.append(f"{namespace}/{metadata['name']} keeps its quota without pods")
+    return found
 
 
 def _differences(job: Object, spec: Object) -> list[str]:

@@ -63,7 +63,7 @@ _JOB: dict[str, st.SearchStrategy[Any]] = {
     "queue": _one(*["main"] * 8, *QUEUES),
     "label": _one(*QUEUE_LABELS),
     "pods": _one(1, 2, 3, 4, 4, 4),
-    "mode": _one("fixed", "fixed", "indexed", "indexed", "many", "until one succeeds"),
+    "mode": _one("fixed", "fixed", "indexed", "indexed", "many", "until one succeeds", "partial", "partial indexed"),
     "cpu": _one("1", "1", "1", "500m", "2"),
     "seconds": _one(1, 5, 20, 10_000, 10_000),
     "stop": _one(None, None, "5", "20", "grace", "never"),

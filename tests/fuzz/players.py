@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from admission.model.quantity import parse_quantity
 from tests.fuzz.documents import (
     LOCAL_QUEUES,
+    PARTIAL,
     QUEUE_LABELS,
     QUOTAS,
     SPARE,
@@ -94,7 +95,9 @@ class Players:
         present = {job["metadata"]["name"] for job in self.world.local.list("jobs", NAMESPACES[user])}
         name = next((free for free in (name, *NAMES) if free not in present), name)
         body = simple_job(name, queue, pods=pods, cpu=cpu, seconds=seconds, label=label)
-        if mode == "indexed":
+        if mode in PARTIAL:
+            body["metadata"]["annotations"] = PARTIAL[mode]
+        if mode in ("indexed", "partial indexed"):
             body["spec"]["completionMode"] = "Indexed"
         elif mode == "many":
             body["spec"]["completions"] = 100
