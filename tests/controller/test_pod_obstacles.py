@@ -44,4 +44,4 @@ async def test_a_namespace_whose_pods_may_not_be_listed_hides_no_other(world, ca
         await world.record("stuck", "admitted", namespace)
     world.pass_time(20)
     await world.record("stuck", "admitted", "team-b", reason="PodsUnscheduled")
-    assert "cannot see why pods of namespace team-a do not run" in caplog.text
+    assert "cannot list the pending pods of namespace team-a" in caplog.text

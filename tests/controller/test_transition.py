@@ -17,7 +17,7 @@ from admission.controller.workloads.triggers import (
     EditedBeforeStart,
     ObjectGone,
     ObjectSeen,
-    QuotaGiven,
+    QuotaReserved,
     StartImpossible,
 )
 from admission.engine.events import WorkloadEvicted, WorkloadGone, WorkloadPending
@@ -55,7 +55,7 @@ def seen(environment: Environment) -> ObjectSeen:
 def admitted(environment: Environment) -> Tracked:
     tracked = arrival(seen(environment), environment, now=1.0).tracked
     start = _start(environment)
-    return transition(tracked, QuotaGiven(ADMISSION, start), environment, now=2.0).tracked
+    return transition(tracked, QuotaReserved(ADMISSION, start), environment, now=2.0).tracked
 
 
 def _start(environment: Environment) -> StartPatch:
@@ -73,7 +73,7 @@ def test_a_job_that_arrives_is_told_and_written_and_asks_for_no_request(environm
 
 def test_quota_that_is_given_changes_nothing_before_it_is_applied(environment):
     tracked = arrival(seen(environment), environment, now=1.0).tracked
-    change = transition(tracked, QuotaGiven(ADMISSION, _start(environment)), environment, now=2.0)
+    change = transition(tracked, QuotaReserved(ADMISSION, _start(environment)), environment, now=2.0)
     assert (tracked.record.state, tracked.start_patch) == (State.PENDING, None)
     assert (change.tracked.record.state, change.is_due) == (State.ADMITTED, True)
     assert [type(entry) for entry in change.ledger] == [Opened]

@@ -13,7 +13,7 @@ from admission.controller.workloads.triggers import (
     EvictionDecided,
     LargerAdmitted,
     LargerReasonChanged,
-    QuotaGiven,
+    QuotaReserved,
     ReasonChanged,
     StartImpossible,
 )
@@ -104,7 +104,7 @@ class Scheduler:
             self._state.engine.forget(decision)
             self._reconciler.handle(tracked, StartImpossible(seen.generation, str(error)))
             return
-        self._reconciler.handle(tracked, QuotaGiven(admission, start))
+        self._reconciler.handle(tracked, QuotaReserved(admission, start))
 
     def _enlarge(self, decision: Admit) -> None:
         """What runs was given quota for more pods, in the form of a larger workload in its place."""

@@ -1,1 +1,1 @@
-"""Workloads from observation to request: observed changes, admitted workloads, requests to the API server."""
+"""The lifecycle of workloads: state transitions from observed objects, and the resulting API server requests."""

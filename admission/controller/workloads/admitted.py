@@ -1,6 +1,6 @@
-"""What follows for workloads that hold quota: checks are asked and answer, pods become ready or do not, time runs out.
+"""Rules for workloads that hold quota: admission checks, readiness of pods, maximum execution time.
 
-Kueue's rules (`workload_controller.go`), with its reasons and sentences. Pure functions on a change.
+The rules, reasons and messages are Kueue's (`workload_controller.go`). Pure functions on a change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from admission.controller.state.policy import WaitForPodsReady
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
-    from admission.controller.workloads.triggers import CheckAnswered, CheckRulesChanged, DeadlineReached, QuotaGiven
+    from admission.controller.workloads.triggers import CheckAnswered, CheckRulesChanged, DeadlineReached, QuotaReserved
     from admission.kinds.base import Object, Observed
     from admission.model.queues import AdmissionCheckRule
     from admission.model.workload import Admission
@@ -29,63 +29,63 @@ PODS_READY_TIMEOUT = "PodsReadyTimeout"
 ADMISSION_CHECK = "AdmissionCheck"
 
 
-def quota_given(change: WorkloadChange, event: QuotaGiven, environment: Environment) -> None:
-    """The engine gave it quota: its checks are asked, or it may run."""
+def quota_reserved(change: WorkloadChange, event: QuotaReserved, environment: Environment) -> None:
+    """Admit the workload: it may start, or its admission checks become pending if its ClusterQueue has any."""
     rules = environment.context.check_rules.get(event.admission.cluster_queue)
     needed = _required(rules, event.admission) if rules else ()
     change.admit(event.admission, event.start, checks=needed)
     if needed or change.tracked.checks:
-        _ask(change, needed)
-    look(change, environment)
+        _require_checks(change, needed)
+    evaluate(change, environment)
 
 
 def check_rules_changed(change: WorkloadChange, _: CheckRulesChanged, environment: Environment) -> None:
-    """Its ClusterQueue asks for other checks now, of those too that hold its quota."""
+    """Apply changed admission checks of the ClusterQueue to a workload that already holds its quota."""
     record = change.tracked.record
     assert record.admission is not None, record
     rules = environment.context.check_rules.get(record.cluster_queue, ())
     names = _required(rules, record.admission)
     if names or change.tracked.checks:
-        _ask(change, names)
-    look(change, environment)
+        _require_checks(change, names)
+    evaluate(change, environment)
 
 
 def check_answered(change: WorkloadChange, event: CheckAnswered, environment: Environment) -> None:
-    """A check has answered."""
+    """Store the new state of an admission check, and act on it."""
     tracked, check = change.tracked, event.check
     if tracked.record.state is not State.ADMITTED:
-        return  # what it said was for an admission that is over
+        return  # the state is of an earlier admission
     if check.name in (known.name for known in tracked.checks):
         tracked.checks = tuple(check if known.name == check.name else known for known in tracked.checks)
-        look(change, environment)
+        evaluate(change, environment)
 
 
 def deadline_reached(change: WorkloadChange, _: DeadlineReached, environment: Environment) -> None:
-    """The time has come that was set for it."""
+    """Evict or deactivate a workload whose time is up; set the next deadline if none is."""
     tracked = change.tracked
     tracked.deadline = None
     record, seen, now = tracked.record, tracked.seen, change.now
     if record.state is not State.ADMITTED or seen is None:
         return
     policy = environment.pods_ready
-    until, ready_by = _run_until(record, seen), _ready_by(record, policy)
-    if until is not None and until <= now:
+    run_deadline, ready_deadline = _run_deadline(record, seen), _ready_deadline(record, policy)
+    if run_deadline is not None and run_deadline <= now:
         change.deactivate(cause="MaximumExecutionTimeExceeded", because=sentences.RAN_TOO_LONG)
-    elif policy is not None and ready_by is not None and ready_by <= now:
-        _time_out(change, policy, environment)
+    elif policy is not None and ready_deadline is not None and ready_deadline <= now:
+        _readiness_timed_out(change, policy, environment)
     else:
         tracked.deadline = _deadline(record, seen, policy)
 
 
-def look(change: WorkloadChange, environment: Environment) -> None:
-    """What follows for it, if it holds quota, from what was last seen and said of it."""
+def evaluate(change: WorkloadChange, environment: Environment) -> None:
+    """Act on the checks and the readiness of an admitted workload, as last observed, and set its deadline."""
     change.was_looked_at = True
     tracked = change.tracked
     seen = tracked.seen
     if tracked.record.state is not State.ADMITTED or seen is None:
         return
     if tracked.checks or tracked.record.checks_pending:
-        _judge(change, seen, environment)
+        _evaluate_checks(change, seen, environment)
     record = tracked.record
     if record.state is State.ADMITTED and record.cleared_at is not None:
         if seen.ready or environment.pods_ready is not None:
@@ -94,33 +94,33 @@ def look(change: WorkloadChange, environment: Environment) -> None:
         tracked.deadline = _deadline(tracked.record, seen, environment.pods_ready) if has_deadline else None
 
 
-def _ask(change: WorkloadChange, names: Collection[str]) -> None:
-    """Exactly these checks count; what those say that counted before stays."""
+def _require_checks(change: WorkloadChange, names: Collection[str]) -> None:
+    """Make exactly these admission checks the workload's; states of those that it already had are kept."""
     tracked = change.tracked
     known = {check.name: check for check in tracked.checks}
     change.dropped_checks += [check for name, check in known.items() if name not in names]
-    asked = []
+    required = []
     for name in names:
         if name not in known:
             known[name] = CheckRecord(uid=tracked.uid, name=name, state="Pending", at=change.now)
             change.asked_checks.append(known[name])
-        asked.append(known[name])
-    tracked.checks = tuple(asked)
+        required.append(known[name])
+    tracked.checks = tuple(required)
 
 
-def _judge(change: WorkloadChange, seen: Observed, environment: Environment) -> None:
-    """By what its checks say: start it, take its quota back, or go on waiting."""
+def _evaluate_checks(change: WorkloadChange, seen: Observed, environment: Environment) -> None:
+    """Start the workload if all checks are Ready; deactivate it if one is Rejected; evict it if one says Retry."""
     tracked = change.tracked
     rejected = _in_state(tracked.checks, "Rejected")
     retrying = _in_state(tracked.checks, "Retry")
     if rejected:
-        change.deactivate(cause=ADMISSION_CHECK, because=sentences.rejected(_said(rejected)))
+        change.deactivate(cause=ADMISSION_CHECK, because=sentences.rejected(_names_and_messages(rejected)))
     elif retrying:
-        later = _not_before(retrying)
-        _evict_to_the_end(
+        later = _requeue_after(retrying)
+        _evict_to_queue_end(
             change,
             reason=ADMISSION_CHECK,
-            message=sentences.retried(_said(retrying)),
+            message=sentences.retried(_names_and_messages(retrying)),
             **({} if later is None else {"not_before": later}),
         )
     elif tracked.record.checks_pending and _all_ready(tracked.checks) and (obj := tracked.object) is not None:
@@ -128,6 +128,7 @@ def _judge(change: WorkloadChange, seen: Observed, environment: Environment) -> 
 
 
 def _clear(change: WorkloadChange, seen: Observed, obj: Object, environment: Environment) -> None:
+    """Start a workload whose admission checks are all Ready."""
     admission = change.tracked.record.admission
     assert admission is not None, change.tracked
     try:
@@ -139,40 +140,41 @@ def _clear(change: WorkloadChange, seen: Observed, obj: Object, environment: Env
 
 
 def _required(rules: Iterable[AdmissionCheckRule], admission: Admission) -> tuple[str, ...]:
-    """The names of the checks that an admission needs: those for all flavors, and those for one that it got."""
+    """Return the names of the checks of an admission: those for all flavors, and those for one of its flavors."""
     flavors = {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()}
     needed = {rule.name for rule in rules if not rule.on_flavors or not flavors.isdisjoint(rule.on_flavors)}
     return tuple(sorted(needed))
 
 
 def _in_state(checks: Iterable[CheckRecord], state: str) -> list[CheckRecord]:
-    """Those that say this."""
+    """Return the checks in this state."""
     return [check for check in checks if check.state == state]
 
 
 def _all_ready(checks: Iterable[CheckRecord]) -> bool:
-    """Whether nothing is left to wait for."""
+    """Return whether all checks are Ready."""
     return all(check.state == "Ready" for check in checks)
 
 
-def _not_before(retrying: Iterable[CheckRecord]) -> float | None:
-    """Until when the checks that say Retry want to be left alone; None: they do not say."""
+def _requeue_after(retrying: Iterable[CheckRecord]) -> float | None:
+    """Return when the workload may be requeued, by `requeueAfterSeconds` of its Retry checks; None: none has it."""
     times = [check.at + check.requeue_after_seconds for check in retrying if check.requeue_after_seconds is not None]
     return max(times, default=None)
 
 
-def _said(checks: Iterable[CheckRecord]) -> list[tuple[str, str]]:
-    """(name, message) of each."""
+def _names_and_messages(checks: Iterable[CheckRecord]) -> list[tuple[str, str]]:
+    """Return (name, message) of each check."""
     return [(check.name, check.message) for check in checks]
 
 
-def _evict_to_the_end(change: WorkloadChange, *, reason: str, message: str, **fields: Any) -> None:
-    """Evict it; afterwards it waits as if it had come now."""
+def _evict_to_queue_end(change: WorkloadChange, *, reason: str, message: str, **fields: Any) -> None:
+    """Evict the workload, and requeue it as if it were created now. `fields`: further fields of its record to set."""
     later = replace(change.tracked.record.workload, queued_at=change.now)
     change.evict(reason=reason, message=message, **{"workload": later, **fields})
 
 
 def _note_readiness(change: WorkloadChange, seen: Observed, policy: WaitForPodsReady | None) -> None:
+    """Record when the pods became ready or unready; times are kept only with `waitForPodsReady`."""
     is_ready = seen.ready and not seen.suspended
     if is_ready:
         change.note_pod_problem("")
@@ -189,12 +191,13 @@ def _note_readiness(change: WorkloadChange, seen: Observed, policy: WaitForPodsR
 
 
 def _deadline(record: WorkloadRecord, seen: Observed, policy: WaitForPodsReady | None) -> float | None:
-    times = [time for time in (_ready_by(record, policy), _run_until(record, seen)) if time is not None]
+    """Return the earlier of the readiness and the run deadline (Unix time, s); None: there is none."""
+    times = [time for time in (_ready_deadline(record, policy), _run_deadline(record, seen)) if time is not None]
     return min(times, default=None)
 
 
-def _ready_by(record: WorkloadRecord, policy: WaitForPodsReady | None) -> float | None:
-    """When its pods have to be ready."""
+def _ready_deadline(record: WorkloadRecord, policy: WaitForPodsReady | None) -> float | None:
+    """Return when the workload's pods have to be ready, or ready again (Unix time, s); None: no limit."""
     if policy is None or record.cleared_at is None:
         return None
     if record.ready_at is None:
@@ -204,14 +207,15 @@ def _ready_by(record: WorkloadRecord, policy: WaitForPodsReady | None) -> float 
     return record.unready_at + policy.recovery_timeout
 
 
-def _run_until(record: WorkloadRecord, seen: Observed) -> float | None:
-    """When its time is over, of which it may have used some in former admissions."""
+def _run_deadline(record: WorkloadRecord, seen: Observed) -> float | None:
+    """Return when the maximum execution time is over (Unix time, s), counting earlier admissions; None: no limit."""
     if seen.max_seconds is None or record.cleared_at is None:
         return None
     return record.cleared_at + max(seen.max_seconds - record.past_seconds, 0.0)
 
 
-def _time_out(change: WorkloadChange, policy: WaitForPodsReady, environment: Environment) -> None:
+def _readiness_timed_out(change: WorkloadChange, policy: WaitForPodsReady, environment: Environment) -> None:
+    """Evict a workload whose pods are not ready in time, with backoff; deactivate it after `backoffLimitCount`."""
     record = change.tracked.record
     requeues = record.requeues + 1
     if policy.backoff_limit is not None and requeues > policy.backoff_limit:
@@ -226,6 +230,6 @@ def _time_out(change: WorkloadChange, policy: WaitForPodsReady, environment: Env
         "not_before": change.now + policy.pause(requeues, environment.chance()),
     }
     if policy.count_from_eviction:
-        _evict_to_the_end(change, **fields)
+        _evict_to_queue_end(change, **fields)
     else:
         change.evict(**fields)

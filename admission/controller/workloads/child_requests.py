@@ -1,12 +1,12 @@
-"""What is requested for an object that is part of a queued one: that it starts, stops or is deleted, and its Events.
+"""Requests and Events for child objects of queued workloads: start, stop, deletion.
 
-A pod is stopped by deleting it; while its owner is being stopped that is left to the owner's controller, which else
-would take it for a failure. Of an owner's pods no more are let run than it asks for, and of more that run the newest
-are deleted: whoever takes a gate away himself gains nothing by naming an owner that runs.
+A pod is stopped by deletion. While its owner is being stopped, that is left to the owner's controller, which would
+count a pod deleted by others as a failure. No more pods of an owner run than the owner requests; beyond that the newest
+are deleted, so that a user who removes a pod's gate gains nothing by an owner reference to a running owner.
 
-A child that waits for `WAITS_AFTER` is told so by an Event of its own, which says what it waits for: what is known of
-its owner's wait is told with the owner. Each leader tells it again as of the same occasion, so that it is there once,
-whoever was killed before it was written.
+A child that has waited for `WAITS_AFTER` gets an Event with the reason; why its owner waits is reported on the owner.
+Each new leader records the Event again with the same `occasion`, by which it exists once, even if the previous leader
+was killed before it was written.
 """
 
 from __future__ import annotations
@@ -43,68 +43,72 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PAUSE: Final = 2.0
-"""Seconds before a request that failed is tried again."""
-_EXCESS: Final = 4.0
-"""Seconds that an owner may seem to have too many pods before the newest are deleted."""
+_RETRY_DELAY: Final = 2.0
+"""Seconds before a failed request is repeated."""
+_EXCESS_TOLERANCE: Final = 4.0
+"""Seconds that an owner may have too many pods before the newest are deleted: the end of others may be unreported."""
 
 
 class Verdict(Enum):
-    """What becomes of an object that claims an owner."""
+    """The state that an object with an owner reference should be in."""
 
-    WORKLOAD = "it queues by itself"
+    WORKLOAD = "it is a workload of its own"
     RUN = "its owner holds quota for it"
-    NO_ROOM = "so many pods of its owner run that its owner holds quota for no more"
-    WAIT = "its owner waits, or is being stopped"
-    OUTDATED = "it is not yet as its owner is now"
-    ORPHANED = "its owner is gone"
-    LEAVE = "its owner has ended"
+    EXCESS = "as many pods of its owner run as its owner holds quota for"
+    WAIT = "its owner is pending, or is being stopped"
+    OUTDATED = "it does not match its owner's present template"
+    ORPHANED = "its owner is deleted"
+    OWNER_FINISHED = "its owner is finished"
     UNKNOWN = "its owner is not known yet"
 
     @property
     def stops(self) -> bool:
-        """Whether it may not run."""
+        """Whether a running child is to be stopped."""
         return self in (Verdict.WAIT, Verdict.OUTDATED, Verdict.ORPHANED)
 
 
-_WAITS: Final[Mapping[Verdict, Callable[[str, str], str]]] = {
-    Verdict.NO_ROOM: lambda kind, name: child_sentences.no_room_beside(f"{kind} {name}"),
+_WAIT_MESSAGES: Final[Mapping[Verdict, Callable[[str, str], str]]] = {
+    Verdict.EXCESS: lambda kind, name: child_sentences.no_room_beside(f"{kind} {name}"),
     Verdict.WAIT: child_sentences.starts_with_owner,
     Verdict.OUTDATED: lambda kind, name: child_sentences.older_than_owner(f"{kind} {name}"),
     Verdict.ORPHANED: lambda kind, name: child_sentences.owner_is_gone(f"{kind} {name}"),
-    Verdict.LEAVE: lambda kind, name: child_sentences.owner_has_ended(f"{kind} {name}"),
+    Verdict.OWNER_FINISHED: lambda kind, name: child_sentences.owner_has_ended(f"{kind} {name}"),
 }
-"""What one that does not run is told of its owner (kind, name)."""
+"""Message for a child that does not run, from kind and name of its owner."""
 
 
 @dataclass(slots=True)
 class Child:
-    """One object that claims an owner that may be queued."""
+    """An object with an owner reference to an object that may be queued."""
 
     kind: Kind
     raw: bytes
+    """Its last observed version, packed."""
     version: str
+    """resourceVersion of `raw`."""
     owner: str
-    """The uid."""
+    """Uid of the owner."""
     in_flight: bool = False
-    """A request for it is under way."""
+    """Whether a request for it is under way."""
     runs: bool = False
-    """Whether it is a pod without a gate, or is just being let run."""
-    was_let_run: bool = False
-    """Whether this process has taken its gate away: it counts before a pod of the same second that lacks that."""
+    """Whether it is neither suspended (a pod: gated) nor being deleted, or its start is under way."""
+    was_ungated: bool = False
+    """Whether this process has ungated it: it then takes precedence over a pod of the same second that it has not."""
     created: str = ""
+    """Its creationTimestamp."""
     excess_since: float = 0.0
-    """Since when (in the time of the event loop) there are too many pods beside it; 0: there are not."""
-    waits: str = ""
-    """Why it does not run, as it was told or will be."""
+    """When the owner got too many pods for it to run, by the clock of the event loop; 0: there are not too many."""
+    wait_message: str = ""
+    """Why it does not run, as its last Event says, or a scheduled one will."""
 
     @property
     def object(self) -> Object:
+        """The last observed version, unpacked anew on each call."""
         return dict(orjson.loads(self.raw))
 
 
 class ChildRequests:
-    """Requests and Events about children; what becomes of one is the verdict that it is called with."""
+    """Sends the requests and records the Events that follow from a child's verdict."""
 
     def __init__(
         self,
@@ -115,7 +119,7 @@ class ChildRequests:
         inbox: Inbox,
         look_again: Callable[[str], None],
     ) -> None:
-        """`look_again`: has a child, by its uid, judged anew."""
+        """`look_again`: callback that reconciles a child again, by its uid."""
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._now = reconciler.state.clock
@@ -123,83 +127,89 @@ class ChildRequests:
         self._events = events
         self._inbox = inbox
         self._look_again = look_again
-        self._began = self._now()
-        self._told_again = 0
-        """Events so far about children that waited already when this lead began."""
+        self._leading_since = self._now()
+        self._repeated_events = 0
+        """Events recorded about children that may have got them from the previous leader."""
 
     def follow(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
-        """Do what follows from the verdict, and tell a child that does not run why."""
+        """Start, stop or delete a child by its verdict; schedule an Event for one that does not run."""
         if child.in_flight or seen.deleting or seen.finished is not None:
-            child.waits = ""
+            child.wait_message = ""
             return
-        self._tell_wait(child, seen, obj, verdict)
+        self._schedule_wait_event(child, seen, obj, verdict)
         if seen.kind.ends_by_deletion:
             self._follow_pod(child, seen, obj, verdict)
             return
-        asked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
+        is_marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
         annotation = pointer("metadata", "annotations", START_WITH_OWNER)
-        if verdict is Verdict.RUN and seen.suspended and asked:
+        if verdict is Verdict.RUN and seen.suspended and is_marked:
             self._send(child, seen, [*seen.kind.resume_patch(obj), {"op": "remove", "path": annotation}])
         elif verdict.stops and not seen.suspended:
-            # What its controller has started once it may not start again by itself.
+            # Its controller has started it once, and may not do so again: the annotation has Sluice start it later.
             metadata: Mapping[str, Any] = obj["metadata"]
             parent = [] if "annotations" in metadata else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
-            noted = {"op": "add", "path": annotation, "value": "true"}
-            self._send(child, seen, [*seen.kind.stop_patch(obj), *parent, noted])
+            added = {"op": "add", "path": annotation, "value": "true"}
+            self._send(child, seen, [*seen.kind.stop_patch(obj), *parent, added])
             self._events.record(
                 self._reference(seen), reason="Stopped", action="Stop", note=child_sentences.STOPPED_WITH_OWNER
             )
 
     def _follow_pod(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
-        if verdict is not Verdict.NO_ROOM:
+        """Ungate or delete a pod by its verdict, or check it again later."""
+        if verdict is not Verdict.EXCESS:
             child.excess_since = 0.0
         if verdict is Verdict.RUN and seen.suspended:
-            child.runs = child.was_let_run = True
-            mark = pointer("metadata", "annotations", START_WITH_OWNER)
-            marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
-            unmarked = [{"op": "remove", "path": mark}] if marked else []
-            self._send(child, seen, [*seen.kind.resume_patch(obj), *unmarked])
+            child.runs = child.was_ungated = True
+            annotation = pointer("metadata", "annotations", START_WITH_OWNER)
+            is_marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
+            removal = [{"op": "remove", "path": annotation}] if is_marked else []
+            self._send(child, seen, [*seen.kind.resume_patch(obj), *removal])
         elif seen.suspended:
             return
         elif verdict.stops:
             tracked = self._registry.get(child.owner)
             if tracked is not None and tracked.record.state is State.EVICTING:
-                asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
+                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._look_again, seen.uid)
             else:
                 self._delete(child, seen, child_sentences.POD_WITHOUT_OWNER)
-        elif verdict is Verdict.NO_ROOM:
-            # What has just ended may not be heard of yet.
+        elif verdict is Verdict.EXCESS:
+            # The end of another pod may not have been reported yet.
             now = asyncio.get_running_loop().time()
             child.excess_since = child.excess_since or now
-            if now - child.excess_since >= _EXCESS:
+            if now - child.excess_since >= _EXCESS_TOLERANCE:
                 self._delete(child, seen, child_sentences.MORE_PODS_THAN_OWNER)
             else:
-                asyncio.get_running_loop().call_later(_EXCESS / 4, self._look_again, seen.uid)
+                asyncio.get_running_loop().call_later(_EXCESS_TOLERANCE / 4, self._look_again, seen.uid)
 
-    # --- why it waits
+    # --- Events of waiting children
 
-    def _tell_wait(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
-        """Have one that does not run told why, if that is still so in a while."""
+    def _schedule_wait_event(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
+        """Schedule an Event that says why a child does not run; it is recorded if the reason is the same by then."""
         reference = controller_of(obj)
-        said = _WAITS.get(verdict) if seen.suspended and reference is not None else None
-        waits = said(str(reference["kind"]), str(reference["name"])) if said and reference is not None else ""
-        if waits == child.waits:
+        message = _WAIT_MESSAGES.get(verdict) if seen.suspended and reference is not None else None
+        wait_message = ""
+        if message is not None and reference is not None:
+            wait_message = message(str(reference["kind"]), str(reference["name"]))
+        if wait_message == child.wait_message:
             return
-        child.waits = waits
-        if waits:
-            asyncio.get_running_loop().call_later(WAITS_AFTER, self._tell, child, self._reference(seen), waits)
+        child.wait_message = wait_message
+        if wait_message:
+            asyncio.get_running_loop().call_later(
+                WAITS_AFTER, self._record_wait_event, child, self._reference(seen), wait_message
+            )
 
-    def _tell(self, child: Child, regarding: Reference, waits: str) -> None:
-        if child.waits != waits:
+    def _record_wait_event(self, child: Child, regarding: Reference, wait_message: str) -> None:
+        """Record the Event, unless the reason has changed meanwhile."""
+        if child.wait_message != wait_message:
             return
         tracked = self._registry.get(child.owner)
         since = f"{tracked.record.queued_at:.0f}" if tracked is not None else child.created
-        if self._now() - self._began < 2 * WAITS_AFTER:
-            self._told_again += 1
-            if self._told_again > TOLD_AGAIN:
+        if self._now() - self._leading_since < 2 * WAITS_AFTER:
+            self._repeated_events += 1
+            if self._repeated_events > TOLD_AGAIN:
                 return
-        occasion = f"{waits} since {since}"
-        self._events.record(regarding, reason=PENDING, action=PENDING, note=waits, occasion=occasion)
+        occasion = f"{wait_message} since {since}"
+        self._events.record(regarding, reason=PENDING, action=PENDING, note=wait_message, occasion=occasion)
 
     # --- requests
 
@@ -207,25 +217,27 @@ class ChildRequests:
         return Reference(self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace)
 
     def _delete(self, child: Child, seen: Observed, note: str) -> None:
+        """Delete a pod, and record an Event `note` on it; after an error the child is reconciled again."""
         child.in_flight = True
 
         def done(result: Object | ClusterError) -> None:
             child.in_flight = False
             if isinstance(result, ClusterError):
                 log.debug("cannot delete %s: %s", seen.key, result)
-                asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
+                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._look_again, seen.uid)
 
         self._events.record(self._reference(seen), reason="Stopped", action="Stop", note=note)
         self._writer.submit(Deletion(self._kinds.path(seen.kind, seen.namespace, seen.name), seen.uid), done)
 
     def _send(self, child: Child, seen: Observed, body: list[Object]) -> None:
+        """Send a JSON patch that starts or stops a child; after an error the child is reconciled again."""
         child.in_flight = True
 
         def done(result: Object | ClusterError) -> None:
             child.in_flight = False
             if isinstance(result, ClusterError):
                 log.debug("cannot start or stop %s: %s", seen.key, result)
-                asyncio.get_running_loop().call_later(_PAUSE, self._look_again, seen.uid)
+                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._look_again, seen.uid)
             else:
                 self._inbox.put(Answered(seen.kind, result))
 

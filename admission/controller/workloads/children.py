@@ -1,22 +1,24 @@
-"""Objects that are part of a queued one, such as the Jobs of a JobSet: they run and stop with it, and do not queue.
+"""Child objects of queued workloads, such as the Jobs of a JobSet: they start and stop with their owner.
 
-Whether an object is part of its owner is judged anew at each change of either, by what both are now (`find_part`).
+Whether an object is part of its owner is decided again at each change of either, by their present versions
+(`Kind.part`):
 
-| owner                                  | the child                                                           |
-| -------------------------------------- | ------------------------------------------------------------------- |
-| would make no such child               | is a workload of its own: it waits, or is stopped and waits         |
-| makes pods that are not queued         | is a workload of its own if it is a pod: it would be one more       |
-| is not queued                          | is a workload of its own                                            |
-| holds quota and runs                   | is started if it has asked to run                                   |
-| the same, and the child is out of date | is stopped: its controller starts it again with the new template    |
-| the same, but as many pods run already | is deleted if it is a pod that runs, and waits if it has its gate   |
-| waits, or is being stopped             | is stopped                                                          |
-| has ended                              | is left as it is                                                    |
-| is gone                                | is stopped, until Kubernetes' garbage collector deletes it          |
-| is not known yet                       | is left as it is until the API server has told of the owner         |
+| owner                                      | child                                                             |
+| ------------------------------------------ | ----------------------------------------------------------------- |
+| would not create such a child              | is a workload of its own: pending, and stopped if it runs         |
+| creates pods that are not queued           | is a workload of its own if it is a pod: the owner's pods are     |
+|                                            | not counted, and it would be an additional one                    |
+| is not queued                              | is a workload of its own                                          |
+| holds quota and runs                       | is started, if its controller had it running (`START_WITH_OWNER`) |
+| the same, but the child is out of date     | is stopped: its controller starts it again with the new template  |
+| the same, but has enough running pods      | if it is a pod: is deleted if it runs, stays pending if gated     |
+| is pending, or is being stopped            | is stopped                                                        |
+| is finished                                | is left alone                                                     |
+| is deleted                                 | is stopped, until Kubernetes' garbage collector deletes it        |
+| is not known yet                           | is left alone until the owner is read from the API server         |
 
-A child that was queued by itself before, because its owner was not, leaves the queue as soon as it holds no quota.
-What is requested because of the verdict is the subject of `child_requests`.
+A child that was a workload of its own, because its owner was not queued, leaves the queue as soon as it holds no quota.
+`child_requests` sends the resulting requests.
 """
 
 from __future__ import annotations
@@ -57,14 +59,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PAUSE: Final = 2.0
-"""Seconds before a request that failed is tried again."""
-_MOST_OWNERS: Final = 10
-"""How many owners above each other are looked at, as in Kueue."""
+_RETRY_DELAY: Final = 2.0
+"""Seconds before a failed request is repeated."""
+_MAX_OWNER_DEPTH: Final = 10
+"""Levels of owners above an object that are followed, as in Kueue."""
 
 
 class Children:
-    """All objects that claim an owner of a kind that makes such objects."""
+    """The objects with an owner reference to a kind whose controller creates such objects; entry point of all objects.
+
+    Passes each observed object on: as a child to ChildRequests, else as a workload to PodGroups or the Reconciler.
+    """
 
     def __init__(
         self,
@@ -87,42 +92,47 @@ class Children:
         self._kinds = self._environment.kinds
         self._client = client
         self._inbox = inbox
-        self._requests = ChildRequests(
+        self._child_requests = ChildRequests(
             reconciler=reconciler, writer=writer, events=events, inbox=inbox, look_again=self._look_again
         )
         self._context = self._environment.context
-        self._reads = reads
+        self._read_tasks = reads
         self._renderings = Renderings()
         self._children: dict[str, Child] = {}
+        """By uid."""
         self._by_owner: defaultdict[str, set[str]] = defaultdict(set)
-        self._asked: dict[str, StoredObject | None] = {}
-        """Owners without a record that the API server was asked for, by uid; None: it is gone."""
+        """Uid of an owner -> uids of its children."""
+        self._fetched_owners: dict[str, StoredObject | None] = {}
+        """Owners that are no workloads, read from the API server, by uid; None: deleted."""
         self._owner_states: dict[str, tuple[Any, ...]] = {}
-        """What was last known of the owners of children, as far as it matters to them."""
+        """By uid of an owner: what its children depend on (queue, generation, state and pending checks)."""
 
     def objects(self) -> dict[str, StoredObject]:
-        """All that are known, by uid."""
+        """Return the known child objects, by uid."""
         return {uid: StoredObject(child.kind, child.raw) for uid, child in self._children.items()}
 
     def see(self, kind: Kind, obj: Object) -> None:
-        """Take in an object as it is now, as a workload or as part of one; what is raised is its own fault."""
+        """Process a version of an object, as a workload or as a child. An exception is attributed to that object."""
         metadata = obj["metadata"]
         if metadata["uid"] in self._isolation.faults.by_uid and self._isolation.leaves_alone(kind, obj):
             return
         try:
             self._see(kind, obj)
-        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this object
+        except Exception as error:  # noqa: BLE001  any error sets this object aside, and no other
             self._isolation.failed_at(kind, obj, error)
 
     def answered(self, kind: Kind, obj: Object) -> None:
-        """Take in an object from an answer, unless it is gone: of what the watch has ended it never tells again."""
+        """Process an object from a response, if it is still known.
+
+        The response may arrive after the watch has reported the object's deletion, which it does not report again.
+        """
         uid = obj["metadata"]["uid"]
         is_known = uid in self._children or self._registry.get(uid) is not None or self._groups.has(uid)
-        if is_known or self._asked.get(uid) is not None:
+        if is_known or self._fetched_owners.get(uid) is not None:
             self.see(kind, obj)
 
     def look_again(self, uid: str) -> None:
-        """As if it had just changed, if it still exists."""
+        """Process the last observed version of an object again, if it still exists."""
         tracked = self._registry.get(uid)
         if (child := self._children.get(uid)) is not None:
             self.see(child.kind, child.object)
@@ -139,24 +149,24 @@ class Children:
         if kind.rendered_by is not None:
             obj = self._renderings.complete(obj)
         if claimed is None and uid in self._children:
-            self._forget(uid)
-        is_part = claimed is not None and self._take(kind, obj, claimed)
+            self._remove_child(uid)
+        is_part = claimed is not None and self._process_child(kind, obj, claimed)
         if not is_part and not ((kind.group, kind.kind) in self._groups.kinds and self._groups.take(kind, obj)):
             self._reconciler.see(kind, obj)
         if uid in self._by_owner:
             self._owner_changed(kind, obj)
 
-    def _take(self, kind: Kind, obj: Object, claimed: Claim) -> bool:
-        """Take in an object that claims an owner as it is now; whether it is part of that, and so no workload."""
+    def _process_child(self, kind: Kind, obj: Object, claimed: Claim) -> bool:
+        """Process a version of a child; return whether it is part of its owner, and so no workload of its own."""
         metadata = obj["metadata"]
         uid = metadata["uid"]
         seen = kind.observe(obj)
         if seen.finished is not None:
-            self._forget(uid)
+            self._remove_child(uid)
             return False
         child = self._children.get(uid)
         if child is None or child.owner != claimed[1]["uid"]:
-            self._forget(uid)
+            self._remove_child(uid)
             child = self._children[uid] = Child(kind, b"", "", str(claimed[1]["uid"]))
             self._by_owner[child.owner].add(uid)
         elif is_older(seen.resource_version, child.version):
@@ -165,30 +175,33 @@ class Children:
         child.kind, child.raw, child.version = kind, packed(obj), seen.resource_version
         child.runs, child.created = not seen.suspended and not seen.deleting, metadata["creationTimestamp"]
         if not seen.queue and self._registry.get(uid) is None:
-            return False  # it runs as its controller likes, and is known as a possible owner only
+            return False  # not queued: it is known only as a possible owner of others
         verdict = self._verdict(kind, obj)
-        if verdict is Verdict.WORKLOAD or not self._leaves_the_queue(uid, obj, verdict):
+        if verdict is Verdict.WORKLOAD or not self._leave_queue(uid, obj, verdict):
             return False
         if verdict is Verdict.RUN and kind.ends_by_deletion and self._is_excess(child, uid, obj):
-            verdict = Verdict.NO_ROOM
-        self._requests.follow(child, seen, obj, verdict)
+            verdict = Verdict.EXCESS
+        self._child_requests.follow(child, seen, obj, verdict)
         return True
 
     def _owner_changed(self, kind: Kind, obj: Object) -> None:
-        """An object that has children was seen: they may have to run or to stop."""
+        """Reconcile the children of an observed object, if what they depend on has changed."""
         metadata = obj["metadata"]
         uid = metadata["uid"]
-        if uid in self._asked:
-            self._asked[uid] = StoredObject(kind, packed(obj))
+        if uid in self._fetched_owners:
+            self._fetched_owners[uid] = StoredObject(kind, packed(obj))
         tracked = self._registry.get(uid)
-        held = None if tracked is None else (tracked.record.state, tracked.record.checks_pending)
-        state = (kind.queue_name(obj), metadata.get("generation"), held)
+        admission_state = None if tracked is None else (tracked.record.state, tracked.record.checks_pending)
+        state = (kind.queue_name(obj), metadata.get("generation"), admission_state)
         if self._owner_states.get(uid) != state:
             self._owner_states[uid] = state
             self._look_again_at_children(uid)
 
     def lost(self, change: Change) -> bool:
-        """Whether it is one that may only have lost the label by which it is watched: it is looked at then."""
+        """Return whether a deleted object is a pod or child that may only have lost its watch label.
+
+        It is then read, and its deletion or present version is reported to the inbox.
+        """
         if (kind := self._kinds.get(*POD)) is not None and (pod := self._groups.member(change.uid)) is not None:
             self._labels.check(kind, pod)
             return True
@@ -199,53 +212,58 @@ class Children:
         return True
 
     def gone(self, uid: str) -> None:
-        """An object does not exist any more."""
+        """Process the deletion of an object: reconcile its children, and the owner whose rendered child it was."""
         if owner := self._renderings.gone(uid):
             self._look_again(owner)
-        self._forget(uid)
+        self._remove_child(uid)
         if uid in self._by_owner:
             self._owner_states.pop(uid, None)
-            self._asked[uid] = None
+            self._fetched_owners[uid] = None
             self._look_again_at_children(uid)
 
-    def _forget(self, uid: str) -> None:
+    def _remove_child(self, uid: str) -> None:
+        """Remove an object from the known children, if it is one."""
         child = self._children.pop(uid, None)
         if child is None:
             return
-        child.waits = ""
+        child.wait_message = ""
         others = self._by_owner[child.owner]
         others.discard(uid)
         if not others:
             del self._by_owner[child.owner]
-            self._asked.pop(child.owner, None)
+            self._fetched_owners.pop(child.owner, None)
             self._owner_states.pop(child.owner, None)
         for other in others if child.kind.ends_by_deletion else ():
             if not self._children[other].runs:
-                self._look_again(other)  # there is room for one of them
+                self._look_again(other)  # one of the gated pods of the owner may run in its place
 
     def _look_again(self, uid: str) -> None:
-        """Later: whatever follows is then kept apart from others as always."""
+        """Process an object again by way of the inbox, so that its errors are isolated from the present object."""
         self._inbox.put(LookAgain(uid))
 
     def _look_again_at_children(self, uid: str) -> None:
         for child in self._by_owner.get(uid, ()):
             self._look_again(child)
 
-    # --- whose it is
+    # --- verdicts
 
-    def _verdict(self, kind: Kind, obj: Object, *, owners: int = _MOST_OWNERS) -> Verdict:
+    def _verdict(self, kind: Kind, obj: Object, *, owners: int = _MAX_OWNER_DEPTH) -> Verdict:
+        """Return the state that an object should be in by its owner. `owners`: levels of owners to follow at most.
+
+        An unknown owner is fetched in the background.
+        """
         claimed = claimed_owner(kind, obj, self._kinds) if owners else None
         if claimed is None:
             return Verdict.WORKLOAD
         owner_kind, reference = claimed
         uid = reference["uid"]
         owner, verdict = self._owner(owner_kind, uid, owners)
-        if verdict is Verdict.UNKNOWN and uid not in self._asked and self._registry.get(uid) is None:
-            self._ask(owner_kind, uid, obj["metadata"]["namespace"], str(reference["name"]))
+        if verdict is Verdict.UNKNOWN and uid not in self._fetched_owners and self._registry.get(uid) is None:
+            self._fetch_owner(owner_kind, uid, obj["metadata"]["namespace"], str(reference["name"]))
         if owner is None or verdict in (Verdict.WORKLOAD, Verdict.UNKNOWN):
             return verdict
         if verdict is Verdict.WAIT and rendered_owner(kind, obj, claimed):
-            return verdict  # the owner's pods are counted by what this asks for
+            return verdict  # the owner's pod sets are read from this child: comparing them would mean nothing
         part = owner_kind.part(owner, kind, obj, self._context.of_namespace(obj["metadata"]["namespace"]))
         is_uncounted = kind.ends_by_deletion and not self._environment.queues_pods_of(owner_kind, owner, kind)
         if part is Part.NONE or is_uncounted:
@@ -253,7 +271,7 @@ class Children:
         return Verdict.OUTDATED if part is Part.OUTDATED and verdict is Verdict.RUN else verdict
 
     def _owner(self, kind: Kind, uid: str, owners: int) -> tuple[Object | None, Verdict]:
-        """An owner as it is now, if there is one, and what becomes of its children, if they are really its own."""
+        """Return the last observed version of an owner, if known, and the verdict on children that are part of it."""
         tracked = self._registry.get(uid)
         if tracked is not None:
             record, seen, owner = tracked.record, tracked.seen, tracked.object
@@ -266,47 +284,51 @@ class Children:
             verdict = self._verdict(above.kind, owner, owners=owners - 1)
             is_stopped = verdict.stops or (verdict is Verdict.RUN and above.kind.observe(owner).suspended)
             return owner, Verdict.WAIT if is_stopped else verdict
-        if uid not in self._asked:
+        if uid not in self._fetched_owners:
             return None, Verdict.UNKNOWN
-        known = self._asked[uid]
+        known = self._fetched_owners[uid]
         if known is None:
             return None, Verdict.ORPHANED
         owner = orjson.loads(known.raw)
         if not kind.queue_name(owner):
             return owner, Verdict.WORKLOAD
         has_ended = kind.observe(owner).finished is not None
-        return owner, Verdict.LEAVE if has_ended else Verdict.WAIT
+        return owner, Verdict.OWNER_FINISHED if has_ended else Verdict.WAIT
 
-    def _ask(self, kind: Kind, uid: str, namespace: str, name: str) -> None:
-        """Have the owner told, for what claims one that was not heard of; children are looked at again then."""
-        self._do(self._read(kind, uid, self._kinds.path(kind, namespace, name)))
+    def _fetch_owner(self, kind: Kind, uid: str, namespace: str, name: str) -> None:
+        """Read an unknown owner in the background; its children are reconciled afterwards."""
+        self._start_task(self._read_owner(kind, uid, self._kinds.path(kind, namespace, name)))
 
-    def _do(self, reading: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(reading)
-        self._reads.add(task)
-        task.add_done_callback(self._reads.discard)
+    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._read_tasks.add(task)
+        task.add_done_callback(self._read_tasks.discard)
 
-    async def _read(self, kind: Kind, uid: str, path: str) -> None:
+    async def _read_owner(self, kind: Kind, uid: str, path: str) -> None:
         try:
             owner: Object | None = await self._client.get(path)
         except NotFound:
             owner = None
         except ClusterError as error:
-            log.warning("cannot see the owner %s: %s", path, error)
-            await asyncio.sleep(_PAUSE)
+            log.warning("cannot read the owner %s: %s", path, error)
+            await asyncio.sleep(_RETRY_DELAY)
             self._look_again_at_children(uid)
             return
         if owner is None or owner["metadata"]["uid"] != uid:
-            self._asked[uid] = None
+            self._fetched_owners[uid] = None
         else:
-            self._asked.setdefault(uid, StoredObject(kind, packed(owner)))  # the watch may have told of its end since
+            # An entry that exists by now is newer: the watch may have reported the deletion of the owner meanwhile.
+            self._fetched_owners.setdefault(uid, StoredObject(kind, packed(owner)))
             self._inbox.put(Answered(kind, owner))
         self._look_again_at_children(uid)
 
-    # --- what becomes of it
+    # --- consequences
 
-    def _leaves_the_queue(self, uid: str, obj: Object, verdict: Verdict) -> bool:
-        """Whether it is no workload, or not any more; one that holds quota stays one until that is free."""
+    def _leave_queue(self, uid: str, obj: Object, verdict: Verdict) -> bool:
+        """End the workload of a child that is part of its owner, if it has one; return whether it has none any more.
+
+        A workload that holds quota, or has a request under way, stays until that is over.
+        """
         tracked = self._registry.get(uid)
         if tracked is None:
             return True
@@ -318,21 +340,22 @@ class Children:
         return True
 
     def _is_excess(self, child: Child, uid: str, obj: Object) -> bool:
-        """Whether so many pods of its owner run, older ones if it runs itself, that there is no room for it.
+        """Return whether the owner has as many running pods as it requests without this one.
 
-        Those of the owner's children count, such as those of the Jobs of a JobSet.
+        Pods of the owner's children count, such as those of the Jobs of a JobSet. If the pod itself runs, only older
+        ones count.
         """
         claimed = claimed_owner(child.kind, obj, self._kinds)
-        owner = None if claimed is None else self._owner(claimed[0], child.owner, _MOST_OWNERS)[0]
+        owner = None if claimed is None else self._owner(claimed[0], child.owner, _MAX_OWNER_DEPTH)[0]
         if claimed is None or owner is None:
             return False
         wanted = sum(count.needed for count in claimed[0].observe(owner).counts)
         running = [(*_age(each), other) for other, each in self._pods_of(child.owner) if each.runs and other != uid]
-        before = [each for each in running if not child.runs or each < (*_age(child), uid)]
-        return len(before) >= wanted
+        preceding = [each for each in running if not child.runs or each < (*_age(child), uid)]
+        return len(preceding) >= wanted
 
-    def _pods_of(self, owner: str, *, levels: int = _MOST_OWNERS) -> Iterator[tuple[str, Child]]:
-        """The pods of an owner and of its children, with their uids."""
+    def _pods_of(self, owner: str, *, levels: int = _MAX_OWNER_DEPTH) -> Iterator[tuple[str, Child]]:
+        """Yield (uid, pod) of the pods of an owner and of its children. `levels`: depth of children to follow."""
         for uid in self._by_owner.get(owner, ()) if levels else ():
             child = self._children[uid]
             if child.kind.ends_by_deletion:
@@ -342,5 +365,5 @@ class Children:
 
 
 def _age(child: Child) -> tuple[str, bool]:
-    """Older ones, and of the same second those that were let run, come first."""
-    return child.created, not child.was_let_run
+    """Return the sort key of pods by age; of pods of the same second those that Sluice has ungated come first."""
+    return child.created, not child.was_ungated

@@ -1,4 +1,4 @@
-"""What else decides what follows from an event, beside the workload itself: to be read only."""
+"""Inputs of workload transitions other than the workload itself: kinds, namespace context, settings. Read only."""
 
 from __future__ import annotations
 
@@ -20,17 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The same for all workloads."""
+    """Inputs of `transition` that are the same for all workloads."""
 
     kinds: Kinds
     context: Context
     pods_ready: WaitForPodsReady | None
+    """The setting `waitForPodsReady`; None: it is off."""
     chance: Callable[[], float] = random.random
-    """From 0 to 1: spreads backoffs."""
+    """Random number from 0 to 1: the jitter of requeue backoffs."""
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED
+    """Managed namespaces and queue rules, by which objects without a queue label are queued."""
 
     def queues_pods_of(self, kind: Kind, owner: Object, pod_kind: Kind) -> bool:
-        """Whether all pods that an object's controller makes are queued, too: else nobody knows how many there are."""
+        """Return whether all pods that an object's controller creates are queued, too.
+
+        If some are not, Sluice does not watch them and cannot count them.
+        """
         namespace = owner["metadata"]["namespace"]
         if self.unlabelled.has_all_of(self.context.namespace_labels(namespace)):
             return True

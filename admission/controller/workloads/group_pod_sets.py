@@ -1,6 +1,6 @@
-"""The pod sets of a group that has said them beforehand: as declared while it waits, as on record once it is admitted.
+"""Pod sets of groups whose pods declare them in advance: as declared while pending, as stored once admitted.
 
-So an admitted group keeps its quota for pods that are not there, or not there any more, whoever has declared them.
+An admitted group so keeps its quota for pods that do not exist yet, or no longer, even if the declaring pod is deleted.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
 
 
 class GroupPodSets(NamedTuple):
-    """What is known of them. All is empty for a group that says how many pods it has, and no more."""
+    """The declared pod sets of a group. All fields are empty for a group that declares its total count only."""
 
     pod_sets: tuple[PodSet, ...] = ()
     fault: str = ""
+    """Message about an invalid declaration; empty: it is valid."""
     unsaid: str = ""
+    """Message about what the group still has to declare before it can be admitted; empty: nothing."""
 
 
 def on_record(tracked: Tracked | None) -> tuple[PodSet, ...]:
-    """The pod sets that a group was admitted with, if they were declared."""
+    """Return the pod sets that a group holds quota for, if they were declared; else ()."""
     if tracked is None or not tracked.holds_quota:
         return ()
     pod_sets = tracked.record.workload.pod_sets
@@ -42,7 +44,7 @@ def on_record(tracked: Tracked | None) -> tuple[PodSet, ...]:
 
 
 def of_group(tracked: Tracked | None, members: Sequence[Member], context: NamespaceContext) -> GroupPodSets:
-    """The pod sets of a group with these pods."""
+    """Return the declared pod sets of a group. `tracked`: its workload, None if it has none; `members`: its pods."""
     if known := on_record(tracked):
         return GroupPodSets(known)
     alive = [member for member in members if member.counts]
@@ -50,27 +52,30 @@ def of_group(tracked: Tracked | None, members: Sequence[Member], context: Namesp
         waits = any(member.pod_set for member in alive) and not (tracked is not None and tracked.holds_quota)
         return GroupPodSets(unsaid=child_sentences.GROUP_UNDECLARED if waits else "")
     try:
-        said = [declared_pod_sets(member.object) for member in alive if member.declares]
-        if any(each != said[0] for each in said):
+        declarations = [declared_pod_sets(member.object) for member in alive if member.declares]
+        if any(each != declarations[0] for each in declarations):
             return GroupPodSets(fault=child_sentences.GROUP_OF_SEVERAL_DECLARATIONS)
-        pod_sets, missing = completed(said[0], [member.object for member in alive], context)
+        pod_sets, missing = completed(declarations[0], [member.object for member in alive], context)
     except Misconfigured as error:
         return GroupPodSets(fault=str(error))
     return GroupPodSets(pod_sets, unsaid=child_sentences.pod_sets_unknown(missing) if missing else "")
 
 
 def in_pod_sets(members: Sequence[Member], pod_sets: Sequence[PodSet], context: NamespaceContext) -> list[Member]:
-    """The pods of a group; the role of those that fit into the pod set that they name is that."""
+    """Return the pods of a group with the pod set that they name as their role, where they fit into that.
+
+    Pods that name no pod set, or exceed its requests, keep the role that is computed from their requests.
+    """
     if not pod_sets:
         return list(members)
     by_name = {pod_set.name: pod_set for pod_set in pod_sets}
-    judged: dict[tuple[str, str], bool] = {}
+    cache: dict[tuple[str, str], bool] = {}  # pods of one role have the same requests
 
     def fits(member: Member) -> bool:
         key = member.role, member.pod_set
-        if key not in judged:
-            judged[key] = _fits(member.object, by_name[member.pod_set], context)
-        return judged[key]
+        if key not in cache:
+            cache[key] = _fits(member.object, by_name[member.pod_set], context)
+        return cache[key]
 
     return [
         replace(member, role=member.pod_set) if member.pod_set in by_name and fits(member) else member
@@ -79,6 +84,7 @@ def in_pod_sets(members: Sequence[Member], pod_sets: Sequence[PodSet], context: 
 
 
 def _fits(pod: Object, pod_set: PodSet, context: NamespaceContext) -> bool:
+    """Return whether a pod is within the requests of a declared pod set."""
     try:
         return not exceeding(templates.pod_set(pod_set_named(pod), pod, context, path="", count=1), pod_set)
     except Misconfigured:
@@ -86,9 +92,9 @@ def _fits(pod: Object, pod_set: PodSet, context: NamespaceContext) -> bool:
 
 
 def over(tracked: Tracked | None, members: Sequence[Member]) -> Object | None:
-    """How a group has ended of which those pods have ended that declare the others; None: that is not so.
+    """Return the outcome of an admitted group whose declaring pods have all finished; None: it is not finished.
 
-    Others that are still alive hold its quota, and those that have ended may be made again, until none is alive.
+    While any pod is alive, the group keeps its quota, and its finished pods may be recreated.
     """
     declarers = [member for member in members if member.declares]
     if tracked is None or tracked.record.state is not State.ADMITTED or not declarers:

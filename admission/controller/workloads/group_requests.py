@@ -1,6 +1,6 @@
-"""A request for a group of pods is one for each of its pods.
+"""Requests for pod groups: a start or stop of a group is one PATCH or DELETE for each of its pods.
 
-After a crash in the middle of a start those pods that have still their gate are seen, and ungated.
+After a crash in the middle of a start the pods that are still gated are observed by the new leader, and ungated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class GroupRequests:
-    """Sends them; the outcome is told when all are done."""
+    """Starts and stops pod groups. When all requests of a step are done, `StepDone` is put into the inbox."""
 
     def __init__(
         self,
@@ -62,58 +62,58 @@ class GroupRequests:
         self._events = events
         self._inbox = inbox
         self._conflicts: Counter[str] = Counter()
-        """By uid of a pod: how often it had changed when it was to be deleted."""
+        """Consecutive 409 Conflict responses to the deletion of a pod, by its uid."""
 
     def start(self, tracked: Tracked) -> None:
-        """Ungate its pods, as many of each role as it was admitted with; those that are too many are deleted.
+        """Ungate the group's pods, up to the admitted number of each role, and delete excess pods.
 
-        Raises Misconfigured.
+        Raises Misconfigured if no pod of the group is started yet and one cannot be started with its admission.
         """
         members = self._groups.members(tracked)
         plan, queue = self._groups.plan(tracked, members), queue_of(members)
-        if tracked.start_patch is not None:  # else others of its group run already
-            for member in _unlike(tracked, plan.started):
-                self._ungated(tracked, member)
+        if tracked.start_patch is not None:  # otherwise other pods of the group run already
+            for member in _distinct_patches(tracked, plan.started):
+                self._ungate_patch(tracked, member)  # raises Misconfigured before any request is sent
         alone = {member.uid for member in beyond(tracked, members, plan)}
         for member in plan.beside:
             if member.uid in alone:
                 continue  # it queues by itself
             count = admitted_counts(tracked).get(member.role, 0)
-            told = child_sentences.beyond_group if tracked.larger is None else child_sentences.waits_beside
-            note = told(tracked.record.workload.name, count)
+            message = child_sentences.beyond_group if tracked.larger is None else child_sentences.waits_beside
+            note = message(tracked.record.workload.name, count)
             note = note if member.queue == queue else child_sentences.GROUP_OF_SEVERAL_QUEUES
-            self._tell(tracked, member, "Pending", note)
-        self._send(tracked, Step.START, members, self._of_start(tracked, plan))
+            self._record_event(tracked, member, "Pending", note)
+        self._send(tracked, Step.START, members, self._start_requests(tracked, plan))
 
-    def _of_start(self, tracked: Tracked, plan: Plan) -> Iterator[Patch | Deletion]:
-        """Each made when it is its turn, and none after an eviction."""
+    def _start_requests(self, tracked: Tracked, plan: Plan) -> Iterator[Patch | Deletion]:
+        """Yield the requests of a start: created only when they are sent, and none after an eviction."""
         for member in plan.started:
             if tracked.record.state is not State.ADMITTED:
                 return
             try:
-                yield self._ungated(tracked, member)
+                yield self._ungate_patch(tracked, member)
             except Misconfigured as error:
-                self._tell(tracked, member, "Pending", str(error))
+                self._record_event(tracked, member, "Pending", str(error))
         for member in plan.excess:
             note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
             yield self._deletion(tracked, member, note)
 
     def stop(self, tracked: Tracked) -> None:
-        """Delete those of its pods that run: it was evicted, or never had quota. As in Kueue, those that wait stay."""
+        """Delete the group's ungated pods: it was evicted, or never had quota. As in Kueue, gated pods are kept."""
         evicted = tracked.record.state is State.EVICTING
-        note = "" if evicted else sentences.POD_WITHOUT_QUOTA  # of an eviction the group tells
+        note = "" if evicted else sentences.POD_WITHOUT_QUOTA  # an eviction is reported for the group as a whole
         members = self._groups.members(tracked)
         for each in members:
             if not each.is_alive:
                 self._conflicts.pop(each.uid, None)
-        told = (each for each in members if each.runs and not each.deleting)
-        self._send(tracked, Step.STOP, members, (self._deletion(tracked, each, note) for each in told))
+        running = (each for each in members if each.runs and not each.deleting)
+        self._send(tracked, Step.STOP, members, (self._deletion(tracked, each, note) for each in running))
         if tracked.in_flight is None:
             self._groups.touch(tracked)
             self._inbox.wake()
 
     def look(self, tracked: Tracked) -> None:
-        """What is known of its pods is what the watch has told; if that is nothing, they may only lack the label."""
+        """Reconcile the group from its watched pods; if none is known, search for pods without the watch label."""
         workload, owner = tracked.record.workload, self._groups.owner(tracked)
         if self._groups.members(tracked) or (owner is not None and owner.makes_pods):
             self._groups.touch(tracked)
@@ -123,24 +123,25 @@ class GroupRequests:
 
         def then(found: bool) -> None:
             if found:
-                asyncio.get_running_loop().call_later(_PAUSE, self._inbox.put, Due(tracked.uid))
+                asyncio.get_running_loop().call_later(_RELABEL_WAIT, self._inbox.put, Due(tracked.uid))
             else:
-                self._inbox.put(StepDone(tracked.uid, Step.WAIT, _NOBODY))
+                self._inbox.put(StepDone(tracked.uid, Step.WAIT, _NO_PODS))
 
         self._labels.find(self._groups.pod_kind, workload.namespace, self._groups.is_lost, then)
 
     def look_for_the_lost(self) -> None:
-        """Find pods whose label was taken away while nobody watched, of groups of which others are known, too."""
+        """Restore the watch label of pods that lost it while no watch was running, also in groups with other pods."""
         groups = (each.record.workload for each in self._registry)
         for namespace in {group.namespace for group in groups if self._kinds.is_composed(group)}:
             self._labels.find(self._groups.pod_kind, namespace, self._groups.is_lost)
 
-    def _ungated(self, tracked: Tracked, member: Member) -> Patch:
+    def _ungate_patch(self, tracked: Tracked, member: Member) -> Patch:
+        """Return the PATCH that starts a pod with the admission of its role. Raises Misconfigured."""
         record, pod, kind = tracked.record, member.object, self._groups.pod_kind
         assert record.admission is not None, record
-        mine = tuple(each for each in record.admission.pod_sets if each.name == member.role)
+        own = tuple(each for each in record.admission.pod_sets if each.name == member.role)
         context = self._environment.context
-        admission = replace(record.admission, pod_sets=mine)
+        admission = replace(record.admission, pod_sets=own)
         body, _ = kind.start_patch(pod, admission, context.flavors, tracked.updates)
         parent = (
             [] if pod["metadata"].get("annotations") else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
@@ -152,17 +153,17 @@ class GroupRequests:
         return Patch(self._path(tracked, member), [*body, *parent, *noted], patch_type=PatchType.JSON)
 
     def _deletion(self, tracked: Tracked, member: Member, note: str) -> Deletion:
-        """Of a pod as it is known: it may have succeeded by now, and what it has done would be lost.
+        """Return the deletion of a pod, on condition that it has not changed: if it has succeeded, it must be kept.
 
-        But who changes his pod all the time does not keep it.
+        After too many conflicts without that condition, so that a user who keeps changing a pod cannot keep it.
         """
         if note:
-            self._tell(tracked, member, "Stopped", note)
-        is_known = self._conflicts[member.uid] < _CONFLICTS
-        return Deletion(self._path(tracked, member), member.uid, member.version if is_known else "")
+            self._record_event(tracked, member, "Stopped", note)
+        is_conditional = self._conflicts[member.uid] < _MAX_CONFLICTS
+        return Deletion(self._path(tracked, member), member.uid, member.version if is_conditional else "")
 
-    def _tell(self, tracked: Tracked, member: Member, reason: str, note: str) -> None:
-        """By an Event on the pod: `kubectl describe` shows none of the group, which is no object."""
+    def _record_event(self, tracked: Tracked, member: Member, reason: str, note: str) -> None:
+        """Record an Event on a pod: the group itself is no object that `kubectl describe` could show Events of."""
         kind, namespace = self._groups.pod_kind, tracked.record.workload.namespace
         pod = Reference(self._kinds.api_version(kind), kind.kind, member.name, member.uid, namespace)
         self._events.record(pod, reason=reason, action="Stop" if reason == "Stopped" else "Wait", note=note)
@@ -173,9 +174,10 @@ class GroupRequests:
     def _send(
         self, tracked: Tracked, step: Step, members: Iterable[Member], requests: Iterator[Patch | Deletion]
     ) -> None:
-        """As many at a time as the writer has in flight, so that others wait for none of the rest of a large group.
+        """Send the requests of a step; report `StepDone` with the first error, if any, when all are done.
 
-        The outcome is told when all are done.
+        At most IN_FLIGHT at a time are submitted to the writer, so that a large group does not fill its queue and delay
+        other workloads.
         """
         failed: list[ClusterError] = []
         pods = {self._path(tracked, member): member for member in members}
@@ -189,10 +191,10 @@ class GroupRequests:
             if request is None:
                 return
             under_way += 1
-            if isinstance(request, Deletion) and (told := before_deletion(pods[request.path].object)):
+            if isinstance(request, Deletion) and (preparation := before_deletion(pods[request.path].object)):
                 if request.version:
-                    told["metadata"]["resourceVersion"] = request.version
-                self._writer.submit(Patch(request.path, told), partial(self._told, request, done))
+                    preparation["metadata"]["resourceVersion"] = request.version
+                self._writer.submit(Patch(request.path, preparation), partial(self._delete_prepared, request, done))
             else:
                 self._writer.submit(request, partial(done, request))
 
@@ -200,7 +202,7 @@ class GroupRequests:
             nonlocal under_way
             under_way -= 1
             if isinstance(request, Deletion):
-                self._count(request, result)
+                self._count_conflict(request, result)
             if isinstance(result, NotFound):
                 self._inbox.put(ObjectsChanged(self._groups.pod_kind, [deleted(pods[request.path].object)]))
             elif isinstance(result, ClusterError):
@@ -217,19 +219,19 @@ class GroupRequests:
         if under_way:
             tracked.in_flight = step
 
-    def _count(self, deletion: Deletion, result: Object | ClusterError) -> None:
+    def _count_conflict(self, deletion: Deletion, result: Object | ClusterError) -> None:
         if isinstance(result, Conflict):
             self._conflicts[deletion.uid] += 1
         else:
             self._conflicts.pop(deletion.uid, None)
 
-    def _told(
+    def _delete_prepared(
         self,
         deletion: Deletion,
         done: Callable[[Deletion, Object | ClusterError], None],
         result: Object | ClusterError,
     ) -> None:
-        """Its controller was told that the pod does not fail: it may be deleted."""
+        """Delete a pod after the PATCH of `before_deletion`, so that its controller does not count it as a failure."""
         if isinstance(result, ClusterError):
             done(deletion, result)
         else:
@@ -238,15 +240,20 @@ class GroupRequests:
             self._writer.submit(deletion, partial(done, deletion))
 
 
-def _unlike(tracked: Tracked, members: Iterable[Member]) -> Iterable[Member]:
-    """Those that may differ in what a start adds to: of one role none do, but in labels, which admission checks add."""
+def _distinct_patches(tracked: Tracked, members: Iterable[Member]) -> Iterable[Member]:
+    """Return pods whose start patches may differ: one of each computed role, whose pods get the same patch.
+
+    All pods of declared pod sets, which may differ, and all pods if admission checks add labels, as labels are no part
+    of a role.
+    """
     if tracked.updates:
         return members
     return {each.role if is_role(each.role) else each.uid: each for each in members}.values()
 
 
-_CONFLICTS: Final = 10
-"""So often a pod may have changed before it is deleted as it is; after each the watch has some time to tell of it."""
-_PAUSE: Final = 2.0
-"""Seconds in which the watch is to tell of pods that have got their label back."""
-_NOBODY: Final = NotFound("no pod of the group is there", code=404, status={})
+_MAX_CONFLICTS: Final = 10
+"""Conflicts after which a pod is deleted unconditionally. After each the watch has some time to report the change."""
+_RELABEL_WAIT: Final = 2.0
+"""Seconds until a group is checked again whose pods got their label back: the watch has to report them first."""
+_NO_PODS: Final = NotFound("no pod of the group exists", code=404, status={})
+"""Outcome of the read of a group without pods."""

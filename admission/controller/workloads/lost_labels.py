@@ -1,4 +1,7 @@
-"""Objects that leave a watch by label without being deleted: they are read, and given the label again."""
+"""Recovery of objects that leave a label-selected watch without being deleted: they are read and labelled again.
+
+To a watch with a label selector an object that loses the label looks like a deleted one: the API server sends DELETED.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +27,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PAUSE: Final = 2.0
-"""Seconds before a request that failed is tried again."""
+_RETRY_DELAY: Final = 2.0
+"""Seconds before a failed request is repeated."""
 
 
 class LostLabels:
-    """Looks at objects that the watch calls deleted though nobody has seen them end."""
+    """Checks whether objects that a watch reports as deleted have only lost their label, and restores that."""
 
     def __init__(
         self, kinds: Kinds, client: Client, writer: Writer, inbox: Inbox, reads: set[asyncio.Task[None]]
     ) -> None:
-        """`reads`: where requests under way that only read are kept, for them to be cancelled."""
+        """`reads`: the leader's set of tasks that only read, which are cancelled when it stops leading."""
         self._kinds = kinds
         self._client = client
         self._writer = writer
@@ -42,25 +45,28 @@ class LostLabels:
         self._reads = reads
 
     def check(self, kind: Kind, obj: Object) -> None:
-        """Have it told what has become of the object, which was last seen so: that it is gone, or how it is now."""
-        self._do(self._check(kind, obj))
+        """Read an object in the background, and report to the inbox that it is deleted, or its present version.
+
+        `obj`: its last observed version. If it only lacks the label, that is added, and the watch reports it.
+        """
+        self._start_task(self._check(kind, obj))
 
     def find(
-        self, kind: Kind, namespace: str, belongs: Callable[[Object], bool], then: Callable[[bool], None] | None = None
+        self, kind: Kind, namespace: str, is_ours: Callable[[Object], bool], then: Callable[[bool], None] | None = None
     ) -> None:
-        """Look for objects that nobody hears of, and that ought to have the label: those that `belongs` knows.
+        """Add the label to objects of a namespace that lack it and for which `is_ours` returns true, in the background.
 
-        They get it back, and the watch tells of them. `then` is told whether there are any, or nobody can tell yet.
+        The watch then reports them. `then` is called with whether there are any; with True, too, if the list fails.
         """
-        self._do(self._find(kind, namespace, belongs, then))
+        self._start_task(self._find(kind, namespace, is_ours, then))
 
-    def _do(self, reading: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(reading)
+    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
         self._reads.add(task)
         task.add_done_callback(self._reads.discard)
 
     async def _find(
-        self, kind: Kind, namespace: str, belongs: Callable[[Object], bool], then: Callable[[bool], None] | None
+        self, kind: Kind, namespace: str, is_ours: Callable[[Object], bool], then: Callable[[bool], None] | None
     ) -> None:
         path = f"{self._kinds.path(kind, namespace, '-').removesuffix('/-')}"
         found = False
@@ -68,13 +74,13 @@ class LostLabels:
             params = {"labelSelector": f"{kind.watched_label}!=true"}
             async with aclosing(self._client.list_pages(path, params=params)) as pages:
                 async for page in pages:
-                    for obj in filter(belongs, page["items"]):
+                    for obj in filter(is_ours, page["items"]):
                         found = True
                         metadata = {"uid": obj["metadata"]["uid"], "labels": {kind.watched_label: "true"}}
                         patch = Patch(f"{path}/{obj['metadata']['name']}", {"metadata": metadata})
                         self._writer.submit(patch, lambda _: None)
         except ClusterError as error:
-            log.warning("cannot look for objects without label in %s: %s", path, error)
+            log.warning("cannot list the objects without watch label in %s: %s", path, error)
             found = True
         if then is not None:
             then(found)
@@ -88,7 +94,7 @@ class LostLabels:
             found = None
         except ClusterError as error:
             log.warning("cannot see whether %s still exists: %s", path, error)
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_RETRY_DELAY)
             self.check(kind, obj)
             return
         if found is None or found["metadata"]["uid"] != metadata["uid"]:
@@ -101,7 +107,7 @@ class LostLabels:
 
 
 def deleted(obj: Object) -> Change:
-    """It does not exist any more, which was seen."""
+    """Return the DELETED event of an object, with a deletion timestamp, which tells it from one that lost its label."""
     metadata: dict[str, Any] = {**obj["metadata"]}
     metadata.setdefault("deletionTimestamp", metadata["creationTimestamp"])
     key = f"{metadata['namespace']}/{metadata['name']}"

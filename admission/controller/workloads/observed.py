@@ -1,4 +1,7 @@
-"""What an object's new state means for its workload: edits, holds, moves, endings. Pure functions on a change."""
+"""Rules for observed objects: arrival, edits, holds, moves between queues, completion, deletion.
+
+Pure functions on a change.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from admission.controller.state.orders import with_order
 from admission.controller.state.tracked import Tracked
 from admission.controller.state.workload_change import DEACTIVATED, WorkloadChange
 from admission.controller.workloads import scaling
-from admission.controller.workloads.admitted import look
+from admission.controller.workloads.admitted import evaluate
 from admission.engine.vocabulary import ADMISSION_GATED, BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
 from admission.model import sentences
 from admission.model.errors import Misconfigured
@@ -32,46 +35,47 @@ if TYPE_CHECKING:
     from admission.store.records import Eviction, Order
 
 OUT_OF_SYNC = "OutOfSync"
+"""Reason of an eviction because a running object was edited."""
 DELETED = "Deleted"
 EVICTED = "Evicted"
-"""The outcome of what was stopped by deleting it."""
+"""Outcome of a workload whose object was stopped by deletion (a pod)."""
 MOVED = "Moved"
 PRIORITIZED = "Prioritized"
 
 
 def arrival(event: ObjectSeen, environment: Environment, *, now: float) -> WorkloadChange:
-    """What follows from an object that is queued and was not known before, at `now` (Unix time, s)."""
+    """Return the change for a new workload: an object with a queue that was not known before. `now`: Unix time (s)."""
     seen, obj = event.seen, event.object
     reading = read(environment.kinds, seen, obj, environment.context)
-    on_hold, reason, message = barred(seen, reading, None)
+    on_hold, reason, message = hold_state(seen, reading, None)
     record = WorkloadRecord(reading.workload, State.PENDING, queued_at=now, reason=reason, message=message)
     tracked = Tracked(record, on_hold=on_hold, own_priority=reading.workload.priority)
     tracked.pod_class = seen.pod_priority_class
     tracked.saw(seen, obj)
     change = WorkloadChange(tracked, now=now, is_new=True)
     change.arrive()
-    change.is_due = not seen.suspended or seen.deleting  # else it waits as it is
+    change.is_due = not seen.suspended or seen.deleting  # otherwise it is suspended already, and no request is due
     return change
 
 
 def object_seen(change: WorkloadChange, event: ObjectSeen, environment: Environment) -> None:
-    """Its object is as it is now; any version of it, any number of times, but none older than the one known."""
+    """Process a version of the object. Idempotent; versions may be skipped, but none is older than the known one."""
     tracked, seen = change.tracked, event.seen
     before = (tracked.object or event.object) if _may_be_edited(tracked, seen) else None
     tracked.saw(seen, event.object)
     _update(change, seen, event.object, before, environment)
-    # Else nothing is due: it waits, suspended.
+    # Otherwise it is pending and suspended, and no request is due.
     change.is_due = tracked.record.state is not State.PENDING or not seen.suspended or tracked.came_late
 
 
 def object_gone(change: WorkloadChange, event: ObjectGone, environment: Environment) -> None:
-    """Its object does not exist any more. Its pods may, unless it was one itself."""
+    """Process the deletion of the object. Its pods may still exist, unless the object was a pod itself."""
     tracked, last = change.tracked, event.last
     kind = environment.kinds.of(tracked.record.workload)
     is_pod = kind is not None and not kind.pods_label
     had_pods = not is_pod and (last is None or tracked.unsettled or last.active or not last.suspended)
     if last is None:
-        tracked.unsettled = False  # it was not started by this process
+        tracked.unsettled = False  # not observed, so this process has not started it
     tracked.seen = tracked.object = tracked.in_flight = None
     if is_pod and tracked.record.state is State.EVICTING:
         change.finish(outcome=EVICTED, message=tracked.record.message)
@@ -92,14 +96,17 @@ def object_gone(change: WorkloadChange, event: ObjectGone, environment: Environm
 
 
 def _was_evicted_for_good(tracked: Tracked, last: Observed) -> Eviction | None:
-    """The eviction after which none of its pods was made again; they may have ended a while before they were gone."""
+    """Return the workload's last eviction if its pods were not recreated after it, else None.
+
+    The pods may have terminated some time before their objects were deleted.
+    """
     record = tracked.record
-    waits = record.state is State.PENDING and not any(count.left for count in last.counts)
-    return record.eviction if waits else None
+    is_over = record.state is State.PENDING and not any(count.left for count in last.counts)
+    return record.eviction if is_over else None
 
 
 def last_pod_ended(change: WorkloadChange, _: LastPodEnded, environment: Environment) -> None:
-    """No pod of it is left, though its object is gone, or does not say so."""
+    """Process that no unfinished pod is left: the object is deleted, or its status does not show that."""
     tracked = change.tracked
     tracked.wait, tracked.unsettled = 0, False
     if tracked.seen is None:
@@ -110,55 +117,56 @@ def last_pod_ended(change: WorkloadChange, _: LastPodEnded, environment: Environ
 
 
 def context_changed(change: WorkloadChange, _: ContextChange, environment: Environment) -> None:
-    """Something has changed that its pod sets or its priority are computed from."""
+    """Compute a pending workload's pod sets and priority again."""
     tracked = change.tracked
     if tracked.record.state is State.PENDING and tracked.seen is not None and (obj := tracked.object) is not None:
-        _wait(change, tracked.seen, obj, environment)
+        _update_pending(change, tracked.seen, obj, environment)
 
 
 def stopped(change: WorkloadChange, _: Stopped, environment: Environment) -> None:
-    """An evicted workload has stopped and is as it was: it waits again, as its object now asks."""
+    """Requeue an evicted workload that is stopped and restored, with the pod sets that its object now requests."""
     tracked = change.tracked
     seen, obj = tracked.seen, tracked.object
     assert seen is not None, tracked
     assert obj is not None, tracked
     reading = _read(tracked, seen, obj, environment)
-    on_hold, reason, message = barred(seen, reading, tracked)
+    on_hold, reason, message = hold_state(seen, reading, tracked)
     change.release(reading, on_hold=on_hold, reason=reason, message=message)
-    if not seen.queue and not _held_by_admin(tracked):
+    if not seen.queue and not _is_held_by_admin(tracked):
         change.finish(outcome=DEQUEUED, message=sentences.UNLABELLED)
 
 
 def ordered(change: WorkloadChange, event: Ordered, environment: Environment) -> None:
-    """An admin has ordered something about it."""
+    """Apply an admin's order."""
     tracked = change.tracked
     change.take_order(event.order)
-    if tracked.seen is not None and (obj := tracked.object) is not None:  # else it counts as soon as it is seen
+    if tracked.seen is not None and (obj := tracked.object) is not None:  # else: when it is observed
         _update(change, tracked.seen, obj, None, environment)
 
 
 def _update(
     change: WorkloadChange, seen: Observed, obj: Object, before: Object | None, environment: Environment
 ) -> None:
+    """Apply the rules for the workload's state. `before`: the previous version, see `_edited`."""
     tracked = change.tracked
     if seen.finished is not None:
-        _end(change, seen, seen.finished)
+        _finish(change, seen, seen.finished)
         return
     match tracked.record.state:
-        case State.PENDING if not seen.queue and seen.suspended and not _held_by_admin(tracked):
+        case State.PENDING if not seen.queue and seen.suspended and not _is_held_by_admin(tracked):
             text = sentences.UNLABELLED_POD if seen.kind.ends_by_deletion else sentences.UNLABELLED
             change.finish(outcome=DEQUEUED, message=text)
         case State.PENDING:
-            _wait(change, seen, obj, environment)
+            _update_pending(change, seen, obj, environment)
         case State.ADMITTED:
-            _hold(change, seen, obj, before, environment)
-            look(change, environment)
+            _update_admitted(change, seen, obj, before, environment)
+            evaluate(change, environment)
         case _:
-            look(change, environment)
+            evaluate(change, environment)
 
 
-def _end(change: WorkloadChange, seen: Observed, outcome: Outcome) -> None:
-    """It is over: by itself, or because it was told to end by deleting it, which a pod calls a failure."""
+def _finish(change: WorkloadChange, seen: Observed, outcome: Outcome) -> None:
+    """Finish the workload of a finished object. A pod that was stopped by deletion reports a failure, which is none."""
     if outcome.succeeded or not (seen.kind.ends_by_deletion and seen.deleting):
         change.finish(outcome="Succeeded" if outcome.succeeded else "Failed", message=outcome.message)
     elif change.tracked.record.state is State.EVICTING:
@@ -167,35 +175,35 @@ def _end(change: WorkloadChange, seen: Observed, outcome: Outcome) -> None:
         change.finish(outcome=DELETED, message="")
 
 
-def _wait(change: WorkloadChange, seen: Observed, obj: Object, environment: Environment) -> None:
-    """A waiting workload was seen: does it wait for something else now?"""
+def _update_pending(change: WorkloadChange, seen: Observed, obj: Object, environment: Environment) -> None:
+    """Requeue a pending workload if its pod sets, queue or hold state have changed."""
     tracked, record = change.tracked, change.tracked.record
     reading = _read(tracked, seen, obj, environment)
-    on_hold, reason, message = barred(seen, reading, tracked)
-    came_late = _came_late(tracked, seen, obj)
-    if came_late:
+    on_hold, reason, message = hold_state(seen, reading, tracked)
+    has_late_start = _has_late_start(tracked, seen, obj)
+    if has_late_start:
         on_hold, reason, message = True, PENDING_EVALUATION, sentences.START_CAME_LATE
-    same = reading.workload == record.workload and on_hold == tracked.on_hold and came_late == tracked.came_late
-    if same and (not on_hold or message == record.message):
+    is_same = reading.workload == record.workload and on_hold == tracked.on_hold and has_late_start == tracked.came_late
+    if is_same and (not on_hold or message == record.message):
         return
-    tracked.note_late_start(came_late)
+    tracked.note_late_start(has_late_start)
     change.requeue(reading, on_hold=on_hold, reason=reason, message=message)
 
 
-def _came_late(tracked: Tracked, seen: Observed, obj: Object) -> bool:
-    """Whether it carries what a start put in that came through after its eviction.
+def _has_late_start(tracked: Tracked, seen: Observed, obj: Object) -> bool:
+    """Return whether the object carries what a start injected whose PATCH was applied after the eviction.
 
-    Only such a start puts that in and unsuspends at once; a user may add the same while it waits.
+    Only a start injects and unsuspends in one request; a user may add the same fields to a suspended object.
     """
     original = tracked.record.original
     return original is not None and (not seen.suspended or tracked.came_late) and seen.kind.carries(obj, original)
 
 
 def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environment) -> Reading:
-    """The workload as its object asks for it now, of the age that it has, as an admin will have it."""
+    """Return the workload as the object now requests it, with its position in the queue and the admin's order."""
     record = tracked.record
     if not seen.queue or (record.workload.user and seen.user != record.workload.user):
-        # Its gate stays until it is seen suspended without the label; and who submitted it does not change.
+        # Without the label it stays queued until it is seen suspended. The user who submitted it does not change.
         queue, user = seen.queue or record.workload.queue, record.workload.user or seen.user
         seen = replace(seen, queue=queue, user=user)
     unordered = record.workload if tracked.order is None else None
@@ -203,7 +211,7 @@ def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environmen
     if tracked.own_priority is None or record.reason == MISCONFIGURED or _has_other_class(tracked, seen):
         tracked.own_priority = reading.workload.priority
     tracked.pod_class = seen.pod_priority_class
-    # As in Kueue, another value of a priority class counts for workloads that come after it.
+    # As in Kueue, a changed value of a priority class applies to workloads that are created after the change.
     workload, queued_at = reading.workload, record.workload.queued_at
     if (workload.priority, workload.queued_at) != (tracked.own_priority, queued_at):
         workload = replace(workload, priority=tracked.own_priority, queued_at=queued_at)
@@ -212,12 +220,14 @@ def _read(tracked: Tracked, seen: Observed, obj: Object, environment: Environmen
     return Reading(with_order(workload, tracked.order), reading.fault)
 
 
-def _hold(change: WorkloadChange, seen: Observed, obj: Object, before: Object | None, environment: Environment) -> None:
-    """An admitted workload was seen: may it keep what it holds?"""
+def _update_admitted(
+    change: WorkloadChange, seen: Observed, obj: Object, before: Object | None, environment: Environment
+) -> None:
+    """Evict an admitted workload if it may not keep its quota; else follow its priority and its number of pods."""
     tracked = change.tracked
     order, queue = tracked.order, tracked.record.workload.queue
     if not tracked.record.active:
-        change.evict(reason=DEACTIVATED, message=_deactivated(tracked)[2])
+        change.evict(reason=DEACTIVATED, message=_deactivation(tracked)[2])
     elif order is not None and order.held:
         change.evict(reason=ON_HOLD, message=sentences.put_on_hold(order.author, order.reason))
     elif seen.on_hold:
@@ -231,18 +241,18 @@ def _hold(change: WorkloadChange, seen: Observed, obj: Object, before: Object | 
     elif _edited(tracked, seen, obj, before, environment):
         change.evict(reason=OUT_OF_SYNC, message=sentences.EDITED)
     else:
-        _prioritize(change, seen, environment)
-        scaling.follow(change, seen)
+        _update_priority(change, seen, environment)
+        scaling.follow_pod_counts(change, seen)
 
 
 def _has_other_class(tracked: Tracked, seen: Observed) -> bool:
-    """Whether another class is named than the one that its priority is from, by a label or for its pods."""
+    """Return whether the object names another priority class than before, by label or in its pod template."""
     by_label = seen.priority_class != tracked.record.workload.priority_class
     return by_label or tracked.pod_class not in (None, seen.pod_priority_class)
 
 
-def _prioritize(change: WorkloadChange, seen: Observed, environment: Environment) -> None:
-    """Another priority counts for an admitted workload, too: it decides for whom it may be evicted."""
+def _update_priority(change: WorkloadChange, seen: Observed, environment: Environment) -> None:
+    """Apply a changed priority to an admitted workload: it decides which workloads may preempt it."""
     tracked = change.tracked
     workload, order = tracked.record.workload, tracked.order
     if tracked.own_priority is None or _has_other_class(tracked, seen):
@@ -251,7 +261,7 @@ def _prioritize(change: WorkloadChange, seen: Observed, environment: Environment
                 workload_class=seen.priority_class, pod_class=seen.pod_priority_class
             )
         except Misconfigured:
-            return  # while it runs it keeps what it was admitted with
+            return  # the class does not exist: a running workload keeps the priority that it was admitted with
     tracked.pod_class = seen.pod_priority_class
     priority = tracked.own_priority if order is None or order.priority is None else order.priority
     if (priority, seen.priority_class) != (workload.priority, workload.priority_class):
@@ -261,36 +271,41 @@ def _prioritize(change: WorkloadChange, seen: Observed, environment: Environment
 
 
 def _edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | None, environment: Environment) -> bool:
-    """Whether an admitted object is not any more what it was admitted as.
+    """Return whether an admitted object no longer matches its admission.
 
-    `before`: the version before, if it runs and was perhaps changed by others.
+    `before`: the previous version of a running object that others may have changed; None: nothing to compare with.
     """
     original = tracked.record.original or {}
     if not seen.suspended:
-        more = scaling.has_more(tracked, seen)
-        if before is None or tracked.record.checks_pending:  # the latter is stopped, and not yet what it will be
-            return more
-        return more or not _is_same(seen.kind, before, obj, original, environment)
+        is_violated = scaling.violates_admission(tracked, seen)
+        if before is None or tracked.record.checks_pending:  # with pending checks it is stopped, and not started yet
+            return is_violated
+        return is_violated or not _is_unchanged(seen.kind, before, obj, original, environment)
     restored = seen.kind.restored(obj, original)
-    if restored is not obj and scaling.exceeds(tracked, seen):  # what carries its start is resumed with its numbers
+    # An object that still carries its start is resumed with the number of pods that it has.
+    if restored is not obj and scaling.exceeds(tracked, seen):
         return True
     now = read(environment.kinds, seen, restored, environment.context)
-    whole = restored is obj or seen.kind.is_as_started(obj, original)
-    return now.fault != "" or not whole or not _same(tracked.record.workload.pod_sets, now.workload.pod_sets)
+    is_complete = restored is obj or seen.kind.is_as_started(obj, original)
+    return (
+        now.fault != ""
+        or not is_complete
+        or not _are_as_admitted(tracked.record.workload.pod_sets, now.workload.pod_sets)
+    )
 
 
-def _is_same(kind: Kind, before: Object, obj: Object, original: Object, environment: Environment) -> bool:
-    """Whether something that runs has still the pods that it had, and all that its start put in.
+def _is_unchanged(kind: Kind, before: Object, obj: Object, original: Object, environment: Environment) -> bool:
+    """Return whether a running object still has its pod sets, and everything that its start injected.
 
-    Limits of its namespace that have changed since do not count: they would stop what runs.
+    Both versions are read with the present limits of the namespace: a changed LimitRange must not stop running objects.
     """
     if not kind.is_as_started(obj, original):
         return False
     context = environment.context.of_namespace(obj["metadata"]["namespace"])
     had, has = (_pods(kind, each, original, context) for each in (before, obj))
-    if has is None:  # where its pods are another object's, that may be made anew
+    if has is None:  # pod sets read from a rendered child: it may be about to be recreated
         return had is None or kind.rendered_by is not None
-    # What the start of a pod has put in is not taken out again: where it may run has changed.
+    # A pod that was just ungated has got node selector, tolerations and affinity by its start, and cannot be restored.
     started = kind.ends_by_deletion and kind.observe(before).suspended
 
     def is_same(old: PodSet, new: PodSet) -> bool:
@@ -302,7 +317,7 @@ def _is_same(kind: Kind, before: Object, obj: Object, original: Object, environm
 
 
 def _pods(kind: Kind, obj: Object, original: Object, context: NamespaceContext) -> tuple[PodSet, ...] | None:
-    """Without what its start put in; None: nobody can tell."""
+    """Return the object's pod sets without what its start injected; None: they cannot be read."""
     try:
         return kind.pod_sets(kind.restored(obj, original), context)
     except Misconfigured:
@@ -310,7 +325,7 @@ def _pods(kind: Kind, obj: Object, original: Object, context: NamespaceContext) 
 
 
 def _may_be_edited(tracked: Tracked, seen: Observed) -> bool:
-    """Whether what runs has another spec than the last time, that is not of Sluice's making; or was not seen yet."""
+    """Return whether a running object has a generation not caused by Sluice, or is observed for the first time."""
     return (
         tracked.record.state is State.ADMITTED
         and not seen.suspended
@@ -319,28 +334,31 @@ def _may_be_edited(tracked: Tracked, seen: Observed) -> bool:
     )
 
 
-def _held_by_admin(tracked: Tracked) -> bool:
+def _is_held_by_admin(tracked: Tracked) -> bool:
     return not tracked.record.active or (tracked.order is not None and tracked.order.held)
 
 
-def _same(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> bool:
-    """Whether pod sets are those that were admitted, of which by now fewer pods may be needed."""
+def _are_as_admitted(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> bool:
+    """Return whether pod sets equal the admitted ones, except that they may have fewer pods."""
     return len(admitted) == len(now) and all(
         replace(new, count=old.count, min_count=old.min_count) == old and new.count <= old.count
         for old, new in zip(admitted, now, strict=True)
     )
 
 
-def barred(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[bool, str, str]:
-    """(on_hold, reason, message): what keeps a waiting workload out of the cycles, whatever quota there is."""
+def hold_state(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[bool, str, str]:
+    """Return (on_hold, reason, message) of a pending workload: why it takes no part in scheduling cycles.
+
+    (False, PendingEvaluation, "") if it does. `tracked`: None for a new workload.
+    """
     if tracked is not None and not tracked.record.active:
-        return _deactivated(tracked)
+        return _deactivation(tracked)
     if reading.fault:
         return True, MISCONFIGURED, reading.fault
     if tracked is not None and tracked.refused is not None and tracked.refused[0] == seen.generation:
         return True, MISCONFIGURED, tracked.refused[1]
     if tracked is not None and tracked.order is not None and tracked.order.held:
-        return True, ON_HOLD, _held(tracked.record, tracked.order)
+        return True, ON_HOLD, _held_message(tracked.record, tracked.order)
     if seen.on_hold:
         return True, ON_HOLD, sentences.HELD_BY_USER
     if seen.gated_by:
@@ -354,15 +372,19 @@ def barred(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[b
     return False, PENDING_EVALUATION, ""
 
 
-def _held(record: WorkloadRecord, order: Order) -> str:
-    """By whom and why it was held: the order itself tells who has changed it last, perhaps something else of it."""
+def _held_message(record: WorkloadRecord, order: Order) -> str:
+    """Return the message that names who has put it on hold and why.
+
+    Once given it is kept: the order names the author of its last change, which may concern something else.
+    """
     is_held = record.state is State.PENDING and record.reason == ON_HOLD
     if is_held and not record.message.startswith(sentences.HELD_BY_LABEL):
         return record.message
     return sentences.held_by_admin(order.author, order.reason)
 
 
-def _deactivated(tracked: Tracked) -> tuple[bool, str, str]:
+def _deactivation(tracked: Tracked) -> tuple[bool, str, str]:
+    """Return (on_hold, reason, message) of a deactivated workload."""
     record, order = tracked.record, tracked.order
     if record.reason.startswith(DEACTIVATED):
         return True, record.reason, record.message

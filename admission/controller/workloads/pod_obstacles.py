@@ -1,8 +1,8 @@
-"""What keeps the pods of admitted workloads from running: the words of the Kubernetes scheduler, or of the kubelet.
+"""Obstacles of admitted workloads' pods: why they do not run, as the Kubernetes scheduler or the kubelet reports it.
 
-Quota says nothing about nodes: a Job may be admitted, and its pods wait for a node, or for an image, for ever. Pods of
-admitted workloads that are not ready after a while are asked for, those alone that are pending, many workloads of a
-namespace in one request. Of queued pods and groups of them the watch has told already.
+Quota says nothing about nodes: a Job may be admitted, and its pods wait indefinitely for a node or an image. The
+pending pods of admitted workloads that are not ready some time after their start are listed, many workloads of a
+namespace in one request. Queued pods and pod groups are watched anyway, and need no request.
 """
 
 from __future__ import annotations
@@ -30,22 +30,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-AFTER = 10.0
-"""Seconds after the start of a workload until its pods are asked for, and between two looks, doubling up to LONGEST."""
+FIRST_POLL = 10.0
+"""Seconds from the start of a workload to the first poll of its pods, and to the next one; doubles with each poll."""
 
-LONGEST = 120.0
+MAX_INTERVAL = 120.0
+"""Seconds between two polls of a workload's pods, at most."""
 
-AT_ONCE = 50
-"""Workloads that one request asks about: their uids have to fit into a URL."""
+BATCH_SIZE = 50
+"""Workloads per request: their uids are in the label selector, which has to fit into a URL."""
 
-_LOOK_SECONDS = 1.0
-_PODS = 500
-_HARMLESS = frozenset({"", "ContainerCreating", "PodInitializing"})
-"""Why containers wait that are about to start."""
+_TICK = 1.0
+"""Seconds between two checks which polls are due."""
+_PAGE_SIZE = 500
+"""Pods per response, at most; pods beyond it are not read."""
+_TRANSIENT = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons of waiting containers that are about to start."""
 
 
 class PodObstacles:
-    """Looks while `run` runs, and puts `PodProblemsFound` into the inbox. `clock` gives seconds since the epoch."""
+    """Polls the pods of unready workloads, and puts `PodProblemsFound` into the inbox.
+
+    `readiness`: knows the workloads to poll. `clock`: returns the Unix time (s).
+    """
 
     def __init__(
         self,
@@ -61,58 +67,58 @@ class PodObstacles:
         self._readiness = readiness
         self._groups = groups
         self._clock = clock
-        self._looks: dict[str, tuple[float, float]] = {}
-        """By uid: when the next look is due, and the pause after it."""
+        self._polls: dict[str, tuple[float, float]] = {}
+        """By uid of a workload: Unix time (s) of its next poll, and seconds from that to the one after it."""
 
     def begin(self, readiness: Readiness, groups: PodGroups) -> None:
-        """The state was loaded anew: `readiness` knows the admitted workloads whose pods are not all ready."""
+        """Use the state of a new leader, after that was loaded from the database."""
         self._readiness, self._groups = readiness, groups
 
     async def run(self) -> NoReturn:
-        """Look again and again."""
+        """Poll until cancelled. Errors of the API server are logged, and the poll is repeated."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            await self._look()
+            await asyncio.sleep(_TICK)
+            await self._poll()
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         now = self._clock()
         by_selector: dict[tuple[str, str], list[Tracked]] = defaultdict(list)
-        known, self._looks = self._looks, {}
+        known, self._polls = self._polls, {}
         for tracked in self._readiness.unready():
             since = tracked.record.cleared_at
             if since is None:
                 continue
-            due, pause = known.get(tracked.uid, (since + AFTER, AFTER))
+            due, interval = known.get(tracked.uid, (since + FIRST_POLL, FIRST_POLL))
             if due <= now:
                 label = POD_OWNER if tracked.seen is None else tracked.seen.kind.pods_label
                 if label:
                     by_selector[tracked.record.workload.namespace, label].append(tracked)
-                else:  # it is a pod, or a group of pods: those are watched
-                    self._tell(tracked, self._known(tracked))
-                due, pause = now + pause, min(2 * pause, LONGEST)
-            self._looks[tracked.uid] = due, pause
-        for (namespace, label), several in by_selector.items():
-            for start in range(0, len(several), AT_ONCE):
+                else:  # a pod, or a group of pods, which are watched
+                    self._report(tracked, self._watched_pods(tracked))
+                due, interval = now + interval, min(2 * interval, MAX_INTERVAL)
+            self._polls[tracked.uid] = due, interval
+        for (namespace, label), workloads in by_selector.items():
+            for start in range(0, len(workloads), BATCH_SIZE):
                 try:
-                    await self._look_at(namespace, label, several[start : start + AT_ONCE])
+                    await self._poll_batch(namespace, label, workloads[start : start + BATCH_SIZE])
                 except ClusterError as error:
-                    log.warning("cannot see why pods of namespace %s do not run: %s", namespace, error)
+                    log.warning("cannot list the pending pods of namespace %s: %s", namespace, error)
 
-    async def _look_at(self, namespace: str, label: str, several: list[Tracked]) -> None:
+    async def _poll_batch(self, namespace: str, label: str, workloads: list[Tracked]) -> None:
         params = {
-            "labelSelector": f"{label} in ({','.join(tracked.uid for tracked in several)})",
+            "labelSelector": f"{label} in ({','.join(tracked.uid for tracked in workloads)})",
             "fieldSelector": "status.phase=Pending",
-            "limit": str(_PODS),
+            "limit": str(_PAGE_SIZE),
         }
         found = await self._client.get(f"/api/v1/namespaces/{namespace}/pods", params=params)
         pods: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for pod in found["items"]:
             pods[pod["metadata"]["labels"][label]].append(pod)
-        for tracked in several:
-            self._tell(tracked, pods[tracked.uid])
+        for tracked in workloads:
+            self._report(tracked, pods[tracked.uid])
 
-    def _known(self, tracked: Tracked) -> list[dict[str, Any]]:
-        """Those of its pods that may run and do not, as the watch has told of them."""
+    def _watched_pods(self, tracked: Tracked) -> list[dict[str, Any]]:
+        """Return a queued pod, or the ungated pending pods of a pod group, as last observed."""
         kind = None if tracked.seen is None else tracked.seen.kind
         if kind is not None and (kind.group, kind.kind) == POD:
             return [obj] if (obj := tracked.object) is not None else []
@@ -122,7 +128,7 @@ class PodObstacles:
             if member.phase == "Pending" and not member.gated and not member.deleting
         ]
 
-    def _tell(self, tracked: Tracked, pods: Iterable[dict[str, Any]]) -> None:
+    def _report(self, tracked: Tracked, pods: Iterable[dict[str, Any]]) -> None:
         admission = tracked.record.admission
         if tracked.record.state is State.ADMITTED and admission is not None:
             wanted = sum(assigned.count for assigned in admission.pod_sets)
@@ -130,9 +136,14 @@ class PodObstacles:
 
 
 def obstacle(pods: Iterable[dict[str, Any]], wanted: int) -> str:
-    """What keeps pending pods from running, in a sentence, of a workload with so many pods; empty: nothing known."""
+    """Return a message that says why a workload's pending pods do not run; empty: no reason is known.
+
+    `wanted`: number of pods of the workload. What the scheduler reports takes precedence over the kubelet.
+    """
     scheduler: list[str] = []
+    """Messages of the scheduler, one per unschedulable pod."""
     kubelet: list[tuple[str, str]] = []
+    """Name and reason of a waiting container, one per pod."""
     for pod in pods:
         status = pod.get("status") or {}
         scheduler += (
@@ -140,9 +151,9 @@ def obstacle(pods: Iterable[dict[str, Any]], wanted: int) -> str:
             for condition in status.get("conditions") or ()
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
         )
-        waits = _waits(status)
-        if waits is not None:
-            kubelet.append(waits)
+        waiting = _waiting_container(status)
+        if waiting is not None:
+            kubelet.append(waiting)
     if scheduler:
         return sentences.unscheduled(len(scheduler), max(wanted, len(scheduler)), clean(scheduler[0]))
     if kubelet:
@@ -150,12 +161,12 @@ def obstacle(pods: Iterable[dict[str, Any]], wanted: int) -> str:
     return ""
 
 
-def _waits(status: dict[str, Any]) -> tuple[str, str] | None:
-    """The first container that waits for something that may not come, and why."""
+def _waiting_container(status: dict[str, Any]) -> tuple[str, str] | None:
+    """Return name and reason of the first container that cannot start, such as by ImagePullBackOff; None: none."""
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (container.get("state") or {}).get("waiting") or {}
         reason = waiting.get("reason") or ""
-        if reason not in _HARMLESS:
+        if reason not in _TRANSIENT:
             text = waiting.get("message") or ""
             return container.get("name", ""), f"{reason}: {text}" if text else reason
     return None

@@ -1,9 +1,8 @@
-"""Waits for pods that no object tells of: their quota is free when they are gone, not earlier.
+"""Polling for pods that no watched object reports on: quota is released when its pods have terminated, not earlier.
 
-A Job deleted in the background, or with its pods orphaned, tells nothing any more; nor does the status of one that was
-started and suspended again before its controller said anything, nor of most kinds that are scaled down. Only the pods
-do. They are asked for by label, many workloads of a namespace in one request, for as long as there is anything to wait
-for.
+Only the pods themselves show that for a Job that was deleted in the background or with orphaned pods, for one that was
+started and suspended again before its controller wrote a status, and for most kinds when they are scaled down. Their
+pods are listed by label, many workloads of a namespace in one request, as long as there is a workload to wait for.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 100
-"""How many workloads one request asks about; their uids have to fit into a URL."""
+BATCH_SIZE = 100
+"""Workloads per request: their uids are in the label selector, which has to fit into a URL."""
 
-PAUSE = (0.5, 10.0)
-"""Seconds between two looks at a workload's pods: the first, doubling up to the second."""
+POLL_INTERVAL = (0.5, 10.0)
+"""Seconds between two polls of a workload's pods: the first interval, and the maximum up to which it doubles."""
 
-LOOKS = 3
-"""How many looks in a row must find nothing where the controller of the pods may not have come to making them yet.
+EMPTY_POLLS = 3
+"""Consecutive polls without a pod after which a workload has none, if its controller may still be about to create pods.
 
-They take 1.5 s. The Job controller makes pods some 50 ms after a start; but in a burst its five workers share twenty
-requests a second, by default, and one that has read a Job while that ran may make its first pod a second after it was
-suspended again. An empty status does not tell that nobody looks at the Job: it is as empty while that waits there.
+They take 1.5 s. The Job controller creates pods some 50 ms after a start; but in a burst its five workers share twenty
+requests a second, by default, and a worker that has read a Job while it was running may create its first pod a second
+after it was suspended again. The Job's status does not show that: it is empty while a worker is processing it, too.
 """
 
 ENDED = frozenset({"Succeeded", "Failed"})
@@ -46,76 +45,85 @@ ENDED = frozenset({"Succeeded", "Failed"})
 
 @dataclass(slots=True)
 class _Wait:
-    """For the pods of one workload."""
+    """Polling of the pods of one workload, until none is left or to count them."""
 
     uid: str
     namespace: str
     label: str
+    """Label of the pods that has the uid as its value."""
     number: int
-    looks: int
-    """How many looks have still to find nothing."""
+    """Identifies the wait in `PodsGone`; 0: the pods are only counted."""
+    empty_polls: int
+    """Consecutive polls without a pod that are still required."""
     due: float
-    """When the next look is, in the time of the event loop."""
-    pause: float = PAUSE[0]
+    """Time of the next poll, by the clock of the event loop."""
+    interval: float = POLL_INTERVAL[0]
+    """Seconds from the next poll to the one after it."""
     counts: bool = False
-    """Whether they are only counted."""
+    """Whether the pods are only counted."""
     found: Counter[str] | None = None
-    """How many the last look has found, by pod set; None: there was none."""
+    """Unfinished pods at the last poll, by pod set; None: not polled yet."""
 
 
 class PodWaiter:
-    """The workloads whose pods are waited for. `PodsGone` is put into the inbox for each, once.
+    """Polls the pods of workloads, and puts the results into the inbox.
 
-    Of others they are counted: for each of those `PodsCounted` is put into it, again and again.
+    `PodsGone` once, when a workload to wait for has no unfinished pod; `PodsCounted` repeatedly, for one to count.
     """
 
     def __init__(self, client: Client, inbox: Inbox) -> None:
         self._client = client
         self._inbox = inbox
         self._waiting: dict[str, _Wait] = {}
+        """Waits for the last pod, by uid."""
         self.counting: dict[str, _Wait] = {}
-        """Those whose pods are counted, by uid."""
+        """Counts, by uid."""
         self._added = asyncio.Event()
         self._numbers = count(1)
 
-    def add(self, uid: str, namespace: str, *, label: str = POD_OWNER, may_begin: bool) -> int:
-        """Wait until no pod is left; returns the number that `PodsGone` will have. A former wait ends without it.
+    def add(self, uid: str, namespace: str, *, label: str = POD_OWNER, may_start: bool) -> int:
+        """Wait until no pod is left; return the number that `PodsGone` will have. Replaces an earlier wait.
 
-        `label` of the pods has the uid as value. `may_begin`: pods may come into existence yet, though none are seen.
+        `label`: label of the pods that has the uid as its value. `may_start`: the controller may still create pods.
         """
         wait = _Wait(
-            uid, namespace, label, next(self._numbers), LOOKS if may_begin else 1, asyncio.get_running_loop().time()
+            uid,
+            namespace,
+            label,
+            next(self._numbers),
+            EMPTY_POLLS if may_start else 1,
+            asyncio.get_running_loop().time(),
         )
         self._waiting[uid] = wait
         self._added.set()
         return wait.number
 
     def count(self, uid: str, namespace: str, *, label: str) -> None:
-        """Count its pods until `count_no_more`; may be asked again."""
+        """Count the workload's pods until `stop_counting`. Idempotent. `label`: as for `add`."""
         if uid not in self.counting:
             now = asyncio.get_running_loop().time()
             self.counting[uid] = _Wait(uid, namespace, label, 0, 0, now, counts=True)
             self._added.set()
 
-    def count_no_more(self, uid: str) -> None:
-        """What its pods were counted for is done, or does not matter any more."""
+    def stop_counting(self, uid: str) -> None:
+        """End `count`; a workload whose pods are not counted is ignored."""
         self.counting.pop(uid, None)
 
     def _all(self) -> list[_Wait]:
         return [*self._waiting.values(), *self.counting.values()]
 
     async def run(self) -> None:
-        """Look again and again, for ever."""
+        """Poll until cancelled. Errors of the API server are logged, and the poll is repeated."""
         time = asyncio.get_running_loop().time
         while True:
             self._added.clear()
             if due := [wait for wait in self._all() if wait.due <= time()]:
                 try:
-                    await self._look(due)
+                    await self._poll(due)
                 except ClusterError as error:
-                    log.warning("cannot see whether pods are gone: %s", error)
+                    log.warning("cannot list pods to see whether they have terminated, and tries again: %s", error)
                 for wait in due:
-                    wait.due, wait.pause = time() + wait.pause, min(2 * wait.pause, PAUSE[1])
+                    wait.due, wait.interval = time() + wait.interval, min(2 * wait.interval, POLL_INTERVAL[1])
             if not self._all():
                 await self._added.wait()
                 continue
@@ -125,33 +133,33 @@ class PodWaiter:
             except TimeoutError:
                 pass
 
-    async def _look(self, due: Sequence[_Wait]) -> None:
+    async def _poll(self, due: Sequence[_Wait]) -> None:
         by_selector: dict[tuple[str, str], list[_Wait]] = defaultdict(list)
         for wait in due:
             by_selector[wait.namespace, wait.label].append(wait)
         for (namespace, label), waits in by_selector.items():
-            for start in range(0, len(waits), AT_ONCE):
-                await self._look_at(namespace, label, waits[start : start + AT_ONCE])
+            for start in range(0, len(waits), BATCH_SIZE):
+                await self._poll_batch(namespace, label, waits[start : start + BATCH_SIZE])
 
-    async def _look_at(self, namespace: str, label: str, waits: Sequence[_Wait]) -> None:
+    async def _poll_batch(self, namespace: str, label: str, waits: Sequence[_Wait]) -> None:
         alive: dict[str, Counter[str]] = defaultdict(Counter)
         params = {"labelSelector": f"{label} in ({','.join(wait.uid for wait in waits)})"}
         async for page in self._client.list_pages(f"/api/v1/namespaces/{namespace}/pods", params=params):
             for pod in page["items"]:
-                if pod.get("status", {}).get("phase") not in ENDED:
+                if pod.get("status", {}).get("phase") not in ENDED:  # terminating pods still use quota
                     labels = pod["metadata"]["labels"]
                     alive[labels[label]][labels.get(POD_SET, "")] += 1
         for wait in waits:
             if wait.counts:
                 if wait.found is not None and self.counting.get(wait.uid) is wait:
-                    # Its controller may not have come to the rest of them at the first look: the most of both counts.
+                    # At the first poll its controller may not have created all pods yet: the maximum of two polls.
                     self._inbox.put(PodsCounted(wait.uid, wait.found | alive[wait.uid]))
                 wait.found = alive[wait.uid]
                 continue
             if wait.uid in alive:
-                wait.looks = 1  # its controller has come to it
+                wait.empty_polls = 1  # its controller has processed the start
                 continue
-            wait.looks -= 1
-            if wait.looks <= 0 and self._waiting.get(wait.uid) is wait:
+            wait.empty_polls -= 1
+            if wait.empty_polls <= 0 and self._waiting.get(wait.uid) is wait:
                 del self._waiting[wait.uid]
                 self._inbox.put(PodsGone(wait.uid, wait.number))

@@ -1,6 +1,6 @@
-"""The one place where workloads change: computes what follows from what happens to one, and has it take effect.
+"""Reconciler: applies triggers to workloads. It is the only writer of workload state.
 
-Also what has to be looked at although nothing happens: deadlines, and pods that are not ready.
+Also keeps the deadlines of workloads, and the set of admitted workloads whose pods are not ready.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class Reconciler:
-    """Works on the state of one leader. What it raises for a workload has changed nothing of it (see `Isolation`)."""
+    """Applies triggers to the workloads of one leader's state.
+
+    An exception that it raises for a workload has left that workload unchanged (see `Isolation`).
+    """
 
     def __init__(
         self, state: LeaderState, environment: Environment, pod_waiter: PodWaiter, isolation: Isolation
@@ -43,11 +46,11 @@ class Reconciler:
         self._pod_waiter = pod_waiter
 
     def handle(self, tracked: Tracked, trigger: Trigger) -> None:
-        """Have all take effect that follows from what happens to a workload."""
+        """Compute the transition of a workload for a trigger, and apply it."""
         self._apply(transition(tracked, trigger, self.environment, now=self.state.now), tracked.deadline)
 
     def see(self, kind: Kind, obj: Object) -> None:
-        """Take in an object of a kind as it is now, unless it is part of another one (see `Children`)."""
+        """Process a version of an object that is not part of another workload (see `Children`)."""
         seen = kind.observe(obj)
         registry = self.state.registry
         tracked = registry.get(seen.uid)
@@ -55,19 +58,20 @@ class Reconciler:
             if tracked.seen is None or not is_older(seen.resource_version, tracked.seen.resource_version):
                 self.handle(tracked, ObjectSeen(seen, obj))
             return
-        if (former := registry.named(kind, seen.namespace, seen.name)) is not None:
+        if (former := registry.named(kind, seen.namespace, seen.name)) is not None:  # deleted and recreated
             self.handle(former, ObjectGone(former.seen))
         if seen.queue and seen.finished is None and not self.state.ended.has(seen.uid, seen.resource_version):
             self._apply(arrival(ObjectSeen(seen, obj), self.environment, now=self.state.now), None)
 
-    def _note_end(self, tracked: Tracked) -> None:
+    def _note_finished(self, tracked: Tracked) -> None:
         record, seen = tracked.record, tracked.seen
-        # A group of pods is told of as the latest that is known of its pods; what left the queue unseen may be there.
+        # The version of a pod group is the latest of its pods, which may be observed again. An object that left the
+        # queue without being observed may still exist, and may be queued again.
         if not self.environment.kinds.is_composed(record.workload) and (seen or record.outcome != DEQUEUED):
             self.state.ended.add(tracked.uid, "" if seen is None else seen.resource_version)
 
     def pass_time(self) -> None:
-        """Do what is due by now."""
+        """Handle the deadlines that have passed."""
         if not self.deadlines.heap or self.deadlines.heap[0][0] > self.state.now:
             return
         for tracked in self.deadlines.due(self.state.now):
@@ -75,20 +79,21 @@ class Reconciler:
                 self.handle(tracked, DeadlineReached())
 
     def wait_for_pods(self, tracked: Tracked) -> None:
-        """Have `PodsGone` put into the inbox when it has none; may be asked again."""
+        """Have `PodsGone` put into the inbox when no unfinished pod of the workload is left. Idempotent."""
         if not tracked.wait:
             workload = tracked.record.workload
             kind = self.environment.kinds.of(workload)
             label = POD_OWNER if kind is None else kind.pods_label
-            may_begin = tracked.unsettled
-            tracked.wait = self._pod_waiter.add(workload.uid, workload.namespace, label=label, may_begin=may_begin)
+            may_start = tracked.unsettled
+            tracked.wait = self._pod_waiter.add(workload.uid, workload.namespace, label=label, may_start=may_start)
 
     def _apply(self, change: WorkloadChange, deadline: float | None) -> None:
+        """Apply a change to state, deadlines, readiness and pod queries. `deadline`: the workload's previous one."""
         tracked = change.tracked
         uid = tracked.record.workload.uid
         self.state.apply(change)
         if change.is_over:
-            self._note_end(tracked)
+            self._note_finished(tracked)
         if tracked.deadline != deadline:
             self.deadlines.note(tracked)
         if change.was_looked_at:
@@ -99,32 +104,30 @@ class Reconciler:
             label = tracked.seen.kind.pods_label
             self._pod_waiter.count(uid, tracked.record.workload.namespace, label=label)
         elif uid in self._pod_waiter.counting:
-            self._pod_waiter.count_no_more(uid)
+            self._pod_waiter.stop_counting(uid)
 
 
 class Deadlines:
-    """When something has to be done about a workload although nothing happens: one timer for the earliest is enough.
-
-    The times are those of `Tracked.deadline`; entries of the heap that do not agree with it mean nothing.
-    """
+    """Queue of the deadlines of workloads (`Tracked.deadline`), earliest first, for one timer."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self.heap: list[tuple[float, str]] = []
+        """(deadline, uid); an entry is stale, and ignored, if it differs from the workload's `Tracked.deadline`."""
 
     def note(self, tracked: Tracked) -> None:
-        """Its deadline is another one now."""
+        """Add the changed deadline of a workload."""
         if tracked.deadline is not None:
             heappush(self.heap, (tracked.deadline, tracked.uid))
 
     def next(self) -> float | None:
-        """The earliest; None: there is none."""
-        while self.heap and self._meant(*self.heap[0]) is None:
+        """Return the earliest deadline (Unix time, s); None: there is none."""
+        while self.heap and self._current(*self.heap[0]) is None:
             heappop(self.heap)
         return self.heap[0][0] if self.heap else None
 
     def due(self, now: float) -> list[Tracked]:
-        """Those whose time has come; they have no deadline any more."""
+        """Remove the deadlines up to `now`; return their workloads."""
         found = []
         while (at := self.next()) is not None and at <= now:
             tracked = self._registry.get(heappop(self.heap)[1])
@@ -133,37 +136,35 @@ class Deadlines:
             found.append(tracked)
         return found
 
-    def _meant(self, at: float, uid: str) -> Tracked | None:
+    def _current(self, at: float, uid: str) -> Tracked | None:
+        """Return the workload of an entry of the heap; None: the entry is stale."""
         tracked = self._registry.get(uid)
         return tracked if tracked is not None and tracked.deadline == at else None
 
 
 class Readiness:
-    """Which admitted workloads have pods that are not ready, and which of them keep others from being admitted.
-
-    `one_at_a_time`: Kueue's `waitForPodsReady.blockAdmission`.
-    """
+    """The admitted workloads whose pods are not all ready, and whether they block the admission of others."""
 
     def __init__(self, registry: Registry, *, one_at_a_time: bool) -> None:
         self.one_at_a_time = one_at_a_time
-        """Whether those that are not ready keep others out."""
+        """Whether workloads that are not ready block admission (Kueue's `waitForPodsReady.blockAdmission`)."""
         self._registry = registry
         self._starting: dict[str, None] = {}
-        """Uids of those that may run and were last seen with pods that are not ready."""
+        """Uids of unsuspended workloads whose pods were not all ready when last observed, in order of that."""
         self._blocking: set[str] = set()
-        """Those that keep others out, if they still hold quota."""
+        """Uids of workloads that block admission while they hold quota (empty unless `one_at_a_time`)."""
 
     def restored(self) -> None:
-        """All that is on record was put into the registry: who keeps others out until it is seen again?"""
+        """Rebuild the set of blocking workloads from their records, after the state was loaded from the database."""
         if self.one_at_a_time:
-            self._blocking = {tracked.uid for tracked in self._registry if _is_unready(tracked.record)}
+            self._blocking = {tracked.uid for tracked in self._registry if _is_blocking(tracked.record)}
 
     def follow(self, tracked: Tracked) -> None:
-        """A workload was looked at."""
+        """Update readiness after a workload was evaluated."""
         record, seen = tracked.record, tracked.seen
         uid = record.workload.uid
         if record.state is State.EVICTING and self.one_at_a_time:
-            self._blocking.add(uid)  # its pods are going
+            self._blocking.add(uid)  # until its pods have terminated
         if record.state is not State.ADMITTED or record.cleared_at is None or seen is None:
             return
         if seen.ready and not seen.suspended:
@@ -177,7 +178,7 @@ class Readiness:
 
     @property
     def blocked(self) -> bool:
-        """Whether nothing may be admitted now, because pods of an admitted workload are not ready."""
+        """Whether admission is blocked, because pods of an admitted workload are not ready."""
         for uid in list(self._blocking):
             tracked = self._registry.get(uid)
             if tracked is not None and tracked.holds_quota:
@@ -186,7 +187,7 @@ class Readiness:
         return False
 
     def unready(self) -> list[Tracked]:
-        """The admitted workloads that may run and whose pods are not all ready."""
+        """Return the admitted, started workloads whose pods are not all ready."""
         found = []
         for uid in list(self._starting):
             tracked = self._registry.get(uid)
@@ -197,8 +198,8 @@ class Readiness:
         return found
 
 
-def _is_unready(record: WorkloadRecord) -> bool:
-    """Whether it holds quota, and was not known to have all its pods ready."""
+def _is_blocking(record: WorkloadRecord) -> bool:
+    """Return whether a workload holds quota and its record does not show all pods ready."""
     if record.state is State.ADMITTED:
         return record.cleared_at is not None and (record.ready_at is None or record.unready_at is not None)
     return record.state is State.EVICTING

@@ -1,7 +1,7 @@
-"""Objects whose pods are read from a child that their controller makes, such as the JobSet of a TrainJob.
+"""Rendered children: objects whose pod sets are read from a child that their controller creates (TrainJob: a JobSet).
 
-The child's spec is put beside the spec of its owner (`RENDERED`), so that all that is read off the owner, and all that
-follows from it, is the same as for any other kind. The name of a child is its owner's: nobody can add a second one.
+The child's spec is stored beside the spec of its owner (`RENDERED`), so that the owner is observed and processed like
+an object of any other kind. A rendered child has the name of its owner, so that an owner cannot have two.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ if TYPE_CHECKING:
 
 
 def sources_first(objects: Mapping[str, StoredObject], kinds: Kinds) -> list[str]:
-    """The uids of objects; first of those that others may be read from."""
+    """Return the uids of the objects, those of kinds that may be rendered children of others first."""
     sources = {kind.rendered_by for kind in kinds}
     return sorted(objects, key=lambda uid: (objects[uid].kind.group, objects[uid].kind.kind) not in sources)
 
 
 class _Rendering(NamedTuple):
     child: str
-    """Its uid."""
+    """Uid of the rendered child."""
     raw: bytes
+    """Its generation and spec, as JSON."""
 
 
 class Renderings:
-    """The children that others are read from, as they were last seen, by the uid of their owner."""
+    """The rendered children as last observed."""
 
     def __init__(self) -> None:
         self._of_owner: dict[str, _Rendering] = {}
+        """By uid of the owner."""
         self.owners: dict[str, str] = {}
-        """By the uid of the child."""
+        """Uid of the rendered child -> uid of its owner."""
 
     def note(self, kind: Kind, obj: Object, claimed: Claim | None) -> str:
-        """The uid of the owner that has to be looked at again, now that this object is as it is; empty: none.
+        """Process a new version of an object; return the uid of the owner to reconcile because of it, or "".
 
-        `claimed`: the owner that it claims.
+        `claimed`: the owner that its owner references name.
         """
         metadata = obj["metadata"]
         owner = "" if claimed is None else rendered_owner(kind, obj, claimed)
@@ -60,7 +62,7 @@ class Renderings:
         return owner
 
     def gone(self, child: str) -> str:
-        """The uid of the owner that has no such child any more; empty: none had it."""
+        """Process the deletion of an object; return the uid of the owner whose rendered child it was, or ""."""
         owner = self.owners.pop(child, "")
         if owner and self._of_owner[owner].child == child:
             del self._of_owner[owner]
@@ -68,7 +70,7 @@ class Renderings:
         return ""
 
     def complete(self, obj: Object) -> Object:
-        """An object whose pods are read from a child, with what they are read from."""
+        """Return a copy of the owner with the current content of its rendered child under `RENDERED`, if it has one."""
         rendering = self._of_owner.get(obj["metadata"]["uid"])
         without = {key: value for key, value in obj.items() if key != RENDERED}
         return without if rendering is None else {**without, RENDERED: orjson.loads(rendering.raw)}

@@ -1,9 +1,11 @@
-"""How the quota of what runs follows the number of its pods, down and up. Pure functions on a change.
+"""Scaling of admitted workloads: their quota follows their number of pods. Pure functions on a change.
 
-Down: the quota of pods that are not needed any more, or not wanted, is free as soon as they are gone. Up: pods that an
-object is to have beyond its admission do not run. The engine is told of a larger version of the workload that waits as
-all others do, and takes over the quota that is held once it fits (Kueue's workload slices, `Workload.replaces`); those
-that run are not touched. What waits is no record: it follows from the object, which whoever leads next sees, too.
+Down: the quota of pods that are no longer needed, or no longer requested, is released as soon as they have terminated.
+
+Up: pods beyond the admission do not start. The engine receives a larger version of the workload, which is pending like
+any other, and which takes over the quota of the running one once it fits (Kueue's workload slices,
+`Workload.replaces`). Running pods are not touched. The larger version is not persisted: it is computed from the object,
+which a new leader observes, too.
 """
 
 from __future__ import annotations
@@ -27,44 +29,45 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission, PodSetAssignment, Workload
 
 RESIZED: Final = "Resized"
+"""Reason of a changed number of pods."""
 RECLAIMED: Final = "Reclaimed"
-"""Why a part of an admission ends: its pods are not needed any more."""
+"""Reason of a partial release of an admission's quota: some of its pods are no longer needed (as in Kueue)."""
 LARGER: Final = "+"
-"""After the uid of a workload: by what the engine knows the larger version of it that waits."""
-_BY_ITSELF: Final = frozenset({PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA})
-"""Reasons for waiting that go away when others give back quota."""
+"""Suffix of a workload's uid that gives the uid of its larger version in the engine."""
+_FREED_QUOTA_RESOLVES: Final = frozenset({PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA})
+"""Reasons for waiting that end when other workloads release quota."""
 
 
-def follow(change: WorkloadChange, seen: Observed) -> None:
-    """An admitted workload was seen, as it was admitted but for numbers of pods."""
-    _give_back(change, seen)
-    _ask(change, seen)
+def follow_pod_counts(change: WorkloadChange, seen: Observed) -> None:
+    """Process a version of an admitted workload's object that differs from its admission in numbers of pods at most."""
+    _release_surplus(change, seen)
+    _request_more(change, seen)
 
 
 def exceeds(tracked: Tracked, seen: Observed) -> bool:
-    """Whether an object asks for more pods at a time than quota is held for."""
+    """Return whether an object requests more pods at a time than its workload holds quota for, in any pod set."""
     held = _held_pods(tracked)
     return any(count.needed > held.get(count.name, 0) for count in seen.counts)
 
 
-def has_more(tracked: Tracked, seen: Observed) -> bool:
-    """Whether something that runs has more pods than it holds quota for, or asks for none though it has work left."""
+def violates_admission(tracked: Tracked, seen: Observed) -> bool:
+    """Return whether a running object has more pods than quota, or requests none although completions are left."""
     if exceeds(tracked, seen):
         return True
     return not any(count.needed for count in seen.counts) and any(count.left for count in seen.counts)
 
 
 def may_take_over(tracked: Tracked, admission: Admission) -> bool:
-    """Whether it runs on where this admission is: its pods stay in their flavors, and in their ClusterQueue."""
+    """Return whether a running workload may adopt this admission: same ClusterQueue, and same flavors per pod set."""
     record = tracked.record
     if record.state is not State.ADMITTED or record.admission is None:
         return False
-    held, given = ({each.name: each.flavors for each in one.pod_sets} for one in (record.admission, admission))
-    return held == given and record.admission.cluster_queue == admission.cluster_queue
+    old, new = ({each.name: each.flavors for each in one.pod_sets} for one in (record.admission, admission))
+    return old == new and record.admission.cluster_queue == admission.cluster_queue
 
 
 def larger_admitted(change: WorkloadChange, event: LargerAdmitted, _: Environment) -> None:
-    """The engine gave it quota for the pods that it asked for beyond what it held."""
+    """Replace the admission by that of the larger version, which the engine has admitted."""
     workload = _with_counts(
         change.tracked.record.workload, {each.name: each.count for each in event.admission.pod_sets}
     )
@@ -77,27 +80,28 @@ def larger_admitted(change: WorkloadChange, event: LargerAdmitted, _: Environmen
 
 
 def larger_reason_changed(change: WorkloadChange, event: LargerReasonChanged, _: Environment) -> None:
-    """The engine says why it has no quota yet for the pods that it asks for beyond what it holds."""
+    """Note why the larger version is pending, and add it to the workload's message."""
     tracked = change.tracked
     if tracked.larger is None or tracked.record.admission is None:
         return
-    tracked.larger_barred = "" if event.reason in _BY_ITSELF else event.message
+    tracked.larger_barred = "" if event.reason in _FREED_QUOTA_RESOLVES else event.message
     more = sum(each.count for each in tracked.larger.pod_sets) - sum(_held_pods(tracked).values())
     change.tell_wish(sentences.waits_for_more(more, tracked.larger_barred))
 
 
 def surplus_counted(change: WorkloadChange, event: SurplusCounted, _: Environment) -> None:
-    """So many of its pods have not ended: the quota of the others that it does not want is free."""
+    """Release the quota of surplus pods that have terminated, by a count of those that have not."""
     tracked = change.tracked
     if tracked.record.state is State.ADMITTED and tracked.surplus and tracked.seen is not None:
-        _give_back(change, tracked.seen, event.pods)
+        _release_surplus(change, tracked.seen, event.pods)
         change.is_due = True
 
 
 def promised(tracked: Tracked, seen: Observed) -> dict[str, int]:
-    """The pod sets for whose pods it holds quota, though its object is still to be given them, and how many it holds.
+    """Return the pod sets whose quota is reserved but whose object is not scaled up yet: number of pods by name.
 
-    Not before those have ended that it did not want meanwhile: a controller makes others beside them.
+    Pod sets with surplus pods are left out until those have terminated: the object's controller would create new pods
+    beside them.
     """
     if tracked.record.state is not State.ADMITTED or seen.suspended or seen.deleting or tracked.record.checks_pending:
         return {}
@@ -109,23 +113,23 @@ def promised(tracked: Tracked, seen: Observed) -> dict[str, int]:
     }
 
 
-def _give_back(change: WorkloadChange, seen: Observed, counted: Mapping[str, int] | None = None) -> None:
-    """Give back the quota of pods that are not needed any more, or not wanted, once they are gone.
+def _release_surplus(change: WorkloadChange, seen: Observed, counted: Mapping[str, int] | None = None) -> None:
+    """Release the quota of pods that are no longer needed or no longer requested, once they have terminated.
 
-    `counted`: how many have not ended, of kinds whose objects do not tell; None: they were not counted.
+    `counted`: number of unfinished pods by pod set, for kinds whose status does not show it; None: not counted yet.
     """
     tracked = change.tracked
     tracked.surplus = frozenset()
     if seen.suspended or (seen.kind.tells_of_pods and tracked.unsettled) or _is_ending(seen):
         return
-    held, smaller, wanted = _held_pods(tracked), {}, {}
+    held, new_counts, wanted = _held_pods(tracked), {}, {}
     admitted = {each.name: each.count for each in tracked.record.workload.pod_sets}
     for count in seen.counts:
         had = held.get(count.name, 0)
-        # Those that it is to have in a moment, as their quota is there, are needed as well.
+        # Pods for which quota is reserved and that the object is about to be scaled to are needed as well.
         least = max(count.needed, count.wished if count.wished <= had else 0)
         present = count.present
-        if present == UNLIMITED:  # but those are gone that have ended well
+        if present == UNLIMITED:  # unknown: at most those that were admitted and have not succeeded
             present = admitted.get(count.name, had) - (0 if count.left is None else count.wanted - count.left)
             if counted is not None:
                 present = min(present, counted.get(count.name, 0) + counted.get("", 0))
@@ -133,15 +137,15 @@ def _give_back(change: WorkloadChange, seen: Observed, counted: Mapping[str, int
                 tracked.surplus |= {count.name}
         pods = max(least, min(present, had))
         if pods < had:
-            smaller[count.name], wanted[count.name] = pods, max(count.wanted, pods)
-    if not smaller:
+            new_counts[count.name], wanted[count.name] = pods, max(count.wanted, pods)
+    if not new_counts:
         return
     admission = tracked.record.admission
     assert admission is not None, tracked
     pod_sets = tuple(
-        _shrunk(given, smaller[given.name]) if given.name in smaller else given for given in admission.pod_sets
+        _shrunk(each, new_counts[each.name]) if each.name in new_counts else each for each in admission.pod_sets
     )
-    # What is wanted no more is no part of it any more; what has ended well is.
+    # Pods that are no longer requested leave the workload's pod sets; those that have succeeded remain counted in them.
     workload = _with_counts(tracked.record.workload, wanted, downwards=True)
     if workload.pod_sets != tracked.record.workload.pod_sets:
         change.write(reason=RESIZED, message=tracked.record.message)
@@ -150,20 +154,20 @@ def _give_back(change: WorkloadChange, seen: Observed, counted: Mapping[str, int
 
 
 def _is_ending(seen: Observed) -> bool:
-    """Whether all of its work is done, so that it ends as a whole; what was scaled to no pods at all does not."""
-    if seen.kind.ends_by_deletion:  # it has ended when its pods have
+    """Return whether all work of the object is done, so that it is about to finish; false if it was scaled to zero."""
+    if seen.kind.ends_by_deletion:  # a pod or pod group: finished when its pods are
         return not any(count.needed or count.present for count in seen.counts)
     return any(count.wanted for count in seen.counts) and not any(count.needed for count in seen.counts)
 
 
-def _ask(change: WorkloadChange, seen: Observed) -> None:
-    """Have it wait for the quota of pods that it is to have beyond those that it holds quota for.
+def _request_more(change: WorkloadChange, seen: Observed) -> None:
+    """Submit a larger version of the workload to the engine if the object requests more pods than it holds quota for.
 
-    Admission checks were asked about the pods that it has: where there are any, it gets no more.
+    A workload with admission checks is not enlarged: its checks have judged the present number of pods.
     """
     tracked = change.tracked
     held = _held_pods(tracked)
-    # What is still to be started with fewer pods has all of them in its object: that is no wish.
+    # An object that is still to be started with fewer pods (partial admission) has its full count: no request for more.
     counts = {
         count.name: max(held[count.name], 0 if seen.suspended and count.wished <= count.wanted else count.wished)
         for count in seen.counts
@@ -174,28 +178,31 @@ def _ask(change: WorkloadChange, seen: Observed) -> None:
         change.ask_no_more()
         change.tell_wish(sentences.no_more_with_checks(more) if more else "")
         return
-    waits, workload = tracked.larger, _with_counts(tracked.record.workload, {**held, **counts})
+    pending, workload = tracked.larger, _with_counts(tracked.record.workload, {**held, **counts})
     larger = replace(
         workload,
-        pod_sets=tuple(replace(each, min_count=None) for each in workload.pod_sets),  # all of it, or nothing
+        pod_sets=tuple(replace(each, min_count=None) for each in workload.pod_sets),  # no partial admission
         uid=f"{tracked.uid}{LARGER}",
         replaces=tracked.uid,
-        queued_at=change.now if waits is None else waits.queued_at,
+        queued_at=change.now if pending is None else pending.queued_at,
     )
-    if larger != waits:
+    if larger != pending:
         change.ask_for(larger)
     change.tell_wish(sentences.waits_for_more(more, tracked.larger_barred))
 
 
 def _held_pods(tracked: Tracked) -> dict[str, int]:
-    """By pod set."""
+    """Return the number of pods that quota is held for, by pod set."""
     admission = tracked.record.admission
     assert admission is not None, tracked.record
     return {assignment.name: assignment.count for assignment in admission.pod_sets}
 
 
 def _with_counts(workload: Workload, counts: Mapping[str, int], *, downwards: bool = False) -> Workload:
-    """With so many pods of these pod sets; `downwards`: no more than it has, and not where fewer may be admitted."""
+    """Return a copy of the workload with these numbers of pods, by pod set.
+
+    `downwards`: never raise a number, and leave pod sets alone that permit partial admission.
+    """
     pod_sets = []
     for each in workload.pod_sets:
         count = counts.get(each.name, each.count)
@@ -205,11 +212,11 @@ def _with_counts(workload: Workload, counts: Mapping[str, int], *, downwards: bo
     return replace(workload, pod_sets=tuple(pod_sets))
 
 
-def _shrunk(given: PodSetAssignment, count: int) -> PodSetAssignment:
-    """With the quota of `count` pods."""
-    # What was cut off at the most that can be counted is not known: of that nothing is given back early.
+def _shrunk(assignment: PodSetAssignment, count: int) -> PodSetAssignment:
+    """Return a copy of the assignment with the usage of `count` pods."""
+    # An amount at the maximum was cut off there, and the amount per pod is unknown: none of it is released early.
     usage = {
-        resource: amount if amount >= UNLIMITED else amount * count // given.count
-        for resource, amount in given.usage.items()
+        resource: amount if amount >= UNLIMITED else amount * count // assignment.count
+        for resource, amount in assignment.usage.items()
     }
-    return replace(given, usage=usage, count=count)
+    return replace(assignment, usage=usage, count=count)

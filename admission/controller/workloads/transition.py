@@ -1,6 +1,7 @@
-"""One pure function: from a workload and what happens to it to what follows. Nothing here has an effect.
+"""State transitions of workloads: a pure function from a workload and a trigger to a WorkloadChange.
 
-So what is raised by one workload leaves nothing half done, and each rule can be tested with values alone.
+Being pure, an exception raised for one workload leaves no partial change behind, and each rule can be tested with
+plain values.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from admission.controller.workloads.triggers import (
     ObjectSeen,
     Ordered,
     PodProblem,
-    QuotaGiven,
+    QuotaReserved,
     ReasonChanged,
     StartImpossible,
     Stopped,
@@ -45,14 +46,14 @@ if TYPE_CHECKING:
 
 
 def transition(tracked: Tracked, trigger: Trigger, environment: Environment, *, now: float) -> WorkloadChange:
-    """What follows for a workload from what happens to it at `now` (Unix time, s); `tracked` stays as it is."""
+    """Return the change that a trigger causes at `now` (Unix time, s); `tracked` is not modified."""
     change = WorkloadChange(tracked, now=now)
     _RULES[type(trigger)](change, trigger, environment)
     return change
 
 
 def _impossible(change: WorkloadChange, trigger: StartImpossible, _: Environment) -> None:
-    # What holds quota gives it back; what waits does not get any.
+    # A workload that holds quota is evicted; a pending one is put on hold.
     (change.refuse if change.tracked.holds_quota else change.bar)(
         generation=trigger.generation, message=trigger.message
     )
@@ -61,16 +62,17 @@ def _impossible(change: WorkloadChange, trigger: StartImpossible, _: Environment
 def _evicted(change: WorkloadChange, trigger: EvictionDecided, _: Environment) -> None:
     decision = trigger.decision
     if change.tracked.record.state is State.ADMITTED:
-        is_taken = decision.reason in (PREEMPTED, OVER_QUOTA)
+        quota_is_taken = decision.reason in (PREEMPTED, OVER_QUOTA)
         change.evict(
             reason=decision.reason,
-            message=sentences.taken_back(decision.message) if is_taken else decision.message,
+            message=sentences.taken_back(decision.message) if quota_is_taken else decision.message,
             preemption=decision.preemption_reason,
             decided_by_engine=True,
         )
 
 
 _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
+    # Trigger type -> rule: a function that is called with the change, the trigger and the environment.
     ObjectSeen: observed.object_seen,
     ObjectGone: observed.object_gone,
     LastPodEnded: observed.last_pod_ended,
@@ -79,7 +81,7 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     Stopped: observed.stopped,
     CheckAnswered: admitted.check_answered,
     CheckRulesChanged: admitted.check_rules_changed,
-    QuotaGiven: admitted.quota_given,
+    QuotaReserved: admitted.quota_reserved,
     LargerAdmitted: scaling.larger_admitted,
     LargerReasonChanged: scaling.larger_reason_changed,
     SurplusCounted: scaling.surplus_counted,

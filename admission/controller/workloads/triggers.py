@@ -1,4 +1,4 @@
-"""What can happen to a workload: the second argument of `transition`."""
+"""Triggers: the events that can change a workload (second argument of `transition`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObjectSeen:
-    """Its object is as it is now: a watch, a read or the answer to a patch says so."""
+    """A version of the workload's object was received from a watch, a GET or the response to a PATCH."""
 
     seen: Observed
     object: Object
@@ -25,64 +25,67 @@ class ObjectSeen:
 
 @dataclass(frozen=True, slots=True)
 class ObjectGone:
-    """Its object does not exist any more; `last` is what was seen of it at last, None: nothing."""
+    """The workload's object was deleted. `last`: its last observed version; None: it was never observed."""
 
     last: Observed | None
 
 
 @dataclass(frozen=True, slots=True)
 class LastPodEnded:
-    """No pod of it is left, though its object is gone, or does not say so."""
+    """The workload has no unfinished pod, by a poll of the PodWaiter: its object is deleted, or does not show that."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurplusCounted:
-    """So many of its pods have not ended, by pod set; under an empty name those of which nobody can tell."""
+    """The workload's unfinished pods were counted.
+
+    `pods`: number by pod set, such as `{"worker": 3, "": 1}`; under the empty name pods whose pod set is unknown.
+    """
 
     pods: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class PodProblem:
-    """What keeps its pods from running; empty: nothing does."""
+    """The obstacle that keeps the workload's pods from running has changed; empty `text`: there is none."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopRefused:
-    """What the API server says that will not have it stopped, or given back as it was; empty: it has that done."""
+    """The API server refused to stop or restore the object, with the error `text`; empty: it has accepted."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """Something has changed that its pod sets or its priority are computed from."""
+    """An object has changed from which pod sets or priority are computed, such as a LimitRange or a PriorityClass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """An admin has ordered something about it."""
+    """An admin's order for the workload was created or changed."""
 
     order: Order
 
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswered:
-    """An admission check has answered."""
+    """The state of one of the workload's admission checks was updated."""
 
     check: CheckRecord
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRulesChanged:
-    """The ClusterQueue whose quota it holds asks for other admission checks now."""
+    """The ClusterQueue whose quota the workload holds requires other admission checks now."""
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaGiven:
-    """The engine admits it; `start` is the request that will start it."""
+class QuotaReserved:
+    """The engine has reserved quota for the workload. `start`: the patch that will start it."""
 
     admission: Admission
     start: StartPatch
@@ -90,14 +93,14 @@ class QuotaGiven:
 
 @dataclass(frozen=True, slots=True)
 class LargerAdmitted:
-    """The engine gives what runs the quota for more pods that it has asked for; `admission` is the whole of it."""
+    """The engine has admitted the larger version of a running workload. `admission`: for all pods, old and new."""
 
     admission: Admission
 
 
 @dataclass(frozen=True, slots=True)
 class LargerReasonChanged:
-    """The engine says why what runs has no quota yet for more pods."""
+    """The engine reports why a running workload's request for more pods is still pending."""
 
     reason: str
     message: str
@@ -105,14 +108,14 @@ class LargerReasonChanged:
 
 @dataclass(frozen=True, slots=True)
 class EvictionDecided:
-    """The engine takes its quota back."""
+    """The engine evicts the workload."""
 
     decision: Evict
 
 
 @dataclass(frozen=True, slots=True)
 class StartImpossible:
-    """It cannot be started as it is at this generation; `message` says why, for its user."""
+    """The object cannot be started in this generation. `message`: the cause, for its user."""
 
     generation: int
     message: str
@@ -120,19 +123,19 @@ class StartImpossible:
 
 @dataclass(frozen=True, slots=True)
 class EditedBeforeStart:
-    """What will have to be restored is another `original` than the one on record."""
+    """The object was edited between admission and start, so that a stop has to restore another `original`."""
 
     original: Object
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """It was evicted, has stopped, and its object is as it was before its start."""
+    """An evicted workload has no running pods, and its object is restored to the state before its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonChanged:
-    """The engine says why it waits."""
+    """The engine reports why the workload is pending."""
 
     reason: str
     message: str
@@ -140,19 +143,19 @@ class ReasonChanged:
 
 @dataclass(frozen=True, slots=True)
 class LeftQueue:
-    """It is no workload any more, for the reason that `message` gives."""
+    """The object is no longer a workload of its own. `message`: the reason."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class KindUnlisted:
-    """Objects of its kind cannot be listed."""
+    """Objects of the workload's kind cannot be listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineReached:
-    """The time has come that was set for it."""
+    """`Tracked.deadline` is reached."""
 
 
 Trigger: TypeAlias = (
@@ -166,7 +169,7 @@ Trigger: TypeAlias = (
     | Ordered
     | CheckAnswered
     | CheckRulesChanged
-    | QuotaGiven
+    | QuotaReserved
     | LargerAdmitted
     | LargerReasonChanged
     | EvictionDecided
