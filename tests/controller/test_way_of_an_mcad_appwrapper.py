@@ -160,7 +160,7 @@ async def test_what_is_there_already_is_not_taken(cluster):
     await submit(cluster, of_torchx())
     failed = await state(cluster, state="Failed")
     assert failed["status"]["message"] == (
-        f"Pod {NAME}-0 is there already, and is not of this AppWrapper: name it otherwise"
+        f"Pod {NAME}-0 already exists and does not belong to this AppWrapper; use another name"
     )
     await cluster.record(NAME, "finished")
     assert pods(cluster)[f"{NAME}-0"]["metadata"]["uid"] == mine["metadata"]["uid"]
@@ -185,7 +185,7 @@ async def test_what_was_made_goes_again_when_the_rest_cannot_be_made(cluster, co
         await cluster.user.patch("pods", "team-a", name, {"metadata": {"finalizers": None}})
     failed = await state(cluster, state="Failed")
     assert pods(cluster) == {}
-    assert failed["status"]["message"].startswith(f"Service {NAME} cannot be made: ")
+    assert failed["status"]["message"].startswith(f"Service {NAME} cannot be created: ")
     assert (await cluster.record(NAME, "finished")).outcome == "Failed"
 
     async def told():

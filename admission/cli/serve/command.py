@@ -41,7 +41,7 @@ from admission.cluster.lease import LeaderElector, Timing
 from admission.controller.controller import Controller
 from admission.controller.intake.appwrappers import AppWrapperItems
 from admission.controller.intake.local_queues import LocalQueues
-from admission.controller.intake.unqueued import Unqueued
+from admission.controller.intake.unqueued import UnqueuedObjects
 from admission.kinds.registry import holds_items
 from admission.model.base import LabelSelector
 from admission.model.errors import SluiceError
@@ -298,8 +298,8 @@ async def _cancel(task: asyncio.Task[Any]) -> None:
     await asyncio.wait([task])
 
 
-def _unqueued(settings: Settings, replica: _Replica) -> Unqueued:
-    return Unqueued(
+def _unqueued(settings: Settings, replica: _Replica) -> UnqueuedObjects:
+    return UnqueuedObjects(
         replica.client,
         replica.controller.watches,
         replica.controller.events,

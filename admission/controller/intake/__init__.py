@@ -1,1 +1,1 @@
-"""What is watched in the cluster: workloads, LocalQueues, and Jobs without a queue."""
+"""Informers and background tasks that feed the controller: workloads, LocalQueues, unqueued objects, AppWrappers."""

@@ -1,4 +1,4 @@
-"""Which LocalQueues exist, for the webhooks of every replica: they warn whoever submits to one that does not."""
+"""Existing LocalQueues, for the webhooks of every replica: they warn users who submit to a missing LocalQueue."""
 
 from __future__ import annotations
 
@@ -16,43 +16,46 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-RETRY = 5.0
-"""Seconds between two looks at a database that does not answer."""
+RETRY_DELAY = 5.0
+"""Seconds between two attempts to read from a database that is unavailable."""
 
 
 class LocalQueues:
-    """Their names, half a second after any replica has written one; while the database is away, as they were."""
+    """Keeps the keys of all LocalQueues up to date, half a second behind the writes of any replica.
 
-    def __init__(self, store: Store, tell: Callable[[set[tuple[str, str]]], None]) -> None:
-        """`tell` is called with (namespace, name) of all of them, once they are known and after each change."""
+    While the database is unavailable, the last known keys stay valid.
+    """
+
+    def __init__(self, store: Store, on_change: Callable[[set[tuple[str, str]]], None]) -> None:
+        """`on_change`: called with (namespace, name) of all LocalQueues, first when loaded, then after each change."""
         self._store = store
-        self._tell = tell
-        self._names: set[tuple[str, str]] | None = None
+        self._on_change = on_change
+        self._keys: set[tuple[str, str]] | None = None
         self._revision = 0
 
     async def run(self) -> None:
-        """Keep them up to date until cancelled."""
+        """Follow the changes in the database until cancelled."""
         while True:
             try:
                 await self._follow()
             except StoreError as error:
-                log.warning("cannot see which LocalQueues exist: %s", error)
-            await asyncio.sleep(RETRY)
+                log.warning("cannot read the LocalQueues, and tries again: %s", error)
+            await asyncio.sleep(RETRY_DELAY)
 
     async def _follow(self) -> None:
-        if self._names is None:
+        if self._keys is None:
             self._revision = await self._store.queues.revision()
-            self._names = {obj.key[1:] for obj in await self._store.queues.list(LocalQueue.kind)}
-            self._tell(self._names)
+            self._keys = {obj.key[1:] for obj in await self._store.queues.list(LocalQueue.kind)}
+            self._on_change(self._keys)
         while True:
             reached = await self._store.revisions.wait_for_external(self._revision)
             changed = False
             for version in await self._store.queues.changes_since(self._revision):
                 kind, *name = version.object.key
                 if kind == LocalQueue.kind:
-                    change = self._names.discard if version.operation == "delete" else self._names.add
+                    change = self._keys.discard if version.operation == "delete" else self._keys.add
                     change((name[0], name[1]))
                     changed = True
             self._revision = reached
             if changed:
-                self._tell(self._names)
+                self._on_change(self._keys)

@@ -1,4 +1,7 @@
-"""Which kinds the API server serves, and in which version: custom resources come and go with their definitions."""
+"""Discovery: the kinds that the API server serves, and in which version.
+
+Custom resources are served while their CustomResourceDefinition exists.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ if TYPE_CHECKING:
 
 
 async def served_versions(client: Client, kinds: Iterable[Kind]) -> dict[Kind, str]:
-    """The version of each kind to use: the first that it knows of those served. What is not served is left out.
+    """Return the version to use for each served kind: the first of `Kind.versions` that is served.
 
-    Asks for the list of groups, which every user may read, and for the resources of those that a kind is in.
-    Raises ClusterError.
+    Reads the list of API groups, which every user may read, and the resources of the groups that have a kind. Raises
+    ClusterError.
     """
     offered = {
         group["name"]: {version["version"] for version in group["versions"]}
@@ -40,12 +43,12 @@ async def served_versions(client: Client, kinds: Iterable[Kind]) -> dict[Kind, s
 
 
 def watched(kind: Kind) -> str:
-    """The label selector of the objects of a kind that are watched; empty: all are."""
+    """Return the label selector of the watched objects of a kind; empty: all are watched."""
     return f"{kind.watched_label}=true" if kind.watched_label else ""
 
 
 async def listed(client: Client, kinds: Kinds, kind: Kind) -> AsyncIterator[list[Object]]:
-    """All watched objects of a kind, page by page; none if the API server has no such kind. Raises ClusterError."""
+    """Yield all watched objects of a kind, page by page; nothing if its CRD is not installed. Raises ClusterError."""
     try:
         params = {"labelSelector": selector} if (selector := watched(kind)) else None
         async for page in client.list_pages(kinds.path(kind), params=params):
@@ -58,7 +61,7 @@ async def listed(client: Client, kinds: Kinds, kind: Kind) -> AsyncIterator[list
 async def _resources(client: Client, path: str) -> frozenset[str]:
     try:
         answer = await client.get(path)
-    except NotFound:  # it went since the groups were listed
+    except NotFound:  # deleted since the groups were listed
         return frozenset()
     return frozenset(resource["name"] for resource in _items(answer, "resources"))
 

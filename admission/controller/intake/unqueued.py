@@ -1,7 +1,8 @@
-"""Jobs without a queue in managed namespaces: those that no gate has seen are given the default queue, and so queued.
+"""Assignment of the default queue to objects without a queue label in managed namespaces.
 
-The gate does that for what is created. This is for what was there before a namespace was managed, and for what came
-while there was no gate. What runs is stopped as soon as it is queued, so that its names are logged before.
+The webhook does this when objects are created. This module does it for objects that existed before their namespace was
+managed, or that were created while no webhook was running. Running objects are stopped once they are queued, so their
+names are logged before.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_PAUSE: Final = 2.0
-"""Seconds between two attempts, and between two looks whether this replica leads by now."""
-_NAMED: Final = 20
-"""How many are logged by name."""
+_RETRY_DELAY: Final = 2.0
+"""Seconds between two attempts, and between two checks whether this replica is the leader."""
+_MAX_LOGGED: Final = 20
+"""Running objects that are logged by name, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Unqueued:
+    """An unfinished object without a queue."""
+
     kind: Kind
     uid: str
     namespace: str
@@ -51,8 +54,8 @@ class _Unqueued:
         return f"{self.namespace}/{self.name}"
 
 
-class Unqueued:
-    """Takes them in while `run` runs, on the replica that `leads`."""
+class UnqueuedObjects:
+    """Adds the label of the default queue to unqueued objects in managed namespaces, while this replica `leads`."""
 
     def __init__(
         self,
@@ -63,31 +66,31 @@ class Unqueued:
         namespaces: LabelSelector,
         leads: Callable[[], bool],
     ) -> None:
-        """`namespaces` selects those that are managed."""
+        """`namespaces`: selects the managed namespaces."""
         self._client = client
         self._watches = watches
         self._events = events
         self._namespaces = namespaces
         self._leads = leads
         self._known: dict[str, _Unqueued] = {}
-        """By uid: those without a queue in any namespace, for another one may become a managed one."""
-        self._news = asyncio.Event()
-        watches.tell(self._seen, self._news.set)
+        """Unqueued objects of all namespaces, by uid: the labels of a namespace may change, so that it is managed."""
+        self._wakeup = asyncio.Event()
+        watches.tell(self._seen, self._wakeup.set)
 
     async def run(self) -> NoReturn:
-        """Until cancelled. Failures are waited out."""
+        """Queue objects until cancelled. Errors of the API server are logged, and the attempt is repeated."""
         await self._watches.context_synced()
         await self._watches.objects_synced.wait()
-        self._news.set()
+        self._wakeup.set()
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wakeup.wait()
+            self._wakeup.clear()
             found = [one for one in self._known.values() if self._is_managed(one.namespace)]
             if not found:
                 continue
-            if not self._leads() or not await self._take_in(found):
-                await asyncio.sleep(_PAUSE)
-                self._news.set()
+            if not self._leads() or not await self._queue_all(found):
+                await asyncio.sleep(_RETRY_DELAY)
+                self._wakeup.set()
 
     def _seen(self, kind: Kind, changes: Iterable[Change]) -> None:
         for change in changes:
@@ -95,7 +98,7 @@ class Unqueued:
             if one is not None:
                 self._known[change.uid] = one
                 if self._is_managed(one.namespace):
-                    self._news.set()
+                    self._wakeup.set()
             else:
                 self._known.pop(change.uid, None)
 
@@ -103,20 +106,24 @@ class Unqueued:
         labels = self._watches.context.namespace_labels(namespace)
         return labels is not None and self._namespaces.matches(labels)
 
-    async def _take_in(self, found: list[_Unqueued]) -> bool:
-        """Give them the label; the rest follows as for all that is queued. False: some have to be tried again."""
+    async def _queue_all(self, found: list[_Unqueued]) -> bool:
+        """Add the queue label to the objects; return False if some have to be tried again.
+
+        The informers then report them like any other queued object.
+        """
         if running := [one.key for one in found if one.running]:
             names = {one.kind.kind for one in found if one.running}
             noun = names.pop() if len(names) == 1 else "object"
-            more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
+            more = f" and {len(running) - _MAX_LOGGED} more" if len(running) > _MAX_LOGGED else ""
             log.warning(
                 "%d running %ss without a queue are in managed namespaces: each is stopped, and waits in its "
                 'LocalQueue "%s": %s%s',
-                len(running), noun, DEFAULT_QUEUE, ", ".join(running[:_NAMED]), more,
+                len(running), noun, DEFAULT_QUEUE, ", ".join(running[:_MAX_LOGGED]), more,
             )  # fmt: skip
-        return all([await self._label_one(one) for one in found])
+        return all([await self._queue_one(one) for one in found])
 
-    async def _label_one(self, one: _Unqueued) -> bool:
+    async def _queue_one(self, one: _Unqueued) -> bool:
+        """Add the queue label to an object, and record an Event; return False if that has to be tried again."""
         kinds, kind = self._watches.kinds, one.kind
         path = kinds.path(kind, one.namespace, one.name)
         labels = _label(kind)
@@ -125,7 +132,7 @@ class Unqueued:
         try:
             await self._client.patch(path, {"metadata": metadata}, permitted=self._leads)
         except (Conflict, NotFound):
-            return True  # it has changed: what it is now, the watch tells
+            return True  # it has changed or was deleted, which the watch will report
         except ClusterError as error:
             log.warning("cannot queue %s: %s", one.key, error)
             return False
@@ -140,7 +147,7 @@ class Unqueued:
 
 
 def _read(kind: Kind, obj: Object) -> _Unqueued | None:
-    """None: it is queued, has ended, or is none of ours."""
+    """Return an object that could be queued and is not; None if it is queued, finished, being deleted or excluded."""
     metadata = obj["metadata"]
     if isinstance(kind, GroupedKind) or kind.queue_name(obj) or "deletionTimestamp" in metadata:
         return None
@@ -154,4 +161,5 @@ def _read(kind: Kind, obj: Object) -> _Unqueued | None:
 
 
 def _label(kind: Kind) -> dict[str, str]:
+    """Return the queue label of the default queue."""
     return {kind.conventions.queue_labels[0]: DEFAULT_QUEUE}
