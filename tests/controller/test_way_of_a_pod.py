@@ -354,3 +354,23 @@ async def test_a_pod_that_goes_with_the_one_that_it_waited_for_takes_nobodys_pla
     await cluster.record("later", "admitted")
     await cluster.user.create("pods", "team-a", owned("third", train))
     await seen(cluster, "third", lambda obj: obj is not None and not is_gated(obj))
+
+
+@pytest.mark.parametrize("controllers", [False])
+async def test_a_pod_whose_start_is_under_way_keeps_its_place(cluster):
+    """While the API server is slow to answer, the pod is seen again with its gate."""
+    train = await cluster.submit(labelled("train", pods=1))
+    await cluster.record("train", "admitted")
+    match = {"user": "sluice", "verb": "patch", "resource": "pods", "name": "first"}
+    cluster.sandbox.faults.install({"rules": [{"match": match, "do": "delay", "seconds": 600}]})
+    await cluster.user.create("pods", "team-a", owned("first", train))
+
+    async def is_under_way():
+        return cluster.sandbox.faults.describe()["rules"][0]["struck"] == 1
+
+    await cluster.eventually(is_under_way)
+    await cluster.user.patch("pods", "team-a", "first", {"metadata": {"annotations": {"seen": "again"}}})
+    await cluster.user.create("pods", "team-a", owned("second", train))
+    await cluster.user.create("pods", "team-a", pod("after"))
+    await seen(cluster, "after", lambda obj: not is_gated(obj))
+    assert is_gated(cluster.user.get("pods", "team-a", "second"))

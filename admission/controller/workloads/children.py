@@ -173,7 +173,11 @@ class Children:
             kind, obj = child.kind, child.object
             seen = kind.observe(obj)
         child.kind, child.raw, child.version = kind, packed(obj), seen.resource_version
-        child.runs, child.created = not seen.suspended and not seen.deleting, metadata["creationTimestamp"]
+        is_starting = child.in_flight and child.was_ungated  # this version may be older than the request
+        child.runs, child.created = (
+            not seen.deleting and (is_starting or not seen.suspended),
+            metadata["creationTimestamp"],
+        )
         if not seen.queue and self._registry.get(uid) is None:
             return False  # not queued: it is known only as a possible owner of others
         verdict = self._verdict(kind, obj)
