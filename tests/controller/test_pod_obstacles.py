@@ -45,3 +45,17 @@ async def test_a_namespace_whose_pods_may_not_be_listed_hides_no_other(world, ca
     world.pass_time(20)
     await world.record("stuck", "admitted", "team-b", reason="PodsUnscheduled")
     assert "cannot list the pending pods of namespace team-a" in caplog.text
+
+
+async def test_a_page_full_of_one_workloads_pods_hides_no_other(world, monkeypatch):
+    monkeypatch.setattr("admission.controller.workloads.pod_obstacles._PAGE_SIZE", 2)
+    await world.apply(flavor(), cluster_queue(cpu="100"), local_queue())
+    await world.start()
+    for name in ("a", "b", "c"):
+        stuck = job(name, pods=2)
+        stuck["spec"]["template"]["metadata"]["annotations"] |= STUCK
+        await world.submit(stuck)
+        await world.record(name, "admitted")
+    world.pass_time(20)
+    for name in ("a", "b", "c"):
+        await world.record(name, "admitted", reason="PodsUnscheduled")

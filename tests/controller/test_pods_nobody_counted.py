@@ -125,3 +125,20 @@ async def _all_was_taken_in(world, probe):
     for number in range(2):
         await world.submit(job(f"{probe}-{number}", cpu="0"))
         await world.job(f"{probe}-{number}", lambda obj: not is_gated(obj))
+
+
+async def test_a_namespace_whose_pods_cannot_be_listed_delays_no_other(world, caplog):
+    elsewhere = local_queue()
+    elsewhere["metadata"]["namespace"] = "team-b"
+    await world.apply(flavor(), cluster_queue(cpu="8"), local_queue(), elsewhere)
+    await world.start()
+    for namespace in ("team-a", "team-b"):
+        await world.submit(job("gone", namespace=namespace, cpu="4"))
+        await world.job("gone", lambda obj: not is_gated(obj), namespace)
+    match = {"verb": "list", "resource": "pods", "namespace": "team-a"}
+    world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 403}]})
+    for namespace in ("team-a", "team-b"):
+        await world.user.delete("jobs", namespace, "gone", propagation="Background")
+    assert (await world.record("gone", "finished", "team-b")).outcome == "Deleted"
+    assert "cannot list pods of namespace team-a" in caplog.text
+    await world.record("gone", "evicting")

@@ -74,6 +74,8 @@ class UnqueuedObjects:
         self._leads = leads
         self._known: dict[str, _Unqueued] = {}
         """Unqueued objects of all namespaces, by uid: the labels of a namespace may change, so that it is managed."""
+        self._logged: set[str] = set()
+        """Uids of the running objects of the last attempt, which are not logged again."""
         self._wakeup = asyncio.Event()
         watches.tell(self._seen, self._wakeup.set)
 
@@ -111,8 +113,11 @@ class UnqueuedObjects:
 
         The informers then report them like any other queued object.
         """
-        if running := [one.key for one in found if one.running]:
-            names = {one.kind.kind for one in found if one.running}
+        stopping = [one for one in found if one.running]
+        running = [one.key for one in stopping if one.uid not in self._logged]
+        self._logged = {one.uid for one in stopping}
+        if running:
+            names = {one.kind.kind for one in stopping}
             noun = names.pop() if len(names) == 1 else "object"
             more = f" and {len(running) - _MAX_LOGGED} more" if len(running) > _MAX_LOGGED else ""
             log.warning(

@@ -42,7 +42,7 @@ BATCH_SIZE = 50
 _TICK = 1.0
 """Seconds between two checks which polls are due."""
 _PAGE_SIZE = 500
-"""Pods per response, at most; pods beyond it are not read."""
+"""Pods per response, at most; of a workload with more pending pods, those beyond are not read."""
 _TRANSIENT = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Reasons of waiting containers that are about to start."""
 
@@ -105,17 +105,22 @@ class PodObstacles:
                     log.warning("cannot list the pending pods of namespace %s: %s", namespace, error)
 
     async def _poll_batch(self, namespace: str, label: str, workloads: list[Tracked]) -> None:
-        params = {
-            "labelSelector": f"{label} in ({','.join(tracked.uid for tracked in workloads)})",
-            "fieldSelector": "status.phase=Pending",
-            "limit": str(_PAGE_SIZE),
-        }
-        found = await self._client.get(f"/api/v1/namespaces/{namespace}/pods", params=params)
-        pods: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for pod in found["items"]:
-            pods[pod["metadata"]["labels"][label]].append(pod)
-        for tracked in workloads:
-            self._report(tracked, pods[tracked.uid])
+        while workloads:
+            params = {
+                "labelSelector": f"{label} in ({','.join(tracked.uid for tracked in workloads)})",
+                "fieldSelector": "status.phase=Pending",
+                "limit": str(_PAGE_SIZE),
+            }
+            page = await self._client.get(f"/api/v1/namespaces/{namespace}/pods", params=params)
+            pods: dict[str, list[dict[str, Any]]] = defaultdict(list)
+            for pod in page["items"]:
+                pods[pod["metadata"]["labels"][label]].append(pod)
+            # Not all pods of a workload are needed to see what is wrong; but those of one may fill the page.
+            is_complete = not page["metadata"].get("continue")
+            for tracked in workloads:
+                if is_complete or tracked.uid in pods:
+                    self._report(tracked, pods[tracked.uid])
+            workloads = [] if is_complete else [tracked for tracked in workloads if tracked.uid not in pods]
 
     def _watched_pods(self, tracked: Tracked) -> list[dict[str, Any]]:
         """Return a queued pod, or the ungated pending pods of a pod group, as last observed."""

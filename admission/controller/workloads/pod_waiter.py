@@ -118,10 +118,7 @@ class PodWaiter:
         while True:
             self._added.clear()
             if due := [wait for wait in self._all() if wait.due <= time()]:
-                try:
-                    await self._poll(due)
-                except ClusterError as error:
-                    log.warning("cannot list pods to see whether they have terminated, and tries again: %s", error)
+                await self._poll(due)
                 for wait in due:
                     wait.due, wait.interval = time() + wait.interval, min(2 * wait.interval, POLL_INTERVAL[1])
             if not self._all():
@@ -139,7 +136,13 @@ class PodWaiter:
             by_selector[wait.namespace, wait.label].append(wait)
         for (namespace, label), waits in by_selector.items():
             for start in range(0, len(waits), BATCH_SIZE):
-                await self._poll_batch(namespace, label, waits[start : start + BATCH_SIZE])
+                try:
+                    await self._poll_batch(namespace, label, waits[start : start + BATCH_SIZE])
+                except ClusterError as error:
+                    log.warning(
+                        "cannot list pods of namespace %s to see whether they have terminated, and tries again: %s",
+                        namespace, error,
+                    )  # fmt: skip
 
     async def _poll_batch(self, namespace: str, label: str, waits: Sequence[_Wait]) -> None:
         alive: dict[str, Counter[str]] = defaultdict(Counter)
