@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.kinds.base import DEFAULT_QUEUE, EMPTY, QUEUE_NAME, START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.added_labels import ADDED_LABELS
+from admission.kinds.base import DEFAULT_QUEUE, EMPTY_LABEL, QUEUE_NAME, START_WITH_OWNER, SUBMITTED_BY
 from admission.kinds.declared import DeclaredKind
-from admission.kinds.given import GIVEN_LABELS
 from admission.kinds.patches import pointer
 from admission.kinds.registry import holds_items
 from webhooks.expressions import (
@@ -278,7 +278,7 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
             {
                 "expression": f"!{names_no_queue('object', key)} || "
                 f"(oldObject != null && {names_no_queue('oldObject', key)})",
-                "message": f"metadata.labels[{key}]: {EMPTY}",
+                "message": f"metadata.labels[{key}]: {EMPTY_LABEL}",
             }
             for key in labels
         ),
@@ -314,7 +314,7 @@ def _suspends(queue: str, kinds: Sequence[Kind], owners: Sequence[Kind], *, wher
     submitted = pointer("metadata", "annotations", SUBMITTED_BY)
     parts = [_parent("annotations"), f"[{patch_of(submitted, _REQUESTER)}]"]
     if queue:
-        noted_as = patch_of(pointer("metadata", "annotations", GIVEN_LABELS), f"'{QUEUE_NAME}=' + {queue}")
+        noted_as = patch_of(pointer("metadata", "annotations", ADDED_LABELS), f"'{QUEUE_NAME}=' + {queue}")
         labelled = patch_of(pointer("metadata", "labels", QUEUE_NAME), queue)
         given = f"{_parent('labels')} + [{labelled}, {noted_as}]"
         parts.append(given if where == "true" else f"({where} ? {given} : [])")

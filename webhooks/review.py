@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from admission.kinds.added_labels import ADDED_LABELS, LABEL_KEYS, added_labels, annotation_value
 from admission.kinds.admission_gates import gates_of
-from admission.kinds.base import DEFAULT_QUEUE, EMPTY, START_WITH_OWNER, SUBMITTED_BY, Kind, Object
+from admission.kinds.base import DEFAULT_QUEUE, EMPTY_LABEL, START_WITH_OWNER, SUBMITTED_BY, Kind, Object
 from admission.kinds.children import claimed_owner
 from admission.kinds.deployment import DeploymentKind
-from admission.kinds.given import GIVEN, GIVEN_LABELS, given_labels, noted
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.patches import pointer
 from admission.kinds.registry import Kinds
@@ -166,7 +166,7 @@ class Reviewer:
         old, queue = request.old, kind.queue_name(new)
         if not queue:
             answer.faults = [
-                (f"metadata.labels[{label}]", EMPTY)
+                (f"metadata.labels[{label}]", EMPTY_LABEL)
                 for label in kind.conventions.queue_labels
                 if _labels(new).get(label) == "" and (old is None or _labels(old).get(label) != "")
             ]
@@ -202,7 +202,7 @@ def _keep_queued_by_rule(
 ) -> Object:
     """What has no queue label is for the queue that it was for, or for that of the rule. The object with its labels."""
     queue, by = rule.queue, f"rule {number} of integrations.rules"
-    named = None if queue else next(filter(None, (rule.named(kind, each) for each in (new, old) if each)))
+    named = None if queue else next(filter(None, (rule.queue_reference(kind, each) for each in (new, old) if each)))
     if named is not None:
         queue, by = DEFAULT_QUEUE if named.fault else named.queue, named.where
     if old is None and not kind.queue_name(new) and (given := rule.group_labels(kind, _labels(new))):
@@ -291,10 +291,10 @@ def _label_pods(new: Object, old: Object | None, kind: DeploymentKind, answer: _
     """Have its pods queue where it says itself. The object with the labels that it keeps."""
     if old is not None and kind.queue_name(old):
         new = _keep_queued(new, old, kind, answer, why=f"a queued {kind.kind} stays queued until it is deleted")
-    answer.patch += kind.labelling(new, old)
+    answer.patch += kind.label_patch(new, old)
     answer.warnings += [
         f"the pods of this {kind.kind} were given its own label {key}: change that one, not spec.template"
-        for key in kind.overruled(new, old)
+        for key in kind.conflicting_labels(new, old)
     ]
     return new
 
@@ -348,7 +348,7 @@ def _keep_gates(new: Object, old: Object, kind: Kind, answer: _Answer) -> Object
 
 def _note_given(new: Object, request: _Request, answer: _Answer) -> None:
     """Write down which labels of the object, as it is to be stored, are from Sluice and not from its user."""
-    before = {} if request.old is None else given_labels(request.old)
+    before = {} if request.old is None else added_labels(request.old)
     if new is request.new and not before:
         return
     has, asked, had = _labels(new), _labels(request.new), {} if request.old is None else _labels(request.old)
@@ -356,9 +356,9 @@ def _note_given(new: Object, request: _Request, answer: _Answer) -> None:
     def is_given(key: str) -> bool:
         return key in before if has[key] == had.get(key) else has[key] != asked.get(key)
 
-    note = noted({key: has[key] for key in GIVEN if key in has and is_given(key)})
-    if note and (new["metadata"].get("annotations") or {}).get(GIVEN_LABELS) != note:
-        _annotate(new, GIVEN_LABELS, note, answer)
+    note = annotation_value({key: has[key] for key in LABEL_KEYS if key in has and is_given(key)})
+    if note and (new["metadata"].get("annotations") or {}).get(ADDED_LABELS) != note:
+        _annotate(new, ADDED_LABELS, note, answer)
 
 
 def _annotate(new: Object, key: str, value: str | None, answer: _Answer) -> None:

@@ -1,4 +1,4 @@
-"""One adapter for each Kubernetes kind that can be queued."""
+"""Adapters for Kubernetes kinds that can be queued, one per kind, and their registry."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from admission.kinds.base import Conventions, Kind, Object, Observed, Outcome
-from admission.kinds.declared import DeclaredKind, Form
+from admission.kinds.builtin_forms import builtin_forms
+from admission.kinds.declared import DeclaredKind
 from admission.kinds.deployment import DeploymentKind
-from admission.kinds.family import forms
-from admission.kinds.forms import parse_form
+from admission.kinds.form import Form
+from admission.kinds.form_parser import parse_form
 from admission.kinds.group_sizes import size_kinds
 from admission.kinds.job import JobKind
 from admission.kinds.leaderworkerset import LeaderWorkerSetKind
@@ -53,33 +54,33 @@ __all__ = [
 ]
 
 BATCH_JOB: Final = "batch/job"
-"""The name of batch/v1 Job in the setting `integrations`, as in Kueue's configuration."""
+"""Name of batch/v1 Job in the setting `integrations.frameworks`, as in Kueue's configuration."""
 JOB_SET: Final = "jobset.x-k8s.io/jobset"
 APP_WRAPPER: Final = "workload.codeflare.dev/appwrapper"
 MCAD: Final = "mcad.ibm.com/appwrapper"
-"""AppWrappers of MCAD, in both of the groups that they have been in."""
+"""AppWrappers of MCAD, in both API groups that it has had."""
 TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
 _BUILT_IN: Final[dict[str, Callable[[Conventions], Kind]]] = {BATCH_JOB: JobKind, "pod": PodKind}
-"""The kinds that are part of Kubernetes, by their names in Kueue's configuration."""
+"""Kinds that are part of Kubernetes, by their names in Kueue's configuration."""
 GROUPED: Final[dict[str, Callable[[Conventions], Kind]]] = {
     "statefulset": StatefulSetKind,
     "batch.volcano.sh/job": VolcanoJobKind,
     "leaderworkerset.x-k8s.io/leaderworkerset": LeaderWorkerSetKind,
 }
-"""The kinds whose pods are queued in groups: pods have to be on, too."""
+"""Kinds whose pods are queued in groups: they require the kind `pod`, too."""
 
 
 LABELLED: Final[dict[str, Callable[[Conventions], Kind]]] = {"deployment": DeploymentKind}
-"""The kinds whose pods are queued one by one, by labels that the webhook gives them: pods have to be on, too."""
+"""Kinds whose pods are queued one by one, by labels that the webhook adds: they require the kind `pod`, too."""
 
 
 def frameworks_known() -> tuple[str, ...]:
-    """The names of all kinds that Sluice brings along, as the setting `integrations` has them."""
-    return (*_BUILT_IN, *forms(), *GROUPED, *LABELLED)
+    """Return the names of all kinds that Sluice supports, as in the setting `integrations.frameworks`."""
+    return (*_BUILT_IN, *builtin_forms(), *GROUPED, *LABELLED)
 
 
 def _unknown(name: str) -> str:
-    """What to say of a name that is none of a kind."""
+    """Return the message for a name that is not the name of a kind."""
     near = difflib.get_close_matches(name, frameworks_known(), n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"
     return f'"{name}" is no kind that Sluice knows; {hint}'
@@ -95,12 +96,12 @@ def all_kinds(
     priority_labels: Iterable[str] = (),
     group_labels: Iterable[str] = (),
 ) -> Kinds:
-    """The registry of the kinds that are on. `kueue_labels` says whether Kueue's labels count beside our own.
+    """Return the registry of the enabled kinds.
 
-    `queue_labels` and `priority_labels` are those of other systems that count where none of these is there, and
-    `group_labels` those that name a pod's group.
-    `frameworks` are names such as `jobset.x-k8s.io/jobset`, `own` what users have described beside them. In
-    `excluded_namespaces` nothing is queued. Raises InvalidObject for a name that is not known.
+    `kueue_labels`: whether Kueue's labels are read beside Sluice's. `queue_labels`, `priority_labels`: labels of other
+    systems, read where none of these is present. `group_labels`: labels or annotations of other systems that name a
+    pod's group. `frameworks`: names such as `jobset.x-k8s.io/jobset`. `own`: forms of user-defined kinds. In
+    `excluded_namespaces` nothing is queued. Raises InvalidObject for an unknown name.
     """
     conventions = Conventions.of(
         kueue_labels=kueue_labels,
@@ -110,7 +111,7 @@ def all_kinds(
         group_labels=group_labels,
     )
     kinds: list[Kind] = []
-    known, frameworks = forms(), tuple(frameworks)
+    known, frameworks = builtin_forms(), tuple(frameworks)
     labelled = [LABELLED[name](conventions) for name in frameworks if name in LABELLED]
     for number, name in enumerate(frameworks):
         if make := _BUILT_IN.get(name) or GROUPED.get(name):

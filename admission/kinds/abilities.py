@@ -1,7 +1,6 @@
-"""What only some kinds can do, each ability a small protocol. All of them are part of `Kind`.
+"""Protocols for abilities that only some kinds have, such as scaling while running. `Kind` includes all of them.
 
-A kind that has none of an ability inherits what that means from `common` or `unchanged`, so that whoever works with
-kinds asks none of them what it can do.
+A kind without an ability inherits a default from `common` or `unchanged`, so callers need not test for abilities.
 """
 
 from __future__ import annotations
@@ -17,89 +16,90 @@ if TYPE_CHECKING:
 
 
 class Elastic(Protocol):
-    """The number of its pods may change while it runs. Without it: what runs keeps the pods that it was started with.
+    """The number of pods may change while the object runs. Default: a running object keeps the pods it started with.
 
-    Which pods have ended well, so that their quota is given back, is in `Observed.counts`.
+    `Observed.counts` says how many pods have succeeded, so that their quota can be released.
     """
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """The JSON patch that keeps what runs from having more pods than before, or others, and a sentence about it.
+        """Return the JSON patch that limits an update of a running object to its admitted pods, and a warning text.
 
-        Both are unsuspended. The patch is empty where `new` may have no pods that `old` may not have.
+        Both versions are unsuspended. The patch is empty if `new` has no pods beyond those that `old` may have.
         """
 
     def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
-        """The JSON patch that gives an object the pods that it waits for, where there is quota for them by now.
+        """Return the JSON patch that writes a requested scale-up into the object where quota is reserved for it.
 
-        `held`: for how many pods of each pod set.
+        `held`: number of pods with reserved quota, by pod set.
         """
 
 
 class Owner(Protocol):
-    """Its controller makes objects that may be queued, too. Without it: pods only, of pod sets that are in itself."""
+    """The controller creates objects of other queued kinds. Default: only pods, from the object's own pod sets."""
 
     @property
     def rendered_by(self) -> tuple[str, str] | None:
-        """Group and kind of the child of the same name that pod sets are read from: its spec is put at `RENDERED`.
+        """Group and kind of the child of the object's name whose spec has the pod templates; kept at `RENDERED`.
 
-        None: the object itself has its pod sets.
+        Example: `("jobset.x-k8s.io", "JobSet")` for a TrainJob. None: the object itself has its pod templates.
         """
 
     def makes(self, group: str, kind: str) -> bool:
-        """Whether its controller makes objects of another kind, of which there may be queued ones, too."""
+        """Whether the kind's controller creates objects of the given kind, which may be a queued kind, too."""
 
     def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
-        """How `child`, whose controller `obj` is, belongs to it: see `admission.kinds.children`."""
+        """Return how `child` belongs to `obj`, which its controller owner reference names (see `children`)."""
 
 
 class Composed(Protocol):
-    """Its objects are put together of others, as groups are of pods. Without it: the API server has them."""
+    """Objects are assembled by Sluice, as pod groups are from pods. Default: they are objects of the API server."""
 
     @property
     def is_composed(self) -> bool:
-        """Whether its objects are put together of others: the API server has none of them."""
+        """Whether objects of this kind are assembled from others and do not exist in the API server."""
 
 
 class EndsByDeletion(Protocol):
-    """A stop of its own: it ends by deleting it, as a pod does. Without it: a field or its controller suspends it."""
+    """Eviction deletes the object, as with pods. Default: it is suspended by a field, or by its controller."""
 
     @property
     def ends_by_deletion(self) -> bool:
-        """Whether what runs can be stopped only by deleting it; it is gone then, and does not queue again."""
+        """Whether a running object can be stopped only by deletion; it is then not requeued."""
 
     def stop_patch(self, obj: Object) -> list[Object]:
-        """The JSON patch that suspends, or has what is being deleted end its pods: its controller minds no suspension.
+        """Return the JSON patch that suspends the object, or ends the pods of one that is being deleted.
 
-        It tests uid and generation, so that a replica that led once cannot stop what its successor has started again.
-        Empty for what ends by deletion.
+        The second is needed where the controller ignores a suspension during deletion. The patch tests uid and
+        generation, so that a former leader cannot stop an object that its successor has started again. Empty for kinds
+        that end by deletion.
         """
 
 
 class SelectsPods(Protocol):
-    """Its pods are found by a label. Without it: it is a pod itself, or a group."""
+    """Pods of an object are found by a label. Default: the object is a pod itself, or a pod group."""
 
     @property
     def pods_label(self) -> str:
-        """The label of its pods that has its uid as value, from its start on; empty: it is a pod itself, or a group."""
+        """Label on the object's pods since its start, with its uid as value; empty: it is a pod itself, or a group."""
 
     @property
     def tells_of_pods(self) -> bool:
-        """Whether the object itself says when its last pod has ended; else its pods are looked for by `pods_label`."""
+        """Whether the object's status shows when its last pod has terminated; else pods are listed by `pods_label`."""
 
 
 class WatchedByLabel(Protocol):
-    """So many of it are none of Sluice's that the API server selects those that are. Without it: all are watched."""
+    """Watched with a label selector, as most objects of the kind are not Sluice's. Default: all objects are watched."""
 
     @property
     def watched_label(self) -> str:
-        """The label, with the value "true", of the objects that are watched; empty: all are."""
+        """Label, with the value "true", that selects the objects to watch; empty: all are watched."""
 
     def is_watched(self, obj: Object) -> bool:
-        """Whether it has that label."""
+        """Whether the object has that label."""
 
 
 class NotesStartTime(Protocol):
-    """API servers before 1.36 let its template be restored only without a start time. Without it: it has none."""
+    """The status has a start time, which must be cleared before the template is restored on API servers before 1.36."""
 
     def clear_start_time_patch(self, obj: Object) -> Object:
-        """The merge patch of the status that API servers before 1.36 need before `restore_patch`."""
+        """Return the merge patch of the status that API servers before 1.36 need before `restore_patch`."""

@@ -1,4 +1,4 @@
-"""What paths cannot say of AppWrapper: each component says itself where its pod templates are."""
+"""Pod sets and children of AppWrapper, beyond what `Form` describes: each component names its own pod templates."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _INFERRED: Final[dict[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
     ("apps/v1", "Deployment"): ("template.spec.template", ("replicas",)),
     ("apps/v1", "StatefulSet"): ("template.spec.template", ("replicas",)),
 }
-"""By apiVersion and kind: the path of the template, and the field of the spec that says how many pods."""
+"""By apiVersion and kind: path of the template, and the field of the spec with the number of pods."""
 
 
 def places(obj: Object) -> list[Place]:
-    """The pod sets of all components. Raises Misconfigured for a path that leads nowhere."""
+    """Return the pod sets of all components. Raises Misconfigured for a path without a pod template."""
     if mcad.is_legacy(obj):
         return mcad.places(obj)
     found: list[Place] = []
@@ -40,14 +40,14 @@ def places(obj: Object) -> list[Place]:
             info = ("spec", "components", str(number), "podSetInfos", str(index))
             before = ("spec", "components", str(number))
             declared = [(*before, "podSets", str(index), "replicas")] if component.get("podSets") is not None else []
-            numbers = (*declared, *_numbers_of(component, before))
+            count_fields = (*declared, *_numbers_of(component, before))
             name = f"component-{number}-{index}"
-            found.append(Place(name, f"{where}.{path}", template, replicas, info, flat=True, numbers=numbers))
+            found.append(Place(name, f"{where}.{path}", template, replicas, info, flat=True, count_fields=count_fields))
     return found
 
 
 def wrapped(obj: Object) -> Iterator[Child]:
-    """The objects that its components are."""
+    """Yield the objects that its components are, as children."""
     if mcad.is_legacy(obj):
         yield from mcad.wrapped(obj)
         return
@@ -62,7 +62,7 @@ def wrapped(obj: Object) -> Iterator[Child]:
 
 
 def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:
-    """(path of the template, number of pods), as declared or as the wrapped object's kind has it."""
+    """Yield (path of the template, number of pods), as declared, or as known for the wrapped object's kind."""
     wrapped, at = component.get("template") or {}, f"spec.components[{number}].podSets"
     keys = ("spec", "components", str(number))
     known = _INFERRED.get((str(wrapped.get("apiVersion")), str(wrapped.get("kind"))))
@@ -74,9 +74,9 @@ def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:
         ]
         if known is not None and any(path != known[0] for path, _ in found):
             raise Misconfigured(f"{at}: a {wrapped.get('kind')} has its pods at {known[0]}; correct the path")
-        if (asked := sum(replicas for _, replicas in found)) < has:
-            said = f"ask for quota of {asked} pods, but the {wrapped.get('kind')} has {has}"
-            raise Misconfigured(f"{at}: {said}; correct them, or leave them out")
+        if (declared_pods := sum(replicas for _, replicas in found)) < has:
+            fault = f"ask for quota of {declared_pods} pods, but the {wrapped.get('kind')} has {has}"
+            raise Misconfigured(f"{at}: {fault}; correct them, or leave them out")
         yield from found
     elif known is not None:
         yield known[0], has
@@ -88,7 +88,7 @@ def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:
 
 
 def _numbers_of(component: Object, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The keys of what the wrapped object itself says of its pods, where its kind is known."""
+    """Yield the keys of the count fields of the wrapped object itself, where its kind is known."""
     wrapped = component.get("template") or {}
     _, field = _INFERRED.get((str(wrapped.get("apiVersion")), str(wrapped.get("kind"))), ("", ()))
     for key in (*field, "completions") if field else ():
@@ -96,7 +96,7 @@ def _numbers_of(component: Object, before: tuple[str, ...]) -> Iterator[tuple[st
 
 
 def _pods(wrapped: Object, field: tuple[str, ...], *, before: tuple[str, ...]) -> int:
-    """Of a Job no more run at a time than are to end well."""
+    """Return the pods of the wrapped object at a time; of a Job no more than its completions."""
     count = paths.count(wrapped, ("spec", *field), 1, before=before) if field else 1
     return min(count, paths.count(wrapped, ("spec", "completions"), count, before=before))
 

@@ -1,7 +1,8 @@
-"""What paths cannot say of an Argo Workflow: which pods it has at a time is not in it, only how many at most.
+"""Pod set and faults of Argo Workflow, beyond what `Form` describes.
 
-Its one pod set is the peak: `spec.parallelism` pods, each with the most that any of its templates asks for. It reads
-`spec.nodeSelector`, `spec.tolerations` and `spec.podMetadata` anew for each pod that it makes.
+A Workflow does not show which pods run at a time, only how many at most. Its one pod set is the peak:
+`spec.parallelism` pods, each with the largest requests of any of its templates. Argo reads `spec.nodeSelector`,
+`spec.tolerations` and `spec.podMetadata` again for each pod that it creates.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from admission.kinds.base import Object
 
 METADATA: Final = "podMetadata"
-"""The field beside `nodeSelector` and `tolerations` that has the labels and annotations of all pods."""
+"""Field beside `nodeSelector` and `tolerations` with the labels and annotations of all pods."""
 MOST_PODS: Final = ("spec", "parallelism")
-"""The field that says how many pods run at a time at most."""
+"""Keys of the field with the maximum number of pods at a time."""
 _MAIN: Final = ("container", "script")
 _ALSO_OF_THE_WHOLE: Final = ("podSpecPatch", "podResources", "resourceClaims")
 _UNCOUNTED: Final = (
@@ -36,37 +37,37 @@ _UNCOUNTED: Final = (
     "http",
     *_ALSO_OF_THE_WHOLE,
 )
-"""Fields of a template by which it has pods, or parts of pods, whose requests are not known here."""
+"""Fields of a template that add pods, or containers, whose requests are not known here."""
 _IN_PLACE_OF_THE_WHOLE: Final = (("nodeSelector",), ("tolerations",), ("affinity", "nodeAffinity"))
-"""Of a template: what replaces the same of the Workflow, by which a flavor is chosen, and where a start writes it."""
+"""Fields of a template that replace those of the Workflow, where flavors are assigned and a start injects."""
 _REFERENCE: Final = "its pods are not in the Workflow itself: write the template into the Workflow"
 
 
 def places(obj: Object) -> list[Place]:
-    """The peak. Raises Misconfigured where it is not bounded."""
+    """Return the peak as one pod set. Raises Misconfigured if it is not bounded."""
     spec = obj["spec"]
     parallelism = paths.count(obj, MOST_PODS, 0)
     if not parallelism:
         raise Misconfigured(
-            "spec.parallelism: is missing or 0; without the most pods that run at a time nothing can be counted"
+            "spec.parallelism: is missing or 0; without a maximum of pods at a time its pods cannot be counted"
         )
     template = as_template(spec, metadata=METADATA)
     containers = [
         {"name": f"template-{number}", "resources": each.get("resources") or {}}
         for number, each in enumerate(_containers(spec))
     ]
-    # Of containers that run one after the other a pod is counted with the most, as here of pods.
+    # As init containers, which run one after the other: a pod is counted with the largest of them, as a peak is here.
     pod = {**template.get("spec", {}), "initContainers": containers, "containers": [{"name": "main"}]}
     pod |= {"affinity": spec["affinity"]} if spec.get("affinity") else {}
     pod |= {"priorityClassName": spec["podPriorityClassName"]} if spec.get("podPriorityClassName") else {}
     return [
         Place("workflow", "spec.templates", {**template, "spec": pod}, parallelism, ("spec",), flat=True,
-              metadata=METADATA, numbers=(MOST_PODS,), lowered=MOST_PODS)
+              metadata=METADATA, count_fields=(MOST_PODS,), reducible=MOST_PODS)
     ]  # fmt: skip
 
 
 def faults(obj: Object) -> list[tuple[str, str]]:
-    """What has pods that are not known before they are made, or that do not go where a start has the others go."""
+    """Return faults: pods that are not known before they are created, or on which an injection has no effect."""
     spec = obj["spec"]
     found = [
         (f"spec.{field}", f"its pods are not in the Workflow itself: {help_}")
@@ -85,7 +86,7 @@ def faults(obj: Object) -> list[tuple[str, str]]:
 def _faults_of_template(path: str, template: Object) -> Iterator[tuple[str, str]]:
     for field in _UNCOUNTED:
         if template.get(field):
-            yield f"{path}.{field}", "what this asks for cannot be counted: have its pods queued one by one instead"
+            yield f"{path}.{field}", "its requests cannot be counted: have its pods queued one by one instead"
     for keys in _IN_PLACE_OF_THE_WHOLE:
         if paths.at(template, keys):
             field = ".".join(keys)
@@ -106,7 +107,7 @@ def _faults_of_hooks(path: str, step: Object) -> Iterator[tuple[str, str]]:
 
 
 def _templates(spec: Object) -> Iterator[tuple[str, Object]]:
-    """Each with its path; what is said of all, and what is written into a step, too."""
+    """Yield (path, template): the defaults, all templates, and those that are inline in a step."""
     yield "spec.templateDefaults", spec.get("templateDefaults") or {}
     for number, template in enumerate(spec.get("templates") or ()):
         yield from _and_inline(f"spec.templates[{number}]", template)

@@ -1,7 +1,7 @@
-"""What Sluice needs to know of a Kubernetes kind, so that everything above works on any kind that can be queued.
+"""Interface of kinds: adapters by which the controller and webhooks handle any Kubernetes kind that can be queued.
 
 An adapter is a set of pure functions on raw JSON objects, as the API server sends them. It reads an object into an
-`Observed` and into pod sets, and writes the patches that start it, stop it and give it back as it was.
+`Observed` and into pod sets, and builds the patches that start it, stop it and restore it.
 """
 
 from __future__ import annotations
@@ -35,48 +35,54 @@ POD: Final = ("", "Pod")
 """API group and kind."""
 QUEUE_NAME: Final = "sluice.dev/queue-name"
 DEFAULT_QUEUE: Final = "default"
-"""The LocalQueue of what names none, where that is queued, too."""
+"""LocalQueue of an object without a queue label, where such objects are queued."""
 PRIORITY_CLASS: Final = "sluice.dev/priority-class"
 HOLD: Final = "sluice.dev/hold"
-"""Label or annotation; `"true"` keeps the workload out of every cycle."""
+"""Label or annotation; `"true"` puts the workload on hold: it takes part in no cycle."""
 SUBMITTED_BY: Final = "sluice.dev/submitted-by"
-"""Annotation that only the webhook writes."""
+"""Annotation with the name of the user who created the object. Only the webhook writes it."""
 MANAGED: Final = "sluice.dev/managed"
-"""Label that the webhook writes on pods that are queued: of all pods in the cluster only these are watched."""
+"""Label that the webhook writes on queued pods: only pods with it are watched."""
 START_WITH_OWNER: Final = "sluice.dev/start-with-owner"
-"""Annotation on what was gated though its controlling owner may run: it is started if it is part of that owner."""
+"""Annotation on an object that was gated although its controlling owner is admitted.
+
+If it proves to be part of that owner, it is started without quota of its own.
+"""
 POD_SET: Final = "sluice.dev/pod-set"
-"""Label that a start puts on pods that no object tells of: the name of their pod set, where a label can have it."""
-ASKS_FOR: Final = "sluice.dev/asks-for"
-"""Annotation that the webhook writes on what runs and asks for more pods: `{pod set: {field: number}}`, as JSON."""
+"""Label that a start puts on pods that no object's status counts: the name of their pod set, if a valid label value."""
+SCALE_REQUEST: Final = "sluice.dev/asks-for"
+"""Annotation that the webhook writes on a running object that requests more pods.
+
+JSON, `{pod set: {field: number}}`, for example `{"workers": {"replicas": 5}}`.
+"""
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
-"""Label: how long the workload may run, over all of its admissions."""
+"""Label: maximum execution time of the workload in seconds, summed over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"
 GATED_BY: Final = f"{KUEUE}admission-gated-by"
-"""Annotation of Kueue: the controllers that hold an object (see `admission_gates`)."""
+"""Kueue's annotation that names the controllers which gate an object (see `admission_gates`)."""
 RENDERED: Final = "rendered"
-"""Key beside `spec`: what was last seen of the child that an object's pods are read from (see `Kind.rendered_by`)."""
+"""Key beside `spec`: the last seen state of the child that an object's pod sets are read from (`Kind.rendered_by`)."""
 POD_OWNER: Final = "batch.kubernetes.io/controller-uid"
-"""Label on each pod of a Job, with the Job's uid; a pod that is orphaned, and adopted by another Job, keeps it."""
+"""Label on each pod of a Job, with the Job's uid; a pod that is orphaned, then adopted by another Job, keeps it."""
 
 
-EMPTY: Final = "is empty: name what it is for, or remove the label"
-"""What is wrong with a label without a value."""
+EMPTY_LABEL: Final = "is empty: name what it is for, or remove the label"
+"""Message for a label with an empty value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conventions:
-    """Which labels count, the first one found winning, and where they count for nothing."""
+    """Labels and annotations that are read, in order of precedence, and namespaces in which they are ignored."""
 
     queue_labels: tuple[str, ...] = (QUEUE_NAME, f"{KUEUE}queue-name")
     priority_labels: tuple[str, ...] = (PRIORITY_CLASS, f"{KUEUE}priority-class")
     time_labels: tuple[str, ...] = (MAX_EXEC_TIME, f"{KUEUE}max-exec-time-seconds")
     excluded_namespaces: frozenset[str] = frozenset({"kube-system"})
-    """Nothing in them is queued, whatever its labels say: the webhook never sees it."""
+    """Namespaces in which nothing is queued, whatever its labels; the webhook is not called for them."""
     group_labels: tuple[str, ...] = ()
     """Labels or annotations of other systems that name a pod's group (see `foreign_groups`)."""
     gate_annotation: str = GATED_BY
-    """The annotation that names controllers which hold an object; empty: none is read."""
+    """Annotation that names controllers which gate an object (`GATED_BY`); empty: none is read."""
 
     @classmethod
     def of(
@@ -88,7 +94,7 @@ class Conventions:
         priority_labels: Iterable[str] = (),
         group_labels: Iterable[str] = (),
     ) -> Conventions:
-        """Our own labels and, if wanted, Kueue's after them; after those the given ones of other systems."""
+        """Return Sluice's labels, then Kueue's if `kueue_labels`, then the given labels of other systems."""
         own = cls((QUEUE_NAME,), (PRIORITY_CLASS,), (MAX_EXEC_TIME,), gate_annotation="")
         known = cls() if kueue_labels else own
         return cls(
@@ -103,7 +109,7 @@ class Conventions:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a workload ended."""
+    """Result of a finished workload."""
 
     succeeded: bool
     reason: str
@@ -111,27 +117,27 @@ class Outcome:
 
 
 class PodCount(NamedTuple):
-    """The pods of one pod set, as the object tells of them."""
+    """Pod counts of one pod set, from the object's spec and status."""
 
     name: str
     wanted: int
-    """How many it asks for at a time."""
+    """Pods that it requests to run at a time."""
     left: int | None = None
-    """How many have still to end well, whatever may run at a time; None: that is not known."""
+    """Pods that have still to succeed, however many may run at a time; None: unknown."""
     present: int = 0
-    """How many there are, those that are being stopped included."""
+    """Pods that exist, including terminating ones."""
     wished: int = 0
-    """How many it is to have as soon as there is quota for them; 0: no more than `wanted`."""
+    """Pods of a requested scale-up that waits for quota; 0: no more than `wanted`."""
 
     @property
     def needed(self) -> int:
-        """How many can still run at a time."""
+        """Pods that can still run at a time: the smaller of `wanted` and `left`."""
         return self.wanted if self.left is None else min(self.wanted, self.left)
 
 
 @frozen(frozen=True, slots=True)
 class KindStatus:
-    """What a kind says of its object's life; the fields are those of `Observed`."""
+    """The kind-specific part of `Observed`, with the same fields."""
 
     suspended: bool
     active: bool
@@ -148,7 +154,7 @@ class KindStatus:
 
 @frozen(frozen=True, slots=True)
 class Observed:
-    """One version of an object, as far as it matters for its life in the queue."""
+    """What the controller needs to know of one version of an object, independent of its kind."""
 
     kind: Kind
     uid: str
@@ -158,36 +164,36 @@ class Observed:
     generation: int
     created: float
     queue: str
-    """The LocalQueue's name; empty: the object is not ours."""
+    """Name of the LocalQueue; empty: the object is not queued by Sluice."""
     priority_class: str
-    """The WorkloadPriorityClass that its label names."""
+    """WorkloadPriorityClass that its label names."""
     pod_priority_class: str
-    """The PriorityClass of its pods, which counts where `priority_class` is empty."""
+    """PriorityClass of its pods, which counts if `priority_class` is empty."""
     user: str
     on_hold: bool
     suspended: bool
     active: bool
-    """Whether pods of it exist or may come into existence: quota is held as long."""
+    """Whether pods exist or may still be created; quota is held as long as this is so."""
     started: bool
-    """Whether a start time is noted, which keeps API servers before 1.36 from letting the template be restored."""
+    """Whether a start time is set, which keeps API servers before 1.36 from letting the template be restored."""
     counts: tuple[PodCount, ...]
-    """The pods of each pod set."""
+    """Pod counts of each pod set."""
     deleting: bool
     finished: Outcome | None
     stopped: bool = False
-    """Whether its controller says that it has seen a suspension; perhaps an earlier one than the present."""
+    """Whether the controller's condition confirms a suspension; it may be an earlier one than the current."""
     ending: bool = False
-    """Whether it is being deleted, and the stop patch has taken effect on its object."""
+    """Whether it is being deleted, and the stop patch has taken effect on it."""
     ready: bool = False
-    """Whether all pods that it asks for are ready, or have ended well."""
+    """Whether all requested pods are ready or have succeeded."""
     max_seconds: int | None = None
-    """How long it may run, over all of its admissions; None: as long as it likes."""
+    """Maximum execution time in seconds, summed over all admissions; None: unlimited."""
     waits_for: str = ""
-    """What keeps it from being admitted as it is, as a sentence; empty: nothing does."""
+    """Why it cannot be admitted in its present form, as a message for users; empty: it can."""
     gated_by: str = ""
-    """The controllers that hold it, by their names; empty: none does."""
+    """Controllers that gate it, by name, separated by ", "; empty: none."""
     is_uneven: bool = False
-    """Whether some of its pods are gated though others may run, or run without being among those that have quota."""
+    """Whether its pods differ from its admission: some are gated beside running ones, or run without quota."""
 
     @property
     def key(self) -> str:
@@ -196,14 +202,14 @@ class Observed:
 
 
 class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel, NotesStartTime, Protocol):
-    """An adapter: what each kind is asked, and what only some can do (`abilities`).
+    """Adapter of a Kubernetes kind: what every kind implements, and the protocols of `abilities`.
 
-    `original` is the JSON document that `start_patch` returns and `restore_patch` takes back.
+    `original` is the JSON document that `start_patch` returns, the controller stores, and `restore_patch` takes.
     """
 
     @property
     def conventions(self) -> Conventions:
-        """Which labels it looks at."""
+        """Labels and annotations that it reads."""
 
     @property
     def group(self) -> str:
@@ -211,53 +217,59 @@ class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The API versions that it knows, the preferred one first."""
+        """Supported API versions, the preferred one first."""
 
     @property
     def is_custom(self) -> bool:
-        """Whether it is a custom resource, which the API server may or may not have."""
+        """Whether it is a custom resource, whose definition the API server may lack."""
 
     @property
     def is_always_queued(self) -> bool:
-        """Whether each of its objects names a queue, be it without a label."""
+        """Whether each object names a queue, even without a queue label."""
 
     @property
     def more_labels(self) -> tuple[str, ...]:
-        """Where, beside its metadata, an object has labels that may name its queue; or `()`."""
+        """Path, beside `metadata.labels`, of labels that may name the queue; or `()`."""
 
     @property
     def manager(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The path of the field that names another controller, and its values for the kind's own; or `()`."""
+        """(path of the field that names another controller, values for the kind's own); `((), ())` if there is none."""
 
     @property
     def plural(self) -> str:
-        """The resource's name in paths."""
+        """Resource name in API paths, such as `jobs`."""
 
     @property
     def kind(self) -> str:
-        """The kind's name."""
+        """Name of the kind, such as `Job`."""
 
     @property
     def annotations(self) -> tuple[str, ...]:
-        """The annotations that `faults` and the webhook look at; of labels, owners and spec it may be anything."""
+        """Annotations that `faults` and the webhook read. Labels, owner references and spec may be read in full."""
 
     def queue_name(self, obj: Object) -> str:
-        """The LocalQueue that the object is for; empty if it is none of Sluice's business."""
+        """Return the LocalQueue that the object names; empty: Sluice does not manage the object."""
 
     def observe(self, obj: Object) -> Observed:
-        """The object's present state. Called on each watch event."""
+        """Return the object's present state. Called on each watch event."""
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """What the object asks quota for; one tuple for all objects of a shape. Raises Misconfigured."""
+        """Return the pod sets that the object requests quota for. Raises Misconfigured.
+
+        Objects of the same form share one tuple.
+        """
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
-        """(field path, message) of what keeps the object from ever running, as far as it tells by itself."""
+        """Return (field path, message) of each fault that keeps the object from ever running.
+
+        Only faults that can be found in the object itself.
+        """
 
     def remarks(self, obj: Object) -> list[str]:
-        """What its user should know though it is admitted, as sentences."""
+        """Return warnings for the user about an object that is accepted."""
 
     def gate(self, obj: Object) -> list[Object]:
-        """The JSON patch that keeps a new object from running; empty if it cannot run as it is."""
+        """Return the JSON patch that keeps a new object from running; empty if it is gated already."""
 
     def start_patch(
         self,
@@ -266,33 +278,33 @@ class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel
         flavors: Mapping[str, ResourceFlavor],
         updates: Sequence[PodSetUpdate] = (),
     ) -> tuple[list[Object], Object]:
-        """The JSON patch that injects and unsuspends at once, and the original. Raises Misconfigured.
+        """Return the JSON patch that injects and unsuspends in one request, and the original. Raises Misconfigured.
 
-        `updates` are what admission checks ask for, beside the flavors. The patch tests uid and generation, so that it
-        fails where the spec was edited meanwhile, but not where only a status or a label was written. `obj` must not
+        `updates` are the pod set updates of admission checks, beside the flavors. The patch tests uid and generation,
+        so that it fails if the spec was edited meanwhile, but not if only the status or a label was. `obj` must not
         carry an injection already.
         """
 
     def carries(self, obj: Object, original: Object) -> bool:
-        """Whether all is in it that the start patch with this original puts in; False if that is nothing."""
+        """Whether the object has all that the start patch with this original injected; False if that is nothing."""
 
     def is_as_started(self, obj: Object, original: Object) -> bool:
-        """Whether nobody has changed what the start patch with this original puts in, but for numbers of pods."""
+        """Whether all that the start patch with this original injected is unchanged, pod counts excepted."""
 
     def may_resume(self, obj: Object) -> bool:
-        """Whether what carries its injection has the pods that it will be resumed with; else it is looked at again."""
+        """Whether an object that carries its injection has the pods to be resumed with; if not, try again later."""
 
     def resume_patch(self, obj: Object) -> list[Object]:
-        """The JSON patch that unsuspends what carries its injection already."""
+        """Return the JSON patch that unsuspends an object that carries its injection already."""
 
     def restore_patch(self, obj: Object, original: Object) -> Object | list[Object] | None:
-        """The merge or JSON patch that takes out what the start patch put in; None if nothing of it is left.
+        """Return the merge or JSON patch that removes what the start patch injected; None if nothing of it is left.
 
-        What somebody has changed since then is his, and stays. Only while the object is not active.
+        Changes that a user made since then stay. Only for an object that is not active.
         """
 
     def restored(self, obj: Object, original: Object) -> Object:
-        """The object as `restore_patch` leaves it: `obj` itself if that changes nothing."""
+        """Return the object as `restore_patch` leaves it: `obj` itself if that changes nothing."""
 
     def templates(self, obj: Object) -> list[Object]:
-        """Its pod templates, in the order of its pod sets."""
+        """Return its pod templates, in the order of its pod sets."""

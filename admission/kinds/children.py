@@ -1,9 +1,10 @@
-"""Objects that the controller of a queued object makes for it: they are part of it, and no workloads of their own.
+"""Objects that the controller of a queued object creates for it: part of the owner, not workloads of their own.
 
-An owner reference alone proves nothing, for users write them. A child is part of its owner if the owner's controller
-would make it just so: it has the name of a child that the owner asks for, and no more pods or requests than the owner
-has there. As names are unique, what is made in its place takes the place of the real one, and never adds to it. Pods
-have no such names: of an owner's pods no more run than it asks for, whoever made them.
+An owner reference alone proves nothing, as users can write it. A child is part of its owner only if the owner's
+controller would create it in this form: it has the name of a child that the owner specifies, and no more pods or
+requests than the owner has for it. Names are unique, so an object that a user creates under such a name takes the place
+of the real child and never adds to it. Pods have no predictable names: of an owner's pods no more run than it
+specifies, whatever created them.
 """
 
 from __future__ import annotations
@@ -27,46 +28,49 @@ if TYPE_CHECKING:
 
 OWNER, POD_SET, NUMBER = "{owner}", "{podSet}", "{number}"
 PLACEHOLDERS: Final = (OWNER, POD_SET, NUMBER)
-"""What a pattern of names may hold: the owner's name, that of a pod set, and a number from 0 on, below its copies."""
+"""Placeholders in a name pattern: the owner's name, the name of a pod set, and a number from 0 to its copies - 1.
+
+Example: `{owner}-{podSet}-{number}` for the Jobs of a JobSet.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildForm:
-    """Which children of one kind the objects of another have."""
+    """Children of one kind that objects of another kind have."""
 
     group: str
     kind: str
     name: str = ""
-    """The pattern of their names; empty: the names are at `name_from`."""
+    """Pattern of their names (see `PLACEHOLDERS`); empty: the names are read at `name_from`."""
     name_from: Path = ()
-    """Where the owner says what they are called."""
+    """Path in the owner of their names."""
     pod_set: str = ""
-    """The pod set that they have the pods of; empty: the one in their name, else all."""
+    """Name of the pod set whose pods they have; empty: the pod set in their name, else all pod sets."""
 
 
 class Part(Enum):
     """How a child belongs to its owner."""
 
-    NONE = "the owner's controller would make no such child"
-    OUTDATED = "it has still to be brought up to date: it would not go where the owner's pods go"
-    CURRENT = "as the owner's controller would make it now"
+    NONE = "the owner's controller would not create such a child"
+    OUTDATED = "it has yet to be updated: its node selectors are not those of the owner's pods"
+    CURRENT = "as the owner's controller would create it now"
 
 
 class Child(NamedTuple):
-    """One child that an object asks for, or several whose names differ in a number."""
+    """A child that an owner specifies, or several whose names differ only in a number."""
 
     group: str
     kind: str
     before: str
     after: str
-    """What its name begins and ends with."""
+    """Prefix (`before`) and suffix (`after`) of its name."""
     copies: int
-    """How many there are, with the numbers from 0 on in between; 0: one, without a number."""
+    """Number of children, numbered from 0 between prefix and suffix; 0: one child, without a number."""
     pod_sets: tuple[int, ...]
-    """The positions of its pod sets among those of its owner."""
+    """Positions of its pod sets among those of its owner."""
 
     def has_name(self, name: str) -> bool:
-        """Whether one of them is called so."""
+        """Whether one of these children has the given name."""
         if not self.copies:
             return name == self.before + self.after
         number = name[len(self.before) : len(name) - len(self.after)]
@@ -80,23 +84,23 @@ class Child(NamedTuple):
 
 
 def controller_of(obj: Object) -> Mapping[str, Any] | None:
-    """The owner reference that names the object's controller; None if there is none."""
+    """Return the owner reference with `controller: true`; None if there is none."""
     references = obj["metadata"].get("ownerReferences") or ()
     return next((each for each in references if each.get("controller") is True), None)
 
 
 class Claim(NamedTuple):
-    """What an object says of its owner."""
+    """The owner that an object's owner reference names; not yet verified."""
 
     kind: Kind
-    """The owner's."""
+    """The owner's kind."""
     reference: Mapping[str, Any]
 
 
 def claimed_owner(kind: Kind, obj: Object, kinds: Kinds) -> Claim | None:
-    """The kind of the owner that an object of `kind` claims, and the reference to it.
+    """Return the owner that the controller reference of an object of `kind` names.
 
-    None: it claims none whose kind is on and makes such objects.
+    None if there is no such reference, or its kind is not enabled or does not create such objects.
     """
     reference = controller_of(obj)
     if reference is None:
@@ -106,14 +110,14 @@ def claimed_owner(kind: Kind, obj: Object, kinds: Kinds) -> Claim | None:
 
 
 def rendered_owner(kind: Kind, obj: Object, claimed: Claim) -> str:
-    """The uid of the owner that it claims if the owner's pods are read from this object; empty: they are not."""
+    """Return the uid of the claimed owner if its pod sets are read from this object (`Kind.rendered_by`); else ""."""
     owner, reference = claimed
     is_it = owner.rendered_by == (kind.group, kind.kind) and reference["name"] == obj["metadata"]["name"]
     return str(reference["uid"]) if is_it else ""
 
 
 def children(form: ChildForm, owner: Object, places: Sequence[Place]) -> Iterator[Child]:
-    """All children of a form that an object asks for, whose pod sets are `places`."""
+    """Yield all children of a form that an object specifies; `places` are the object's pod sets."""
     every = tuple(range(len(places)))
     of_one = tuple(number for number in every if places[number].name == form.pod_set) if form.pod_set else every
     if form.name_from:
@@ -123,12 +127,12 @@ def children(form: ChildForm, owner: Object, places: Sequence[Place]) -> Iterato
         return
     pattern = form.name.replace(OWNER, owner["metadata"]["name"])
     if POD_SET not in pattern:
-        copies = max((places[number].pods // places[number].each for number in of_one), default=0)
+        copies = max((places[number].pods // places[number].pods_per_copy for number in of_one), default=0)
         yield _child(form, pattern, copies, of_one)
         return
     for number in of_one:
         place = places[number]
-        yield _child(form, pattern.replace(POD_SET, place.name), place.pods // place.each, (number,))
+        yield _child(form, pattern.replace(POD_SET, place.name), place.pods // place.pods_per_copy, (number,))
 
 
 def _child(form: ChildForm, name: str, copies: int, pod_sets: tuple[int, ...]) -> Child:
@@ -137,22 +141,25 @@ def _child(form: ChildForm, name: str, copies: int, pod_sets: tuple[int, ...]) -
 
 
 def find_part(
-    made: Iterable[Child],
-    given: Sequence[tuple[Place, Object]],
+    expected: Iterable[Child],
+    owner_pods: Sequence[tuple[Place, Object]],
     child_kind: Kind,
     child: Object,
     context: NamespaceContext,
 ) -> Part:
-    """How a child belongs to an owner that asks for the children `made`, and has pods at places with templates."""
+    """Return how a child belongs to an owner.
+
+    `expected`: the children that the owner specifies. `owner_pods`: the owner's pod sets, each with its template.
+    """
     name = child["metadata"]["name"]
     try:
         wanted = child_kind.pod_sets(child, context)
-        for each in made:
+        for each in expected:
             if (each.group, each.kind) == (child_kind.group, child_kind.kind) and each.has_name(name):
-                limits = [_limit(*given[number], context, one_copy=bool(each.copies)) for number in each.pod_sets]
+                limits = [_limit(*owner_pods[number], context, one_copy=bool(each.copies)) for number in each.pod_sets]
                 if (found := _compare(wanted, limits)) is not Part.NONE:
                     return found
-    except Misconfigured:  # either of them is told so where it is a workload itself
+    except Misconfigured:  # reported where either object is handled as a workload itself
         pass
     return Part.NONE
 
@@ -164,26 +171,26 @@ def find_pod_set(
     pod: Object,
     context: NamespaceContext,
 ) -> Part:
-    """How a pod belongs to an owner with such pod sets: its requests are within those of one of them.
+    """Return how a pod belongs to an owner: its requests must be within those of one of the owner's pod sets.
 
-    How many pods it may have is not judged here: that depends on how many there are.
+    `pod_sets` returns the owner's pod sets. The number of pods is not checked here: it depends on how many exist.
     """
     try:
         wanted = pod_kind.pod_sets(pod, context)
         found = {_compare(wanted, [replace(limit, count=1)]) for limit in pod_sets(owner, context)}
-    except Misconfigured:  # either of them is told so where it is a workload itself
+    except Misconfigured:  # reported where either object is handled as a workload itself
         return Part.NONE
     return next((part for part in (Part.CURRENT, Part.OUTDATED) if part in found), Part.NONE)
 
 
 def _limit(place: Place, template: Object, context: NamespaceContext, *, one_copy: bool) -> PodSet:
-    """What one child may have of a pod set of its owner."""
-    count = min(place.each, place.pods) if one_copy else place.pods
+    """Return the pods that one child may have of a pod set of its owner."""
+    count = min(place.pods_per_copy, place.pods) if one_copy else place.pods
     return templates.pod_set(place.name, template, context, path=place.path, count=count)
 
 
 def _compare(wanted: Sequence[PodSet], limits: Sequence[PodSet]) -> Part:
-    """Pod sets of the same names are compared; where the names are others, those at the same positions."""
+    """Compare a child's pod sets with the owner's: by name, or by position if the names differ."""
     by_name = {limit.name: limit for limit in limits}
     pairs = [(each, by_name[each.name]) for each in wanted if each.name in by_name]
     if len(pairs) != len(wanted):

@@ -1,4 +1,4 @@
-"""What is common to all kinds: labels and annotations on the object itself, whatever it is and however it runs."""
+"""Base class of all kinds: labels and annotations of the object itself, independent of how its pods run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds import paths
 from admission.kinds.admission_gates import gates_fault, gates_of
-from admission.kinds.base import EMPTY, HOLD, POD, SUBMITTED_BY, Conventions, Observed
+from admission.kinds.base import EMPTY_LABEL, HOLD, POD, SUBMITTED_BY, Conventions, Observed
 from admission.kinds.children import find_pod_set
 from admission.model import names
 from admission.model.text import clean
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 NOTHING: Final[dict[str, Any]] = {}
 _LONGEST_USER: Final = 250
-"""Characters of a user's name. It is part of an index, of which PostgreSQL stores at most 2,700 bytes for a row."""
+"""Maximum length of a user's name, in characters. It is in an index; PostgreSQL limits index rows to 2,700 bytes."""
 _LONGEST_QUOTE: Final = 100
-"""Characters of a value that a message quotes."""
+"""Maximum length of a value that a message quotes, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommonKind(ABC):
-    """The common half of a kind (see `Kind`); a kind adds `status`, its pod sets and its patches."""
+    """The part of `Kind` that all kinds share; a subclass adds `status`, pod sets and patches."""
 
     booleans: ClassVar[tuple[str, ...]] = ()
-    """Annotations, beside the common ones, that must be "true" or "false"."""
+    """Annotations, beside the common ones, whose value must be "true" or "false"."""
 
     is_always_queued: ClassVar[bool] = False
     is_composed: ClassVar[bool] = False
@@ -46,24 +46,24 @@ class CommonKind(ABC):
     @property
     @abstractmethod
     def watched_label(self) -> str:
-        """The label, with the value "true", of the objects that are watched; empty: all are."""
+        """Label, with the value "true", that selects the objects to watch; empty: all are watched."""
 
     @property
     @abstractmethod
     def manager(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The path of the field that names another controller, and its values for the kind's own; or `()`."""
+        """(path of the field that names another controller, values for the kind's own); `((), ())` if there is none."""
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
-        """Whether another controller than the kind's own makes its pods: whether the field for it names one."""
+        """Whether the field for it names another controller than the kind's own."""
         path, own = self.manager
         return bool(path) and bool(named := paths.value(obj, path)) and named not in own
 
     @abstractmethod
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
-        """What the kind says of its object's life."""
+        """Return the kind-specific part of the object's state."""
 
     def queue_name(self, obj: Object) -> str:
-        """The LocalQueue named by label; empty for what someone else manages, or in an excluded namespace."""
+        """Return the LocalQueue named by label; empty if managed by another controller, or in an excluded namespace."""
         metadata = obj["metadata"]
         queue = first(metadata.get("labels"), self.conventions.queue_labels)
         if not queue or self.is_managed_elsewhere(obj):
@@ -71,35 +71,35 @@ class CommonKind(ABC):
         return "" if metadata.get("namespace") in self.conventions.excluded_namespaces else queue
 
     def is_watched(self, obj: Object) -> bool:
-        """Whether it has the label by which its kind is watched, if that is so."""
+        """Whether it has the label by which its kind is watched; True if the kind has none."""
         label = self.watched_label
         return not label or (obj["metadata"].get("labels") or NOTHING).get(label) == "true"
 
     @abstractmethod
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """What the object asks quota for."""
+        """Return the pod sets that the object requests quota for."""
 
     def remarks(self, obj: Object) -> list[str]:
-        """Nothing."""
+        """Return no warnings."""
         return []
 
     def makes(self, group: str, kind: str) -> bool:
-        """It makes pods only."""
+        """Whether the given kind is Pod: by default controllers create pods only."""
         return (group, kind) == POD
 
     def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
-        """Of pods: by requests."""
+        """Return how a pod belongs to the object, by the pod's requests."""
         return find_pod_set(self.pod_sets, obj, child_kind, child, context)
 
     def observe(self, obj: Object) -> Observed:
-        """The object's present state."""
+        """Return the object's present state."""
         metadata = obj["metadata"]
         labels, annotations = metadata.get("labels") or NOTHING, metadata.get("annotations") or NOTHING
         deleting = "deletionTimestamp" in metadata
         status = self.status(obj, deleting=deleting)
         limit = first(labels, self.conventions.time_labels)
         return Observed(
-            kind=self,  # type: ignore[arg-type]  # the other half is in the subclass
+            kind=self,  # type: ignore[arg-type]  # the subclass implements the rest of Kind
             uid=metadata["uid"],
             namespace=metadata["namespace"],
             name=metadata["name"],
@@ -127,26 +127,26 @@ class CommonKind(ABC):
         )
 
     def may_resume(self, obj: Object) -> bool:
-        """Always: it tells of its pods itself."""
+        """Always True: the object itself shows its pods."""
         return True
 
     def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
-        """Nothing: it has the number of pods that it is to have."""
+        """Return an empty patch: the kind does not scale while it runs."""
         return []
 
     def metadata_faults(self, obj: Object) -> Iterator[tuple[str, str]]:
-        """(field path, message) of what is wrong in labels and annotations."""
+        """Return (field path, message) of each fault in labels and annotations."""
         metadata = obj["metadata"]
         labels, annotations = metadata.get("labels") or NOTHING, metadata.get("annotations") or NOTHING
         for label in (*self.conventions.queue_labels, *self.conventions.priority_labels):
             if label in labels and not names.is_dns_subdomain(labels[label]):
                 no_name = f'"{quote(labels[label])}" is no name: use lower-case letters, digits, "-" and "."'
-                fault = no_name if labels[label] else EMPTY
+                fault = no_name if labels[label] else EMPTY_LABEL
                 yield f"metadata.labels[{label}]", fault
         for label in self.conventions.time_labels:
             if label in labels and not is_positive(labels[label]):
-                told = quote(labels[label])
-                yield f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{told}"'
+                shown = quote(labels[label])
+                yield f"metadata.labels[{label}]", f'must be a number of seconds from 1 to 999999999, not "{shown}"'
                 break
         gate = self.conventions.gate_annotation
         if gate in annotations and (fault := gates_fault(gates_of(annotations, gate))):
@@ -159,7 +159,7 @@ class CommonKind(ABC):
 
 
 def first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
-    """The value of the first of these keys that is there and not empty; else empty."""
+    """Return the value of the first of these keys that is present and not empty; else ""."""
     if values:
         for key in keys:
             if value := values.get(key):
@@ -168,15 +168,15 @@ def first(values: Mapping[str, str] | None, keys: tuple[str, ...]) -> str:
 
 
 def quote(text: str) -> str:
-    """A user's text, cut and cleaned for a message."""
+    """Return a user's text, cleaned and shortened for a message."""
     return clean(text, longest=_LONGEST_QUOTE)
 
 
 def lock(obj: Object) -> Object:
-    """The metadata by which a merge patch fails on another version of the object."""
+    """Return the metadata that makes a merge patch fail (409) on another resourceVersion of the object."""
     return {"resourceVersion": obj["metadata"]["resourceVersion"]}
 
 
 def is_positive(text: str) -> bool:
-    """Whether it is a whole number above 0, of at most nine digits."""
+    """Whether the text is a positive whole number of at most nine digits."""
     return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0

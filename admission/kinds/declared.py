@@ -1,4 +1,4 @@
-"""Kinds as data: custom resources that are gated by a suspend field, described by paths and conditions."""
+"""Adapter for kinds described as data: custom resources with a suspend field, described by paths and predicates."""
 
 from __future__ import annotations
 
@@ -9,99 +9,52 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission.apimachinery.patches import json_patch
-from admission.kinds import fewer, paths, scaling, templates
-from admission.kinds.base import ASKS_FOR, GATED_BY, HOLD, POD, SUBMITTED_BY, KindStatus, Outcome, PodCount
+from admission.kinds import partial_admission, paths, scaling, templates
+from admission.kinds.base import GATED_BY, HOLD, POD, SCALE_REQUEST, SUBMITTED_BY, KindStatus, Outcome, PodCount
 from admission.kinds.children import Part, children, find_part, find_pod_set
 from admission.kinds.common import CommonKind
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import merged, pointer, same_generation
-from admission.kinds.places import PodSetForm, as_template
+from admission.kinds.places import as_template
 from admission.kinds.predicates import Condition, first
 from admission.kinds.requests import check_resources
-from admission.kinds.restoring import injected_place, keys_of, restored_place
+from admission.kinds.restoring import inject_at, pointer_keys, restore_at
 from admission.kinds.shapes import check_template, read_by
 from admission.model.errors import Misconfigured
 from admission.model.quantity import UNLIMITED
 from admission.model.text import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from admission.kinds.base import Kind, Object
-    from admission.kinds.children import Child, ChildForm
+    from admission.kinds.form import Form
     from admission.kinds.gates import Gate
     from admission.kinds.limits import NamespaceContext
     from admission.kinds.paths import Path
     from admission.kinds.places import Place
-    from admission.kinds.predicates import Predicate
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet
 
 WORKLOAD_UID: Final = "sluice.dev/workload-uid"
-"""Label that a start puts on all pods of an object: by it they are found when the object does not tell of them."""
+"""Label that a start injects into all pod templates.
+
+Pods are found by it, as the object's status does not count them.
+"""
 MAX_POD_SETS: Final = 32
-"""Pod sets of one object; more are refused, as a cycle's time grows with them."""
+"""Maximum number of pod sets of one object; more are rejected, as a cycle's duration grows with them."""
 _MOST_PODS: Final = 2**31 - 1
-"""Pods of one pod set: Kubernetes counts no further."""
+"""Maximum number of pods of one pod set: counts in Kubernetes are 32-bit integers."""
 _TEMPLATES: Final = "templates"
-"""In an `original`: by the pointer to each place, what a start put in there and what was there before."""
+"""Key in an `original`: by JSON pointer of each place, what a start injected and what was there before."""
 _NUMBERS: Final = "numbers"
-"""In an `original`: the numbers that a start has lowered (`fewer.Lowered`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """What a kind says of itself. Paths lead from the object's root unless they belong to a pod set."""
-
-    group: str
-    kind: str
-    plural: str
-    versions: tuple[str, ...]
-    suspend: Path
-    suspend_older: tuple[Path, ...]
-    """Where that field was in older versions of the definition."""
-    pod_sets: tuple[PodSetForm, ...]
-    active: tuple[Predicate, ...] = ()
-    """One of these holds while there are pods."""
-    ready: tuple[Predicate, ...] = ()
-    """One of these holds once all pods are ready."""
-    succeeded: tuple[Predicate, ...] = ()
-    failed: tuple[Predicate, ...] = ()
-    """One of these holds once it is over; a kind that has neither runs until it is deleted."""
-    scales: bool = False
-    """Whether its controller makes and ends pods while it runs, as the numbers of them are changed."""
-    managed_by: Path = ()
-    manager: tuple[str, ...] = ()
-    """The field that names another controller, and the values by which it is the kind's own."""
-    priority_class: Path = ()
-    """The field that names the PriorityClass of its pods before their templates do."""
-    children: tuple[ChildForm, ...] = ()
-    """What its controller makes of other kinds than Pod."""
-    places: Callable[[Object], list[Place]] | None = None
-    """The pod sets, where paths are not enough."""
-    wrapped: Callable[[Object], Iterable[Child]] | None = None
-    """The children, of any kinds, where the object itself says what they are."""
-    most_pods: Path = ()
-    """The field that says how many pods run at a time at most, where it alone decides that."""
-    gate: Callable[[SuspendField], Gate] | None = None
-    """What keeps an object from running, where a version of it has no such field."""
-    annotations: tuple[str, ...] = ()
-    """Those that decide about that gate."""
-    faults: Callable[[Object], list[tuple[str, str]]] | None = None
-    """(field path, message) of what its controller would not run, beyond its resources."""
-    remarks: Callable[[Object], list[str]] | None = None
-    """What its user should know of what is admitted."""
-
-    @property
-    def name(self) -> str:
-        """As in the setting `integrations`: `jobset.x-k8s.io/jobset`."""
-        return f"{self.group}/{self.kind.lower()}"
+"""Key in an `original`: the count fields that a start lowered (`partial_admission.LoweredCounts`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredKind(CommonKind):
-    """The adapter for a form (see `Kind`)."""
+    """Adapter for a form (see `Kind`)."""
 
     form: Form
 
@@ -112,69 +65,69 @@ class DeclaredKind(CommonKind):
 
     @property
     def kind(self) -> str:
-        """The kind's name."""
+        """Name of the kind."""
         return self.form.kind
 
     @property
     def plural(self) -> str:
-        """The resource's name in paths."""
+        """Resource name in API paths."""
         return self.form.plural
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The API versions that it knows."""
+        """Supported API versions, the preferred one first."""
         return self.form.versions
 
     @property
     def is_custom(self) -> bool:
-        """It is always a custom resource."""
+        """Always True."""
         return True
 
     @property
     def tells_of_pods(self) -> bool:
-        """Never: no status of these kinds counts pods that are ending."""
+        """Always False: no status of these kinds counts terminating pods."""
         return False
 
     @property
     def ends_by_deletion(self) -> bool:
-        """Never: it is suspended."""
+        """Always False: objects are suspended."""
         return False
 
     @property
     def watched_label(self) -> str:
-        """None: all are watched."""
+        """Empty: all objects are watched."""
         return ""
 
     @property
     def pods_label(self) -> str:
-        """A label of our own, which a start puts into all templates."""
+        """Sluice's own label, which a start injects into all templates."""
         return WORKLOAD_UID
 
     @property
     def manager(self) -> tuple[Path, tuple[str, ...]]:
-        """The field that names another controller, and the values by which it is the kind's own."""
+        """(path of the field that names another controller, its values for the kind's own controller)."""
         return self.form.managed_by, self.form.manager
 
     @property
     def annotations(self) -> tuple[str, ...]:
-        """The annotations that matter."""
-        scaled = (ASKS_FOR,) if self.form.scales else ()
-        return (SUBMITTED_BY, HOLD, GATED_BY, fewer.MIN_COUNT, *scaled, *self.form.annotations)
+        """Annotations that `faults` and the webhook read."""
+        scaled = (SCALE_REQUEST,) if self.form.scales else ()
+        return (SUBMITTED_BY, HOLD, GATED_BY, partial_admission.MIN_COUNT, *scaled, *self.form.annotations)
 
     @property
     def gated_by(self) -> Gate:
-        """Its suspend field, or what takes its place."""
+        """The gate: its suspend field, or the form's substitute for it."""
         field = SuspendField(self.form.suspend, self.form.suspend_older)
         return field if self.form.gate is None else self.form.gate(field)
 
     def places(self, obj: Object) -> list[Place]:
-        """Its pod sets. Raises Misconfigured if they cannot be told, or are too many."""
+        """Return its pod sets. Raises Misconfigured if they cannot be determined, or are too many."""
         by_paths = (place for form in self.form.pod_sets for place in form.places(obj))
         found = [*by_paths] if self.form.places is None else read_by(self.form.places, obj)
         if len(found) > MAX_POD_SETS:
             raise Misconfigured(f"spec: has {len(found)} pod sets, but {MAX_POD_SETS} is the most that can be queued")
         if not found:
-            raise Misconfigured("spec: has no pod template, so that nothing can be counted")
+            raise Misconfigured("spec: has no pod template, so that its pods cannot be counted")
         names = [place.name for place in found]
         for place in found:
             check_template(place.template, place.path)
@@ -185,18 +138,18 @@ class DeclaredKind(CommonKind):
         return found
 
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
-        """By the form's predicates."""
+        """Return the state by the form's predicates."""
         form, suspended = self.form, self.gated_by.is_closed(obj)
         finished = self._outcome(obj)
         running = first(obj, form.active) is not None
         try:
             places = self.places(obj)
-            larger = self.places(scaling.enlarged(obj, places)) if self.form.scales else []
-        except Misconfigured:  # `pod_sets` tells
+            larger = self.places(scaling.scaled_up(obj, places)) if self.form.scales else []
+        except Misconfigured:  # `pod_sets` reports it
             places, larger = [], []
-        wished = {place.name: place.pods for place in larger}
+        requested = {place.name: place.pods for place in larger}
         counts = tuple(
-            PodCount(place.name, place.pods, place.left, UNLIMITED, wished.get(place.name, 0)) for place in places
+            PodCount(place.name, place.pods, place.left, UNLIMITED, requested.get(place.name, 0)) for place in places
         )
         return KindStatus(
             suspended=suspended,
@@ -211,7 +164,7 @@ class DeclaredKind(CommonKind):
         )
 
     def _priority_class(self, obj: Object, places: Iterable[Place]) -> str:
-        """That of the object, else of the first pod set that has one, as in Kueue."""
+        """Return the object's PriorityClass, else that of the first pod set that has one, as in Kueue."""
         own = paths.value(obj, self.form.priority_class) if self.form.priority_class else ""
         named = (own, *((place.template.get("spec") or {}).get("priorityClassName") for place in places))
         return next(filter(None, named), "")
@@ -220,29 +173,29 @@ class DeclaredKind(CommonKind):
         for succeeded, predicates in ((True, self.form.succeeded), (False, self.form.failed)):
             if (holds := first(obj, predicates)) is not None:
                 found = holds.found(obj) if isinstance(holds, Condition) else obj.get("status")
-                said = (clean(str((found or {}).get(field) or "")) for field in ("reason", "message"))
-                return Outcome(succeeded, *said)
+                texts = (clean(str((found or {}).get(field) or "")) for field in ("reason", "message"))
+                return Outcome(succeeded, *texts)
         return None
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """One for each place, of the pods that are still needed. Raises Misconfigured, also for all `faults`."""
+        """Return one pod set per place, of the pods still needed. Raises Misconfigured, also for all `faults`."""
         if faults := [*self.metadata_faults(obj), *self._own_faults(obj)]:
             raise Misconfigured("; ".join(map(": ".join, faults)))
         places = self.places(obj)
-        least = fewer.minimums(obj, places)
+        min_counts = partial_admission.min_counts(obj, places)
         essence = [
-            (place.name, place.path, place.left, least.get(place.name), templates.digest_parts(place.template))
+            (place.name, place.path, place.left, min_counts.get(place.name), templates.digest_parts(place.template))
             for place in places
         ]
         return _pod_sets(orjson.dumps(essence, option=orjson.OPT_SORT_KEYS), context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
-        """What is wrong in labels, annotations, pod sets and resources."""
+        """Return the faults in labels, annotations, pod sets and resources."""
         faults = [*self.metadata_faults(obj)]
         try:
             faults += self._own_faults(obj)
             places = self.places(obj)
-            fewer.minimums(obj, places)
+            partial_admission.min_counts(obj, places)
             for place in places:
                 check_resources(place.template.get("spec") or {}, path=f"{place.path}.spec")
         except Misconfigured as error:
@@ -251,51 +204,52 @@ class DeclaredKind(CommonKind):
         return faults
 
     def remarks(self, obj: Object) -> list[str]:
-        """By the form."""
+        """Return the form's warnings."""
         return [] if self.form.remarks is None else self.form.remarks(obj)
 
     def _own_faults(self, obj: Object) -> list[tuple[str, str]]:
         return [] if self.form.faults is None else read_by(self.form.faults, obj)
 
     def templates(self, obj: Object) -> list[Object]:
-        """The templates of all places, with what a start has put in beside them."""
+        """Return the templates of all places, merged with what a start injected beside them."""
         return [
-            merged(place.template, as_template(paths.at(obj, place.into) or {}, metadata=place.metadata))
+            merged(place.template, as_template(paths.at(obj, place.target) or {}, metadata=place.metadata))
             if place.flat
             else place.template
             for place in self.places(obj)
         ]
 
     def makes(self, group: str, kind: str) -> bool:
-        """By the form."""
+        """Whether the form has such children, or the kind is Pod."""
         made = any((child.group, child.kind) == (group, kind) for child in self.form.children)
         return made or self.form.wrapped is not None or (group, kind) == POD
 
     def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
-        """By names, numbers of pods and requests; of pods by requests."""
+        """Return how a child belongs to the object, by name, pod counts and requests; a pod, by requests."""
         if (child_kind.group, child_kind.kind) == POD:
             return find_pod_set(self.pod_sets, obj, child_kind, child, context)
         try:
             places = self.places(obj)
-            given = list(zip(places, self.templates(obj), strict=True))
+            owner_pods = list(zip(places, self.templates(obj), strict=True))
         except Misconfigured:
             return Part.NONE
-        made = [each for form in self.form.children for each in children(form, obj, places)]
-        made += () if self.form.wrapped is None else self.form.wrapped(obj)
-        return find_part(made, given, child_kind, child, context)
+        expected = [each for form in self.form.children for each in children(form, obj, places)]
+        expected += () if self.form.wrapped is None else self.form.wrapped(obj)
+        return find_part(expected, owner_pods, child_kind, child, context)
 
     # --- patches
 
     def gate(self, obj: Object) -> list[Object]:
-        """The operations that suspend it; none if it is suspended."""
+        """Return the operations that suspend it; none if it is suspended."""
         return [] if self.gated_by.is_closed(obj) else self.gated_by.close(obj)
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """The numbers as they were, of each pod set that would get more pods; with other pods it is suspended.
+        """Set counts back where a pod set would get more pods; suspend an object that gets other pods.
 
-        So is what could not be counted before, as soon as it is edited: nobody knows what it has quota for.
+        An object whose pods could not be counted before is suspended, too, once its spec is edited: nothing shows what
+        it holds quota for.
         """
-        others = f"a running {self.kind} that is to have other pods is suspended, and queues anew"
+        others = f"a running {self.kind} that is to have other pods is suspended, and queues again"
         try:
             before = {place.name: place for place in self.places(old)}
         except Misconfigured:
@@ -303,21 +257,21 @@ class DeclaredKind(CommonKind):
         try:
             after = self.places(new)
         except Misconfigured:
-            return [], ""  # it is refused
-        if scaling.has_others(before, after):
+            return [], ""  # the request is denied with this fault
+        if scaling.has_other_pods(before, after):
             return self.gate(new), others
-        patch = scaling.limited(new, old, before, after)
+        patch = scaling.limit_patch(new, old, before, after)
         if not self.form.scales:
             how = "suspend it in the same request to ask for more"
             return patch, f"a running {self.kind} gets no more pods than it has; {how}"
-        noted = scaling.noted(new, scaling.asks_for(new, old, before, after))
+        annotation = scaling.annotation_patch(new, scaling.updated_request(new, old, before, after))
         how = "it gets more as soon as there is quota for them, and runs on"
-        return [*patch, *noted], f"a running {self.kind} has quota for the pods that it has; {how}"
+        return [*patch, *annotation], f"a running {self.kind} has quota for the pods that it has; {how}"
 
     def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
-        """The numbers that it asks for, as its annotation says."""
+        """Return the operations that set the counts requested in the annotation, where quota is reserved for them."""
         places = self.places(obj) if self.form.scales else []
-        patch = scaling.affordable(obj, places, self.places(scaling.enlarged(obj, places)), held) if places else []
+        patch = scaling.granted_patch(obj, places, self.places(scaling.scaled_up(obj, places)), held) if places else []
         return [*same_generation(obj), *patch] if patch else []
 
     def start_patch(
@@ -327,60 +281,62 @@ class DeclaredKind(CommonKind):
         flavors: Mapping[str, ResourceFlavor],
         updates: Sequence[PodSetUpdate] = (),
     ) -> tuple[list[Object], Object]:
-        """What flavors and checks add at each place, the label by which pods are found, and the open gate."""
-        given = {assignment.name: assignment for assignment in admission.pod_sets}
+        """Return a patch with the additions of flavors and checks at each place, the pods' label, and an open gate."""
+        assignments = {assignment.name: assignment for assignment in admission.pod_sets}
         places = self.places(obj)
-        patch, lowered = fewer.lower(obj, places, {name: each.count for name, each in given.items()})
-        put_in: Object = {}
+        counts = {name: each.count for name, each in assignments.items()}
+        patch, lowered = partial_admission.lower_counts(obj, places, counts)
+        injected: Object = {}
         for place in places:
-            if not place.into:
+            if not place.target:
                 continue
-            if (assignment := given.get(place.name)) is None:
-                raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was given')
+            if (assignment := assignments.get(place.name)) is None:
+                raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was reserved')
             own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
             of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-            asked = [templates.of_check(update) for update in updates if update.name == place.name]
-            added, put_in[pointer(*place.into)] = injected_place(obj, place, (*of_flavors, *asked, own))
+            of_checks = [templates.of_check(update) for update in updates if update.name == place.name]
+            added, injected[pointer(*place.target)] = inject_at(obj, place, (*of_flavors, *of_checks, own))
             patch += added
-        original = {_TEMPLATES: put_in, **({_NUMBERS: lowered} if lowered else {})}
+        original = {_TEMPLATES: injected, **({_NUMBERS: lowered} if lowered else {})}
         return [*same_generation(obj), *patch, *self.gated_by.open(obj)], original
 
     def carries(self, obj: Object, original: Object) -> bool:
-        """Whether all of it is there."""
-        return fewer.are_lowered(obj, original.get(_NUMBERS) or {}) and self.is_as_started(obj, original)
+        """Whether the object has all that was injected."""
+        return partial_admission.are_lowered(obj, original.get(_NUMBERS) or {}) and self.is_as_started(obj, original)
 
     def is_as_started(self, obj: Object, original: Object) -> bool:
-        """Whether all but the numbers of pods is there."""
+        """Whether the object has all that was injected, pod counts excepted."""
         places: Mapping[str, Any] = original.get(_TEMPLATES) or {}
         return bool(places) and all(
-            isinstance(present := paths.at(obj, keys_of(where)), dict) and merged(present, put_in["given"]) == present
-            for where, put_in in places.items()
+            isinstance(present := paths.at(obj, pointer_keys(where)), dict)
+            and merged(present, injected["given"]) == present
+            for where, injected in places.items()
         )
 
     def resume_patch(self, obj: Object) -> list[Object]:
-        """The open gate alone."""
+        """Return a patch that only opens the gate."""
         return [*same_generation(obj), *self.gated_by.open(obj)]
 
     def stop_patch(self, obj: Object) -> list[Object]:
-        """The closed gate alone."""
+        """Return a patch that only closes the gate."""
         return [*same_generation(obj), *self.gated_by.close(obj)]
 
     def clear_start_time_patch(self, obj: Object) -> Object:
-        """Nothing: there is no start time that keeps a template from being restored."""
+        """Return a patch without effect: no start time keeps the template from being restored."""
         return {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}}
 
     def restore_patch(self, obj: Object, original: Object) -> list[Object] | None:
-        """The operations that take out what is left of it; what somebody has changed since stays."""
-        patch = fewer.raised_again(obj, original.get(_NUMBERS) or {})
+        """Return the operations that remove what is left of the injection; later changes of users stay."""
+        patch = partial_admission.restore_counts(obj, original.get(_NUMBERS) or {})
         whole: dict[tuple[str, ...], int] = {}
-        for where, put_in in (original.get(_TEMPLATES) or {}).items():
-            keys = keys_of(where)
+        for where, injected in (original.get(_TEMPLATES) or {}).items():
+            keys = pointer_keys(where)
             present = paths.at(obj, keys)
-            if put_in.get("whole") and present == put_in["given"]:
+            if injected.get("whole") and present == injected["given"]:
                 whole[keys[:-1]] = whole.get(keys[:-1], 0) + 1
             elif isinstance(present, dict):
-                patch += restored_place(present, put_in, where)
-        # Lists that a start has added, if nobody has added to them since.
+                patch += restore_at(present, injected, where)
+        # Lists that a start added are removed, unless items were added to them since.
         patch += [
             {"op": "remove", "path": pointer(*parent)}
             for parent, number in whole.items()
@@ -389,7 +345,7 @@ class DeclaredKind(CommonKind):
         return [*same_generation(obj), *patch] if patch else None
 
     def restored(self, obj: Object, original: Object) -> Object:
-        """The object after `restore_patch`."""
+        """Return the object after `restore_patch`."""
         patch = self.restore_patch(obj, original)
         return obj if patch is None else json_patch(obj, patch)
 

@@ -1,12 +1,13 @@
-"""The pods that a group will have, said before they are there: for those that a client makes role after role.
+"""Declared pod sets of a pod group, for clients that create its pods one role after the other.
 
-One pod of the group, or each, has the annotation; each pod says by a label which of the pod sets it is in:
+One pod of the group, or each, has the annotation; a label on each pod names its pod set:
 
     sluice.dev/pod-group-pod-sets: |
       [{"name": "controller", "count": 1},
        {"name": "actor", "count": 2, "requests": {"cpu": "8", "memory": "64Gi"}, "nodeSelector": {"gpu": "h100"}}]
 
-`requests` are of one pod. Where they are left out, those of the first pod of the set count, for which the group waits.
+`requests` are those of one pod. Where they are omitted, those of the first pod of the set count, and the group waits
+for this pod.
 """
 
 from __future__ import annotations
@@ -31,54 +32,54 @@ if TYPE_CHECKING:
     from admission.kinds.limits import NamespaceContext
 
 POD_SETS: Final = "sluice.dev/pod-group-pod-sets"
-"""The annotation that says which pods a group will have."""
+"""Annotation that declares the pod sets of a group."""
 POD_SET: Final = "sluice.dev/pod-set-name"
-"""The label that says in which of its group's pod sets a pod is."""
+"""Label that names a pod's pod set in its group."""
 MOST_PODS: Final = 99_999
 MOST_POD_SETS: Final = 32
 LONGEST_NAME: Final = 32
-"""Characters: less than what is computed for pods of groups that declare nothing has."""
+"""Maximum length of a name, in characters: shorter than computed names in groups without a declaration."""
 _FIELDS: Final = {"name": str, "count": int, "requests": dict, "nodeSelector": dict, "tolerations": list}
 _TOLERATION: Final = ("key", "operator", "value", "effect")
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPodSet:
-    """So many equal pods that a group will have."""
+    """Declaration of equal pods that a group will have."""
 
     name: str
     count: int
     requests: Mapping[str, int] | None
-    """Of one pod; None: what the first pod of the set requests."""
+    """Requests of one pod; None: those of the first pod of the set."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
     tolerations: tuple[Toleration, ...] = ()
 
 
 class Completed(NamedTuple):
-    """The pod sets of a group as far as they are known."""
+    """Pod sets of a group, as far as they are known."""
 
     pod_sets: tuple[PodSet, ...]
     missing: tuple[str, ...]
-    """Those of which neither requests nor a pod are known."""
+    """Names of pod sets without declared requests and without a pod."""
 
 
 def pod_set_named(pod: Object) -> str:
-    """The pod set that a pod says it is in; empty: it does not say."""
+    """Return the pod set that a pod's label names; empty: none."""
     return first(pod["metadata"].get("labels"), (POD_SET,))
 
 
 def declares(pod: Object) -> bool:
-    """Whether a pod says which pods its group will have."""
+    """Whether a pod has the annotation that declares the group's pod sets."""
     return POD_SETS in (pod["metadata"].get("annotations") or NOTHING)
 
 
 def declared_pod_sets(pod: Object) -> tuple[DeclaredPodSet, ...]:
-    """What it says of them. Raises Misconfigured."""
+    """Return the pod sets that a pod's annotation declares. Raises Misconfigured."""
     where = f"metadata.annotations[{POD_SETS}]"
     try:
         items = orjson.loads(pod["metadata"]["annotations"][POD_SETS])
     except orjson.JSONDecodeError as error:
-        raise Misconfigured(f"{where}: is no JSON: {error}") from error
+        raise Misconfigured(f"{where}: is not valid JSON: {error}") from error
     if not isinstance(items, list) or not 0 < len(items) <= MOST_POD_SETS:
         raise Misconfigured(f"{where}: must be a list of 1 to {MOST_POD_SETS} pod sets with name, count and requests")
     found = tuple(_declared(item, f"{where}[{number}]") for number, item in enumerate(items))
@@ -122,18 +123,21 @@ def _declared(item: Any, where: str) -> DeclaredPodSet:
 
 
 def _toleration(item: Mapping[str, str]) -> Toleration:
-    given = {key: item[key] for key in _TOLERATION if item.get(key)}
-    return Toleration(**given)
+    fields = {key: item[key] for key in _TOLERATION if item.get(key)}
+    return Toleration(**fields)
 
 
 def completed(pod_sets: Iterable[DeclaredPodSet], pods: Sequence[Object], context: NamespaceContext) -> Completed:
-    """What quota is asked for, of which some pods are there. Raises Misconfigured, also for pods that do not belong."""
+    """Return the declared pod sets with what the existing pods add. Raises Misconfigured.
+
+    Also raised for pods in none of the pod sets, and for pods that request more than theirs.
+    """
     found, missing = [], []
     by_name: dict[str, list[Object]] = {each.name: [] for each in pod_sets}
     for pod in pods:
         name = pod_set_named(pod)
         if name not in by_name:
-            raise Misconfigured(_stranger(pod, name, by_name))
+            raise Misconfigured(_unknown_pod_set(pod, name, by_name))
         by_name[name].append(pod)
     for each in pod_sets:
         seen = [templates.pod_set(each.name, pod, context, path="", count=each.count) for pod in by_name[each.name]]
@@ -167,13 +171,13 @@ def _pod_set(each: DeclaredPodSet, seen: Sequence[PodSet]) -> PodSet:
 
 
 def exceeding(has: PodSet, may_have: PodSet) -> str:
-    """The first resource of which a pod requests more than one of a pod set may; empty: it fits."""
+    """Return the first resource of which a pod requests more than a pod of the set may; empty: none."""
     return next((name for name, amount in has.requests.items() if amount > may_have.requests.get(name, 0)), "")
 
 
-def _stranger(pod: Object, named: str, known: Iterable[str]) -> str:
-    says = f'says "{named}"' if named else "says nothing"
+def _unknown_pod_set(pod: Object, name: str, known: Iterable[str]) -> str:
+    actual = f'is "{name}"' if name else "is missing"
     return (
         f"pod {pod['metadata']['name']} is in none of the pod sets that its group declares: set its label {POD_SET}, "
-        f"which {says}, to {' or '.join(known)}"
+        f"which {actual}, to {' or '.join(known)}"
     )

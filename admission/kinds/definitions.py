@@ -1,4 +1,4 @@
-"""Whether what the description of a kind says is in the schema of its custom resource definition."""
+"""Comparison of a kind's form with the schema of its CustomResourceDefinition."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from admission.kinds.base import Object
-    from admission.kinds.declared import Form
+    from admission.kinds.form import Form
     from admission.kinds.paths import Path
     from admission.kinds.predicates import Predicate
 
@@ -20,20 +20,20 @@ _KEPT = "x-kubernetes-preserve-unknown-fields"
 
 
 def differences(form: Form, definition: Object) -> Iterator[tuple[str, str]]:
-    """(field of the description, message) of all that a CustomResourceDefinition has otherwise.
+    """Yield (field of the form, message) of each difference from a CustomResourceDefinition.
 
-    Each version that the description names and the definition serves is looked at. What the schema leaves open is not
-    told. The definition must be one: with `spec.names`, `spec.group` and `spec.versions`.
+    All versions that the form names and the definition serves are compared. Fields that the schema leaves open are not
+    reported. The definition must have `spec.names`, `spec.group` and `spec.versions`.
     """
     spec = definition["spec"]
     names = spec["names"]
-    for field, said, has in (
+    for field, value, actual in (
         ("group", form.group, spec["group"]),
         ("kind", form.kind, names["kind"]),
         ("plural", form.plural, names["plural"]),
     ):
-        if said != has:
-            yield field, f"is {said}, but the definition says {has}"
+        if value != actual:
+            yield field, f"is {value}, but the definition says {actual}"
     served = {version["name"]: version for version in spec["versions"] if version.get("served", True)}
     known = [name for name in form.versions if name in served]
     if not known:
@@ -46,10 +46,10 @@ def differences(form: Form, definition: Object) -> Iterator[tuple[str, str]]:
 def _missing(form: Form, schema: Object, version: str) -> Iterator[tuple[str, str]]:
     places = [form.suspend, *form.suspend_older]
     if not any(_find(schema, path)[0] is not None for path in places):
-        yield "suspend", _told(schema, form.suspend, version)
+        yield "suspend", _message(schema, form.suspend, version)
     for field, path in _paths(form):
         if _find(schema, path)[0] is None:
-            yield field, _told(schema, path, version)
+            yield field, _message(schema, path, version)
     for path in places:
         found = _find(schema, path)[0]
         if found and found.get("type", "boolean") != "boolean":
@@ -57,7 +57,7 @@ def _missing(form: Form, schema: Object, version: str) -> Iterator[tuple[str, st
 
 
 def _paths(form: Form) -> Iterator[tuple[str, Path]]:
-    """(field of the description, path from the object's root) of all but the gate."""
+    """Yield (field of the form, path from the object's root) of all paths but the suspend field."""
     if form.managed_by:
         yield "managedBy.path", form.managed_by
     for number, pod_set in enumerate(form.pod_sets):
@@ -82,26 +82,30 @@ def _paths(form: Form) -> Iterator[tuple[str, Path]]:
             yield f"{at}.ended.count", (*pod_set.ended.items, *pod_set.ended.count)
     for field in ("active", "ready", "succeeded", "failed"):
         for number, predicate in enumerate(getattr(form, field)):
-            yield from ((f"{field}[{number}]", path) for path in _looked_at(predicate))
+            yield from ((f"{field}[{number}]", path) for path in _paths_of(predicate))
     for number, child in enumerate(form.children):
         if child.name_from:
             yield f"children[{number}].nameFrom", child.name_from
 
 
-def _looked_at(predicate: Predicate) -> Iterable[Path]:
+def _paths_of(predicate: Predicate) -> Iterable[Path]:
     match predicate:
         case OneOf() | NoneOf() | Above():
             return [predicate.path]
         case Reaches():
             return [*predicate.sum, *predicate.reaches]
         case All():
-            return [path for each in predicate.of for path in _looked_at(each)]
+            return [path for each in predicate.of for path in _paths_of(each)]
         case _:
             return [("status", "conditions")]
 
 
 def _find(schema: Any, path: Path) -> tuple[Mapping[str, Any] | None, tuple[Path, list[str]]]:
-    """The schema at a path, empty where anything may be; or None, with how far it got, and what is there instead."""
+    """Return the schema at a path, and where the search ended.
+
+    The schema is empty where any value is allowed, and None where the path does not exist: then the second item has the
+    path that was reached, and the names of the fields there.
+    """
     for depth, key in enumerate(path):
         if not schema or schema.get(_KEPT) is True:
             return {}, ((), [])
@@ -118,13 +122,13 @@ def _find(schema: Any, path: Path) -> tuple[Mapping[str, Any] | None, tuple[Path
     return schema, ((), [])
 
 
-def _told(schema: Object, path: Path, version: str) -> str:
-    _, (reached, there) = _find(schema, path)
-    near = difflib.get_close_matches(path[len(reached)], there, n=1)
-    has = f"did you mean {near[0]}?" if near else f"there {'are' if len(there) > 1 else 'is'} {', '.join(there[:8])}"
+def _message(schema: Object, path: Path, version: str) -> str:
+    _, (reached, fields) = _find(schema, path)
+    near = difflib.get_close_matches(path[len(reached)], fields, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there {'are' if len(fields) > 1 else 'is'} {', '.join(fields[:8])}"
     where = _text(reached) or "the object"
     return f"{_text(path)} is not in version {version} of the definition: {where} has no {path[len(reached)]}" + (
-        f"; {has}" if there else ""
+        f"; {hint}" if fields else ""
     )
 
 

@@ -1,7 +1,7 @@
-"""A Deployment: each of its pods is a workload of its own, and all that is done to it is that they are labelled.
+"""Adapter for apps/v1 Deployment: each of its pods is a workload of its own; the object is only labelled.
 
-The webhook copies the labels that name its queue and priority into its pod template. The object itself is no workload,
-and nobody watches it: what is queued, and holds quota, are its pods.
+The webhook copies the labels that name its queue and priority into its pod template. The Deployment itself is no
+workload and is not watched: its pods are queued and hold quota.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 _METADATA: Final = ("spec", "template", "metadata")
 _SELECTED: Final = (
-    'is "{}", but spec.selector.matchLabels has "{}", which nobody can change: name the same, or create the Deployment '
-    "anew with another selector"
+    'is "{}", but spec.selector.matchLabels has "{}", which is immutable: use the same value, or recreate the '
+    "Deployment with another selector"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentKind(UnchangedKind):
-    """The adapter for apps/v1 Deployment (see `Kind`)."""
+    """Adapter for apps/v1 Deployment (see `Kind`)."""
 
     group: ClassVar[str] = "apps"
     versions: ClassVar[tuple[str, ...]] = ("v1",)
@@ -44,11 +44,11 @@ class DeploymentKind(UnchangedKind):
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     def makes(self, group: str, kind: str) -> bool:
-        """Nothing that would be part of it: its pods are workloads."""
+        """Always False: its pods are workloads of their own, not part of it."""
         return False
 
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
-        """It is no workload: it has no gate, and no end."""
+        """Return a state without effect: the object is no workload, has no gate and never finishes."""
         return KindStatus(
             suspended=False,
             active=False,
@@ -62,49 +62,50 @@ class DeploymentKind(UnchangedKind):
         )
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """None: each pod has its own."""
+        """Return no pod sets: each pod has its own."""
         return ()
 
     def templates(self, obj: Object) -> list[Object]:
-        """The only one."""
+        """Return its only template."""
         return [obj["spec"]["template"]]
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
-        """What is wrong in its labels, and whether they name something else than its selector."""
+        """Return the faults in its labels, and labels that contradict its selector."""
         selected = (obj["spec"].get("selector") or NOTHING).get("matchLabels") or NOTHING
         differing = [
             (f"metadata.labels[{key}]", _SELECTED.format(quote(value), quote(selected[key])))
-            for key, value in self.copied(obj).items()
+            for key, value in self.pod_labels(obj).items()
             if selected.get(key, value) != value
         ]
         return [*self.metadata_faults(obj), *differing]
 
     def gate(self, obj: Object) -> list[Object]:
-        """The JSON patch that has the pods of a new object be queued; empty if that is so."""
-        return self.labelling(obj, None)
+        """Return the JSON patch by which the pods of a new object are queued; empty if they are."""
+        return self.label_patch(obj, None)
 
-    def copied(self, obj: Object) -> dict[str, str]:
-        """The labels of a queued object that its pods are to have, too; empty if it is not queued."""
+    def pod_labels(self, obj: Object) -> dict[str, str]:
+        """Return the labels of the object that its pods must have, too; empty if it is not queued."""
         labels = obj["metadata"].get("labels") or NOTHING
         return {key: labels[key] for key in self._keys if labels.get(key)} if self.queue_name(obj) else {}
 
-    def overruled(self, new: Object, old: Object | None) -> list[str]:
-        """The labels for which a request wants something else in the template than the object itself has."""
+    def conflicting_labels(self, new: Object, old: Object | None) -> list[str]:
+        """Return the labels for which a request sets another value in the template than the object has."""
         has, had = _labels_of_pods(new), _labels_of_pods(old) if old is not None else {}
-        return [key for key, value in self.copied(new).items() if has.get(key, value) not in (value, had.get(key))]
+        return [key for key, value in self.pod_labels(new).items() if has.get(key, value) not in (value, had.get(key))]
 
-    def labelling(self, new: Object, old: Object | None) -> list[Object]:
-        """The JSON patch by which the template has the labels of the object, and those no more that it has lost.
+    def label_patch(self, new: Object, old: Object | None) -> list[Object]:
+        """Return the JSON patch that copies the object's labels into the template, and removes those it has lost.
 
-        What it never had is its template's own, and so is what its selector has: no pod may be without that.
+        Labels that the object never had are the template's own and stay. So do labels of its selector: without them no
+        pod may be created.
         """
-        says, said = self.copied(new), self.copied(old) if old is not None else {}
+        wanted, former = self.pod_labels(new), self.pod_labels(old) if old is not None else {}
         template: Mapping[str, Object] = new["spec"]["template"].get("metadata") or NOTHING
         has = _labels_of_pods(new)
         selected = (new["spec"].get("selector") or NOTHING).get("matchLabels") or NOTHING
-        lost = [key for key in said if key not in says and has.get(key) == said[key] and key not in selected]
+        lost = [key for key in former if key not in wanted and has.get(key) == former[key] and key not in selected]
         return [
-            *_added(template, says),
+            *_added(template, wanted),
             *({"op": "remove", "path": pointer(*_METADATA, "labels", key)} for key in lost),
         ]
 
@@ -114,7 +115,7 @@ class DeploymentKind(UnchangedKind):
 
 
 def _added(metadata: Mapping[str, Object], labels: Mapping[str, str]) -> Iterable[Object]:
-    """Parents that are not there, or null, are added with what is in them."""
+    """Return the operations that add the labels; absent or null parents are added with them."""
     if not labels:
         return ()
     if not metadata:

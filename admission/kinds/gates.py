@@ -1,4 +1,4 @@
-"""Gates: what keeps an object from running, and the JSON patches that close and open it."""
+"""Gates: what keeps an object from running, and the JSON patch operations that close and open a gate."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ if TYPE_CHECKING:
 
 
 class Gate(Protocol):
-    """What keeps an object from running."""
+    """Mechanism that keeps an object from running, such as a suspend field."""
 
     def is_closed(self, obj: Object) -> bool:
-        """Whether it is kept from running."""
+        """Whether the object is kept from running."""
 
     def close(self, obj: Object) -> list[Object]:
-        """The operations that close an open gate."""
+        """Return the operations that close an open gate."""
 
     def open(self, obj: Object) -> list[Object]:
-        """The operations that open a closed gate."""
+        """Return the operations that open a closed gate."""
 
 
 @dataclass(frozen=True, slots=True)
 class SuspendField:
-    """A boolean field of the object, such as `spec.suspend`; its controller ends all pods while it is true."""
+    """A boolean field such as `spec.suspend`; the object's controller terminates all pods while it is true."""
 
     path: tuple[str, ...]
     older: tuple[tuple[str, ...], ...] = ()
-    """Where the field was in older versions of the definition, that drop the newer one: they are set with it."""
+    """Paths of the field in older versions of the definition, which drop the newer one: all are set together."""
 
     def is_closed(self, obj: Object) -> bool:
-        """Whether the object is suspended: by the newest of the fields that is there."""
+        """Whether the object is suspended, by the newest of the fields that is present."""
         found = (paths.at(obj, path) for path in (self.path, *self.older))
         return next((value for value in found if value is not None), None) is True
 
     def close(self, obj: Object) -> list[Object]:
-        """The operations that suspend it."""
+        """Return the operations that suspend it."""
         return [_set(obj, path, suspend=True) for path in (self.path, *self.older)]
 
     def open(self, obj: Object) -> list[Object]:
-        """The operations that unsuspend it."""
+        """Return the operations that unsuspend it."""
         return [_set(obj, path, suspend=False) for path in (self.path, *self.older)]
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulingGate:
-    """A name in a pod's `spec.schedulingGates`: the scheduler passes the pod over. Only a new pod can be given one."""
+    """An entry of a pod's `spec.schedulingGates`: the scheduler skips the pod. Can be added only at creation."""
 
     name: str
 
     def is_closed(self, obj: Object) -> bool:
-        """Whether the pod has this gate; others may keep it waiting, too."""
+        """Whether the pod has this gate; other gates may keep it waiting, too."""
         return any(gate["name"] == self.name for gate in obj["spec"].get("schedulingGates") or ())
 
     def close(self, obj: Object) -> list[Object]:
-        """The operation that adds it to those that are there."""
+        """Return the operation that adds the gate to the pod's gates."""
         gate = {"name": self.name}
         if obj["spec"].get("schedulingGates"):
             return [{"op": "add", "path": "/spec/schedulingGates/-", "value": gate}]
         return [{"op": "add", "path": "/spec/schedulingGates", "value": [gate]}]
 
     def open(self, obj: Object) -> list[Object]:
-        """The operations that remove it, if it is still where it was seen."""
+        """Return the operations that remove the gate, with a test that it is still at the index where it was seen."""
         for number, gate in enumerate(obj["spec"].get("schedulingGates") or ()):
             if gate["name"] == self.name:
                 path = f"/spec/schedulingGates/{number}"
@@ -74,7 +74,7 @@ class SchedulingGate:
 
 
 def _set(obj: Object, path: tuple[str, ...], *, suspend: bool) -> Object:
-    """Parents that are not there are added with it."""
+    """Return the operation that sets the field; missing parents are added with it."""
     parent: Any = obj
     for depth, key in enumerate(path[:-1], start=1):
         parent = parent.get(key)

@@ -1,8 +1,8 @@
-"""Kinds without a suspend field whose pods are queued as groups: the webhook writes into their pod templates.
+"""Base class of kinds without a suspend field whose pods are queued as groups, by marks in their pod templates.
 
-A new object's templates are given the queue label and the number of pods of a group, so that each pod is gated when it
-is created, and the pods of one group are one workload (`pod_group`). The object itself is no workload. It is watched,
-because it tells how many pods there are to be, when it is over, and that its controller will make a pod again.
+The webhook writes the queue label and the number of pods of a group into the templates of a new object. So each pod is
+gated when it is created, and the pods of one group are one workload (`pod_group`). The object itself is no workload. It
+is watched for the number of pods that it is to have, for its end, and because its controller recreates pods.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class GroupTemplate(NamedTuple):
     """One pod template of an object."""
 
     path: tuple[str, ...]
-    """Where it is, an index of a list as its digits."""
+    """Keys that lead to it, an index of a list as its digits."""
     template: Object
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedKind(UnchangedKind):
-    """What such kinds have in common (see `Kind`); one of them adds where its templates and its groups are."""
+    """Common part of such kinds (see `Kind`); a subclass adds the templates, groups and outcome."""
 
     group: ClassVar[str]
     versions: ClassVar[tuple[str, ...]]
@@ -54,45 +54,45 @@ class GroupedKind(UnchangedKind):
 
     @abstractmethod
     def group_templates(self, obj: Object) -> list[GroupTemplate]:
-        """Its pod templates. Raises what an object of another form raises."""
+        """Return its pod templates. Raises AttributeError, KeyError or TypeError for an object of another form."""
 
     @abstractmethod
     def pods_of_a_group(self, obj: Object) -> int:
-        """How many pods each of its groups is to have."""
+        """Return the number of pods of each of its groups."""
 
     @abstractmethod
     def starts_by_the_first(self, obj: Object) -> bool:
-        """Whether its controller makes the other pods of a group only when the first one runs."""
+        """Whether its controller creates the other pods of a group only when the first one runs."""
 
     @abstractmethod
     def owner_of(self, group: str) -> str:
-        """The name that an object has whose group is called so; empty: none has."""
+        """Return the name of the object that a group of this name belongs to; empty: none can have it."""
 
     @abstractmethod
     def has_group(self, obj: Object, group: str) -> bool:
-        """Whether it asks for pods of this group, which is called as one of its own."""
+        """Whether the object has pods in this group, whose name is one of its own (`owner_of`)."""
 
     @abstractmethod
     def outcome(self, obj: Object) -> Outcome | None:
-        """How it has ended; None: it may still make pods."""
+        """Return its outcome; None: it is not finished, and may still create pods."""
 
     @abstractmethod
     def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
-        """(field path, message) of what keeps its pods from being queued as a whole."""
+        """Return (field path, message) of what keeps its pods from being queued as a group."""
 
-    def said_of_pods(self, obj: Object) -> list[Object]:
-        """For each of its templates the labels and annotations that say which pods there will be (`declared_pods`).
+    def pod_set_marks(self, obj: Object) -> list[Object]:
+        """Return the labels and annotations of each template that declare the group's pod sets (`declared_pods`).
 
-        Empty where all pods of a group are made at once.
+        Empty if all pods of a group are created together.
         """
         return []
 
     def makes(self, group: str, kind: str) -> bool:
-        """Nothing that would be part of it: its pods are workloads."""
+        """Always False: its pods are workloads of their own, not part of it."""
         return False
 
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
-        """It is no workload: it has no gate, and only its end is told."""
+        """Return a state with the outcome only: the object is no workload and has no gate."""
         return KindStatus(
             suspended=False,
             active=False,
@@ -105,10 +105,10 @@ class GroupedKind(UnchangedKind):
             pod_priority_class="",
         )
 
-    # --- what the webhook writes
+    # --- for the webhook
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
-        """What is wrong in labels, annotations and resources."""
+        """Return the faults in labels, annotations and resources."""
         faults = [*self.metadata_faults(obj), *self.form_faults(obj)]
         for where, template in self.group_templates(obj):
             try:
@@ -120,52 +120,52 @@ class GroupedKind(UnchangedKind):
         return faults
 
     def gate(self, obj: Object) -> list[Object]:
-        """The JSON patch that has the pods of a new object be gated, as one group; empty if that is so."""
+        """Return the JSON patch by which the pods of a new object are gated, as a group; empty if they are."""
         marks: Object = {
             "labels": {QUEUE_NAME: self.queue_name(obj)},
             "annotations": {TOTAL[0]: str(max(self.pods_of_a_group(obj), 1))},
         }
         if self.starts_by_the_first(obj):
             marks["annotations"][FAST[0]] = "true"
-        said = self.said_of_pods(obj)
+        pod_set_marks = self.pod_set_marks(obj)
         return [
             patch
             for number, each in enumerate(self.group_templates(obj))
-            for patch in _marked(each, merged(marks, said[number]) if said else marks)
+            for patch in _marked(each, merged(marks, pod_set_marks[number]) if pod_set_marks else marks)
         ]
 
     def is_gated(self, obj: Object) -> bool:
-        """Whether its templates have what `gate` writes."""
+        """Whether its templates have the marks that `gate` writes."""
         templates = self.templates(obj)
         return bool(templates) and all(map(_marks_of, templates))
 
     def tells_of_pods_of(self, obj: Object) -> bool:
-        """Whether this object's pods are queued in groups, so that it has to be known."""
+        """Whether this object's pods are queued in groups, so that it has to be watched."""
         return self.is_gated(obj) and not self.is_managed_elsewhere(obj)
 
     def keep_gated(self, new: Object, old: Object) -> list[Object]:
-        """The JSON patch that keeps in all templates what `gate` has written into the old ones."""
+        """Return the JSON patch that keeps the marks of the old templates in all templates."""
         marks = _marks_of(self.templates(old)[0])
         return [patch for each in self.group_templates(new) for patch in _marked(each, marks)]
 
     def templates(self, obj: Object) -> list[Object]:
-        """Its pod templates."""
+        """Return its pod templates."""
         return [template for _, template in self.group_templates(obj)]
 
-    # --- what is asked of workloads
+    # --- for workloads
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """None: its groups have them."""
+        """Return no pod sets: its groups have them."""
         return ()
 
 
 def belongs_to_groups(kind: Kind, obj: Object) -> bool:
-    """Whether an object is no workload by itself: a pod that is in a group, or one whose pods are queued in groups."""
+    """Whether an object is no workload by itself: a pod in a group, or an object whose pods are queued in groups."""
     return isinstance(kind, GroupedKind) or ((kind.group, kind.kind) == POD and bool(group_of(obj, kind.conventions)))
 
 
 def _marks_of(template: Object) -> Object:
-    """What `gate` has written into a template; empty if that is not all there."""
+    """Return the marks that `gate` wrote into a template; empty if they are incomplete."""
     metadata = template.get("metadata") or NOTHING
     labels, annotations = metadata.get("labels") or NOTHING, metadata.get("annotations") or NOTHING
     if QUEUE_NAME not in labels or TOTAL[0] not in annotations:
@@ -175,7 +175,7 @@ def _marks_of(template: Object) -> Object:
 
 
 def _marked(each: GroupTemplate, marks: Object) -> list[Object]:
-    """Parents that are not there, or null, are added with what is in them."""
+    """Return the operations that add the marks; absent or null parents are added with them."""
     metadata: Any = each.template.get("metadata")
     where = pointer(*each.path, "metadata")
     if not isinstance(metadata, dict):

@@ -1,4 +1,4 @@
-"""batch/v1 Job, also where a CronJob creates it: gated by `spec.suspend`, one pod template, one pod set."""
+"""Adapter for batch/v1 Job, including Jobs of CronJobs: `spec.suspend`, one pod template, one pod set."""
 
 from __future__ import annotations
 
@@ -27,26 +27,29 @@ if TYPE_CHECKING:
 
 _CONTROLLER = "kubernetes.io/job-controller"
 MIN_PARALLELISM = (f"{KUEUE}job-min-parallelism", "sluice.dev/job-min-parallelism")
-"""The annotations that name the fewest pods a Job may run with."""
+"""Annotations with the minimum number of pods that a Job may start with (partial admission)."""
 _COMPLETIONS_FOLLOW = (f"{KUEUE}job-completions-equal-parallelism", "sluice.dev/job-completions-equal-parallelism")
 _TEMPLATE = "spec.template"
 _GIVEN = "given"
-"""In an `original`: the merge patch of the spec that a start puts in."""
+"""Key in an `original`: the merge patch of the spec that a start injects."""
 _COUNTS = ("parallelism", "completions")
 _REPLACEMENT = "podReplacementPolicy"
 _ENDING = {"suspend": False, "activeDeadlineSeconds": 1}
-"""In the spec of a Job that is being deleted, but kept by a finalizer: all that its controller still obeys."""
+"""Spec fields that end the pods of a Job that is being deleted, but kept by a finalizer.
+
+Its controller obeys nothing else then: it ignores a suspension.
+"""
 _GATE = SuspendField(("spec", "suspend"))
 _CHILDREN = "sluice.dev/child-podsets"
 _CHILDREN_TEXT = (
-    f"the annotation {_CHILDREN} is not read: quota is reserved for the pods of this Job alone; declare those of "
-    "others in its template by sluice.dev/pod-group-pod-sets"
+    f"the annotation {_CHILDREN} is ignored: quota is reserved for the pods of this Job alone; declare further pods "
+    "in its template by the annotation sluice.dev/pod-group-pod-sets"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class JobKind(CommonKind):
-    """The adapter for batch/v1 Job (see `Kind`)."""
+    """Adapter for batch/v1 Job (see `Kind`)."""
 
     group: ClassVar[str] = "batch"
     versions: ClassVar[tuple[str, ...]] = ("v1",)
@@ -63,18 +66,18 @@ class JobKind(CommonKind):
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("spec", "managedBy"), (_CONTROLLER,))
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
-        """As for any kind, by `manager`; asked of each Job at each change, it goes there directly."""
+        """As for any kind, by `manager`, but without the generic path: called for each Job at each watch event."""
         return obj["spec"].get("managedBy") not in (None, "", _CONTROLLER)
 
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
-        """By its conditions, start time and counts of pods."""
+        """Return the state by conditions, start time and pod counts."""
         spec, status = obj["spec"], obj.get("status") or NOTHING
         suspended = spec.get("suspend") is True
         started = status.get("startTime") is not None
         finished, stopped = _conditions(status)
-        # Between an unsuspension and a suspension soon after, the Job controller may not have counted its pods yet:
-        # they are gone for certain only once it says by its condition that it has seen the suspension.
-        # It makes none for a Job that is being deleted.
+        # If a suspension soon follows an unsuspension, the Job controller may not have counted its pods yet: they are
+        # certainly terminated only once its condition confirms the suspension. It creates no pods for a Job that is
+        # being deleted.
         may_start = finished is None and not deleting and (not suspended or (started and not stopped))
         active, terminating, wanted = status.get("active") or 0, status.get("terminating") or 0, _count(spec)
         return KindStatus(
@@ -90,14 +93,17 @@ class JobKind(CommonKind):
         )
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """One pod set, `main`, of the pods that are still needed. Raises Misconfigured, also for all other `faults`."""
+        """Return one pod set, `main`, of the pods that are still needed.
+
+        Raises Misconfigured, also for all other `faults`.
+        """
         essence = _essence(obj)
         if faults := [*self.metadata_faults(obj), *_follow_faults(obj)]:
             raise Misconfigured("; ".join(map(": ".join, faults)))
         return _pod_sets(essence, context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
-        """What is wrong in labels, annotations and resources."""
+        """Return the faults in labels, annotations and resources."""
         faults = [*self.metadata_faults(obj), *_follow_faults(obj)]
         try:
             _min_count(obj["metadata"].get("annotations") or NOTHING, obj["spec"])
@@ -108,24 +114,24 @@ class JobKind(CommonKind):
         return faults
 
     def remarks(self, obj: Object) -> list[str]:
-        """Of an annotation by which somebody thinks to reserve quota."""
+        """Warn of an annotation that Sluice does not read, though it looks as if it reserved quota."""
         return [_CHILDREN_TEXT] if _CHILDREN in (obj["metadata"].get("annotations") or NOTHING) else []
 
     def gate(self, obj: Object) -> list[Object]:
-        """The JSON patch that suspends the Job; empty if it is suspended."""
+        """Return the JSON patch that suspends the Job; empty if it is suspended."""
         return [] if _GATE.is_closed(obj) else _GATE.close(obj)
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """The numbers as they were, where they would give more pods; a Job without pods is suspended instead."""
-        had, wants = _count(old["spec"]), _count(new["spec"])
-        if wants > had == 0:
+        """Set pod counts back where they would give more pods; suspend a Job that had none."""
+        before, after = _count(old["spec"]), _count(new["spec"])
+        if after > before == 0:
             return self.gate(new), "a running Job without pods is suspended, and queues before it gets some"
-        patch = [_set_back(new["spec"], old["spec"], field) for field in _COUNTS if wants > had]
-        warning = f"a running Job gets no more pods than {had}; suspend it in the same request to ask for more"
+        patch = [_set_back(new["spec"], old["spec"], field) for field in _COUNTS if after > before]
+        warning = f"a running Job gets no more pods than {before}; suspend it in the same request to ask for more"
         if old["spec"].get(_REPLACEMENT) == "Failed" != new["spec"].get(_REPLACEMENT):
             patch.append(_set_back(new["spec"], old["spec"], _REPLACEMENT))
             warning = (
-                warning if wants > had else f"{_REPLACEMENT} of a running Job stays Failed, as its start has set it"
+                warning if after > before else f"{_REPLACEMENT} of a running Job stays Failed, as its start has set it"
             )
         return [*filter(None, patch)], warning
 
@@ -136,17 +142,17 @@ class JobKind(CommonKind):
         flavors: Mapping[str, ResourceFlavor],
         updates: Sequence[PodSetUpdate] = (),
     ) -> tuple[list[Object], Object]:
-        """What flavors and checks add to the template, the admitted parallelism, and `suspend: false`."""
+        """Return a patch with the additions of flavors and checks, the admitted parallelism, and `suspend: false`."""
         (assignment,) = admission.pod_sets
         needed = _needed(obj)
-        given = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-        asked = [templates.of_check(update) for update in updates if update.name == assignment.name]
-        if obj["spec"].get("manualSelector"):  # else the API server has put the label there
-            asked.append(templates.Addition("Sluice", {}, (), {POD_OWNER: obj["metadata"]["uid"]}))
-        template, original = templates.inject(obj["spec"]["template"], (*given, *asked), path=_TEMPLATE)
+        injections = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+        injections += [templates.of_check(update) for update in updates if update.name == assignment.name]
+        if obj["spec"].get("manualSelector"):  # otherwise the API server has added the label
+            injections.append(templates.Addition("Sluice", {}, (), {POD_OWNER: obj["metadata"]["uid"]}))
+        template, original = templates.inject(obj["spec"]["template"], injections, path=_TEMPLATE)
         spec: Object = {"template": template, "suspend": False}
         if obj["spec"].get(_REPLACEMENT) == "TerminatingOrFailed":
-            # That makes new pods beside those that still end: more than was admitted.
+            # It creates replacements beside pods that are still terminating: more pods than were admitted.
             spec[_REPLACEMENT], original[_REPLACEMENT] = "Failed", "TerminatingOrFailed"
         if assignment.count < needed:
             spec["parallelism"] = assignment.count
@@ -154,60 +160,60 @@ class JobKind(CommonKind):
             if _completions_follow(obj):
                 spec["completions"] = assignment.count
                 original["completions"] = obj["spec"].get("completions")
-        if put_in := {field: value for field, value in spec.items() if field != "suspend" and value}:
-            original[_GIVEN] = put_in
+        if injected := {field: value for field, value in spec.items() if field != "suspend" and value}:
+            original[_GIVEN] = injected
         return [*same_generation(obj), *additions(obj["spec"], spec, "/spec")], original
 
     def carries(self, obj: Object, original: Object) -> bool:
-        """Whether all of it is in the spec."""
-        spec, given = obj["spec"], original.get(_GIVEN)
-        return given is not None and merged(spec, given) == spec
+        """Whether the spec has all that was injected."""
+        spec, injected = obj["spec"], original.get(_GIVEN)
+        return injected is not None and merged(spec, injected) == spec
 
     def is_as_started(self, obj: Object, original: Object) -> bool:
-        """Whether all but the numbers of pods is in the spec."""
-        given = {field: value for field, value in original.get(_GIVEN, NOTHING).items() if field not in _COUNTS}
-        return bool(merged(obj["spec"], given) == obj["spec"])
+        """Whether the spec has all that was injected, pod counts excepted."""
+        injected = {field: value for field, value in original.get(_GIVEN, NOTHING).items() if field not in _COUNTS}
+        return bool(merged(obj["spec"], injected) == obj["spec"])
 
     def resume_patch(self, obj: Object) -> list[Object]:
-        """`suspend: false` alone."""
+        """Return a patch with `suspend: false` only."""
         return [*same_generation(obj), *_GATE.open(obj)]
 
     def stop_patch(self, obj: Object) -> list[Object]:
-        """`suspend: true`; of what is being deleted, a deadline, which ends its pods."""
+        """Return a patch with `suspend: true`; for a Job that is being deleted, with a deadline that ends its pods."""
         if "deletionTimestamp" in obj["metadata"]:
             return [*same_generation(obj), *additions(obj["spec"], _ENDING, "/spec")]
         return [*same_generation(obj), *_GATE.close(obj)]
 
     def clear_start_time_patch(self, obj: Object) -> Object:
-        """No start time; the Job controller of 1.36 does the same by itself."""
+        """Return a patch that clears the start time; the Job controller of 1.36 does this itself."""
         return {"metadata": lock(obj), "status": {"startTime": None}}
 
     def restore_patch(self, obj: Object, original: Object) -> Object | None:
-        """The template and the numbers as they were, but for what somebody has changed since."""
-        given = original.get(_GIVEN, NOTHING)
+        """Return a patch that restores template and pod counts, except fields that were changed since the start."""
+        injected = original.get(_GIVEN, NOTHING)
         spec: Object = {
             field: original[field]
             for field in (*_COUNTS, _REPLACEMENT)
-            if field in given and obj["spec"].get(field) == given[field]
+            if field in injected and obj["spec"].get(field) == injected[field]
         }
-        if "completions" in spec:  # which the API server takes with a parallelism that is equal, and not otherwise
+        if "completions" in spec:  # the API server accepts completions only if parallelism is equal
             spec["parallelism"] = spec["completions"]
-        if template := templates.restore(obj["spec"]["template"], original, given.get("template", NOTHING)):
+        if template := templates.restore(obj["spec"]["template"], original, injected.get("template", NOTHING)):
             spec["template"] = template
         return {"metadata": lock(obj), "spec": spec} if spec else None
 
     def restored(self, obj: Object, original: Object) -> Object:
-        """The Job without what its start put in."""
+        """Return the Job without what its start injected."""
         patch = self.restore_patch(obj, original)
         return obj if patch is None else merged(obj, patch)
 
     def templates(self, obj: Object) -> list[Object]:
-        """The only one."""
+        """Return its only template."""
         return [obj["spec"]["template"]]
 
 
 def _set_back(new: Mapping[str, Any], old: Mapping[str, Any], field: str) -> Object | None:
-    """The operation that gives a field of a spec its former value; None if it has that."""
+    """Return the operation that gives a field of a spec its former value; None if it has that value."""
     if new.get(field) == old.get(field):
         return None
     path = f"/spec/{field}"
@@ -215,38 +221,41 @@ def _set_back(new: Mapping[str, Any], old: Mapping[str, Any], field: str) -> Obj
 
 
 def _conditions(status: Mapping[str, Any]) -> tuple[Outcome | None, bool]:
-    """How the Job ended, if it did, and whether its controller has seen that it is suspended."""
+    """Return the Job's outcome, if it is finished, and whether its controller confirms a suspension."""
     finished, stopped = None, False
     for condition in status.get("conditions") or ():
         if condition["status"] == "True":
-            if (what := condition["type"]) == "Suspended":
+            if (type_ := condition["type"]) == "Suspended":
                 stopped = True
-            elif what in {"Complete", "Failed"}:
-                said = (clean(condition.get(field) or "") for field in ("reason", "message"))
-                finished = Outcome(what == "Complete", *said)
+            elif type_ in {"Complete", "Failed"}:
+                texts = (clean(condition.get(field) or "") for field in ("reason", "message"))
+                finished = Outcome(type_ == "Complete", *texts)
     return finished, stopped
 
 
 def _count(spec: Mapping[str, Any]) -> int:
-    """min(parallelism, completions): a Job never runs more pods than it has completions to reach."""
+    """Return min(parallelism, completions): a Job never runs more pods than it has completions to reach."""
     parallelism: int = spec.get("parallelism", 1)
     completions: int | None = spec.get("completions")
     return parallelism if completions is None else min(parallelism, completions)
 
 
 def _left(spec: Mapping[str, Any], status: Mapping[str, Any]) -> int:
-    """How many pods have still to succeed. Of an Indexed Job, an index that has failed for good is over, too."""
+    """Return how many pods have still to succeed.
+
+    An index of an Indexed Job that has failed for good does not count.
+    """
     completions: int | None = spec.get("completions")
-    if completions is None:  # the pods decide among themselves when the work is done; once one ends, none is started
+    if completions is None:  # a work queue: pods decide when it is done; once one succeeds, none is started
         completions = spec.get("parallelism", 1)
-    over: int = status.get("succeeded") or 0
+    finished: int = status.get("succeeded") or 0
     if spec.get("completionMode") == "Indexed" and (status.get("completedIndexes") or status.get("failedIndexes")):
-        over = sum(_indexes(status.get(field) or "") for field in ("completedIndexes", "failedIndexes"))
-    return max(completions - over, 0)
+        finished = sum(_indexes(status.get(field) or "") for field in ("completedIndexes", "failedIndexes"))
+    return max(completions - finished, 0)
 
 
 def _indexes(text: str) -> int:
-    """How many there are in a list such as `1,3-5,7`."""
+    """Return how many indexes a list such as `1,3-5,7` has."""
     total = 0
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
@@ -255,17 +264,17 @@ def _indexes(text: str) -> int:
 
 
 def _needed(obj: Object) -> int:
-    """How many pods can still run at a time."""
+    """Return how many pods can still run at a time."""
     return min(_count(obj["spec"]), _left(obj["spec"], obj.get("status") or NOTHING))
 
 
 def _ready(status: Mapping[str, Any], pods: int) -> bool:
-    ended = (status.get("uncountedTerminatedPods") or NOTHING).get("succeeded") or ()
-    return (status.get("ready") or 0) + (status.get("succeeded") or 0) + len(ended) >= pods
+    uncounted = (status.get("uncountedTerminatedPods") or NOTHING).get("succeeded") or ()
+    return (status.get("ready") or 0) + (status.get("succeeded") or 0) + len(uncounted) >= pods
 
 
 def _min_count(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> int | None:
-    """The smallest parallelism that may be admitted; None unless it is asked for and less than the whole."""
+    """Return the minimum parallelism that may be admitted; None unless requested and less than the whole."""
     for key in MIN_PARALLELISM:
         if (text := annotations.get(key)) is not None:
             count = _count(spec)
@@ -285,17 +294,20 @@ def _completions_follow(obj: Object) -> bool:
 
 
 def _follow_faults(obj: Object) -> list[tuple[str, str]]:
-    """As in Kueue: the API server takes other completions of a Job only if they equal its parallelism."""
+    """Return a fault if completions cannot follow parallelism.
+
+    As in Kueue: the API server accepts a change of a Job's completions only if they equal its parallelism.
+    """
     annotations, spec = obj["metadata"].get("annotations") or NOTHING, obj["spec"]
-    may_be_few = any(key in annotations for key in MIN_PARALLELISM)
-    if not may_be_few or not _completions_follow(obj) or spec.get("completions") == spec.get("parallelism", 1):
+    is_partial = any(key in annotations for key in MIN_PARALLELISM)
+    if not is_partial or not _completions_follow(obj) or spec.get("completions") == spec.get("parallelism", 1):
         return []
     annotation = next(key for key in _COMPLETIONS_FOLLOW if annotations.get(key))
     return [("spec.completions", f"must equal spec.parallelism, as {annotation} says: give both the same number")]
 
 
 def _essence(obj: Object) -> bytes:
-    """All that the pod sets depend on, as a Job in canonical JSON: they are computed from it and from nothing else."""
+    """Return the cache key of the pod sets: canonical JSON of all that they depend on, from which they are computed."""
     annotations = obj["metadata"].get("annotations") or NOTHING
     spec = obj["spec"]
     essence = {

@@ -1,15 +1,16 @@
-"""What paths cannot say of the kinds of Kubeflow's operators: that no other roles have pods than those counted.
+"""Faults of the kinds of Kubeflow's training operator and MPI operator, beyond what `Form` describes.
 
-The training operator takes the name of a role in any case (`setTypeNameToCamelCase`, v1.9), so that `worker` makes
-pods, too; which of two it takes where both are there is left to chance.
+The training operator accepts the name of a role in any case (`setTypeNameToCamelCase`, v1.9), so that `worker` creates
+pods, too. If both spellings are present, which one it uses is not determined.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.kinds import fewer, paths
+from admission.kinds import paths
 from admission.kinds.common import quote
+from admission.kinds.partial_admission import MIN_COUNT_PATH, has_min_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
 
 def faults(field: str, roles: Sequence[str], obj: Object) -> list[tuple[str, str]]:
-    """The roles below `spec.FIELD` that are none of these; and what else decides about the number of workers."""
-    given = paths.at(obj, ("spec", field))
-    told = f"is no role that is counted: write {' or '.join(roles)}"
-    names = given if isinstance(given, dict) else ()
-    found = [(f"spec.{field}[{quote(name)}]", told) for name in names if name not in roles]
-    if fewer.asks(obj):
-        found += [(fewer.WHERE, f"{whose}: remove either") for path, whose in _OTHERS.items() if paths.at(obj, path)]
+    """Return faults: roles below `spec.FIELD` that are not in `roles`, and fields that exclude partial admission."""
+    replica_specs = paths.at(obj, ("spec", field))
+    fault = f"is no role that is counted: write {' or '.join(roles)}"
+    names = replica_specs if isinstance(replica_specs, dict) else ()
+    found = [(f"spec.{field}[{quote(name)}]", fault) for name in names if name not in roles]
+    if has_min_count(obj):
+        found += [
+            (MIN_COUNT_PATH, f"{reason}: remove either") for path, reason in _OTHERS.items() if paths.at(obj, path)
+        ]
     return found
 
 
@@ -33,4 +36,4 @@ _OTHERS: Final = {
     ("spec", "runPolicy", "schedulingPolicy", "minAvailable"): "the gang of "
     "spec.runPolicy.schedulingPolicy.minAvailable waits for a number of pods that may not be started",
 }
-"""By what nobody may start such an object with fewer pods."""
+"""Fields that exclude a start with fewer pods, and why."""

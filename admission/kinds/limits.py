@@ -1,4 +1,4 @@
-"""What a namespace and the cluster add to a pod that is created there: LimitRanges and RuntimeClasses."""
+"""Namespace and cluster defaults for pods: LimitRanges and RuntimeClasses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Amounts: TypeAlias = dict[str, Fraction]
-"""Resource name to an exact number of base units."""
+"""By resource: an exact number of base units, for example `{"cpu": Fraction(1, 2)}`."""
 
 
 def parse_amounts(quantities: Mapping[str, Any] | None, path: str) -> Amounts:
-    """A ResourceList. Raises Misconfigured, with the path of the entry, for what is no quantity or negative."""
+    """Return the amounts of a ResourceList.
+
+    Raises Misconfigured, with the path of the entry, for a value that is no quantity, or negative.
+    """
     amounts: Amounts = {}
     for resource, value in (quantities or {}).items():
         field = f"{path}[{resource}]" if "/" in resource else f"{path}.{resource}"
@@ -35,7 +38,7 @@ def parse_amounts(quantities: Mapping[str, Any] | None, path: str) -> Amounts:
 
 
 def show(resource: str, number: Fraction) -> str:
-    """A number of a resource as people write it."""
+    """Return an amount of a resource as text for messages."""
     return format_amount(resource, to_amount(resource, number))
 
 
@@ -53,7 +56,7 @@ class LimitRule:
 
     @classmethod
     def parse(cls, source: str, entry: Mapping[str, Any]) -> LimitRule:
-        """An entry with the API server's own defaulting (`SetDefaults_LimitRangeItem`)."""
+        """Return the rule of an entry, with the API server's own defaulting (`SetDefaults_LimitRangeItem`)."""
         fields = {
             name: parse_amounts(entry.get(name), f"LimitRange {source}: {name}")
             for name in ("default", "defaultRequest", "min", "max", "maxLimitRequestRatio")
@@ -67,14 +70,14 @@ class LimitRule:
         )
 
     def check(self, what: str, requests: Mapping[str, Fraction], limits: Mapping[str, Fraction]) -> None:
-        """Raise Misconfigured if the LimitRanger plugin would refuse a container or pod with these resources."""
+        """Raise Misconfigured if the LimitRanger plugin would reject a container or pod with these resources."""
         for resource, least in self.min.items():
-            given = requests.get(resource)
-            if given is None or given < least or limits.get(resource, least) < least:
+            request = requests.get(resource)
+            if request is None or request < least or limits.get(resource, least) < least:
                 self._refuse(what, resource, "at least", least, requests, limits)
         for resource, most in self.max.items():
-            given = limits.get(resource)
-            if given is None or given > most or requests.get(resource, most) > most:
+            limit = limits.get(resource)
+            if limit is None or limit > most or requests.get(resource, most) > most:
                 self._refuse(what, resource, "a limit of at most", most, requests, limits)
         for resource, most in self.ratio.items():
             request, limit = requests.get(resource), limits.get(resource)
@@ -93,18 +96,21 @@ class LimitRule:
         requests: Mapping[str, Fraction],
         limits: Mapping[str, Fraction],
     ) -> None:
-        given = ", ".join(
+        actual = ", ".join(
             f"{name} {show(resource, amounts[resource])}" if resource in amounts else f"no {name}"
             for name, amounts in (("request", requests), ("limit", limits))
         )
         raise Misconfigured(
             f"{what} would be refused: LimitRange {self.source} wants {bound} {show(resource, value)} of {resource}, "
-            f"but it has {given}"
+            f"but it has {actual}"
         )
 
 
 class NamespaceContext:
-    """The LimitRanges of a namespace and the RuntimeClasses of the cluster; equal contexts are one object."""
+    """LimitRanges of a namespace and RuntimeClasses of the cluster; equal contexts are the same object.
+
+    So it can be a cheap key of caches.
+    """
 
     _content: bytes
     _known: ClassVar[WeakValueDictionary[bytes, NamespaceContext]] = WeakValueDictionary()
@@ -112,7 +118,7 @@ class NamespaceContext:
     def __new__(
         cls, limit_ranges: Iterable[Mapping[str, Any]] = (), runtime_classes: Iterable[Mapping[str, Any]] = ()
     ) -> Self:
-        """The context of this content, made if there is none."""
+        """Return the context of this content; it is created if there is none."""
         limits = sorted((item["metadata"]["name"], item["spec"].get("limits", [])) for item in limit_ranges)
         classes = {
             item["metadata"]["name"]: {key: item[key] for key in ("overhead", "scheduling") if item.get(key)}
@@ -127,7 +133,7 @@ class NamespaceContext:
 
     @cached_property
     def limit_rules(self) -> tuple[LimitRule, ...]:
-        """All that applies to containers and pods, in the order of the LimitRanges' names."""
+        """Rules for containers and pods, in the order of the LimitRanges' names."""
         return tuple(
             LimitRule.parse(name, entry)
             for name, entries in orjson.loads(self._content)[0]
@@ -137,6 +143,6 @@ class NamespaceContext:
 
     @cached_property
     def runtime_classes(self) -> Mapping[str, Mapping[str, Any]]:
-        """Name to `overhead` and `scheduling`."""
+        """By name of the RuntimeClass: its `overhead` and `scheduling`."""
         classes: dict[str, Mapping[str, Any]] = orjson.loads(self._content)[1]
         return classes

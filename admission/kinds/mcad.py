@@ -1,7 +1,8 @@
-"""AppWrapper v1beta1 of MCAD: it holds objects that do not exist before somebody makes them.
+"""AppWrapper v1beta1 of MCAD: it contains objects that are to be created when it is dispatched.
 
 MCAD is archived. Its definition has no field that keeps an AppWrapper from running, so an annotation says that it may;
-`admission.controller.intake.appwrappers` makes what it holds while that is there, and deletes it when it is not.
+`admission.controller.intake.appwrappers` creates the contained objects while the annotation is set, and deletes them
+when it is not.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from admission.kinds.gates import SuspendField
 
 DISPATCH: Final = "sluice.dev/dispatch"
-"""Annotation: "true" while the objects that an AppWrapper holds are to be there."""
+"""Annotation: "true" while the objects that an AppWrapper contains are to exist."""
 LEGACY: Final = "v1beta1"
-"""The version of the definition."""
+"""Version of MCAD's definition."""
 APP_WRAPPER: Final = "appwrapper.mcad.ibm.com"
-"""Label of all that is made for an AppWrapper, with its name, as MCAD has it."""
+"""Label of all objects created for an AppWrapper, with its name as value, as in MCAD."""
 _ITEMS: Final = ("spec", "resources", "GenericItems")
 _TEMPLATES: Final[dict[tuple[str, str], tuple[str, ...] | None]] = {
     ("v1", "Pod"): (),
@@ -37,43 +38,43 @@ _TEMPLATES: Final[dict[tuple[str, str], tuple[str, ...] | None]] = {
     ("v1", "Service"): None,
     ("v1", "ConfigMap"): None,
 }
-"""By apiVersion and kind of what is made: where its pod template is; None: it has no pods."""
+"""By apiVersion and kind of a contained object: keys of its pod template; None: it has no pods."""
 
 
 class Item(NamedTuple):
-    """One object that an AppWrapper holds."""
+    """One object that an AppWrapper contains."""
 
     object: Object
-    """As it is made, without owner."""
+    """The object to create, without owner references."""
     template: str
-    """The path of its pod template; empty: it has no pods."""
+    """Path of its pod template in the AppWrapper; empty: it has no pods."""
     pods: int
-    """How many it has at a time."""
+    """Number of pods that it runs at a time."""
 
 
 def is_legacy(obj: Object) -> bool:
-    """Whether it is one of v1beta1: v1beta2 has components instead."""
+    """Whether the object is of v1beta1: it has items, where v1beta2 has components."""
     return paths.at(obj, ("spec", "components")) is None and isinstance(paths.at(obj, _ITEMS), list)
 
 
 @dataclass(frozen=True, slots=True)
 class DispatchGate:
-    """The annotation, where the AppWrapper is one of MCAD's; else the suspend field of its successor."""
+    """Gate of AppWrappers: the annotation for MCAD's, the suspend field for its successor's."""
 
     field: SuspendField
 
     def is_closed(self, obj: Object) -> bool:
-        """Whether it is kept from running."""
+        """Whether the object is kept from running."""
         return not _is_marked(obj) if is_legacy(obj) else self.field.is_closed(obj)
 
     def close(self, obj: Object) -> list[Object]:
-        """The operations that close it."""
+        """Return the operations that close the gate."""
         if not is_legacy(obj):
             return self.field.close(obj)
         return [{"op": "remove", "path": pointer("metadata", "annotations", DISPATCH)}] if _is_marked(obj) else []
 
     def open(self, obj: Object) -> list[Object]:
-        """The operations that open it."""
+        """Return the operations that open the gate."""
         if not is_legacy(obj):
             return self.field.open(obj)
         had = isinstance(obj["metadata"].get("annotations"), dict)
@@ -86,32 +87,35 @@ def _is_marked(obj: Object) -> bool:
 
 
 def items(obj: Object) -> list[Item]:
-    """All that is made for it, in its namespace, with the labels by which it is found. Raises Misconfigured."""
-    metadata, made = obj["metadata"], list[Item]()
+    """Return all objects to create for it, in its namespace, with the label by which they are found.
+
+    Raises Misconfigured.
+    """
+    metadata, found = obj["metadata"], list[Item]()
     for keys, item in _generic(obj):
         template, path = item["generictemplate"], paths.Found(keys, None).text
         kind, copies = _kind_of(template, path), paths.number(item, ("replicas",), 1)
         for number in range(copies):
             body = {key: deepcopy(value) for key, value in template.items() if key != "status"}
             name = f"{template['metadata']['name']}-{number}" if copies > 1 else template["metadata"]["name"]
-            given = body["metadata"].get("labels")
-            labels = {**(given if isinstance(given, dict) else {}), APP_WRAPPER: metadata["name"]}
+            own = body["metadata"].get("labels")
+            labels = {**(own if isinstance(own, dict) else {}), APP_WRAPPER: metadata["name"]}
             body["metadata"] |= {"name": name, "namespace": metadata["namespace"], "labels": labels}
             where = _TEMPLATES[kind]
             text = "" if where is None else paths.Found((*keys, *where), None).text
-            made.append(Item(body, text, 0 if where is None else _pods(template, keys)))
-            named = [(each.object["kind"], each.object["metadata"]["name"]) for each in made]
+            found.append(Item(body, text, 0 if where is None else _pods(template, keys)))
+            named = [(each.object["kind"], each.object["metadata"]["name"]) for each in found]
             if named[-1] in named[:-1]:
                 raise Misconfigured(
                     f"{path}.metadata.name: there are two of {kind[1]} {quote(name)}; name them differently"
                 )
-    return made
+    return found
 
 
 def places(obj: Object) -> list[Place]:
-    """The pod sets: one for each item that has pods. Raises Misconfigured for what Sluice does not make."""
+    """Return one pod set for each item with pods. Raises Misconfigured for objects that Sluice does not create."""
     found = []
-    items(obj)
+    items(obj)  # only to raise Misconfigured
     for number, (keys, item) in enumerate(_generic(obj)):
         template, text = item["generictemplate"], paths.Found(keys, None).text
         where = _TEMPLATES[_kind_of(template, text)]
@@ -119,19 +123,19 @@ def places(obj: Object) -> list[Place]:
             continue
         pod = paths.at(template, where)
         if not isinstance(pod, dict):
-            raise Misconfigured(f"{text}.spec.template: is missing; without a pod template nothing can be counted")
+            raise Misconfigured(f"{text}.spec.template: is missing; without a pod template its pods cannot be counted")
         path = paths.Found((*keys, *where), None).text
         counts = [
             (*keys[:-1], "replicas"),
             *((*keys, "spec", each) for each in ("parallelism", "completions") if where),
         ]
         pods = _pods(template, keys) * paths.number(item, ("replicas",), 1)
-        found.append(Place(f"item-{number}", path, pod, pods, (*keys, *where), numbers=tuple(counts)))
+        found.append(Place(f"item-{number}", path, pod, pods, (*keys, *where), count_fields=tuple(counts)))
     return found
 
 
 def wrapped(obj: Object) -> Iterator[Child]:
-    """The objects that its items are."""
+    """Yield its items with pods, as children."""
     numbers = {place.path: number for number, place in enumerate(places(obj))}
     for item in items(obj):
         if item.template:
@@ -141,11 +145,11 @@ def wrapped(obj: Object) -> Iterator[Child]:
 
 
 def _generic(obj: Object) -> Iterator[tuple[tuple[str, ...], Object]]:
-    """Each item, and the keys of its template."""
+    """Yield each item, with the keys of its template."""
     for number, item in enumerate(paths.at(obj, _ITEMS) or ()):
         if not isinstance(item, dict) or not isinstance(item.get("generictemplate"), dict):
             where = f"spec.resources.GenericItems[{number}].generictemplate"
-            raise Misconfigured(f"{where}: is missing; it is the object to be made")
+            raise Misconfigured(f"{where}: is missing; it is the object to be created")
         if 0 < paths.number(item, ("replicas",), 1) <= _MOST:
             yield (*_ITEMS, str(number), "generictemplate"), item
         else:
@@ -160,15 +164,15 @@ def _kind_of(template: Object, path: str) -> tuple[str, str]:
     kind = str(template.get("apiVersion")), str(template.get("kind"))
     if kind not in _TEMPLATES:
         known = ", ".join(name for _, name in _TEMPLATES)
-        raise Misconfigured(f"{path}.kind: Sluice makes no {quote(kind[1])} of {quote(kind[0])} for it, but {known}")
+        raise Misconfigured(f"{path}.kind: Sluice creates no {quote(kind[1])} of {quote(kind[0])} for it, but {known}")
     metadata: Any = template.get("metadata")
     if not isinstance(metadata, dict) or not names.is_dns_subdomain(str(metadata.get("name") or "")):
-        raise Misconfigured(f"{path}.metadata.name: is missing, or no name: the object is made by it")
+        raise Misconfigured(f"{path}.metadata.name: is missing, or no valid name for the object to be created")
     return kind
 
 
 def _pods(template: Object, keys: tuple[str, ...]) -> int:
-    """How many pods one copy has at a time."""
+    """Return the number of pods that one copy runs at a time."""
     if template["kind"] != "Job":
         return 1
     parallelism = paths.count(template, ("spec", "parallelism"), 1, before=keys)

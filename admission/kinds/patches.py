@@ -1,4 +1,4 @@
-"""JSON patches (RFC 6902), built by hand from what is to be added: a diff of whole objects costs a hundredfold."""
+"""JSON patches (RFC 6902) built from known additions: a diff of whole objects costs a hundred times as much."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def pointer(*keys: str) -> str:
-    """The JSON pointer (RFC 6901) to a member by the keys that lead to it."""
+    """Return the JSON pointer (RFC 6901) of the member that the keys lead to."""
     return "".join(f"/{key.replace('~', '~0').replace('/', '~1')}" for key in keys)
 
 
 def additions(target: Mapping[str, Any], wanted: Mapping[str, Any], path: str) -> Iterator[Object]:
-    """The operations that set all members of `wanted` in `target` at `path`; those it does not name stay."""
+    """Yield the operations that set all members of `wanted` in `target` at `path`; other members stay."""
     for key, value in wanted.items():
         present, where = target.get(key), f"{path}/{key}" if key.isalnum() else path + pointer(key)
         if isinstance(value, Mapping) and isinstance(present, Mapping):
@@ -27,9 +27,9 @@ def additions(target: Mapping[str, Any], wanted: Mapping[str, Any], path: str) -
 
 
 def same_generation(obj: Object) -> list[Object]:
-    """The operations by which a JSON patch fails on another object, or on another spec of it.
+    """Return test operations that make a JSON patch fail on another object, or after a change of its spec.
 
-    Pods have no generation before Kubernetes 1.34.
+    Pods have no generation before Kubernetes 1.34: only the uid is tested.
     """
     metadata = obj["metadata"]
     keys = [key for key in ("uid", "generation") if key in metadata]
@@ -37,7 +37,7 @@ def same_generation(obj: Object) -> list[Object]:
 
 
 def merged(target: Mapping[str, Any], patch: Mapping[str, Any]) -> Object:
-    """`target` after a JSON merge patch (RFC 7396); neither is changed."""
+    """Return `target` after a JSON merge patch (RFC 7396); neither argument is changed."""
     result = dict(target)
     for key, value in patch.items():
         present = result.get(key)

@@ -1,4 +1,4 @@
-"""Paths into JSON objects: `spec.replicatedJobs[*].template`, where `[*]` is each item of a list or value of a map."""
+"""Paths into JSON objects, such as `spec.replicatedJobs[*].template`; `[*]`: each item of a list or value of a map."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ Path: TypeAlias = tuple[str, ...]
 
 
 class Found(NamedTuple):
-    """A value and where it is."""
+    """A value and the keys that lead to it."""
 
     keys: tuple[str, ...]
     value: Any
 
     @property
     def pointer(self) -> str:
-        """As a JSON pointer (RFC 6901)."""
+        """JSON pointer (RFC 6901) of the value."""
         return pointer(*self.keys)
 
     @property
     def text(self) -> str:
-        """As people write it: `spec.replicatedJobs[0].template`."""
+        """Path for messages, for example `spec.replicatedJobs[0].template`."""
         parts = (f"[{key}]" if key.isdecimal() else f".{key}" for key in self.keys)
         return "".join(parts).lstrip(".")
 
 
 def parse(text: Any) -> Path:
-    """The path that is written so. Raises ValueError, which says what is expected, for anything else."""
+    """Return the path that the text denotes, for example `("spec", "jobs", "*")` for `spec.jobs[*]`.
+
+    Raises ValueError, with a message for users, for anything else.
+    """
     keys: list[str] = []
     for part in text.split(".") if isinstance(text, str) else [""]:
         match = _SEGMENT.fullmatch(part)
@@ -51,7 +54,7 @@ def parse(text: Any) -> Path:
 
 
 def find(obj: Any, path: Path, *, before: tuple[str, ...] = ()) -> Iterator[Found]:
-    """All values at a path that are there and not null. `before`: the keys that lead to `obj`."""
+    """Yield all values at a path that are not null. `before`: the keys that lead to `obj`."""
     if obj is None:
         return
     if not path:
@@ -70,12 +73,12 @@ def find(obj: Any, path: Path, *, before: tuple[str, ...] = ()) -> Iterator[Foun
 
 
 def value(obj: Any, path: Path) -> Any:
-    """The first value at a path; None if there is none."""
+    """Return the first value at a path; None if there is none."""
     return next((found.value for found in find(obj, path)), None)
 
 
 def at(obj: Any, keys: tuple[str, ...]) -> Any:
-    """The value that the keys lead to, an index for each list; None if there is none."""
+    """Return the value that the keys lead to, an index of a list as its digits; None if there is none."""
     for key in keys:
         if isinstance(obj, dict):
             obj = obj.get(key)
@@ -87,28 +90,28 @@ def at(obj: Any, keys: tuple[str, ...]) -> Any:
 
 
 def number(obj: Object, path: Path, default: int) -> int:
-    """A whole number at a path, or the default where there is none."""
+    """Return the whole number at a path; the default if there is none."""
     found = value(obj, path)
     return found if isinstance(found, int) and not isinstance(found, bool) else default
 
 
 def count(obj: Any, path: Path, default: int, *, before: tuple[str, ...] = ()) -> int:
-    """How many there are to be, by the number at a path that a user has written; the default where there is none.
+    """Return the count at a path, which a user has written; the default if there is none.
 
-    `before`: the keys that lead to `obj`. Raises Misconfigured for what is no whole number, or a negative one.
+    `before`: the keys that lead to `obj`. Raises Misconfigured for a value that is no whole number, or negative.
     """
     found = next(find(obj, path, before=before), None)
     if found is None:
         return default
     is_number = isinstance(found.value, int | float) and not isinstance(found.value, bool)
     if not is_number or found.value < 0 or not isinstance(found.value, int):
-        told = f", but is {found.value}" if is_number else ""
-        raise Misconfigured(f"{found.text}: must be a whole number that is not negative{told}")
+        actual = f", but is {found.value}" if is_number else ""
+        raise Misconfigured(f"{found.text}: must be a whole number that is not negative{actual}")
     return found.value
 
 
 def number_fault(obj: Any, path: Path, *, before: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
-    """(field path, message) of what `count` raises."""
+    """Yield (field path, message) of the fault that `count` raises."""
     try:
         count(obj, path, 0, before=before)
     except Misconfigured as error:

@@ -1,4 +1,4 @@
-"""Where the pod sets of an object are: a template, how many pods of it, and where a start puts in what it adds."""
+"""Location of pod sets in an object: the template, the number of pods, and where a start injects."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ class Place(NamedTuple):
 
     name: str
     path: str
-    """Of the template, for messages."""
+    """Path of the template, for messages."""
     template: Object
     pods: int
-    into: tuple[str, ...]
-    """The keys that lead to what a start changes: the template, or an object that is merged into it (`flat`).
+    target: tuple[str, ...]
+    """Keys that lead to what a start patches: the template, or an object that is merged into it (`flat`).
 
-    Empty: a start changes nothing of this pod set.
+    Empty: a start injects nothing into this pod set.
     """
     flat: bool = False
-    """Whether labels, annotations, nodeSelector and tolerations are fields of that object itself."""
+    """Whether labels, annotations, nodeSelector and tolerations are fields of the target itself."""
     metadata: str = ""
-    """Of a flat object: the field that has labels and annotations; empty: they are beside the others."""
-    ended: int = 0
-    """How many of the pods have ended well and are gone: their quota can be given back."""
-    each: int = 1
-    """How many pods a copy has, where there are copies of some pods each."""
-    numbers: tuple[tuple[str, ...], ...] = ()
-    """The keys of the fields that `pods` is computed from."""
-    lowered: tuple[str, ...] = ()
-    """The keys of the one of these that a start with fewer pods lowers; empty: it starts with all of them."""
-    floor: int = 1
-    """The least that this number may be."""
+    """Of a flat target: the field with labels and annotations; empty: they are fields of the target itself."""
+    succeeded: int = 0
+    """Number of pods that have succeeded: their quota can be released."""
+    pods_per_copy: int = 1
+    """Pods of one copy, where the pod set consists of copies of several pods each."""
+    count_fields: tuple[tuple[str, ...], ...] = ()
+    """Keys of each field that `pods` is computed from."""
+    reducible: tuple[str, ...] = ()
+    """Keys of the count field that a start with fewer pods lowers; empty: it starts with all of them."""
+    lowest: int = 1
+    """Minimum value of that field."""
     min_count: int = 0
-    """How few pods it may start with, as the object says by a field; 0: it does not say."""
+    """Minimum number of pods to start with, if a field of the object says so; 0: none says so."""
 
     @property
     def label(self) -> dict[str, str]:
-        """By which its pods are counted, where a label can have its name."""
+        """Label by which its pods are counted; empty if its name is no valid label value."""
         return {POD_SET: self.name} if is_label_value(self.name) else {}
 
     @property
     def left(self) -> int:
-        """How many pods are still needed."""
-        return max(self.pods - self.ended, 0)
+        """Number of pods that are still needed."""
+        return max(self.pods - self.succeeded, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Where the status says how many copies of a pod set have ended well."""
+    """Where the status has the number of succeeded copies of each pod set."""
 
     items: Path
     name: Path
@@ -69,52 +69,52 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class PodSetForm:
-    """Pod sets at a path, one for each object there. All other paths are from that object on."""
+    """Pod sets at a path of an object, one for each element there. All other paths start at that element."""
 
     path: Path
     template: Path
     name: str = ""
     name_from: Path = ()
-    """Where the name is; else it is `name`."""
+    """Path of the name; empty: `name` is the name."""
     replicas: Path = ()
-    """How many copies, 1 where that is not said; not more than `maximum` and not less than `minimum` say."""
+    """Path of the number of copies (default 1), bounded by `minimum` and `maximum`."""
     minimum: Path = ()
     maximum: Path = ()
     times: tuple[Path, ...] = ()
-    """What else the number is multiplied with, 1 where it is not said."""
+    """Paths of further factors of the number of pods (default 1), such as `numOfHosts` of a RayCluster."""
     parallelism: Path = ()
     completions: Path = ()
-    """How many pods each copy has, as with a Job: the smaller of the two."""
+    """Pods of each copy, as of a Job: the smaller of `parallelism` and `completions`."""
     unless: Path = ()
-    """No pods where this is true."""
+    """Path of a flag; the pod set has no pods while it is true."""
     min_count: Path | None = None
-    """Whether it may start with fewer copies; and, if not empty, the field that says how few may be enough."""
+    """Path of the minimum number of copies to start with; `()`: no such field. None: no partial admission."""
     ended: Ended | None = None
 
     def places(self, obj: Object) -> Iterator[Place]:
-        """The pod sets of an object. Raises Misconfigured for one without template or name, or a wrong number."""
+        """Yield the pod sets of an object. Raises Misconfigured for a missing template or name, or an invalid count."""
         for found in paths.find(obj, self.path):
             name = self.name or paths.value(found.value, self.name_from)
             template = paths.value(found.value, self.template)
             if not isinstance(name, str) or not name:
                 raise Misconfigured(f"{found.text}.{'.'.join(self.name_from)}: is missing; each pod set needs a name")
-            into = (*found.keys, *self.template)
-            path = paths.Found(into, None).text
+            target = (*found.keys, *self.template)
+            path = paths.Found(target, None).text
             if not isinstance(template, dict):
-                raise Misconfigured(f"{path}: is missing; without a pod template nothing can be counted")
-            each = self._each(found)
+                raise Misconfigured(f"{path}: is missing; without a pod template its pods cannot be counted")
+            each = self._pods_per_copy(found)
             yield Place(
                 name=name,
                 path=path,
                 template=template,
                 pods=each * self._copies(found),
-                into=into,
-                each=max(each, 1),
-                ended=each * self._ended(obj, name),
-                numbers=self._numbers(found),
-                # Of copies of several pods each quota might be given for a part of a copy.
-                lowered=(*found.keys, *self.replicas) if self.min_count is not None and each == 1 else (),
-                floor=max(_count(found, self.minimum, 0) if self.minimum else 0, 1),
+                target=target,
+                pods_per_copy=max(each, 1),
+                succeeded=each * self._ended(obj, name),
+                count_fields=self._count_fields(found),
+                # With several pods per copy, quota could be reserved for a part of a copy.
+                reducible=(*found.keys, *self.replicas) if self.min_count is not None and each == 1 else (),
+                lowest=max(_count(found, self.minimum, 0) if self.minimum else 0, 1),
                 min_count=_count(found, self.min_count, 0) if self.min_count else 0,
             )
 
@@ -126,7 +126,7 @@ class PodSetForm:
             copies = max(copies, _count(found, self.minimum, 0))
         return 0 if self.unless and paths.value(found.value, self.unless) is True else copies
 
-    def _each(self, found: Found) -> int:
+    def _pods_per_copy(self, found: Found) -> int:
         pods = _count(found, self.parallelism, 1) if self.parallelism else 1
         if self.completions:
             pods = min(pods, _count(found, self.completions, pods))
@@ -142,8 +142,8 @@ class PodSetForm:
                 return paths.number(item.value, self.ended.count, 0)
         return 0
 
-    def _numbers(self, found: Found) -> tuple[tuple[str, ...], ...]:
-        given = (
+    def _count_fields(self, found: Found) -> tuple[tuple[str, ...], ...]:
+        fields = (
             self.replicas,
             self.minimum,
             self.maximum,
@@ -152,7 +152,7 @@ class PodSetForm:
             self.completions,
             self.unless,
         )
-        return tuple((*found.keys, *path) for path in given if path)
+        return tuple((*found.keys, *path) for path in fields if path)
 
 
 def _count(found: Found, path: Path, default: int) -> int:
@@ -160,7 +160,7 @@ def _count(found: Found, path: Path, default: int) -> int:
 
 
 def as_template(info: Mapping[str, Any], *, metadata: str = "") -> Object:
-    """A flat object, as a template with the same labels, annotations, nodeSelector and tolerations."""
+    """Return the labels, annotations, nodeSelector and tolerations of a flat object, in the form of a template."""
     template: Object = {}
     for part, fields in _PARTS.items():
         source = info.get(metadata) or {} if part == "metadata" and metadata else info
@@ -170,7 +170,7 @@ def as_template(info: Mapping[str, Any], *, metadata: str = "") -> Object:
 
 
 def flattened(patch: Mapping[str, Any], *, metadata: str = "") -> Object:
-    """A merge patch of a template, as one of a flat object."""
+    """Return a merge patch of a template as a merge patch of a flat object."""
     if metadata:
         return {**patch.get("spec", {}), **({metadata: patch["metadata"]} if "metadata" in patch else {})}
     return {field: value for part in _PARTS for field, value in patch.get(part, {}).items()}

@@ -1,7 +1,7 @@
-"""A plain pod: gated by a scheduling gate, one pod set of one pod. What runs is stopped by deleting it.
+"""Adapter for a plain v1 Pod: gated by a scheduling gate, one pod set of one pod, evicted by deletion.
 
-The API server takes gates away but gives none after the creation, and lets selectors and tolerations of a gated pod
-only grow; so nothing is ever given back, and a pod that has lost its gate is told to end.
+The API server lets scheduling gates be removed but not added after creation, and lets node selectors and tolerations of
+a gated pod only grow. So nothing is ever restored, and a pod without its gate can only be deleted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BOUND: Final = (
 
 @dataclass(frozen=True, slots=True)
 class PodKind(UnchangedKind):
-    """The adapter for v1 Pod (see `Kind`)."""
+    """Adapter for v1 Pod (see `Kind`)."""
 
     group: ClassVar[str] = ""
     versions: ClassVar[tuple[str, ...]] = ("v1",)
@@ -53,11 +53,11 @@ class PodKind(UnchangedKind):
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     def makes(self, group: str, kind: str) -> bool:
-        """Nothing."""
+        """Always False: a pod creates no objects."""
         return False
 
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
-        """By its gate and its phase: a pod holds quota from when its gate is gone until it has ended, or is gone."""
+        """Return the state by gate and phase: a pod holds quota from the removal of its gate until it is terminated."""
         status = obj.get("status") or NOTHING
         gated, finished = GATE.is_closed(obj), _outcome(status)
         runs = not gated and finished is None
@@ -74,13 +74,13 @@ class PodKind(UnchangedKind):
         )
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """One pod set, `main`. Raises Misconfigured, also for all other `faults`."""
+        """Return one pod set, `main`. Raises Misconfigured, also for all other `faults`."""
         if faults := list(self.metadata_faults(obj)):
             raise Misconfigured("; ".join(map(": ".join, faults)))
         return _pod_sets(orjson.dumps(templates.digest_parts(obj), option=orjson.OPT_SORT_KEYS), context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
-        """What is wrong in labels, annotations and resources of a new pod, and whether it is bound already."""
+        """Return the faults in labels, annotations and resources of a new pod, and one if it is bound already."""
         faults = list(self.metadata_faults(obj))
         try:
             check_resources(obj["spec"], path="spec")
@@ -91,7 +91,7 @@ class PodKind(UnchangedKind):
         return [*faults, _BOUND] if obj["spec"].get("nodeName") else faults
 
     def gate(self, obj: Object) -> list[Object]:
-        """The JSON patch that gives a new pod the gate, and the label by which it is watched, where missing."""
+        """Return the JSON patch that adds the gate, and the label by which pods are watched, if missing."""
         patch = [] if GATE.is_closed(obj) else GATE.close(obj)
         labels = obj["metadata"].get("labels")
         if (labels or NOTHING).get(MANAGED) != "true":
@@ -106,31 +106,31 @@ class PodKind(UnchangedKind):
         flavors: Mapping[str, ResourceFlavor],
         updates: Sequence[PodSetUpdate] = (),
     ) -> tuple[list[Object], Object]:
-        """What flavors and checks add, and the gate taken away. There is nothing to restore."""
+        """Return a patch with what flavors and checks add, and without the gate. There is nothing to restore."""
         (assignment,) = admission.pod_sets
-        given = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-        asked = [templates.of_check(update) for update in updates if update.name == assignment.name]
-        put_in, _ = templates.inject(obj, (*given, *asked), path="")
-        return [*same_generation(obj), *_added(obj, put_in), *GATE.open(obj)], {}
+        of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+        of_checks = [templates.of_check(update) for update in updates if update.name == assignment.name]
+        injected, _ = templates.inject(obj, (*of_flavors, *of_checks), path="")
+        return [*same_generation(obj), *_added(obj, injected), *GATE.open(obj)], {}
 
     def resume_patch(self, obj: Object) -> list[Object]:
-        """The gate taken away, and nothing else."""
+        """Return a patch that only removes the gate."""
         return [*same_generation(obj), *GATE.open(obj)]
 
     def clear_start_time_patch(self, obj: Object) -> Object:
-        """Nothing: a gated pod has none."""
+        """Return a patch without effect: a gated pod has no start time."""
         return {"metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]}}
 
     def templates(self, obj: Object) -> list[Object]:
-        """The pod is its own template."""
+        """Return the pod itself as its template."""
         return [obj]
 
 
-def _added(obj: Object, put_in: Object) -> list[Object]:
-    """The operations for what `inject` gives; tolerations are appended, so that nobody's are replaced."""
-    spec = dict(put_in.get("spec") or NOTHING)
+def _added(obj: Object, injected: Object) -> list[Object]:
+    """Return the operations for what `inject` returns; tolerations are appended, so that none is replaced."""
+    spec = dict(injected.get("spec") or NOTHING)
     wanted = spec.pop("tolerations", None)
-    patch = list(additions(obj, {**put_in, "spec": spec}, ""))
+    patch = list(additions(obj, {**injected, "spec": spec}, ""))
     present = obj["spec"].get("tolerations")
     if wanted and not present:
         patch.append({"op": "add", "path": "/spec/tolerations", "value": wanted})

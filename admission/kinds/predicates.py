@@ -1,4 +1,4 @@
-"""What the status of an object says: tests of conditions, phases and numbers at paths."""
+"""Predicates on the status of an object: tests of conditions, phases and numbers at paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """The condition of this type in `status.conditions` has this status."""
+    """True if the condition of this type in `status.conditions` has this status."""
 
     type: str
     status: str = "True"
@@ -25,7 +25,7 @@ class Condition:
         return self.found(obj) is not None
 
     def found(self, obj: Object) -> Object | None:
-        """The condition, if it holds."""
+        """Return the condition, if it has the wanted status; else None."""
         for condition in (obj.get("status") or {}).get("conditions") or ():
             if condition.get("type") == self.type and condition.get("status") == self.status:
                 found: Object = condition
@@ -35,7 +35,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """The value at a path is one of these; where there is none, it counts as empty."""
+    """True if the value at a path is one of these; an absent value counts as ""."""
 
     path: Path
     values: tuple[Any, ...]
@@ -47,7 +47,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class NoneOf:
-    """The value at a path is none of these; where there is none, it counts as empty."""
+    """True if the value at a path is none of these; an absent value counts as ""."""
 
     path: Path
     values: tuple[Any, ...]
@@ -59,7 +59,7 @@ class NoneOf:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """A number at a path is more than this; with `[*]` one of them is enough."""
+    """True if a number at a path is greater than this; with `[*]` one of the numbers is enough."""
 
     path: Path
     number: int
@@ -70,7 +70,7 @@ class Above:
 
 @dataclass(frozen=True, slots=True)
 class Reaches:
-    """The sum of all numbers at some paths is at least that of all numbers at others, and that is not zero."""
+    """True if the sum of the numbers at some paths is at least the sum at others, and that is not zero."""
 
     sum: tuple[Path, ...]
     reaches: tuple[Path, ...]
@@ -82,7 +82,7 @@ class Reaches:
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """All of these hold."""
+    """True if all of these predicates are."""
 
     of: tuple[Predicate, ...]
 
@@ -99,5 +99,5 @@ def _sum(obj: Object, found_at: Iterable[Path]) -> int:
 
 
 def first(obj: Object, predicates: Iterable[Predicate]) -> Predicate | None:
-    """The first that holds."""
+    """Return the first predicate that is true for the object; None if there is none."""
     return next((predicate for predicate in predicates if predicate.holds(obj)), None)

@@ -1,4 +1,4 @@
-"""What paths cannot say of Ray: the autoscaler beside the head, and the pod that submits a job.
+"""Pod sets and faults of Ray's kinds, beyond what `Form` describes: the autoscaler container and the submitter pod.
 
 Sources: KubeRay 1.7, `common/pod.go` (autoscaler container), `common/job.go` (submitter) and `rayjob_controller.go`
 (the submitter beside the head, and which states of a RayJob are suspended).
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.kinds import fewer, paths
+from admission.kinds import paths
+from admission.kinds.partial_admission import MIN_COUNT_PATH, has_min_count
 from admission.kinds.places import Place, PodSetForm
 from admission.model import child_sentences
 
@@ -20,9 +21,9 @@ _AUTOSCALER: Final = {
     "requests": {"cpu": "500m", "memory": "512Mi"},
 }
 _NATIVE_GANG: Final = ("ray.io/gang-scheduling-enabled", "ray.io/native-workload-scheduling")
-"""The label, and the annotation before it, by which KubeRay makes PodGroups of `scheduling.k8s.io`."""
+"""Label, and the older annotation, by which KubeRay creates PodGroups of `scheduling.k8s.io`."""
 _MOST_GROUPS: Final = 8
-"""Groups of pods of one Workload (`spec.podGroupTemplates`), Kubernetes 1.36 and 1.37."""
+"""Maximum number of pod groups of one Workload (`spec.podGroupTemplates`), Kubernetes 1.36 and 1.37."""
 _SUBMITTER: Final[dict[str, Any]] = {
     "name": "ray-job-submitter",
     "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "200Mi"}},
@@ -30,7 +31,7 @@ _SUBMITTER: Final[dict[str, Any]] = {
 
 
 def pod_sets(root: str) -> list[dict[str, Any]]:
-    """The head and the worker groups of a cluster whose spec is at `root`, as a document."""
+    """Return the document of the head's and worker groups' pod sets of a cluster whose spec is at `root`."""
     return [
         {"path": f"{root}.headGroupSpec", "name": "head", "template": "template"},
         {
@@ -48,51 +49,51 @@ def pod_sets(root: str) -> list[dict[str, Any]]:
 
 
 def cluster_places(obj: Object) -> list[Place]:
-    """The pod sets of a RayCluster. Raises Misconfigured."""
+    """Return the pod sets of a RayCluster. Raises Misconfigured."""
     return _cluster(obj, ("spec",))
 
 
 def service_places(obj: Object) -> list[Place]:
-    """The pod sets of a RayService: those of one cluster. Raises Misconfigured."""
-    # KubeRay tells a cluster that it has made nothing of changed numbers of workers.
-    return [place._replace(lowered=()) for place in _cluster(obj, ("spec", "rayClusterConfig"))]
+    """Return the pod sets of a RayService: those of one cluster. Raises Misconfigured."""
+    # KubeRay does not propagate changed numbers of workers to a RayService's existing cluster.
+    return [place._replace(reducible=()) for place in _cluster(obj, ("spec", "rayClusterConfig"))]
 
 
 def job_places(obj: Object) -> list[Place]:
-    """The pod sets of a RayJob: its cluster's, and the submitter where it is a pod. Raises Misconfigured."""
+    """Return the pod sets of a RayJob: its cluster's, and the submitter if that is a pod. Raises Misconfigured."""
     found = _cluster(obj, ("spec", "rayClusterSpec"))
     spec = obj["spec"]
     mode = spec.get("submissionMode", "K8sJobMode")
     if mode == "SidecarMode":
-        # KubeRay ignores submitterPodTemplate then.
+        # KubeRay ignores submitterPodTemplate in this mode.
         return [_with_container(place, _SUBMITTER) if place.name == "head" else place for place in found]
     if mode == "K8sJobMode":
         own = spec.get("submitterPodTemplate")
         path = "spec.submitterPodTemplate"
-        # Into the default template nothing is put: it exists only in the operator.
-        into = ("spec", "submitterPodTemplate") if own else ()
-        found.append(Place("submitter", path, own or {"spec": {"containers": [_SUBMITTER]}}, 1, into))
+        # The default template exists only in the operator, so nothing is injected.
+        target = ("spec", "submitterPodTemplate") if own else ()
+        found.append(Place("submitter", path, own or {"spec": {"containers": [_SUBMITTER]}}, 1, target))
     return found
 
 
 def cluster_faults(obj: Object) -> list[tuple[str, str]]:
-    """What keeps a RayCluster from starting with fewer workers, where it asks for that."""
-    return _faults_of_fewer(obj, obj["spec"])
+    """Return what excludes partial admission of a RayCluster that requests it."""
+    return _min_count_faults(obj, obj["spec"])
 
 
-def _faults_of_fewer(obj: Object, cluster: Object) -> list[tuple[str, str]]:
-    if not fewer.asks(obj):
+def _min_count_faults(obj: Object, cluster: Object) -> list[tuple[str, str]]:
+    if not has_min_count(obj):
         return []
     if cluster.get("enableInTreeAutoscaling") is True:
-        told = "its autoscaler sets the numbers of workers: write the fewest into replicas, it asks for more by itself"
-        return [(fewer.WHERE, told)]
+        fault = "its autoscaler sets the numbers of workers: write the fewest into replicas, it asks for more by itself"
+        return [(MIN_COUNT_PATH, fault)]
     if _is_native_gang(obj):
-        return [(fewer.WHERE, "its pods are to be scheduled as a gang, which is all of them: remove the annotation")]
+        return [(MIN_COUNT_PATH, "its pods are to be scheduled as a gang, which is all of them: remove the annotation")]
     return []
 
 
 def job_faults(obj: Object) -> list[tuple[str, str]]:
-    """What KubeRay refuses of a RayJob that is suspended."""
+    """Return what keeps KubeRay from suspending a RayJob, and what excludes partial admission."""
     spec = obj["spec"]
     if spec.get("clusterSelector"):
         return [("spec.clusterSelector", "a RayJob on a cluster that exists cannot be queued; remove the queue label")]
@@ -102,11 +103,14 @@ def job_faults(obj: Object) -> list[tuple[str, str]]:
         ]
     if spec.get("shutdownAfterJobFinishes") is not True:
         return [("spec.shutdownAfterJobFinishes", "must be true, or KubeRay cannot suspend the RayJob")]
-    return _faults_of_fewer(obj, cluster)
+    return _min_count_faults(obj, cluster)
 
 
 def remarks(obj: Object) -> list[str]:
-    """Of one that is to be scheduled by Kubernetes as a gang for each of its groups: a Workload holds few of them."""
+    """Warn if native gang scheduling is requested with more groups than a Workload can hold.
+
+    Kubernetes schedules each worker group, and the head, as a gang.
+    """
     spec = obj["spec"]
     if not _is_native_gang(obj):
         return []
@@ -123,7 +127,7 @@ def _is_native_gang(obj: Object) -> bool:
 
 
 def job_remarks(obj: Object) -> list[str]:
-    """Those of its cluster, and that it may be one that KubeRay does not suspend."""
+    """Return the warnings for its cluster, and one if KubeRay may not suspend it (InteractiveMode without `jobId`)."""
     waits = obj["spec"].get("submissionMode") == "InteractiveMode" and not obj["spec"].get("jobId")
     return [*remarks(obj), *([child_sentences.INTERACTIVE_RAY_JOB] if waits else [])]
 
@@ -154,7 +158,7 @@ def _with_autoscaler(head: Place, spec: Object) -> Place:
 
 
 def _with_container(head: Place, container: Object) -> Place:
-    """With a container that KubeRay adds; it is counted, and nothing of it is patched."""
+    """Return the head's pod set with a container that KubeRay adds: counted, but not in the object's template."""
     pod = head.template.get("spec") or {}
     containers = [*(pod.get("containers") or ()), container]
     return head._replace(template={**head.template, "spec": {**pod, "containers": containers}})

@@ -1,9 +1,9 @@
-"""The resource requests that a pod will have once the API server has admitted it, computed from its template.
+"""Resource requests of a pod as they will be once the API server has admitted it, computed from its template.
 
-Quota has to be taken for what the pod will ask for, not for what its template says: defaulting, LimitRanges, sidecars,
+Quota must cover what the pod will request, which its template does not show: defaulting, LimitRanges, sidecars,
 pod-level resources and RuntimeClass overhead change it. The order is that of Kubernetes 1.36: API defaulting
 (`SetDefaults_Pod` in pkg/apis/core/v1/defaults.go), then the LimitRanger and RuntimeClass admission plugins, then the
-sum that the scheduler takes (`PodRequests` in component-helpers/resource).
+sum that the scheduler computes (`PodRequests` in component-helpers/resource).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Container:
     limits: Amounts
     sidecar: bool = False
     limit_sources: dict[str, str] = field(default_factory=dict)
-    """The LimitRange that a limit is the default of, where nobody wrote one."""
+    """By resource: text that names the LimitRange whose default a limit is."""
 
     def apply_defaults(self, rule: LimitRule) -> None:
         for resource, number in rule.default.items():
@@ -43,9 +43,9 @@ class _Container:
 
 
 def pod_requests(spec: Mapping[str, Any], context: NamespaceContext, *, path: str) -> dict[str, int]:
-    """The amounts that one pod of this template asks for, without the countable `pods`.
+    """Return the requests of one pod of this template, without the countable resource `pods`.
 
-    `path` is where the pod spec is in its object, for messages. Raises Misconfigured if such a pod would be refused.
+    `path`: path of the pod spec in its object, for messages. Raises Misconfigured if the pod would be rejected.
     """
     check_resources(spec, path=path)
     containers, inits, pod = _declared(spec, path)
@@ -65,7 +65,7 @@ def pod_requests(spec: Mapping[str, Any], context: NamespaceContext, *, path: st
 
 
 def check_resources(spec: Mapping[str, Any], *, path: str) -> None:
-    """Raise Misconfigured for what is wrong with the resources of a pod spec wherever the pod is created."""
+    """Raise Misconfigured for faults in a pod spec's resources that do not depend on the namespace."""
     if spec.get("resourceClaims"):
         raise Misconfigured(
             f"{path}.resourceClaims: devices by claim (dynamic resource allocation) cannot be queued; "
@@ -77,7 +77,7 @@ def check_resources(spec: Mapping[str, Any], *, path: str) -> None:
 
 
 def _declared(spec: Mapping[str, Any], path: str) -> tuple[list[_Container], list[_Container], _Container]:
-    """Containers, init containers and the pod itself as written, requests taken from limits where missing."""
+    """Return containers, init containers and the pod itself as written; missing requests are taken from limits."""
     containers = [_container(item, f"{path}.containers[{i}]") for i, item in enumerate(spec.get("containers") or ())]
     inits = [_container(item, f"{path}.initContainers[{i}]") for i, item in enumerate(spec.get("initContainers") or ())]
     resources = spec.get("resources") or {}
@@ -97,7 +97,7 @@ def _container(item: Mapping[str, Any], path: str) -> _Container:
 
 
 def _default_pod_level(pod: _Container, containers: Iterable[_Container], inits: Iterable[_Container]) -> None:
-    """`defaultHugePagePodLimits` and `defaultPodRequests`."""
+    """Apply the defaults of pod-level resources (`defaultHugePagePodLimits` and `defaultPodRequests`)."""
     if pod.limits or pod.requests:
         for resource, number in _aggregate(containers, inits, limits=True).items():
             if resource.startswith(_HUGEPAGES) and resource not in pod.requests:
@@ -112,7 +112,7 @@ def _default_pod_level(pod: _Container, containers: Iterable[_Container], inits:
 
 
 def _aggregate(containers: Iterable[_Container], inits: Iterable[_Container], *, limits: bool = False) -> Amounts:
-    """What is needed at the worst moment: all containers with the sidecars, or one init container at a time."""
+    """Return the peak: all containers with the sidecars, or one init container with the sidecars before it."""
     peak: Amounts = {}
     sidecars: Amounts = {}
     for init in inits:

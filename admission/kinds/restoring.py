@@ -1,4 +1,4 @@
-"""What a start puts into a place of an object, and the operations that take it out again, or set a field back."""
+"""Injection into one place of an object, and the operations that restore the place or a single field."""
 
 from __future__ import annotations
 
@@ -15,35 +15,41 @@ if TYPE_CHECKING:
     from admission.kinds.places import Place
 
 
-def injected_place(obj: Object, place: Place, added: Iterable[templates.Addition]) -> tuple[list[Object], Object]:
-    """The operations that put labels, node selectors and tolerations there, and what `restored_place` needs."""
+def inject_at(obj: Object, place: Place, added: Iterable[templates.Addition]) -> tuple[list[Object], Object]:
+    """Return the operations that inject `added` at a place, and what `restore_at` needs.
+
+    The second is stored in the object's `original`. `added`: node selectors, tolerations, labels and annotations.
+    """
     added = tuple(added)
-    present = paths.at(obj, place.into)
+    present = paths.at(obj, place.target)
     template = as_template(present or {}, metadata=place.metadata) if place.flat else place.template
-    # What is put beside a template must not contradict what is in it.
+    # An injection beside a template must not contradict the template itself: raises Misconfigured.
     templates.inject(merged(place.template, template) if place.flat else template, added, path=place.path)
     wanted, original = templates.inject(template, added, path=place.path)
     wanted = flattened(wanted, metadata=place.metadata) if place.flat else wanted
     absent = [key for key in wanted if not isinstance((present or {}).get(key), dict | list)]
-    noted = {"given": wanted, "original": original, "absent": absent, "flat": place.flat}
-    noted |= {"metadata": place.metadata} if place.metadata else {}
-    where = pointer(*place.into)
+    record = {"given": wanted, "original": original, "absent": absent, "flat": place.flat}
+    record |= {"metadata": place.metadata} if place.metadata else {}
+    where = pointer(*place.target)
     if present is not None:
-        return [*additions(present, wanted, where)], noted
-    parent = place.into[:-1]
-    is_first = paths.at(obj, parent) is None and place.into[-1] == "0"
+        return [*additions(present, wanted, where)], record
+    parent = place.target[:-1]
+    is_first = paths.at(obj, parent) is None and place.target[-1] == "0"
     made = [{"op": "add", "path": pointer(*parent), "value": list[Any]()}] if is_first else []
-    return [*made, {"op": "add", "path": where, "value": wanted}], {**noted, "whole": True}
+    return [*made, {"op": "add", "path": where, "value": wanted}], {**record, "whole": True}
 
 
-def restored_place(present: Object, put_in: Mapping[str, Any], where: str) -> list[Object]:
-    """The operations at one place; a part that was not there before is removed once nothing is left in it."""
-    given, flat, metadata = put_in["given"], put_in["flat"], put_in.get("metadata", "")
+def restore_at(present: Object, injected: Mapping[str, Any], where: str) -> list[Object]:
+    """Return the operations that restore one place; a part that was absent before is removed once it is empty.
+
+    `injected` is what `inject_at` returned. `where`: the JSON pointer of the place.
+    """
+    patch, flat, metadata = injected["given"], injected["flat"], injected.get("metadata", "")
     template = as_template(present, metadata=metadata) if flat else present
-    change = templates.restore(template, put_in["original"], as_template(given, metadata=metadata) if flat else given)
+    change = templates.restore(template, injected["original"], as_template(patch, metadata=metadata) if flat else patch)
     change = flattened(change, metadata=metadata) if flat else change
     after = merged(present, change)
-    for part in put_in["absent"]:
+    for part in injected["absent"]:
         if part in after and not after[part]:
             del after[part]
     return [
@@ -55,8 +61,8 @@ def restored_place(present: Object, put_in: Mapping[str, Any], where: str) -> li
     ]
 
 
-def set_back(new: Object, old: Object, keys: tuple[str, ...]) -> Object | None:
-    """The operation that makes what the keys lead to as it was; None: it is."""
+def revert_field(new: Object, old: Object, keys: tuple[str, ...]) -> Object | None:
+    """Return the operation that sets the field at `keys` back to its old value; None if it has that value."""
     had, has = paths.at(old, keys), paths.at(new, keys)
     if had == has:
         return None
@@ -64,6 +70,6 @@ def set_back(new: Object, old: Object, keys: tuple[str, ...]) -> Object | None:
     return {"op": "remove", "path": path} if had is None else {"op": "add", "path": path, "value": had}
 
 
-def keys_of(where: str) -> tuple[str, ...]:
-    """The keys of a JSON pointer."""
+def pointer_keys(where: str) -> tuple[str, ...]:
+    """Return the keys of a JSON pointer."""
     return tuple(key.replace("~1", "/").replace("~0", "~") for key in where.split("/")[1:])

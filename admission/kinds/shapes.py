@@ -1,6 +1,6 @@
-"""Whether objects and their pod templates have the form that is read, where their definition lets anything pass.
+"""Type checks of objects and pod templates, where the resource definition accepts anything.
 
-The API server checks objects of its own kinds. Definitions of custom resources often say only that there is a template.
+The API server validates objects of its own kinds. CustomResourceDefinitions often leave the pod template open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _EACH: Final = "*"
-"""Of an object: each of its values."""
+"""Key in a form: applies to all values of the object."""
 _WORDS: Final[dict[Any, str]] = {str: "a text", dict: "an object", list: "a list"}
 _TEXTS: Final[dict[str, Any]] = {_EACH: str}
 _RESOURCES: Final[dict[str, Any]] = {"requests": dict, "limits": dict}
@@ -43,28 +43,28 @@ _TEMPLATE: Final[dict[str, Any]] = {
     },
 }
 _METADATA: Final[dict[str, Any]] = {"name": str, "namespace": str, "labels": _TEXTS, "annotations": _TEXTS}
-"""What is read of them. Each may be missing or null; of a list the form of each item."""
+"""Fields that are read, with their types. Each may be absent or null; a list's only item is the form of all items."""
 
 
 def check_template(template: Any, path: str) -> None:
-    """Raise Misconfigured for what is read of it and has another form."""
+    """Raise Misconfigured if a field of a pod template that is read has another type."""
     if fault := _fault(template, _TEMPLATE, path):
         raise Misconfigured(fault)
 
 
 def check_metadata(obj: Object) -> None:
-    """Raise Misconfigured for metadata of another form, in what a user has written and no API server has checked."""
+    """Raise Misconfigured if metadata that no API server has validated has fields of another type."""
     if fault := _fault(obj.get("metadata") or {}, _METADATA, "metadata"):
         raise Misconfigured(fault)
 
 
 def read_by(function: Callable[[Object], list[T]], obj: Object) -> list[T]:
-    """What a function finds in the spec of an object. Raises Misconfigured for one of another form."""
+    """Return `function(obj)`, for a function that reads the spec. Raises Misconfigured if the spec has another form."""
     try:
         return function(obj)
     except (AttributeError, IndexError, KeyError, TypeError) as error:
-        told = f"has another form than a {obj.get('kind')} has, so that its pods cannot be counted ({error})"
-        raise Misconfigured(f"spec: {told}") from error
+        fault = f"has another form than a {obj.get('kind')} has, so that its pods cannot be counted ({error})"
+        raise Misconfigured(f"spec: {fault}") from error
 
 
 def _fault(value: Any, form: Any, path: str) -> str:

@@ -1,4 +1,4 @@
-"""What paths cannot say of SparkApplication: it has no pod templates, but sizes that Spark makes requests of.
+"""Pod sets and faults of SparkApplication: it has no pod templates, but sizes from which Spark computes requests.
 
 Sources: Spark 3.5, `BasicDriverFeatureStep` and `BasicExecutorFeatureStep`: memory and overhead, cores.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MEMORY: Final = re.compile(r"(\d+)([kmgtp]?)b?", re.IGNORECASE)
 _UNITS: Final = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
-"""Bytes, as Java writes sizes; without a unit mebibytes."""
+"""Bytes by unit, as Java writes sizes; without a unit, mebibytes."""
 _LEAST_OVERHEAD: Final = 384 * 2**20
 _FACTORS: Final = {"Python": 0.4, "R": 0.4}
 _FACTOR: Final = 0.1
@@ -28,13 +28,13 @@ _SIZES: Final = re.compile(
     r"|(driver|executor)\.(instances|cores|memory|memoryOverhead(Factor)?|pyspark\.memory|resource\..+)"
     r"|kubernetes\.((driver|executor)\.)?(request\.cores|node\.selector\..+|podTemplateFile|label\.sluice\.dev/.+))"
 )
-"""Keys of `sparkConf` by which pods are more, larger, elsewhere or not found, where a field does not say otherwise."""
+"""Keys of `sparkConf` that change the number, size, nodes or labels of pods where no field overrides them."""
 _OF_TEMPLATES: Final = ("initContainers", "nodeSelector", "tolerations", "affinity", "overhead", "runtimeClassName")
-"""Fields of a role's pod template that quota depends on, and that are not read."""
+"""Fields of a role's pod template that affect quota, and that are not read."""
 
 
 def places(obj: Object) -> list[Place]:
-    """Driver and executors. Raises Misconfigured for sizes and numbers that cannot be read."""
+    """Return driver and executors. Raises Misconfigured for sizes and counts that cannot be parsed."""
     spec = obj["spec"]
     instances = ("spec", "executor", "instances")
     executors = paths.count(obj, instances, 1)
@@ -42,13 +42,13 @@ def places(obj: Object) -> list[Place]:
         Place("driver", "spec.driver", _template(spec, "driver"), 1, ("spec", "driver"), flat=True),
         Place(
             "executor", "spec.executor", _template(spec, "executor"), executors, ("spec", "executor"), flat=True,
-            numbers=(instances,), lowered=instances,
+            count_fields=(instances,), reducible=instances,
         ),
     ]  # fmt: skip
 
 
 def faults(obj: Object) -> list[tuple[str, str]]:
-    """What cannot be counted, or would not be where a start has it be."""
+    """Return fields whose pods cannot be counted, or that prevent the injection."""
     spec, found = obj["spec"], list[tuple[str, str]]()
     if spec.get("mode") not in (None, "", "cluster"):
         found.append(("spec.mode", "must be cluster: in another one the driver is no pod of its own"))
@@ -65,8 +65,8 @@ def faults(obj: Object) -> list[tuple[str, str]]:
         if _SIZES.fullmatch(key) and value != "false"
     ]
     if spec.get("nodeSelector"):
-        told = "excludes those of driver and executor, which a start writes: write it into both of them instead"
-        found.append(("spec.nodeSelector", told))
+        fault = "excludes those of driver and executor, which a start writes: write it into both of them instead"
+        found.append(("spec.nodeSelector", fault))
     for role in _ROLES:
         pod = paths.at(spec, (role, "template", "spec")) or {}
         ignored = [field for field in _OF_TEMPLATES if pod.get(field)]
@@ -79,7 +79,7 @@ def faults(obj: Object) -> list[tuple[str, str]]:
 
 
 def _template(spec: Object, role: str) -> Object:
-    """The pod of a role, as Spark will make it, as far as quota depends on it."""
+    """Return the template of a role's pod as Spark will create it, as far as quota depends on it."""
     part = spec.get(role) or {}
     requests: dict[str, Any] = {
         "cpu": str(part.get("coreRequest") or part.get("cores") or 1),
@@ -98,7 +98,7 @@ def _template(spec: Object, role: str) -> Object:
 
 
 def _memory(spec: Object, part: Object, path: str) -> int:
-    """Bytes: what the process gets, and what is added for all that is outside of its heap."""
+    """Return bytes: the memory of the process, and the overhead outside of its heap."""
     heap = _bytes(part.get("memory", "1g"), f"{path}.memory")
     if part.get("memoryOverhead"):
         return heap + _bytes(part["memoryOverhead"], f"{path}.memoryOverhead")

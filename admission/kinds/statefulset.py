@@ -1,7 +1,7 @@
-"""A StatefulSet: no suspend field, so its pods are gated, as one group that follows `replicas` up and down.
+"""Adapter for StatefulSet: no suspend field, so its pods are gated, as one group that follows `replicas` up and down.
 
-Nothing but labels and annotations is written into its template, and always the same: another template would have its
-controller replace pods that run, and clients that apply the same manifest again and again must change nothing.
+Only labels and annotations are written into its template, and always the same: a changed template makes its controller
+replace running pods, and clients that repeatedly apply the same manifest must not change anything.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from admission.kinds.base import Object, Outcome
 
 _WHOLES: Final = frozenset({"AppWrapper", "LeaderWorkerSet"})
-"""Kinds that are queued as a whole with the StatefulSets that they make."""
+"""Kinds that are queued as a whole together with the StatefulSets that they create."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatefulSetKind(GroupedKind):
-    """The adapter for apps/v1 StatefulSet (see `Kind`)."""
+    """Adapter for apps/v1 StatefulSet (see `Kind`)."""
 
     group: ClassVar[str] = "apps"
     versions: ClassVar[tuple[str, ...]] = ("v1",)
@@ -35,13 +35,13 @@ class StatefulSetKind(GroupedKind):
     more_labels: ClassVar[tuple[str, ...]] = ("spec", "template", "metadata", "labels")
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
-        """Whether it is part of what is queued as a whole, or its template says which group its pods are in."""
+        """Whether its owner is queued as a whole, or its template names the group of its pods."""
         owner = controller_of(obj)
         labels = _template_labels(obj)
         return bool(owner and owner["kind"] in _WHOLES) or bool(first(labels, GROUP_NAME))
 
     def queue_name(self, obj: Object) -> str:
-        """By its own label, else by that of its template."""
+        """Return the queue that its own label names, else that of its template."""
         named = GroupedKind.queue_name(self, obj)
         if named or self.is_managed_elsewhere(obj):
             return named
@@ -49,32 +49,32 @@ class StatefulSetKind(GroupedKind):
         return "" if excluded else first(_template_labels(obj), self.conventions.queue_labels)
 
     def group_templates(self, obj: Object) -> list[GroupTemplate]:
-        """The only one."""
+        """Return its only template."""
         return [GroupTemplate(("spec", "template"), obj["spec"]["template"])]
 
     def pods_of_a_group(self, obj: Object) -> int:
-        """All of its replicas."""
+        """Return the number of replicas (default 1)."""
         replicas: int | None = obj["spec"].get("replicas")
         return 1 if replicas is None else replicas
 
     def starts_by_the_first(self, obj: Object) -> bool:
-        """Always: all its pods are alike, and one after the other is made where the order is `OrderedReady`."""
+        """Always True: its pods are alike, and created one after the other with `OrderedReady`."""
         return True
 
     def owner_of(self, group: str) -> str:
-        """Of the same name."""
+        """Return the group's name: the object has the same."""
         return group
 
     def has_group(self, obj: Object, group: str) -> bool:
-        """All are in its one group; scaled to zero it has none."""
+        """Whether it has pods: all are in its one group."""
         return self.pods_of_a_group(obj) > 0
 
     def outcome(self, obj: Object) -> Outcome | None:
-        """It runs until it is deleted."""
+        """Return None: it runs until it is deleted."""
         return None
 
     def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
-        """What is more than can be queued as a whole."""
+        """Return a fault if it has more pods than can be queued as a group."""
         if self.pods_of_a_group(obj) >= 100_000:
             yield "spec.replicas", "must be less than 100000: they are queued as a whole"
 

@@ -1,4 +1,4 @@
-"""Pod templates, whatever object they are in: what quota depends on in them, and how a flavor gets in and out."""
+"""Pod templates: what quota depends on in them, and injection and removal of node selectors and other additions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MAPS = {
     "labels": ("metadata", "labels"),
     "annotations": ("metadata", "annotations"),
 }
-"""The maps of a template that are added to: where they are, and their name in an `Addition`."""
+"""Maps of a template that an injection extends: (part of the template, attribute of `Addition`) by field."""
 
 
 def digest_parts(template: Mapping[str, Any]) -> Object:
-    """The part of a template that its pod set depends on, itself in the form of a template."""
+    """Return the part of a template that its pod set depends on, in the form of a template."""
     spec = template.get("spec") or {}
     part: Object = {field: spec[field] for field in _POD_FIELDS if field in spec}
     for field in ("containers", "initContainers"):
@@ -52,9 +52,9 @@ def pod_set(
     count: int,
     min_count: int | None = None,
 ) -> PodSet:
-    """`count` pods of a template as quota sees them. `path` is the template's, empty for a pod.
+    """Return the pod set of `count` pods of a template. Raises Misconfigured.
 
-    Raises Misconfigured.
+    `path`: the template's, for messages; empty for a pod.
     """
     spec = template.get("spec") or {}
     requests = pod_requests(spec, context, path=_under(path, "spec"))
@@ -79,7 +79,7 @@ def pod_set(
 
 
 class Addition(NamedTuple):
-    """What somebody puts into a pod template."""
+    """Additions to a pod template from one source; `who` names the source in messages."""
 
     who: str
     node_selector: Mapping[str, str]
@@ -89,19 +89,19 @@ class Addition(NamedTuple):
 
 
 def of_flavor(flavor: ResourceFlavor) -> Addition:
-    """What sends pods to the nodes of a flavor."""
+    """Return what sends pods to the nodes of a flavor."""
     return Addition(f'ResourceFlavor "{flavor.metadata.name}"', flavor.spec.node_labels, flavor.spec.tolerations)
 
 
 def of_check(update: PodSetUpdate) -> Addition:
-    """What an admission check asks for."""
+    """Return the pod set update of an admission check."""
     return Addition("an admission check", update.node_selector, update.tolerations, update.labels, update.annotations)
 
 
 def inject(template: Mapping[str, Any], additions: Iterable[Addition], *, path: str) -> tuple[Object, Object]:
-    """The merge patch of a template that puts all additions in, and the original of what it changes.
+    """Return the merge patch that makes all additions to a template, and the original of what it changes.
 
-    Raises Misconfigured if the template or another addition wants another value for one of the keys.
+    Raises Misconfigured if the template or another addition has another value for one of the keys.
     """
     additions = list(additions)
     patch: Object = {}
@@ -115,32 +115,32 @@ def inject(template: Mapping[str, Any], additions: Iterable[Addition], *, path: 
         if wanted != had:
             patch.setdefault(part, {})[field] = {key: value for key, value in wanted.items() if key not in had}
             original[field] = (template.get(part) or {}).get(field)
-    given = (template.get("spec") or {}).get("tolerations")
-    tolerations: list[Object] = list(given or ())
+    present = (template.get("spec") or {}).get("tolerations")
+    tolerations: list[Object] = list(present or ())
     for toleration in (_toleration_json(one) for addition in additions for one in addition.tolerations):
         if toleration not in tolerations:
             tolerations.append(toleration)
-    if tolerations != (given or []):
+    if tolerations != (present or []):
         patch.setdefault("spec", {})["tolerations"] = tolerations
-        original["tolerations"] = given
+        original["tolerations"] = present
     return patch, original
 
 
-def restore(template: Mapping[str, Any], original: Mapping[str, Any], given: Mapping[str, Any]) -> Object:
-    """The merge patch of a template that takes out what is left of what `inject` put in; empty if that is nothing.
+def restore(template: Mapping[str, Any], original: Mapping[str, Any], injected: Mapping[str, Any]) -> Object:
+    """Return the merge patch of a template that removes what is left of an injection; empty if nothing is.
 
-    `given` is the patch that `inject` returned. What somebody has changed since is his, and stays.
+    `injected` is the patch that `inject` returned. Values that were changed since then stay.
     """
     patch: Object = {}
     for field, (part, _) in _MAPS.items():
-        added = (given.get(part) or {}).get(field) or {}
+        added = (injected.get(part) or {}).get(field) or {}
         has = (template.get(part) or {}).get(field) or {}
         if ours := [key for key, value in added.items() if has.get(key) == value]:
             nothing_left = len(ours) == len(has) and original.get(field) is None
             patch.setdefault(part, {})[field] = None if nothing_left else dict.fromkeys(ours)
     had = original.get("tolerations") or []
     has = (template.get("spec") or {}).get("tolerations") or []
-    added = [item for item in (given.get("spec") or {}).get("tolerations") or () if item not in had]
+    added = [item for item in (injected.get("spec") or {}).get("tolerations") or () if item not in had]
     kept = [item for item in has if item not in added]
     if kept != has:
         patch.setdefault("spec", {})["tolerations"] = kept or original.get("tolerations")
@@ -148,7 +148,7 @@ def restore(template: Mapping[str, Any], original: Mapping[str, Any], given: Map
 
 
 def _under(path: str, field: str) -> str:
-    """The path of a field of a template; a pod is its own, at no path."""
+    """Return the path of a field of a template; a pod is its own template, with an empty path."""
     return f"{path}.{field}" if path else field
 
 

@@ -1,13 +1,14 @@
-"""TrainJob of Kubeflow Trainer 2: its pods are those of the JobSet that Trainer makes of it and of its runtime.
+"""Adapter for TrainJob of Kubeflow Trainer 2: its pods are those of the JobSet that Trainer creates for it.
 
-Trainer makes that JobSet while the TrainJob is suspended, and brings it up to date for as long as it is. So the pod
-sets are read from it, as it was last seen (`RENDERED`), and what a start puts in goes into the TrainJob, for Trainer to
-put into the JobSet. The field for it has another name in each release, and the definition of each drops the others:
-`podSpecOverrides` in 2.0, `podTemplateOverrides` in 2.1, `runtimePatches` since 2.2. Up to 2.1 it may be changed only
-by a request that leaves the TrainJob suspended; so a start takes two.
+Trainer creates that JobSet, from the TrainJob and its runtime, while the TrainJob is suspended, and updates it as long
+as it is. So the pod sets are read from the last seen JobSet (`RENDERED`), and a start injects into the TrainJob, from
+which Trainer updates the JobSet. The field for this has another name in each release, and the definition of each drops
+the others: `podSpecOverrides` in 2.0, `podTemplateOverrides` in 2.1, `runtimePatches` since 2.2. Up to 2.1 it may be
+changed only by a request that leaves the TrainJob suspended; so a start takes two requests.
 
-No JobSet says which version of the TrainJob it was made of. One that has what the first request puts in was made since
-then, and shows the pods that the second one will let run, unless the TrainJob has been edited once more.
+A JobSet does not show from which version of the TrainJob it was created. One that has what the first request injected
+was updated after it, and shows the pods that the second request will let run, unless the TrainJob has been edited once
+more.
 
 Source: Trainer v2.0.1 to v2.3.0, `pkg/runtime/framework/plugins/jobset/jobset.go` and the definitions.
 """
@@ -37,18 +38,18 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission
 
 MANAGER: Final = "sluice.dev/admission"
-"""Who an entry of `runtimePatches` is of."""
+"""Value of `manager` in Sluice's entries of `runtimePatches`."""
 _FIELDS: Final = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
 _GIVEN: Final = "given"
-"""In an `original`: by field, the entries that a start adds."""
+"""Key in an `original`: by field, the entries that a start adds."""
 _HAD: Final = "had"
-"""In an `original`: the fields that were there before."""
+"""Key in an `original`: the fields that were present before."""
 _TEMPLATES: Final = "templates"
-"""In an `original`: by pod set, what is in its template because of a start (`put`), and what was there (`original`)."""
+"""Key in an `original`: by pod set, what a start causes in its template (`put`), and what was there (`original`)."""
 _ASKED: Final = "asked"
-"""In an `original`: a digest of what the TrainJob says of its pods."""
+"""Key in an `original`: a digest of the TrainJob's fields that decide about its pods."""
 _NOT_OF_PODS: Final = frozenset({"image", "command", "args", "env"})
-"""The fields of `spec.trainer` that change neither how many pods there are nor what they ask for."""
+"""Fields of `spec.trainer` that change neither the number of pods nor their requests."""
 
 DOCUMENT: Final[dict[str, Any]] = {
     "group": "trainer.kubeflow.org",
@@ -83,22 +84,22 @@ DOCUMENT: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class TrainJobKind(DeclaredKind):
-    """The adapter. An object without `RENDERED` is one whose JobSet is not there yet, or not known."""
+    """Adapter for TrainJob. An object without `RENDERED` has no JobSet yet, or it is not known."""
 
     rendered_by: ClassVar[tuple[str, str] | None] = ("jobset.x-k8s.io", "JobSet")
 
     def observe(self, obj: Object) -> Observed:
-        """The object's state; another JobSet is another generation, too."""
+        """Return the object's state; a new generation of the JobSet is a new generation, too."""
         seen = DeclaredKind.observe(self, obj)
         rendered: int = (obj.get(RENDERED) or {}).get("generation") or 0
         return replace(seen, generation=seen.generation * 2**20 + rendered)
 
     def places(self, obj: Object) -> list[Place]:
-        """Those of the JobSet. Raises Misconfigured if there is none, or one that is still as the last start had it."""
+        """Return the JobSet's pod sets. Raises Misconfigured if there is no JobSet, or an outdated one."""
         if obj.get(RENDERED) is None:
             raise Misconfigured(
-                "spec.runtimeRef: Kubeflow Trainer has made no JobSet of it yet, from which its pods could be counted; "
-                "if that lasts, see whether the runtime exists and Trainer runs"
+                "spec.runtimeRef: Kubeflow Trainer has created no JobSet for it yet, from which its pods could be "
+                "counted; if that lasts, see whether the runtime exists and Trainer runs"
             )
         found = DeclaredKind.places(self, obj)
         labels = ((place.template.get("metadata") or {}).get("labels") or {} for place in found)
@@ -107,15 +108,15 @@ class TrainJobKind(DeclaredKind):
         return found
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
-        """What is wrong in labels and annotations; of its pods the object alone tells nothing."""
+        """Return the faults in labels and annotations; the object alone does not show its pods."""
         return list(self.metadata_faults(obj))
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """Nothing: Trainer brings the JobSet up to date only while it is suspended, and then it is counted anew."""
+        """Return an empty patch: Trainer updates the JobSet only during suspension, and then it is counted again."""
         return [], ""
 
     def templates(self, obj: Object) -> list[Object]:
-        """The templates of the JobSet, with what a start has put in for them."""
+        """Return the templates of the JobSet, merged with what a start injected for them."""
         found = []
         for place in self.places(obj):
             template = place.template
@@ -131,13 +132,16 @@ class TrainJobKind(DeclaredKind):
         flavors: Mapping[str, ResourceFlavor],
         updates: Sequence[PodSetUpdate] = (),
     ) -> tuple[list[Object], Object]:
-        """What flavors and checks add to each template, in the field of each release; `resume_patch` comes after it."""
-        given = {assignment.name: assignment for assignment in admission.pod_sets}
+        """Return a patch with the additions to each template, in the field of each release.
+
+        `resume_patch` follows it.
+        """
+        assignments = {assignment.name: assignment for assignment in admission.pod_sets}
         whole: dict[str, Object] = {}
-        put_in: Object = {}
+        injected: Object = {}
         for place in self.places(obj):
-            if (assignment := given.get(place.name)) is None:
-                raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was given')
+            if (assignment := assignments.get(place.name)) is None:
+                raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was reserved')
             own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
             added = [
                 *(templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())),
@@ -145,8 +149,8 @@ class TrainJobKind(DeclaredKind):
                 own,
             ]
             put, original = templates.inject(place.template, added, path=place.path)
-            put_in[place.name] = {"put": put, "original": original}
-            # In the entry is all that is wanted, also what the JobSet happens to have: it may be about to change.
+            injected[place.name] = {"put": put, "original": original}
+            # The entry has all additions, even those that the JobSet happens to have: it may be about to change.
             tolerations = (place.template.get("spec") or {}).get("tolerations")
             bare = {"spec": {"tolerations": tolerations}} if tolerations else {}
             whole[place.name], _ = templates.inject(bare, added, path=place.path)
@@ -156,11 +160,11 @@ class TrainJobKind(DeclaredKind):
             {"op": "add", "path": pointer("spec", field), "value": [*(obj["spec"].get(field) or ()), *made]}
             for field, made in entries.items()
         ]
-        original = {_GIVEN: entries, _HAD: had, _TEMPLATES: put_in, _ASKED: _digest(obj["spec"])}
+        original = {_GIVEN: entries, _HAD: had, _TEMPLATES: injected, _ASKED: _digest(obj["spec"])}
         return [*same_generation(obj), *patch], original
 
     def may_resume(self, obj: Object) -> bool:
-        """Whether its JobSet has what a start has put in; who knows of none does not ask."""
+        """Whether its JobSet has what a start injected; True if the JobSet is not known to the caller."""
         if obj.get(RENDERED) is None:
             return True
         entries = self._entries(obj)
@@ -171,12 +175,15 @@ class TrainJobKind(DeclaredKind):
         )
 
     def carries(self, obj: Object, original: Object) -> bool:
-        """Whether all entries are there, in the field that the release has."""
-        given: Mapping[str, list[Object]] = original.get(_GIVEN) or {}
-        return any(made and len(_indices(obj, field, made)) == len(made) for field, made in given.items())
+        """Whether all entries are present, in the field that the release has."""
+        entries: Mapping[str, list[Object]] = original.get(_GIVEN) or {}
+        return any(made and len(_indices(obj, field, made)) == len(made) for field, made in entries.items())
 
     def is_as_started(self, obj: Object, original: Object) -> bool:
-        """The same; while it is suspended, so that Trainer follows it, it has to say the same of its pods, too."""
+        """Whether all entries are present; during suspension, also whether its fields of pods are unchanged.
+
+        While it is suspended, Trainer applies changes of these fields to the JobSet.
+        """
         if not self.carries(obj, original):
             return False
         asked: str | None = original.get(_ASKED)
@@ -185,7 +192,7 @@ class TrainJobKind(DeclaredKind):
         return _digest(self._without(obj, original)["spec"]) == asked
 
     def restore_patch(self, obj: Object, original: Object) -> list[Object] | None:
-        """The operations that take the entries out, and empty fields that were not there before."""
+        """Return the operations that remove the entries, and fields that are empty then and were absent before."""
         patch: list[Object] = []
         for field, made in (original.get(_GIVEN) or {}).items():
             indices = _indices(obj, field, made)
@@ -198,33 +205,33 @@ class TrainJobKind(DeclaredKind):
         return [*same_generation(obj), *patch] if patch else None
 
     def restored(self, obj: Object, original: Object) -> Object:
-        """The object after `restore_patch`, and with the JobSet that Trainer will make of it then."""
+        """Return the object after `restore_patch`, with the JobSet that Trainer will then update to."""
         after = self._without(obj, original)
-        put_in: Mapping[str, Any] = original.get(_TEMPLATES) or {}
+        injected: Mapping[str, Any] = original.get(_TEMPLATES) or {}
         for found in paths.find(obj, (RENDERED, "spec", "replicatedJobs", paths.EACH)):
             keys = (*found.keys, "template", "spec", "template")
-            template, noted = paths.at(obj, keys), put_in.get(found.value.get("name"))
-            if noted and (change := templates.restore(template or {}, noted["original"], noted["put"])):
+            template, record = paths.at(obj, keys), injected.get(found.value.get("name"))
+            if record and (change := templates.restore(template or {}, record["original"], record["put"])):
                 operation = {"op": "add", "path": pointer(*keys), "value": merged(template, change)}
                 after = json_patch(after, [operation])
         return after
 
     def _without(self, obj: Object, original: Object) -> Object:
-        """The object after `restore_patch`; the same one if that changes nothing."""
+        """Return the object after `restore_patch`; the same one if that changes nothing."""
         patch = self.restore_patch(obj, original)
         without: Object = obj if patch is None else json_patch(obj, patch)
         return without
 
     def _entries(self, obj: Object) -> list[tuple[str, Object]]:
-        """(field, entry) of what a start has put in."""
+        """Return (field, entry) of each entry that a start added."""
         spec = obj["spec"]
         found = [(field, entry) for field in _FIELDS[:2] for entry in spec.get(field) or () if _is_ours(field, entry)]
-        # In 2.0 nothing tells whose an entry is; without any other field all of them count.
+        # In 2.0 entries do not show who added them; if neither other field has entries of Sluice, all of them count.
         return found or [("podSpecOverrides", entry) for entry in spec.get("podSpecOverrides") or ()]
 
 
 def _made(field: str, whole: Mapping[str, Object]) -> list[Object]:
-    """The entries of a release for what is to be in the template of each pod set."""
+    """Return a release's entries for the additions to the template of each pod set."""
     if field == "runtimePatches":
         jobs = [{"name": name, "template": {"spec": {"template": wanted}}} for name, wanted in whole.items()]
         return [{"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}]
@@ -235,7 +242,7 @@ def _made(field: str, whole: Mapping[str, Object]) -> list[Object]:
 
 
 def _template(field: str, entry: Object, name: str) -> Object:
-    """What an entry puts into the template of a pod set, as a merge patch of what a start may put in."""
+    """Return an entry's additions to the template of a pod set, as a merge patch of the fields that a start injects."""
     if field == "runtimePatches":
         jobs = paths.at(entry, ("trainingRuntimeSpec", "template", "spec", "replicatedJobs")) or ()
         job: Object = next((each for each in jobs if each.get("name") == name), {})
@@ -253,7 +260,7 @@ def _template(field: str, entry: Object, name: str) -> Object:
 
 
 def _has(template: Object, wanted: Object) -> bool:
-    """Whether the labels and node selectors of a merge patch are in a template."""
+    """Whether a template has the labels and node selectors of a merge patch."""
     return all(
         wanted.get(part, {}).get(field, {}).items() <= ((template.get(part) or {}).get(field) or {}).items()
         for part, field in (("metadata", "labels"), ("spec", "nodeSelector"))
@@ -261,7 +268,7 @@ def _has(template: Object, wanted: Object) -> bool:
 
 
 def _digest(spec: Object) -> str:
-    """Of all that may decide about pods, as it is without what a start puts in."""
+    """Return a digest of all fields that may decide about pods, without what a start injects."""
     trainer = {key: value for key, value in (spec.get("trainer") or {}).items() if key not in _NOT_OF_PODS}
     rest = {key: value for key, value in spec.items() if key not in ("suspend", "managedBy", "trainer", *_FIELDS)}
     entries = {
@@ -278,7 +285,10 @@ def _is_ours(field: str, entry: Object) -> bool:
 
 
 def _indices(obj: Object, field: str, made: Sequence[Object]) -> list[int]:
-    """Where these entries are in a field. Trainer writes down when each of `runtimePatches` was changed."""
+    """Return the indices of these entries in a field.
+
+    Trainer writes into each of `runtimePatches` when it was changed (`time`), which is ignored.
+    """
     there = obj["spec"].get(field) or ()
     found = ({key: value for key, value in entry.items() if key != "time"} for entry in there)
     return [index for index, entry in enumerate(found) if entry in made]

@@ -1,4 +1,4 @@
-"""What kinds have in common whose objects are given nothing that would have to be taken out again."""
+"""Base class of kinds whose objects get no injection that would have to be restored."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class UnchangedKind(CommonKind):
-    """Pods, which are deleted to stop them; groups of pods; and objects whose pods are queued in groups (see `Kind`).
+    """Pods, which are deleted to stop them; pod groups; and objects whose pods are queued in groups (see `Kind`).
 
-    By default nothing is asked of the object itself: its pods are started and stopped.
+    By default the object itself is not patched: its pods are started and stopped.
     """
 
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
-        """Nothing: what is beyond that which was admitted stays gated."""
+        """Return an empty patch: pods beyond the admitted ones stay gated."""
         return [], ""
 
     def start_patch(
@@ -32,33 +32,33 @@ class UnchangedKind(CommonKind):
         flavors: Mapping[str, ResourceFlavor],
         updates: Sequence[PodSetUpdate] = (),
     ) -> tuple[list[Object], Object]:
-        """Nothing: its pods are started."""
+        """Return an empty patch: the object's pods are started instead."""
         return [], {}
 
     def carries(self, obj: Object, original: Object) -> bool:
-        """Nothing is taken out again, so it does not matter."""
+        """Always False: nothing has to be restored, so callers need not know."""
         return False
 
     def is_as_started(self, obj: Object, original: Object) -> bool:
-        """The API server keeps what was put into pods."""
+        """Always True: the API server does not let users change what was injected into pods."""
         return True
 
     def resume_patch(self, obj: Object) -> list[Object]:
-        """Nothing: each pod has its own."""
+        """Return an empty patch: each pod has a resume patch of its own."""
         return []
 
     def stop_patch(self, obj: Object) -> list[Object]:
-        """None: pods are deleted."""
+        """Return an empty patch: pods are deleted."""
         return []
 
     def clear_start_time_patch(self, obj: Object) -> Object:
-        """Nothing."""
+        """Return an empty patch."""
         return {}
 
     def restore_patch(self, obj: Object, original: Object) -> None:
-        """None: what is gated was never changed, and what is not is deleted."""
+        """Return None: a gated object was never changed, and a started one is deleted."""
         return
 
     def restored(self, obj: Object, original: Object) -> Object:
-        """The object itself."""
+        """Return the object itself."""
         return obj

@@ -1,7 +1,7 @@
-"""A Volcano Job: no suspend field, and a template that nobody may change; so its pods are gated, as one group.
+"""Adapter for Volcano Job: no suspend field and an immutable template, so its pods are gated, as one group.
 
-Volcano itself would count a command that aborts and resumes it against `maxRetry`. Pods that carry its annotation
-`volcano.sh/controller-out-of-sync` (`pkg/controllers/job/helpers` there) are deleted without any policy being applied.
+Volcano's own commands to abort and resume a Job would count against `maxRetry`. If pods with its annotation
+`volcano.sh/controller-out-of-sync` (`pkg/controllers/job/helpers` in Volcano) are deleted, it applies no policy.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 _REPLICAS: Final = ("replicas",)
 _DEFAULT: Final = "default"
-"""The queue that Volcano takes for a Job that names none."""
+"""Queue that Volcano uses for a Job that names none."""
 _OVER: Final = {"Completed": True, "Failed": False, "Aborted": False, "Terminated": False}
-"""The phases in which a Job makes no pods any more, and whether it has succeeded."""
+"""Phases in which a Job creates no more pods, and whether it has succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class VolcanoJobKind(GroupedKind):
-    """The adapter for batch.volcano.sh/v1alpha1 Job (see `Kind`)."""
+    """Adapter for batch.volcano.sh/v1alpha1 Job (see `Kind`)."""
 
     group: ClassVar[str] = "batch.volcano.sh"
     versions: ClassVar[tuple[str, ...]] = ("v1alpha1",)
@@ -43,36 +43,36 @@ class VolcanoJobKind(GroupedKind):
     is_always_queued: ClassVar[bool] = True
 
     def queue_name(self, obj: Object) -> str:
-        """As for all kinds; without a label, what `spec.queue` says to Volcano."""
+        """Return the queue as for all kinds; without a label, Volcano's `spec.queue`."""
         metadata = obj["metadata"]
         if metadata.get("namespace") in self.conventions.excluded_namespaces:
             return ""
         return GroupedKind.queue_name(self, obj) or str(obj["spec"].get("queue") or _DEFAULT)
 
     def group_templates(self, obj: Object) -> list[GroupTemplate]:
-        """One for each task."""
+        """Return one template for each task."""
         return [
             GroupTemplate(("spec", "tasks", str(number), "template"), task.get("template") or {})
             for number, task in enumerate(_tasks(obj))
         ]
 
     def pods_of_a_group(self, obj: Object) -> int:
-        """All of its pods, whatever `minAvailable` says: all of them are made, and cost."""
+        """Return the number of all its pods, whatever `minAvailable` is: all are created, and use resources."""
         return sum(_pods(task) for task in _tasks(obj))
 
     def starts_by_the_first(self, obj: Object) -> bool:
-        """It does not: where tasks depend on others, its pods say which ones there will be."""
+        """Always False: where tasks depend on others, its pods declare the pod sets."""
         return False
 
-    def said_of_pods(self, obj: Object) -> list[Object]:
-        """Where tasks depend on others: a pod set for each task, whose pods may come when others run."""
+    def pod_set_marks(self, obj: Object) -> list[Object]:
+        """Return, where tasks depend on others, a declared pod set per task: its pods may be created later."""
         tasks = _tasks(obj)
         if not any(map(_waits_for_others, tasks)):
             return []
         try:
             pod_sets = [_declared(task, number) for number, task in enumerate(tasks)]
         except Misconfigured:
-            return []  # the Job is refused, and told so, by its faults
+            return []  # the Job is denied, with its faults as the message
         declaration = orjson.dumps([each for each in pod_sets if each["count"]]).decode()
         return [
             {"labels": {POD_SET: each["name"]}, "annotations": {POD_SETS: declaration}} if each["count"] else {}
@@ -80,36 +80,36 @@ class VolcanoJobKind(GroupedKind):
         ]
 
     def owner_of(self, group: str) -> str:
-        """Of the same name."""
+        """Return the group's name: the object has the same."""
         return group
 
     def has_group(self, obj: Object, group: str) -> bool:
-        """All are in its one group."""
+        """Always True: all pods are in its one group."""
         return True
 
     def outcome(self, obj: Object) -> Outcome | None:
-        """By `status.state.phase`."""
+        """Return the outcome by `status.state.phase`."""
         state: dict[str, Any] = (obj.get("status") or {}).get("state") or {}
         phase = state.get("phase", "")
         if phase not in _OVER:
             return None
-        told = clean(state.get("message") or state.get("reason") or "")
-        return Outcome(_OVER[phase], phase, f"The Volcano Job is {phase}{f': {told}' if told else ''}.")
+        detail = clean(state.get("message") or state.get("reason") or "")
+        return Outcome(_OVER[phase], phase, f"The Volcano Job is {phase}{f': {detail}' if detail else ''}.")
 
     def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
-        """What is not a whole of pods."""
+        """Return what keeps its pods from being queued as a group."""
         queue = obj["spec"].get("queue")
         if queue and not names.is_dns_subdomain(queue):
             yield "spec.queue", 'is no name: use lower-case letters, digits, "-" and "."'
         tasks = _tasks(obj)
         waiting = [number for number, task in enumerate(tasks) if _waits_for_others(task)]
         if waiting and len(tasks) > MOST_POD_SETS:
-            told = f"in a Job of more than {MOST_POD_SETS} tasks none can wait for others: their quota is said by task"
-            yield f"spec.tasks[{waiting[0]}].dependsOn", told
+            fault = f"no task can wait for others in a Job of more than {MOST_POD_SETS} tasks: each is a pod set then"
+            yield f"spec.tasks[{waiting[0]}].dependsOn", fault
         for number, task in enumerate(tasks) if waiting else ():
             if ((task.get("template") or {}).get("spec") or {}).get("runtimeClassName"):
-                told = "must not be set where tasks depend on others: what it adds to pods that come later is not known"
-                yield f"spec.tasks[{number}].template.spec.runtimeClassName", told
+                fault = "must not be set where tasks depend on others: what it adds to pods created later is not known"
+                yield f"spec.tasks[{number}].template.spec.runtimeClassName", fault
         for number, task in enumerate(tasks):
             yield from paths.number_fault(task, _REPLICAS, before=("spec", "tasks", str(number)))
         if not 0 < self.pods_of_a_group(obj) < 100_000:
@@ -130,7 +130,7 @@ def _waits_for_others(task: Object) -> bool:
 
 
 def _declared(task: Object, number: int) -> Object:
-    """As a group declares the pods that it will have."""
+    """Return the pod set of a task as in a group's declaration (`declared_pods`)."""
     name, spec = task.get("name") or "", (task.get("template") or {}).get("spec") or {}
     requests = pod_requests(spec, NamespaceContext(), path="")
     tolerations = [
@@ -138,7 +138,7 @@ def _declared(task: Object, number: int) -> Object:
         for each in spec.get("tolerations") or ()
     ]
     found = {
-        # Volcano lets names be longer than those of pod sets.
+        # Volcano accepts longer names than pod sets may have.
         "name": name if names.is_dns_label(name) and len(name) <= LONGEST_NAME else f"task-{number}",
         "count": _pods(task),
         "requests": {resource: format_amount(resource, amount) for resource, amount in requests.items()},

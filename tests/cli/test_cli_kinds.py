@@ -92,7 +92,7 @@ def test_how_few_pods_it_may_start_with(files, crd):
         (
             "suspend: spec.paused",
             "managedBy: {path: spec.by}\nsuspend: spec.paused",
-            "managedBy.value: must be what it",
+            "managedBy.value: must be the value for",
         ),
         ("  template: template\n", "", "podSets[0].template: is missing"),
         ("  nameFrom: role\n", "", "podSets[0].name: give name, or nameFrom"),

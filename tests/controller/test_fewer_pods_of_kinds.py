@@ -53,11 +53,11 @@ def asking(name):
         whose_pods_stay(kind, obj)
     place = next(each for each in kind.places(obj) if each.name == ABLE[name])
     parent = obj
-    for key in place.lowered[:-1]:
+    for key in place.reducible[:-1]:
         parent = parent[int(key) if isinstance(parent, list) else key]
-    parent[place.lowered[-1]] = PODS
+    parent[place.reducible[-1]] = PODS
     parent.update({"minReplicas": 0, "maxReplicas": 9} if name.startswith("ray") else {})
-    return kind, obj, version, place.lowered
+    return kind, obj, version, place.reducible
 
 
 def amounts_of(kind, obj, pod_set):

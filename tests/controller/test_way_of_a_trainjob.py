@@ -190,7 +190,7 @@ async def test_without_its_jobset_it_waits_and_says_for_what(sluice):
     await sluice.start(kinds=KINDS)
     await sluice.user.create("trainjobs", "team-a", through_the_webhook(copy.deepcopy(MANIFEST), TRAIN_JOB))
     waiting = await sluice.record(NAME, "pending", reason="Misconfigured")
-    assert waiting.message.startswith("spec.runtimeRef: Kubeflow Trainer has made no JobSet of it yet")
+    assert waiting.message.startswith("spec.runtimeRef: Kubeflow Trainer has created no JobSet for it yet")
 
 
 async def test_a_jobset_that_grows_while_it_runs_stops_it(running):

@@ -67,14 +67,17 @@ async def test_evicted_it_holds_its_quota_until_its_running_steps_have_ended(clu
         ),
         (
             {"templates": [{"name": "main", "container": {}, "sidecars": [{"name": "side"}]}]},
-            "spec.templates[0].sidecars: what this asks for cannot be counted",
+            "spec.templates[0].sidecars: its requests cannot be counted",
         ),
-        ({"templateDefaults": {"initContainers": [{"name": "first"}]}}, "spec.templateDefaults.initContainers: what"),
+        (
+            {"templateDefaults": {"initContainers": [{"name": "first"}]}},
+            "spec.templateDefaults.initContainers: its",
+        ),
         ({"podResources": {"requests": {"cpu": "9"}}}, "spec.podResources: its pods are not in the Workflow itself"),
         ({"hooks": {"exit": {"templateRef": {"name": "other"}}}}, "spec.hooks[exit].templateRef: its pods are not"),
         (
             {"templates": [{"name": "main", "steps": [[{"name": "a", "inline": {"http": {"url": "u"}}}]]}]},
-            "spec.templates[0].inline.http: what this asks for cannot be counted",
+            "spec.templates[0].inline.http: its requests cannot be counted",
         ),
         (
             {"templates": [{"name": "main", "container": {}, "nodeSelector": {"type": "other"}}]},

@@ -256,8 +256,11 @@ def test_the_webhook_takes_the_mark_off():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1"}, "kind: Sluice makes no Cluster"),
-        ({"metadata": {}}, "metadata.name: is missing, or no name: the object is made by it"),
+        (
+            {"kind": "ClusterRoleBinding", "apiVersion": "rbac.authorization.k8s.io/v1"},
+            "kind: Sluice creates no",
+        ),
+        ({"metadata": {}}, "metadata.name: is missing, or no valid name for the object to be created"),
         ({"metadata": {"name": f"{NAME}-1"}}, "metadata.name: there are two of Pod"),
     ],
 )

@@ -16,7 +16,7 @@ from job_examples import TOLERATION, flavor, job, local_queue, runs
 from kind_manifests import GOLDEN, GPU, document
 
 from admission.kinds import GROUPED, TRAIN_JOB, all_kinds, frameworks_known
-from admission.kinds.base import ASKS_FOR
+from admission.kinds.base import SCALE_REQUEST
 from admission.kinds.mcad import DISPATCH
 from admission.kinds.paths import at
 from webhooks.review import Reviewer
@@ -82,7 +82,7 @@ def through_the_webhook(obj, kind):
 def whose_pods_stay(kind, obj):
     """The manifest, but its pods run until they are ended."""
     for place in kind.places(obj):
-        target = at(obj, place.into) if place.flat and place.into[0] == "spec" and at(obj, place.into) else None
+        target = at(obj, place.target) if place.flat and place.target[0] == "spec" and at(obj, place.target) else None
         metadata = target if target is not None else place.template.setdefault("metadata", {})
         metadata = metadata.setdefault(place.metadata, {}) if place.metadata else metadata
         metadata.setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
@@ -128,8 +128,8 @@ async def until_admitted(world, kind, created, amounts):
     running = await until(user, kind.plural, key, lambda each: not kind.observe(each).suspended)
     record = await world.record(key, "admitted")
     assert held_by(record) == amounts
-    places = [place for place in kind.places(created) if place.into]
-    templates = [at(running, place.into) for place in places]
+    places = [place for place in kind.places(created) if place.target]
+    templates = [at(running, place.target) for place in places]
     for place, template in zip(places, templates, strict=True):
         spec, metadata = (template, template) if place.flat else (template["spec"], template["metadata"])
         metadata = template[place.metadata] if place.metadata else metadata
@@ -154,9 +154,11 @@ async def scaled(world, kind, manifest, name, amounts):
 
     await world.eventually(lambda: holds({each: amounts[each] - freed[each] for each in RESOURCES}))
     asked = orjson.dumps({group: {"replicas": first["replicas"]}}).decode()
-    await world.user.patch(kind.plural, "team-a", name, {"metadata": {"annotations": {ASKS_FOR: asked}}})
+    await world.user.patch(kind.plural, "team-a", name, {"metadata": {"annotations": {SCALE_REQUEST: asked}}})
     await world.eventually(lambda: holds(amounts))
-    whole = await until(world.user, kind.plural, name, lambda each: ASKS_FOR not in each["metadata"]["annotations"])
+    whole = await until(
+        world.user, kind.plural, name, lambda each: SCALE_REQUEST not in each["metadata"]["annotations"]
+    )
     assert whole["spec"]["workerGroupSpecs"][0]["replicas"] == first["replicas"]
     # That it is ready may still be said of fewer pods.
     await pods_until(world.user, "team-a", lambda _: len(pods_of(world.user, whole)) == amounts["pods"])

@@ -71,7 +71,7 @@ async def until_running(world, case, created):
 async def told_that_nothing_is_reserved(world):
     """Of which Jobs an Event says that an annotation which seems to reserve quota does not."""
     found = (await world.client.get("/apis/events.k8s.io/v1/events"))["items"]
-    told = "the annotation sluice.dev/child-podsets is not read: quota is reserved for the pods of this Job alone"
+    told = "the annotation sluice.dev/child-podsets is ignored: quota is reserved for the pods of this Job alone"
     return {(each["regarding"]["name"], each["type"]) for each in found if each["note"].startswith(told)}
 
 

@@ -112,7 +112,7 @@ CURES: tuple[Cure, ...] = (
     Cure(
         "other pods of a running RayCluster",
         "quota",
-        (("admission/kinds/declared.py", "if scaling.has_others(before, after):", "if False:"),),
+        (("admission/kinds/declared.py", "if scaling.has_other_pods(before, after):", "if False:"),),
         about="--kinds",
     ),
     Cure(

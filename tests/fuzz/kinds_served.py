@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.kinds import all_kinds
-from admission.kinds.forms import parse_form
+from admission.kinds.form_parser import parse_form
 from admission.sandbox.background import background
 from admission.sandbox.controllers.operator import Operator
 from admission.sandbox.operators import definition, run_operators

@@ -12,7 +12,7 @@ from kind_manifests import GOLDEN, document
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import NamespaceContext, all_kinds, frameworks_known
-from admission.kinds.base import ASKS_FOR
+from admission.kinds.base import SCALE_REQUEST
 from admission.kinds.children import Part
 from admission.kinds.patches import pointer
 from admission.model.errors import Misconfigured
@@ -155,19 +155,21 @@ def test_more_pods_than_were_admitted_are_taken_back():
     assert [group["replicas"] for group in limited["spec"]["workerGroupSpecs"]] == [2, 1]
     assert warning.startswith("a running RayCluster has quota for the pods that it has; it gets more as soon as")
     # What was asked for is kept, and is what it is to have.
-    assert orjson.loads(limited["metadata"]["annotations"][ASKS_FOR]) == {"gpu": {"replicas": 4}}
+    assert orjson.loads(limited["metadata"]["annotations"][SCALE_REQUEST]) == {"gpu": {"replicas": 4}}
     wished = {count.name: (count.wanted, count.wished) for count in kind.observe(limited).counts}
     assert wished["gpu"] == (4, 8)
     assert kind.scale_patch(limited, {"head": 1, "gpu": 7, "cpu": 9}) == []
     larger = json_patch(limited, kind.scale_patch(limited, {"gpu": 8}))
     assert larger["spec"]["workerGroupSpecs"][0]["replicas"] == 4
-    assert ASKS_FOR not in larger["metadata"]["annotations"]
+    assert SCALE_REQUEST not in larger["metadata"]["annotations"]
     # Another number takes it back; what nobody can understand counts for nothing.
     fewer = copy.deepcopy(limited)
     fewer["spec"]["workerGroupSpecs"][0]["replicas"] = 1
-    assert kind.limit(fewer, limited)[0] == [{"op": "remove", "path": pointer("metadata", "annotations", ASKS_FOR)}]
+    assert kind.limit(fewer, limited)[0] == [
+        {"op": "remove", "path": pointer("metadata", "annotations", SCALE_REQUEST)}
+    ]
     for text in ("no JSON", '["gpu"]', '{"gpu": 4}', '{"gpu": {"replicas": "four"}}', '{"none": {"replicas": 4}}', ""):
-        limited["metadata"]["annotations"][ASKS_FOR] = text
+        limited["metadata"]["annotations"][SCALE_REQUEST] = text
         assert kind.scale_patch(limited, {"head": 99, "gpu": 99, "cpu": 99}) == []
         assert all(count.wished <= count.wanted for count in kind.observe(limited).counts)
     again = json_patch(old, kind.limit(old, new)[0])
@@ -177,10 +179,10 @@ def test_more_pods_than_were_admitted_are_taken_back():
 def test_what_is_asked_for_is_given_where_there_is_quota_and_stays_asked_for_elsewhere():
     kind, obj = manifest("raycluster")
     wishes = {"gpu": {"replicas": 3}, "cpu": {"maxReplicas": 9, "replicas": 2}, "gone": {"replicas": 1}}
-    obj["metadata"]["annotations"] = {ASKS_FOR: orjson.dumps(wishes).decode()}
+    obj["metadata"]["annotations"] = {SCALE_REQUEST: orjson.dumps(wishes).decode()}
     given = json_patch(obj, kind.scale_patch(obj, {"cpu": 2}))
     assert [group["replicas"] for group in given["spec"]["workerGroupSpecs"]] == [2, 2]
-    assert orjson.loads(given["metadata"]["annotations"][ASKS_FOR]) == {"gpu": {"replicas": 3}}
+    assert orjson.loads(given["metadata"]["annotations"][SCALE_REQUEST]) == {"gpu": {"replicas": 3}}
 
 
 def changed(group, **fields):
@@ -206,7 +208,7 @@ def test_what_is_to_have_other_pods_while_it_runs_is_suspended(change):
     patch, warning = kind.limit(new, old)
     suspended = json_patch(new, patch)
     assert suspended == {**new, "spec": {**new["spec"], "suspend": True}}
-    assert warning == "a running RayCluster that is to have other pods is suspended, and queues anew"
+    assert warning == "a running RayCluster that is to have other pods is suspended, and queues again"
 
 
 SAME = {

@@ -53,7 +53,7 @@ def asking(name, text=None, *, pods=5):
     said = {} if text is None else {MIN_COUNT: text}
     obj["metadata"] |= {**SERVED, "annotations": {**(obj["metadata"].get("annotations") or {}), **said}}
     obj["spec"].pop("enableInTreeAutoscaling", None)
-    lowered = next((place.lowered for place in kind.places(obj) if place.name == ABLE.get(name)), None)
+    lowered = next((place.reducible for place in kind.places(obj) if place.name == ABLE.get(name)), None)
     if lowered:
         bounds = {"minReplicas": 0, "maxReplicas": 99} if name.startswith("ray") else {}
         at(obj, lowered[:-1]).update({lowered[-1]: pods, **bounds})
@@ -130,7 +130,7 @@ def test_what_somebody_has_changed_since_stays(name):
     kind, obj = asking(name, f"{pod_set}=2")
     patch, original = kind.start_patch(obj, admission(kind.pod_sets(obj, CONTEXT), **{pod_set: 3}), FLAVORS)
     started = jsonpatch.apply_patch(obj, patch)
-    keys = next(place.lowered for place in kind.places(started) if place.name == pod_set)
+    keys = next(place.reducible for place in kind.places(started) if place.name == pod_set)
     edited = json_patch(started, [{"op": "add", "path": f"/{'/'.join(keys)}", "value": 2}])
     assert not kind.carries(edited, original)
     assert kind.is_as_started(edited, original)

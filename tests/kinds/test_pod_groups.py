@@ -115,7 +115,7 @@ def _declaring(text, pod_set="a"):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
         ("{}", "must be a list of 1 to 32 pod sets"),
         ("[1]", "[0]: must be an object"),
         ('[{"name": "a", "count": 1, "cpu": "1"}]', "[0].cpu: is not known; known are name, count, requests"),

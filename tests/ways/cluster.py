@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from admission.cli.demo.live_pods import LivePods
 from admission.kinds import all_kinds, frameworks_known
 from admission.kinds.foreign_groups import FOREIGN
-from admission.kinds.forms import parse_form
+from admission.kinds.form_parser import parse_form
 from admission.sandbox.background import background
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
 from admission.sandbox.controllers.operator import Operator

@@ -7,7 +7,7 @@ from policy_examples import SLUICE
 
 from admission.cluster.errors import Invalid
 from admission.kinds import all_kinds
-from admission.kinds.given import GIVEN_LABELS
+from admission.kinds.added_labels import ADDED_LABELS
 from admission.sandbox import Sandbox, User
 from admission.serving.listener import open_sockets
 from admission.serving.tls import ReloadingContext
@@ -71,7 +71,7 @@ async def test_a_job_without_a_queue_gets_the_default_one_in_one_call(alice, rev
     created = await alice.create(JOBS, job("j", labels))
     assert created["spec"]["suspend"] is True
     assert created["metadata"]["labels"] == {**labels, QUEUE: "default"}
-    assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice", GIVEN_LABELS: f"{QUEUE}=default"}
+    assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice", ADDED_LABELS: f"{QUEUE}=default"}
     assert reviewer.asked == 1
 
 
@@ -118,7 +118,7 @@ async def test_a_job_from_before_joins_when_somebody_starts_it(from_before, revi
     joined = await alice.patch(f"{JOBS}/waiting", {"spec": {"suspend": False}})
     assert joined["spec"]["suspend"] is True
     assert queues_of(joined) == {QUEUE: "default"}
-    assert joined["metadata"]["annotations"] == {SUBMITTED_BY: "alice", GIVEN_LABELS: f"{QUEUE}=default"}
+    assert joined["metadata"]["annotations"] == {SUBMITTED_BY: "alice", ADDED_LABELS: f"{QUEUE}=default"}
 
 
 async def test_what_ran_before_is_left_to_the_controller(from_before, reviewer, alice):

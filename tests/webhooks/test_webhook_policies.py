@@ -7,8 +7,8 @@ from policy_examples import GROUP, JOBS, KUEUE_QUEUE, QUEUE, SLUICE, SUBMITTED_B
 
 from admission.cluster.errors import Forbidden, Invalid
 from admission.kinds import all_kinds
+from admission.kinds.added_labels import ADDED_LABELS
 from admission.kinds.base import GATED_BY
-from admission.kinds.given import GIVEN_LABELS
 from admission.sandbox import User
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
 from admission.sandbox.apiserver.selectors import requirements_of
@@ -290,7 +290,7 @@ async def test_in_a_managed_namespace_a_job_without_a_queue_gets_the_default_one
     created = await alice.create(TEAM_JOBS, job("j", labels))
     assert created["spec"]["suspend"] is True
     assert created["metadata"]["labels"] == {**labels, QUEUE: "default"}
-    assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice", GIVEN_LABELS: f"{QUEUE}=default"}
+    assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice", ADDED_LABELS: f"{QUEUE}=default"}
 
 
 async def test_in_a_managed_namespace_a_queue_that_is_named_counts(alice, gated):

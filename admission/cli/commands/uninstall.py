@@ -24,9 +24,9 @@ from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
 from admission.controller.intake.served import watched
 from admission.controller.state.faults import cause
 from admission.kinds import all_kinds, scaling
-from admission.kinds.base import ASKS_FOR, MANAGED, START_WITH_OWNER, SUBMITTED_BY
+from admission.kinds.added_labels import ADDED_LABELS, added_labels
+from admission.kinds.base import MANAGED, SCALE_REQUEST, START_WITH_OWNER, SUBMITTED_BY
 from admission.kinds.declared import WORKLOAD_UID
-from admission.kinds.given import GIVEN_LABELS, given_labels
 from admission.kinds.grouping import ROLE, STARTED_WITH
 from admission.kinds.mcad import DISPATCH, is_legacy
 from admission.kinds.patches import pointer
@@ -52,7 +52,7 @@ _GATES: Final = (
     "validatingadmissionpolicies",
 )
 """Types of webhooks and policies, in the order of their deletion: a binding before its policy."""
-_ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER, ASKS_FOR, DISPATCH, ROLE, STARTED_WITH, GIVEN_LABELS)
+_ANNOTATIONS: Final = (SUBMITTED_BY, START_WITH_OWNER, SCALE_REQUEST, DISPATCH, ROLE, STARTED_WITH, ADDED_LABELS)
 """Annotations that Sluice sets on objects of users."""
 _CLAIM: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{NAME}"
 """Path of the Lease by which a leader claims the cluster."""
@@ -110,7 +110,7 @@ class MarkedObject:
         Labels are those that Sluice set itself. The patch tests their values: it fails if the object was changed since.
         """
         resumed = self.resume if restore else []
-        metadata, given = self.object["metadata"], given_labels(self.object)
+        metadata, given = self.object["metadata"], added_labels(self.object)
         same = [{"op": "test", "path": pointer("metadata", "labels", key), "value": given[key]} for key in given]
         removed = [
             {"op": "remove", "path": pointer("metadata", where, key)}
@@ -295,7 +295,7 @@ def _read(path: str, kind: Kind, obj: Object, original: Object) -> MarkedObject:
         observed = kind.observe(obj)
         # The webhook notes in an annotation how many more pods a running object is to get; a waiting one has them in
         # its spec.
-        scale_up = kind.scale_patch(obj, dict.fromkeys(scaling.asked_for(obj), UNLIMITED))
+        scale_up = kind.scale_patch(obj, dict.fromkeys(scaling.scale_request(obj), UNLIMITED))
         # The items of an MCAD AppWrapper are created by Sluice or MCAD only: unsuspended it would not run.
         waits = observed.suspended and observed.finished is None and not (holds_items(kind) and is_legacy(obj))
         return MarkedObject(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import Reference
+from admission.kinds.added_labels import ADDED_LABELS, annotation_value
 from admission.kinds.base import DEFAULT_QUEUE
-from admission.kinds.given import GIVEN_LABELS, noted
 from admission.kinds.grouped import GroupedKind
 from admission.model.errors import ClusterError
 
@@ -133,7 +133,7 @@ class UnqueuedObjects:
         path = kinds.path(kind, one.namespace, one.name)
         labels = _label(kind)
         metadata = {"uid": one.uid, "resourceVersion": one.resource_version, "labels": labels}
-        metadata["annotations"] = {GIVEN_LABELS: noted(labels)}
+        metadata["annotations"] = {ADDED_LABELS: annotation_value(labels)}
         try:
             await self._client.patch(path, {"metadata": metadata}, permitted=self._leads)
         except (Conflict, NotFound):

@@ -145,9 +145,9 @@ class Operator(Controller[tuple[str, str]]):
                 phases["active"] += not is_over(pod)
                 phases["ready"] += is_ready(pod) and not is_over(pod)
             numbers[place.name] = {
-                "active": -(-phases["active"] // place.each),
-                "ready": phases["ready"] // place.each,
-                "succeeded": phases["succeeded"] // place.each,
+                "active": -(-phases["active"] // place.pods_per_copy),
+                "ready": phases["ready"] // place.pods_per_copy,
+                "succeeded": phases["succeeded"] // place.pods_per_copy,
             }
         return numbers
 

@@ -1,4 +1,4 @@
-"""Custom resources that Sluice queues by their suspend field, as documents; what paths cannot say is in functions."""
+"""Built-in kinds of custom resources, as form documents, with functions for what documents cannot express."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import Any, Final
 
 from admission.kinds import appwrapper, argo, kubeflow, mcad, ray, spark, trainjob
-from admission.kinds.forms import parse_form
+from admission.kinds.form_parser import parse_form
 
 _JOBSET: Final = {
     "group": "jobset.x-k8s.io",
@@ -41,7 +41,7 @@ _JOBSET: Final = {
 
 
 _APP_WRAPPER: Final = {
-    # v1beta1 is MCAD's, which has nothing in common with its successor: `mcad`. It is read where that is on.
+    # v1beta1 is MCAD's, which has nothing in common with its successor (see `mcad`). It is read if MCAD is enabled.
     "group": "workload.codeflare.dev",
     "kind": "AppWrapper",
     "plural": "appwrappers",
@@ -72,7 +72,7 @@ _APP_WRAPPER: Final = {
 
 
 def _kubeflow(kind: str, versions: list[str], *managers: str) -> dict[str, Any]:
-    """A kind of the training operator, or of the MPI operator: a replica spec for each role."""
+    """Return the form of a kind of the training operator, or of the MPI operator: a replica spec per role."""
     field, roles = _ROLES[kind]
     return {
         "group": "kubeflow.org",
@@ -107,7 +107,7 @@ _ROLES: Final = {
     "JAXJob": ("jaxReplicaSpecs", ["Worker"]),
     "MPIJob": ("mpiReplicaSpecs", ["Launcher", "Worker"]),
 }
-"""By kind: the field that has the roles, and which there are."""
+"""By kind: the field that contains the roles, and the names of the roles."""
 _TRAINING: Final = "kubeflow.org/training-operator"
 _MPI: Final = "kubeflow.org/mpi-operator"
 _RAY_STATUS: Final = "status.jobDeploymentStatus"
@@ -121,7 +121,7 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
     _kubeflow("PaddleJob", ["v1"], _TRAINING),
     _kubeflow("JAXJob", ["v1"], _TRAINING),
     {
-        # The training operator has v1.
+        # v1 is the training operator's.
         **_kubeflow("MPIJob", ["v2beta1", "v1"], _MPI, _TRAINING),
         "children": [{"group": "batch", "kind": "Job", "name": "{owner}-launcher", "podSet": "launcher"}],
     },
@@ -163,7 +163,7 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
         "kind": "RayService",
         "plural": "rayservices",
         "versions": ["v1"],
-        # KubeRay 1.6 has the second only, and drops the first; from 1.7 on the second counts for new clusters alone.
+        # KubeRay 1.6 knows only the second field, and drops the first. Since 1.7 the second affects new clusters only.
         "suspend": ["spec.suspend", "spec.rayClusterConfig.suspend"],
         "managedBy": {"path": "spec.managedBy", "value": "ray.io/kuberay-operator"},
         "podSets": ray.pod_sets("spec.rayClusterConfig"),
@@ -192,7 +192,8 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
         "failed": [{"path": "status.applicationState.state", "in": ["FAILED"]}],
     },
     {
-        # A suspended one makes no pods any more, but those that run go on to their end: only its pods tell of them.
+        # A suspended Workflow creates no pods, but its running pods run to completion, which only the pods show. So the
+        # form has no `active`.
         "group": "argoproj.io",
         "kind": "Workflow",
         "plural": "workflows",
@@ -204,7 +205,7 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
         "failed": [{"path": "status.phase", "in": ["Failed", "Error"]}],
     },
 )
-"""The forms, without those functions."""
+"""The form documents, without the functions."""
 
 _OF_APP_WRAPPERS: Final = {
     "places": appwrapper.places,
@@ -225,7 +226,7 @@ _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
 
 
 @cache
-def forms() -> dict[str, Any]:
-    """All forms that Sluice brings along, by their name in the setting `integrations`."""
+def builtin_forms() -> dict[str, Any]:
+    """Return all built-in forms, by their name in the setting `integrations.frameworks`."""
     parsed = map(parse_form, DOCUMENTS)
     return {form.name: replace(form, **_FUNCTIONS.get(form.name, {})) for form in parsed}

@@ -1,4 +1,4 @@
-"""Forms of kinds as documents: the same for the kinds that Sluice brings along and for those of its users."""
+"""Parser of forms, the documents that describe kinds: for built-in kinds and for user-defined ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from admission.kinds import paths
 from admission.kinds.children import PLACEHOLDERS, ChildForm
-from admission.kinds.declared import Form
+from admission.kinds.form import Form
 from admission.kinds.places import Ended, PodSetForm
 from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
 from admission.model.errors import InvalidObject
@@ -31,7 +31,7 @@ _PREDICATES = ("condition", "status", "path", "in", "notIn", "above", "sum", "re
 
 
 def parse_form(document: Any, *, where: str = "") -> Form:
-    """The form that a document describes. Raises InvalidObject, with the path of each fault after `where`."""
+    """Return the form that a document describes. Raises InvalidObject, with the path of each fault after `where`."""
     reader = _Reader(where)
     form = reader.form(document)
     if reader.faults or form is None:
@@ -40,7 +40,7 @@ def parse_form(document: Any, *, where: str = "") -> Form:
 
 
 class _Reader:
-    """Reads one document and notes what is wrong with it."""
+    """Reads one document and collects its faults."""
 
     def __init__(self, where: str) -> None:
         self.faults: list[tuple[str, str]] = []
@@ -83,7 +83,9 @@ class _Reader:
         value = managed.get("value", "")
         values = value if isinstance(value, list) else [value]
         if managed and not (values and all(isinstance(each, str) and each for each in values)):
-            self._fault("managedBy.value", "must be what it says of the usual controller, or a list of that")
+            self._fault(
+                "managedBy.value", "must be the value for the kind's usual controller, or a list of such values"
+            )
         return tuple(map(str, values))
 
     def _scales(self, body: Mapping[str, Any]) -> bool:
@@ -93,10 +95,10 @@ class _Reader:
         return value is True
 
     def _suspend(self, body: Mapping[str, Any]) -> tuple[Path, ...]:
-        """The newest place of the field first."""
-        given = body.get("suspend")
-        if isinstance(given, list) and given:
-            found = tuple(self._parse(text, "suspend") for text in given)
+        """Return the paths of the suspend field, that of the newest version first."""
+        suspend = body.get("suspend")
+        if isinstance(suspend, list) and suspend:
+            found = tuple(self._parse(text, "suspend") for text in suspend)
         else:
             found = (self._path(body, "suspend"),)
         if any(paths.EACH in path for path in found):
@@ -167,7 +169,7 @@ class _Reader:
     def _predicates(self, body: Mapping[str, Any], field: str, *, at: str = "") -> tuple[Predicate, ...]:
         items = body.get(field, [])
         if not isinstance(items, list):
-            self._fault(f"{at}{field}", "must be a list of tests, of which one has to hold")
+            self._fault(f"{at}{field}", "must be a list of tests, one of which has to be true")
             return ()
         found = (self._predicate(item, f"{at}{field}[{number}]") for number, item in enumerate(items))
         return tuple(predicate for predicate in found if predicate is not None)

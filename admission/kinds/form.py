@@ -1,0 +1,65 @@
+"""Description of a kind of custom resource as data: where its suspend field, pod sets and status are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from admission.kinds.base import Object
+    from admission.kinds.children import Child, ChildForm
+    from admission.kinds.gates import Gate, SuspendField
+    from admission.kinds.paths import Path
+    from admission.kinds.places import Place, PodSetForm
+    from admission.kinds.predicates import Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Description of a kind. Paths start at the object's root unless they belong to a pod set."""
+
+    group: str
+    kind: str
+    plural: str
+    versions: tuple[str, ...]
+    suspend: Path
+    suspend_older: tuple[Path, ...]
+    """Paths of the suspend field in older versions of the definition."""
+    pod_sets: tuple[PodSetForm, ...]
+    active: tuple[Predicate, ...] = ()
+    """One of these predicates is true while pods exist."""
+    ready: tuple[Predicate, ...] = ()
+    """One of these is true once all pods are ready."""
+    succeeded: tuple[Predicate, ...] = ()
+    failed: tuple[Predicate, ...] = ()
+    """One of these (or of `succeeded`) is true once it is finished; a kind with neither runs until it is deleted."""
+    scales: bool = False
+    """Whether its controller creates and deletes pods of a running object when counts in its spec change."""
+    managed_by: Path = ()
+    manager: tuple[str, ...] = ()
+    """The field that names another controller, and its values for the kind's own controller."""
+    priority_class: Path = ()
+    """Path of the field that names the PriorityClass of its pods; it takes precedence over their templates."""
+    children: tuple[ChildForm, ...] = ()
+    """Objects of other kinds than Pod that its controller creates."""
+    places: Callable[[Object], list[Place]] | None = None
+    """Function that returns the pod sets, where paths do not suffice."""
+    wrapped: Callable[[Object], Iterable[Child]] | None = None
+    """Function that returns the children, where the object itself contains them, of any kind."""
+    most_pods: Path = ()
+    """Path of the field with the maximum number of pods at a time, where no other field decides this."""
+    gate: Callable[[SuspendField], Gate] | None = None
+    """Function that returns the gate, where a version of the kind has no suspend field."""
+    annotations: tuple[str, ...] = ()
+    """Annotations that this gate reads."""
+    faults: Callable[[Object], list[tuple[str, str]]] | None = None
+    """Function that returns (field path, message) of faults beyond resources, such as what its controller rejects."""
+    remarks: Callable[[Object], list[str]] | None = None
+    """Function that returns warnings for the user about an accepted object."""
+
+    @property
+    def name(self) -> str:
+        """Name in the setting `integrations.frameworks`, for example `jobset.x-k8s.io/jobset`."""
+        return f"{self.group}/{self.kind.lower()}"
