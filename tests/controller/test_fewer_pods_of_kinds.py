@@ -323,7 +323,7 @@ async def test_a_ray_cluster_asks_for_the_rest_when_its_number_is_raised(guarded
     assert few < whole
     record = await guarded.record("ray", "admitted")
     assert sum(each.usage["cpu"] for each in record.admission.pod_sets) == 6000
-    assert [reason for reason, _ in await guarded.story("ray")].count("Resized") == 1
+    assert [reason for reason, _ in await guarded.history("ray")].count("Resized") == 1
     await guarded.order("ray", held=True)
     await guarded.record("ray", "pending", reason="OnHold")
     stopped = guarded.user.get("rayclusters", "team-a", "ray")["spec"]
@@ -345,5 +345,5 @@ async def test_a_ray_cluster_that_is_still_to_be_started_asks_for_no_more(guarde
     record = await guarded.record("ray", "admitted", reason="Admitted")
     assert record.admission == admitted.admission
     assert "It was given 4 of 6 pods" in record.message
-    story = [reason for reason, _ in await guarded.story("ray")]
+    story = [reason for reason, _ in await guarded.history("ray")]
     assert not {"Resized", "OutOfSync"} & {*story}

@@ -52,7 +52,7 @@ async def test_more_pods_are_counted_before_they_are_made(sluice, release):
             waits = await sluice.record(NAME, "pending", reason="ExceedsMaxQuota")
             assert [each.count for each in waits.workload.pod_sets] == [2 * NODES]
             assert pods.most == 1
-        assert "OutOfSync" in [reason for reason, _ in await sluice.story(NAME)]
+        assert "OutOfSync" in [reason for reason, _ in await sluice.history(NAME)]
 
 
 @pytest.mark.parametrize("release", FIELDS)
@@ -74,4 +74,4 @@ async def test_it_starts_when_trainer_has_caught_up(sluice, release):
         changed = {"spec": {"suspend": True, "trainer": {"command": ["python"]}}}
         await sluice.user.patch("trainjobs", "team-a", NAME, changed)
         await until(sluice.user, "trainjobs", NAME, started)
-        assert "OutOfSync" not in [reason for reason, _ in await sluice.story(NAME)]
+        assert "OutOfSync" not in [reason for reason, _ in await sluice.history(NAME)]
