@@ -36,7 +36,9 @@ POD_SETS: Final = "sluice.dev/pod-group-pod-sets"
 POD_SET: Final = "sluice.dev/pod-set-name"
 """Label that names a pod's pod set in its group."""
 MOST_PODS: Final = 99_999
+"""Maximum number of pods of one group."""
 MOST_POD_SETS: Final = 32
+"""Maximum number of pod sets that one group may declare."""
 LONGEST_NAME: Final = 32
 """Maximum length of a name, in characters: shorter than computed names in groups without a declaration."""
 _FIELDS: Final = {"name": str, "count": int, "requests": dict, "nodeSelector": dict, "tolerations": list}

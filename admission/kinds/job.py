@@ -152,7 +152,7 @@ class JobKind(CommonKind):
         template, original = templates.inject(obj["spec"]["template"], injections, path=_TEMPLATE)
         spec: Object = {"template": template, "suspend": False}
         if obj["spec"].get(_REPLACEMENT) == "TerminatingOrFailed":
-            # It creates replacements beside pods that are still terminating: more pods than were admitted.
+            # TerminatingOrFailed has replacements created beside terminating pods: more pods than were admitted.
             spec[_REPLACEMENT], original[_REPLACEMENT] = "Failed", "TerminatingOrFailed"
         if assignment.count < needed:
             spec["parallelism"] = assignment.count

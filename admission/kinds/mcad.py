@@ -158,6 +158,7 @@ def _generic(obj: Object) -> Iterator[tuple[tuple[str, ...], Object]]:
 
 
 _MOST: Final = 1000
+"""Maximum number of replicas of one item."""
 
 
 def _kind_of(template: Object, path: str) -> tuple[str, str]:

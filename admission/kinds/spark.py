@@ -20,8 +20,10 @@ _MEMORY: Final = re.compile(r"(\d+)([kmgtp]?)b?", re.IGNORECASE)
 _UNITS: Final = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 """Bytes by unit, as Java writes sizes; without a unit, mebibytes."""
 _LEAST_OVERHEAD: Final = 384 * 2**20
+"""Minimum memory overhead, in bytes."""
 _FACTORS: Final = {"Python": 0.4, "R": 0.4}
 _FACTOR: Final = 0.1
+"""Memory overhead as a fraction of the heap: by application type (`_FACTORS`), else `_FACTOR`."""
 _ROLES: Final = ("driver", "executor")
 _SIZES: Final = re.compile(
     r"spark\.(dynamicAllocation\.enabled|memory\.offHeap\.(enabled|size)|kubernetes\.memoryOverheadFactor"

@@ -1,4 +1,4 @@
-"""A Job, the adapter for it, and what it may be given: for the tests in this folder."""
+"""Helpers for tests of kinds: a Job, its adapter, ResourceFlavors, an admission and a pod set update."""
 
 from __future__ import annotations
 

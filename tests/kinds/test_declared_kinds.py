@@ -1,4 +1,4 @@
-"""The kinds that are described as data, over a manifest of each: pod sets, requests, and patches without a trace."""
+"""Declared kinds, with a manifest of each: pod sets, requests, and patches that are restored completely."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTEXT = NamespaceContext()
 
 
 def manifest(name):
-    """The first document of a file, as the API server would store it, gated."""
+    """Return the kind of a file's first document, and the object as the API server would store it, gated."""
     obj = document(name)
     obj["metadata"] |= {
         "uid": "u-1",
@@ -154,15 +154,15 @@ def test_more_pods_than_were_admitted_are_taken_back():
     assert limited["spec"] == {**new["spec"], "workerGroupSpecs": limited["spec"]["workerGroupSpecs"]}
     assert [group["replicas"] for group in limited["spec"]["workerGroupSpecs"]] == [2, 1]
     assert warning.startswith("a running RayCluster has quota for the pods that it has; it gets more as soon as")
-    # What was asked for is kept, and is what it is to have.
+    # The requested count is kept in the annotation.
     assert orjson.loads(limited["metadata"]["annotations"][SCALE_REQUEST]) == {"gpu": {"replicas": 4}}
-    wished = {count.name: (count.wanted, count.wished) for count in kind.observe(limited).counts}
-    assert wished["gpu"] == (4, 8)
+    counts = {count.name: (count.wanted, count.wished) for count in kind.observe(limited).counts}
+    assert counts["gpu"] == (4, 8)
     assert kind.scale_patch(limited, {"head": 1, "gpu": 7, "cpu": 9}) == []
     larger = json_patch(limited, kind.scale_patch(limited, {"gpu": 8}))
     assert larger["spec"]["workerGroupSpecs"][0]["replicas"] == 4
     assert SCALE_REQUEST not in larger["metadata"]["annotations"]
-    # Another number takes it back; what nobody can understand counts for nothing.
+    # A smaller count withdraws the request; an annotation that cannot be parsed is ignored.
     fewer = copy.deepcopy(limited)
     fewer["spec"]["workerGroupSpecs"][0]["replicas"] = 1
     assert kind.limit(fewer, limited)[0] == [
@@ -180,9 +180,9 @@ def test_what_is_asked_for_is_given_where_there_is_quota_and_stays_asked_for_els
     kind, obj = manifest("raycluster")
     wishes = {"gpu": {"replicas": 3}, "cpu": {"maxReplicas": 9, "replicas": 2}, "gone": {"replicas": 1}}
     obj["metadata"]["annotations"] = {SCALE_REQUEST: orjson.dumps(wishes).decode()}
-    given = json_patch(obj, kind.scale_patch(obj, {"cpu": 2}))
-    assert [group["replicas"] for group in given["spec"]["workerGroupSpecs"]] == [2, 2]
-    assert orjson.loads(given["metadata"]["annotations"][SCALE_REQUEST]) == {"gpu": {"replicas": 3}}
+    granted = json_patch(obj, kind.scale_patch(obj, {"cpu": 2}))
+    assert [group["replicas"] for group in granted["spec"]["workerGroupSpecs"]] == [2, 2]
+    assert orjson.loads(granted["metadata"]["annotations"][SCALE_REQUEST]) == {"gpu": {"replicas": 3}}
 
 
 def changed(group, **fields):
@@ -200,7 +200,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
 def test_what_is_to_have_other_pods_while_it_runs_is_suspended(change):
-    """Nothing else keeps its controller from making them beside those that end."""
+    """Only a suspension keeps its controller from creating the new pods beside terminating ones."""
     kind, old = manifest("raycluster")
     old["spec"]["suspend"] = False
     new = copy.deepcopy(old)
@@ -251,7 +251,7 @@ def test_what_does_not_follow_the_scale_keeps_its_numbers():
 
 @pytest.mark.parametrize("declared", [(True, True), (False, False), (True, False)])
 def test_an_appwrapper_keeps_the_numbers_of_what_is_in_it_too(declared):
-    """Else it would declare fewer pods than it has, and could not be counted any more."""
+    """Otherwise it would declare fewer pods than it has, and could no longer be counted."""
     kind, old = manifest("appwrapper-v1beta2")
     old["spec"]["suspend"] = False
     new = copy.deepcopy(old)
@@ -364,7 +364,7 @@ def test_a_spark_application_costs_what_runs_beside_driver_and_executors():
 
 
 def child_of(obj, name, template, *, kind="Job", pods=1):
-    """A Job as the controller of an object would make it."""
+    """Return a Job as the controller of an object would create it."""
     metadata = {"name": name, "namespace": "team-a", "uid": "c-1", "resourceVersion": "1"}
     spec = {"suspend": True, "parallelism": pods, "completions": pods, "template": copy.deepcopy(template)}
     return KINDS.get("batch", "Job"), {"apiVersion": "batch/v1", "kind": kind, "metadata": metadata, "spec": spec}

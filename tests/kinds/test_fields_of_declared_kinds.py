@@ -1,4 +1,4 @@
-"""Fields of declared kinds: numbers of pods, which controller runs an object, its PriorityClass, modes of RayJobs."""
+"""Fields of declared kinds: pod counts, the managing controller, PriorityClass, and submission modes of RayJobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTEXT = NamespaceContext()
 
 
 def manifest(name):
-    """The kind of a file's first document, and that as the API server would store it."""
+    """Return the kind of a file's first document, and the object as the API server would store it."""
     obj = document(name)
     obj["metadata"] |= {"uid": "u-1", "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z"}
     return KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"]), obj
@@ -33,7 +33,7 @@ def test_another_controller():
 
 @pytest.mark.parametrize("own", ["kubeflow.org/mpi-operator", "kubeflow.org/training-operator"])
 def test_either_operator_of_mpijobs_is_its_own(own):
-    """The training operator runs v1, and would run one that is not queued."""
+    """The training operator runs v1, and would run an MPIJob that is not queued."""
     kind, obj = manifest("mpijob-v1")
     obj["spec"]["runPolicy"] = {"managedBy": own}
     assert kind.queue_name(obj) == "user-queue"
@@ -71,7 +71,7 @@ _SPEC = "spec.replicatedJobs[0].template.spec.template.spec"
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "message"),
     [
         (".containers", "x", ".containers: must be a list"),
         (".containers", [3], ".containers[0]: must be an object"),
@@ -88,10 +88,10 @@ _SPEC = "spec.replicatedJobs[0].template.spec.template.spec"
         ("", "x", ": must be an object"),
     ],
 )
-def test_a_template_of_another_form_is_told_where_the_definition_lets_it_pass(field, value, told):
+def test_a_template_of_another_form_is_told_where_the_definition_lets_it_pass(field, value, message):
     kind, obj = manifest("jobset")
     put(obj, f"{_SPEC}{field}", value)
-    assert [": ".join(fault) for fault in kind.faults(obj)] == [f"{_SPEC}{told}"]
+    assert [": ".join(fault) for fault in kind.faults(obj)] == [f"{_SPEC}{message}"]
     with pytest.raises(Misconfigured):
         kind.pod_sets(obj, CONTEXT)
     assert kind.observe(obj).counts == ()  # and what has come past the webhook stumbles over nothing
@@ -102,13 +102,13 @@ def test_a_template_of_another_form_is_told_where_the_definition_lets_it_pass(fi
     [("volcano-torchx-ddp", "spec.tasks[0].template"), ("leaderworkerset", "spec.leaderWorkerTemplate.workerTemplate")],
 )
 @pytest.mark.parametrize(
-    ("field", "value", "told"),
+    ("field", "value", "message"),
     [(".spec.containers", "x", "a list"), (".spec.nodeSelector", ["gpu"], "an object"), (".spec", "x", "an object")],
 )
-def test_so_is_that_of_what_has_its_pods_gated(name, path, field, value, told):
+def test_so_is_that_of_what_has_its_pods_gated(name, path, field, value, message):
     kind, obj = manifest(name)
     put(obj, f"{path}{field}", value)
-    assert [": ".join(fault) for fault in kind.faults(obj)] == [f"{path}{field}: must be {told}"]
+    assert [": ".join(fault) for fault in kind.faults(obj)] == [f"{path}{field}: must be {message}"]
 
 
 @pytest.mark.parametrize(
@@ -164,16 +164,16 @@ def put(obj, path, value):
     ],
 )
 @pytest.mark.parametrize(
-    ("value", "told"), [(-1, "but is -1"), (1.5, "but is 1.5"), ("3", "not negative"), (True, "not negative")]
+    ("value", "message"), [(-1, "but is -1"), (1.5, "but is 1.5"), ("3", "not negative"), (True, "not negative")]
 )
-def test_how_many_pods_must_be_a_number_that_can_be(name, path, value, told):
-    """Else some would be counted, and others would run."""
+def test_how_many_pods_must_be_a_number_that_can_be(name, path, value, message):
+    """Otherwise the number of pods that is counted would differ from the number that runs."""
     kind, obj = manifest(name)
     put(obj, path, value)
     with pytest.raises(Misconfigured) as refused:
         kind.pod_sets(obj, CONTEXT)
     assert str(refused.value).startswith(f"{path}: must be a whole number")
-    assert str(refused.value).endswith(told)
+    assert str(refused.value).endswith(message)
     assert [where for where, _ in kind.faults(obj)] == [path]
 
 
@@ -194,7 +194,7 @@ def test_so_must_that_of_what_has_its_pods_gated(name, path, value):
 
 
 def test_a_rayjob_that_is_submitted_beside_its_head_costs_that_container_there():
-    """KubeRay adds it to the head of the cluster that it makes, which is the RayJob's all the same."""
+    """KubeRay adds the container to the head of the RayCluster that it creates, which is part of the RayJob."""
     kind, obj = manifest("rayjob")
     obj["spec"] |= {"submissionMode": "SidecarMode"}
     obj["status"] = {"rayClusterName": "sample-rayjob-x7k2p"}

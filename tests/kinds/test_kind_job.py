@@ -1,4 +1,4 @@
-"""The batch/v1 Job adapter: what it reads out of an object."""
+"""Adapter for batch/v1 Job: what it reads from an object."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ NOTICED = {"type": "Suspended", "status": "True"}
         (True, {"conditions": [NOTICED]}, False),
         (False, {}, True),
         (False, {"startTime": "t", "active": 2}, True),
-        # Suspended a moment ago: the Job controller has neither noticed nor, perhaps, counted the pods it made.
+        # Just suspended: the Job controller has not seen it yet, and may not have counted the pods that it created.
         (True, {"startTime": "t"}, True),
         (True, {"startTime": "t", "active": 2}, True),
         (True, {"conditions": [NOTICED], "terminating": 2}, True),

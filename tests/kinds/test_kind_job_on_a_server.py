@@ -1,4 +1,4 @@
-"""The Job adapter's patches as an API server takes them, with its defaulting and its rules of what may change when."""
+"""Patches of the Job adapter on an API server, with its defaulting and its validation of updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batch/v1 Job adapter: patches that can be taken back without a trace."""
+"""Adapter for batch/v1 Job: patches that are restored completely."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNSUSPEND = {"op": "add", "path": "/spec/suspend", "value": False}
 
 
 def start(job, *flavors, count=3):
-    """The Job after the start patch, and the original that was noted."""
+    """Return the Job after the start patch, and the original."""
     patch, original = JOBS.start_patch(job, admission(*flavors, count=count), FLAVORS)
     return jsonpatch.apply_patch(job, patch), original
 
@@ -100,7 +100,7 @@ def test_completions_follow_where_asked_for():
 
 
 def test_completions_come_back_along_with_the_parallelism_whoever_has_changed_that():
-    """An API server refuses the one without the other."""
+    """The API server rejects one without the other."""
     annotations = {"sluice.dev/job-completions-equal-parallelism": "true"}
     job = make_job(annotations=annotations, completionMode="Indexed", completions=3)
     started, original = start(job, "plain", count=2)

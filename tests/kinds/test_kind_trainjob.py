@@ -1,4 +1,4 @@
-"""Whether a TrainJob that is to be resumed has the pods that its JobSet tells of: with values."""
+"""Whether a TrainJob about to be resumed has the pods that its JobSet shows, with example values."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ OTHER = {"manager": "example.com/other", "time": "2026-01-01T00:00:00Z"}
 FIELDS = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
 
 
-def written():
-    """As it waits, with the JobSet of it."""
+def suspended_trainjob():
+    """Return the waiting TrainJob, with its JobSet."""
     obj = copy.deepcopy(MANIFEST)
     obj["metadata"] |= {
         "uid": "u",
@@ -47,12 +47,12 @@ def written():
     return obj
 
 
-def begun(field="runtimePatches"):
-    """After the first request of its start, with the field that its release has; and the original of that."""
-    obj = written()
+def after_first_request(field="runtimePatches"):
+    """Return the TrainJob after the first request of its start, with only its release's field, and the original."""
+    obj = suspended_trainjob()
     pod_sets = KIND.pod_sets(obj, NamespaceContext())
-    given = tuple(PodSetAssignment(each.name, {"cpu": "spot"}, {}, each.count) for each in pod_sets)
-    patch, original = KIND.start_patch(obj, Admission("cq", given), FLAVORS)
+    assignments = tuple(PodSetAssignment(each.name, {"cpu": "spot"}, {}, each.count) for each in pod_sets)
+    patch, original = KIND.start_patch(obj, Admission("cq", assignments), FLAVORS)
     begun = json_patch(obj, patch)
     for other in FIELDS:
         if other != field and original["given"][other] == begun["spec"][other][-len(original["given"][other]) :]:
@@ -60,8 +60,8 @@ def begun(field="runtimePatches"):
     return begun, original
 
 
-def rendered(obj, **template):
-    """With a JobSet whose template has that."""
+def with_jobset_template(obj, **template):
+    """Return the TrainJob with a JobSet whose template has these fields."""
     obj = copy.deepcopy(obj)
     (role,) = obj[RENDERED]["spec"]["replicatedJobs"]
     role["template"]["spec"]["template"] = merged(role["template"]["spec"]["template"], template)
@@ -74,11 +74,11 @@ LABELLED = {"metadata": {"labels": {"sluice.dev/workload-uid": "u", "sluice.dev/
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_its_jobset_has_to_have_what_its_start_has_put_in(field):
-    obj, _ = begun(field)
+    obj, _ = after_first_request(field)
     assert not KIND.may_resume(obj)
-    assert not KIND.may_resume(rendered(obj, **LABELLED))
-    assert KIND.may_resume(rendered(obj, **SELECTED, **LABELLED))
-    assert KIND.may_resume(rendered(obj, **SELECTED)) is (field == "podSpecOverrides")
+    assert not KIND.may_resume(with_jobset_template(obj, **LABELLED))
+    assert KIND.may_resume(with_jobset_template(obj, **SELECTED, **LABELLED))
+    assert KIND.may_resume(with_jobset_template(obj, **SELECTED)) is (field == "podSpecOverrides")
     unknown = {key: value for key, value in obj.items() if key != RENDERED}
     assert KIND.may_resume(unknown)
 
@@ -96,7 +96,7 @@ def test_its_jobset_has_to_have_what_its_start_has_put_in(field):
     ],
 )
 def test_what_asks_for_other_pods_while_it_is_suspended_is_not_as_it_was_started(changed, is_same):
-    obj, original = begun()
+    obj, original = after_first_request()
     patches = copy.deepcopy(obj["spec"]["runtimePatches"])
     others = {"later": "2026-01-02T00:00:00Z", "changed": None}
     if isinstance(changed.get("runtimePatches"), str):

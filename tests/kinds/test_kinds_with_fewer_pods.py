@@ -1,4 +1,4 @@
-"""Starts with fewer pods than declared kinds ask for: who may, how few, and that their users' numbers come back."""
+"""Partial admission of declared kinds: which may start with fewer pods, how few, and that counts are restored."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ABLE = {
     "sparkapplication": "executor",
     "argo-workflow": "workflow",
 }
-"""By manifest, the pod set that may start with fewer pods, where its user says so."""
+"""By manifest: the pod set that may start with fewer pods, if its user allows it."""
 SERVED = {"uid": "u-1", "resourceVersion": "7", "generation": 1, "creationTimestamp": "2026-01-02T03:04:05Z"}
 
 
@@ -46,12 +46,12 @@ def training_run(**fields):
     return {"apiVersion": "example.com/v1", "kind": "TrainingRun", "metadata": metadata, "spec": {"roles": roles}}
 
 
-def asking(name, text=None, *, pods=5):
-    """A kind, and an object of it with so many pods of the pod set, whose user says how few may be enough."""
+def with_min_count(name, text=None, *, pods=5):
+    """Return a kind, and an object with so many pods in the pod set and a minimum count."""
     obj = training_run() if name == "own" else document(name)
     kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
-    said = {} if text is None else {MIN_COUNT: text}
-    obj["metadata"] |= {**SERVED, "annotations": {**(obj["metadata"].get("annotations") or {}), **said}}
+    annotation = {} if text is None else {MIN_COUNT: text}
+    obj["metadata"] |= {**SERVED, "annotations": {**(obj["metadata"].get("annotations") or {}), **annotation}}
     obj["spec"].pop("enableInTreeAutoscaling", None)
     lowered = next((place.reducible for place in kind.places(obj) if place.name == ABLE.get(name)), None)
     if lowered:
@@ -61,8 +61,10 @@ def asking(name, text=None, *, pods=5):
 
 
 def admission(pod_sets, **counts):
-    given = [PodSetAssignment(each.name, {"cpu": "spot"}, {}, counts.get(each.name, each.count)) for each in pod_sets]
-    return Admission("cq", tuple(given))
+    assignments = [
+        PodSetAssignment(each.name, {"cpu": "spot"}, {}, counts.get(each.name, each.count)) for each in pod_sets
+    ]
+    return Admission("cq", tuple(assignments))
 
 
 def bytes_of(obj):
@@ -86,7 +88,7 @@ def test_whatever_it_starts_with_it_is_given_back_byte_for_byte(name, data):
         obj["metadata"] |= SERVED
         obj["spec"]["paused"] = True
     else:
-        kind, obj = asking(name, f"{pod_set}={least}", pods=pods)
+        kind, obj = with_min_count(name, f"{pod_set}={least}", pods=pods)
     before = bytes_of(obj)
     found = {each.name: each for each in kind.pod_sets(obj, CONTEXT)}
     assert (found[pod_set].count, found[pod_set].min_count) == (pods, least)
@@ -112,13 +114,13 @@ def test_whatever_it_starts_with_it_is_given_back_byte_for_byte(name, data):
 
 @pytest.mark.parametrize("name", ABLE)
 def test_nobody_starts_with_fewer_who_does_not_say_so(name):
-    kind, obj = asking(name)
+    kind, obj = with_min_count(name)
     assert [each.min_count for each in kind.pod_sets(obj, CONTEXT)] == [None] * len(GOLDEN[name])
 
 
 @pytest.mark.parametrize("name", sorted({*GOLDEN} - {*ABLE, "raycluster-native-gang"}))
 def test_other_kinds_say_that_they_cannot(name):
-    kind, obj = asking(name, "workers=1")
+    kind, obj = with_min_count(name, "workers=1")
     with pytest.raises(Misconfigured, match="it can only start with all of its pods: remove the annotation"):
         kind.pod_sets(obj, CONTEXT)
     assert [path for path, _ in kind.faults(obj)] == [f"metadata.annotations[{MIN_COUNT}]"]
@@ -127,7 +129,7 @@ def test_other_kinds_say_that_they_cannot(name):
 @pytest.mark.parametrize("name", ABLE)
 def test_what_somebody_has_changed_since_stays(name):
     pod_set = ABLE[name]
-    kind, obj = asking(name, f"{pod_set}=2")
+    kind, obj = with_min_count(name, f"{pod_set}=2")
     patch, original = kind.start_patch(obj, admission(kind.pod_sets(obj, CONTEXT), **{pod_set: 3}), FLAVORS)
     started = jsonpatch.apply_patch(obj, patch)
     keys = next(place.reducible for place in kind.places(started) if place.name == pod_set)
@@ -154,22 +156,22 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), FAULTS)
-def test_an_annotation_that_cannot_be_read(text, told):
-    kind, obj = asking("pytorchjob-v1", text)
-    assert kind.faults(obj) == [(f"metadata.annotations[{MIN_COUNT}]", told)]
+@pytest.mark.parametrize(("text", "message"), FAULTS)
+def test_an_annotation_that_cannot_be_read(text, message):
+    kind, obj = with_min_count("pytorchjob-v1", text)
+    assert kind.faults(obj) == [(f"metadata.annotations[{MIN_COUNT}]", message)]
     with pytest.raises(Misconfigured, match="min-count"):
         kind.pod_sets(obj, CONTEXT)
 
 
 def test_as_many_as_it_asks_for_or_more_means_all_of_them():
-    kind, obj = asking("pytorchjob-v1", "worker = 9")
+    kind, obj = with_min_count("pytorchjob-v1", "worker = 9")
     assert [each.min_count for each in kind.pod_sets(obj, CONTEXT)] == [None, None]
     assert kind.faults(obj) == []
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "value", "told"),
+    ("name", "path", "value", "message"),
     [
         ("pytorchjob-v1", ("elasticPolicy",), {"metrics": [{}]}, "the autoscaler of spec.elasticPolicy.metrics"),
         ("paddlejob", ("elasticPolicy",), {"metrics": [{}]}, "the autoscaler of spec.elasticPolicy.metrics"),
@@ -178,31 +180,31 @@ def test_as_many_as_it_asks_for_or_more_means_all_of_them():
         ("rayjob", ("rayClusterSpec", "enableInTreeAutoscaling"), True, "its autoscaler sets the numbers of workers"),
     ],
 )
-def test_where_somebody_else_decides_about_the_number_it_is_refused(name, path, value, told):
-    kind, obj = asking(name, f"{ABLE[name]}=2")
+def test_where_somebody_else_decides_about_the_number_it_is_refused(name, path, value, message):
+    kind, obj = with_min_count(name, f"{ABLE[name]}=2")
     assert kind.faults(obj) == []
     parent = at(obj["spec"], path[:-1])
     parent[path[-1]] = value
     ((where, message),) = kind.faults(obj)
     assert where == f"metadata.annotations[{MIN_COUNT}]"
-    assert message.startswith(told)
+    assert message.startswith(message)
 
 
 @pytest.mark.parametrize("name", ["raycluster", "rayjob", "raycluster-native-gang"])
 def test_a_gang_of_kubernetes_is_not_broken_up(name):
-    kind, obj = asking(name, f"{ABLE.get(name, 'workers')}=2")
+    kind, obj = with_min_count(name, f"{ABLE.get(name, 'workers')}=2")
     obj["metadata"]["labels"]["ray.io/gang-scheduling-enabled"] = "true"
     assert "to be scheduled as a gang" in kind.faults(obj)[0][1]
 
 
 def test_the_least_that_kuberay_makes_is_the_least_that_can_be_asked_for():
-    kind, obj = asking("raycluster", "cpu=2")
+    kind, obj = with_min_count("raycluster", "cpu=2")
     obj["spec"]["workerGroupSpecs"][1]["minReplicas"] = 3
     assert kind.faults(obj)[0][1] == 'cpu must be a whole number of at least 3, not "2"'
 
 
 def test_copies_of_several_pods_are_not_parted():
-    kind, obj = asking("raycluster", "gpu=1")  # of two hosts each
+    kind, obj = with_min_count("raycluster", "gpu=1")  # of two hosts each
     assert kind.faults(obj)[0][1] == '"gpu" is no pod set that can start with fewer pods: name cpu, as in cpu=2'
 
 

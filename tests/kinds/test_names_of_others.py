@@ -1,7 +1,7 @@
-"""Every name of another system that is written down here, as that system has it in its source.
+"""Names of other systems in Sluice's source: each must be listed here, as it is in that system's source.
 
-Each was looked up there by hand, at the commit that stands beside it. A name that is added or changed has to be looked
-up, too: an invented one is read by nobody, and nobody notices.
+Each was looked up there by hand, at the commit beside it. A name that is added or changed has to be looked up, too: a
+misspelt one is read by no system, and no other test notices.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ KEYS = {
 }
 KNOWN = {key for keys in KEYS.values() for key in keys.split()}
 KINDS = {
-    # The repositories are those above, where not said otherwise; the versions are registered in register.go or
+    # The repositories are those above unless stated otherwise; the versions are registered in register.go or
     # groupversion_info.go there.
     ("batch", "Job"): ("jobs", "v1"),
     ("", "Pod"): ("pods", "v1"),
@@ -104,7 +104,7 @@ def modules() -> Iterator[ModuleType]:
 
 
 def texts(module: ModuleType) -> Iterator[str]:
-    """All that is written in quotation marks, with what f-strings hold of the module's own constants."""
+    """Return all string literals, with f-strings in which the module's own constants are filled in."""
     with open(module.__file__ or "") as file:
         tree = ast.parse(file.read())
     for node in ast.walk(tree):
@@ -145,7 +145,7 @@ def test_each_label_and_annotation_was_looked_up():
 
 
 def test_those_of_the_documentation_as_well():
-    """Users copy them from there into their configuration."""
+    """Users copy names from the documentation into their configuration."""
     pages = [page.read_text() for page in (REPOSITORY / "docs").rglob("*.md")]
     written = {word for page in pages for word in re.findall(r"[\w.-]+/[\w.-]+", page)}
     of_systems = {key for key in written if key.partition("/")[0] in {each.partition("/")[0] for each in KNOWN}}

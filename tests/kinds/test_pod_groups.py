@@ -1,4 +1,4 @@
-"""What pods say of the groups that they are in."""
+"""Pod groups: what the labels, annotations and spec of a pod say about its group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIGHT = "pod-group.scheduling.sigs.k8s.io"
 
 
 def test_no_two_of_very_many_sizes_have_one_role():
-    """Whoever finds two runs the larger one on the quota of the smaller."""
+    """With a collision, a user could run the larger pod on the quota of the smaller one."""
     assert len({role_of(_pod(f"{number}m")) for number in range(20_000)}) == 20_000
 
 
@@ -22,7 +22,7 @@ def _pod(cpu):
 
 
 @pytest.mark.parametrize(
-    ("labels", "annotations", "told"),
+    ("labels", "annotations", "expected"),
     [
         ({}, {f"{KOORDINATOR}name": "g", f"{KOORDINATOR}min-available": "2"}, ("g", 2)),
         (
@@ -43,9 +43,9 @@ def _pod(cpu):
         ({LIGHT: "second", "applicationId": "third"}, {f"{KOORDINATOR}name": "first"}, ("first", 0)),
     ],
 )
-def test_a_group_of_another_system_is_named_and_counted_in_its_way(labels, annotations, told):
+def test_a_group_of_another_system_is_named_and_counted_in_its_way(labels, annotations, expected):
     found = declared({"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}, FOREIGN)
-    assert (found and (found.name, found.needed)) == told
+    assert (found and (found.name, found.needed)) == expected
     assert declared({"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}, ()) is None
 
 
@@ -141,7 +141,7 @@ def test_a_mistake_in_what_a_pod_declares_is_told_by_its_place(text, message):
 )
 @pytest.mark.parametrize("terminated", [{}, {"exitCode": 0}, {"reason": "Error"}])
 def test_the_phase_alone_says_how_a_pod_has_ended_whatever_its_containers_say(phase, succeeded, terminated):
-    """A container may be told to have terminated without an exit code, which is no success."""
+    """A container may be reported as terminated without an exit code, which is no success."""
     status = {"phase": phase, "containerStatuses": [{"name": "main", "state": {"terminated": terminated}}]}
     metadata = {"name": "p", "namespace": "a", "uid": "u", "resourceVersion": "1"}
     metadata["creationTimestamp"] = "2026-01-02T03:04:05Z"

@@ -1,4 +1,4 @@
-"""What a pod of a template will request: golden values, and the order in which Kubernetes fills in what is missing."""
+"""Resource requests of pods: golden values, and the order in which Kubernetes applies defaults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def amounts(**quantities):
 SIDECAR = container({"cpu": "100m", "memory": "64Mi"}, restartPolicy="Always")
 
 GOLDEN = {
-    # Limits stand in for requests; the plain init container runs beside the sidecar that was started before it.
+    # Missing requests are set to limits; the plain init container runs beside the sidecar that was started before it.
     "sidecar and init container": (
         {
             "initContainers": [SIDECAR, container({"cpu": "3", "memory": "128Mi"})],
@@ -134,7 +134,7 @@ def test_golden_values(case):
     ("resources", "expected"),
     [
         (None, amounts(cpu="200m", memory="256Mi")),
-        # The API server has made a request of the limit before the plugin looks for missing requests.
+        # The API server sets the request to the limit before the plugin looks for missing requests.
         ({"limits": {"cpu": "800m"}}, amounts(cpu="800m", memory="256Mi")),
         ({"requests": {"cpu": "1"}}, amounts(cpu="1", memory="256Mi")),
     ],
