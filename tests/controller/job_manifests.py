@@ -81,20 +81,38 @@ class JobCase:
 
 
 JOBS = [
-    JobCase("job", "sample-job", 3, {"cpu": 3100, "memory": 2112 * MI}, "a sidecar, and fewer pods if need be"),
-    JobCase("cronjob", "nightly", 1, {"cpu": 1000, "memory": 512 * MI}, "as the CronJob makes it"),
-    JobCase("job-limitrange", "no-resources", 1, {"cpu": 200, "memory": 256 * MI}, "requests by a LimitRange"),
-    JobCase("job-limitrange", "limits-only", 1, {"cpu": 800, "memory": 256 * MI}, "the limit before the LimitRange"),
+    JobCase("job", "sample-job", 3, {"cpu": 3100, "memory": 2112 * MI}, "a sidecar; may start with fewer pods"),
+    JobCase("cronjob", "nightly", 1, {"cpu": 1000, "memory": 512 * MI}, "created by a CronJob"),
+    JobCase("job-limitrange", "no-resources", 1, {"cpu": 200, "memory": 256 * MI}, "requests from a LimitRange"),
+    JobCase(
+        "job-limitrange",
+        "limits-only",
+        1,
+        {"cpu": 800, "memory": 256 * MI},
+        "its limit overrides the LimitRange's request",
+    ),
     JobCase(
         "job-pod-level-resources",
         "pod-level",
         1,
         {"cpu": 2250, "memory": 1184 * MI, GPU: 1},
-        "requests of the whole pod, overhead of a RuntimeClass",
+        "pod-level requests, overhead of a RuntimeClass",
     ),
-    JobCase("job-yunikorn", "yk-gang", 3, {"cpu": 1000, "memory": GI}, "queue and gang of YuniKorn, kept for it"),
-    JobCase("talk-scalability-job", "sample", 10, {"cpu": 2000, "memory": 2 * GI}, "a deadline that starts with it"),
-    JobCase("areal-controller-job", "areal-gsm8k-t0", 1, {"cpu": 2000, "memory": 8 * GI}, "the controller alone"),
+    JobCase("job-yunikorn", "yk-gang", 3, {"cpu": 1000, "memory": GI}, "queue and gang of YuniKorn, which are kept"),
+    JobCase(
+        "talk-scalability-job",
+        "sample",
+        10,
+        {"cpu": 2000, "memory": 2 * GI},
+        "`activeDeadlineSeconds`, counted from its start",
+    ),
+    JobCase(
+        "areal-controller-job",
+        "areal-gsm8k-t0",
+        1,
+        {"cpu": 2000, "memory": 8 * GI},
+        "the controller of an experiment, alone",
+    ),
     JobCase("native-1.36-v1alpha2", "train", 2, {"cpu": 1000}, "its pods in a PodGroup of Kubernetes 1.36"),
     JobCase("native-1.37-v1beta1", "gang-job", 4, {"cpu": 1000}, "a gang of Kubernetes 1.37, `spec.scheduling`"),
 ]

@@ -63,7 +63,7 @@ async def test_its_whole_way(world, tmp_path):
         stopped = user.get("rayjobs", "team-a", name)
         assert stopped["spec"] == created["spec"]
         assert stopped["metadata"]["labels"] == created["metadata"]["labels"]
-        steps += ["evicted", "given back byte for byte"]
+        steps += ["evicted", "restored byte for byte"]
         await world.order(name, held=False)
         await until_running(world, name)
         steps.append("admitted again")

@@ -103,7 +103,7 @@ async def test_its_whole_way(sluice, release):
         assert stopped["spec"] == created["spec"]
         assert stopped["metadata"].get("labels") == created["metadata"]["labels"]
         assert stopped["metadata"]["annotations"] == created["metadata"]["annotations"]
-        steps.append("given back byte for byte")
+        steps.append("restored byte for byte")
         await sluice.order(NAME, held=False)
         jobset = await until_running(sluice, release, created)
         steps.append("admitted again")
@@ -165,7 +165,7 @@ async def test_in_front_of_kai_nothing_of_its_is_changed(sluice):
         assert pods_of(user, jobset) == []
         assert stopped["spec"] == created["spec"]
         assert stopped["metadata"]["labels"] == created["metadata"]["labels"] == QUEUE_OF_KAI
-        steps += ["evicted", "given back byte for byte"]
+        steps += ["evicted", "restored byte for byte"]
         await sluice.order(name, held=False)
         jobset = await until_running_for_kai(sluice)
         steps.append("admitted again")

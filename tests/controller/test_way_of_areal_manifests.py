@@ -107,7 +107,7 @@ async def test_their_whole_way(sluice):
         stopped = user.get("statefulsets", "team-a", obj["metadata"]["name"])
         assert stopped["spec"] == obj["spec"], role
         assert stopped["metadata"]["labels"] == sets[role]["metadata"]["labels"]
-    steps += ["evicted as a whole", "roles given back byte for byte"]
+    steps += ["evicted as a whole", "roles restored byte for byte"]
     await user.delete("jobs", "team-a", "areal-gsm8k-t0", propagation="Background")
     await areal.create("jobs", "team-a", controller())
     await sluice.apply(whole)

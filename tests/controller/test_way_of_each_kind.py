@@ -23,7 +23,7 @@ from webhooks.review import Reviewer
 
 KINDS = all_kinds(frameworks=frameworks_known(), queue_labels=("kai.scheduler/queue",))
 PAGE = Path(__file__).parents[2] / "docs" / "kinds.md"
-COLUMNS = "| kind | manifest | pod sets | gate | what it went through |"
+COLUMNS = "| kind | manifest | pod sets | gate | tested lifecycle |"
 MCAD = "v1beta1"
 """The version of AppWrappers whose objects Sluice makes itself."""
 RESOURCES = ("cpu", "memory", GPU, "pods")
@@ -214,7 +214,7 @@ async def test_its_whole_way(world, name):
         assert pods_of(user, stopped) == []
         assert stopped["spec"] == created["spec"]
         assert stopped["metadata"].get("labels") == created["metadata"]["labels"]
-        steps.append("given back byte for byte")
+        steps.append("restored byte for byte")
         await world.order(key, held=False)
         await until_admitted(world, kind, created, amounts)
         steps.append("admitted again")

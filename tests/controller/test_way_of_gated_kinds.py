@@ -250,7 +250,7 @@ async def test_its_whole_way(world, tmp_path, case):
             for obj in objects:
                 await world.sandbox.local("alice").create("pods", "team-a", obj)
         await pods(case.pods)
-        steps.append("created and admitted anew" if is_remade else "made anew, and admitted again")
+        steps.append("created and admitted again" if is_remade else "recreated, admitted again")
         await holds(world, amounts)
 
         if case.scales:
@@ -271,6 +271,6 @@ async def test_its_whole_way(world, tmp_path, case):
 
 def test_each_of_them_has_its_row():
     lines = PAGE.read_text().splitlines()
-    table = lines[lines.index("| kind | manifest | pods | gate | what it went through |") + 2 :]
+    table = lines[lines.index("| kind | manifest | pods | gate | tested lifecycle |") + 2 :]
     # test_way_of_areal_manifests.py plays one more.
     assert next(number for number, line in enumerate(table) if not line.startswith("|")) == len(CASES) + 1

@@ -17,7 +17,7 @@ from admission.kinds import all_kinds
 from admission.kinds.foreign_groups import FOREIGN
 
 KINDS = all_kinds(frameworks=("batch/job", "pod"), group_labels=FOREIGN, queue_labels=(YUNIKORN,))
-COLUMNS = "| Job of | pods | what is special | what it went through |"
+COLUMNS = "| Job of | pods | what is special | tested lifecycle |"
 BEFORE = "before"
 
 
@@ -138,7 +138,7 @@ async def test_their_whole_way(cluster):
         for field in ("labels", "annotations"):
             assert stopped["metadata"].get(field) == created[case.name]["metadata"].get(field)
         assert all(each["status"]["phase"] == "Failed" for each in user.list("pods", case.namespace))
-    steps += ["evicted", "given back byte for byte"]
+    steps += ["evicted", "restored byte for byte"]
     for case in JOBS:
         await cluster.order(case.name, case.namespace, held=False)
     for case in JOBS:

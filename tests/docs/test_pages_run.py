@@ -74,6 +74,8 @@ BEFORE = {
     "docs/api.md": QUEUES + "sluice stop cq/vision\n" + TRAIN.format("default"),
     "docs/disaster-recovery.md": HELPING + RELEASED,
     "docs/install.md": HELPING,
+    "docs/kinds.md": "echo 'apiVersion: sluice.dev/v1\nkind: Configuration\n"
+    "integrations: {frameworks: [batch/job, pod, jobset.x-k8s.io/jobset]}' >sluice.yaml\n",
     "docs/migrating-from-kueue.md": "kubectl create namespace kueue-system\n"
     "kubectl create deployment kueue-controller-manager -n kueue-system --image kueue\n"
     "kubectl apply -f kueue.yaml --server-side\n",
