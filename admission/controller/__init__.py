@@ -1,4 +1,4 @@
-"""Joins cluster, engine and store: the loop that every Job passes through.
+"""Controller: connects cluster, engine and store, and runs the reconcile loop that every Job passes through.
 
-Nothing is imported here: the process that estimates starts needs the settings of policies, not the controller.
+Nothing is imported here: the process that estimates start times needs the policy settings, but not the controller.
 """

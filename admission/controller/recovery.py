@@ -1,25 +1,25 @@
-"""From what is on record to what a lead works on: all that is committed, told to an empty engine and registry.
+"""Loading of the committed state into an empty `LeaderState`: registry and engine.
 
-What follows in the controller is to compare that with the cluster, and each difference has one rule:
+The controller then compares that state with the cluster. Each difference has one rule:
 
-| on record   | in the cluster                   | what is done                                                  |
-| ----------- | -------------------------------- | ------------------------------------------------------------- |
-| admitted    | gated                            | started: the PATCH after the commit was cut off               |
-| admitted    | runs                             | nothing                                                       |
-| pending     | runs                             | stopped: nobody gave it quota, or somebody took the gate away |
-| pending     | runs, started by a late request  | stopped and restored: it was evicted before that came through |
-| nothing     | runs or gated, queued            | recorded as pending, and stopped if it runs                   |
-| evicting    | runs                             | stopped: the PATCH after the commit was cut off               |
-| evicting    | stopped, with what was injected  | restored, then its quota is free                              |
-| evicting    | stopped, as it was               | its quota is free, and it waits again                         |
-| unfinished  | has ended                        | finished with its outcome; its quota is free                  |
-| holds quota | gone                             | its quota is free when no pod of it is left                   |
-| pending     | gone                             | finished, as deleted                                          |
-| pending     | edited, moved to another queue   | waits as what it is now                                       |
-| admitted    | gated, edited                    | evicted: what it holds is not what it asks for                |
-| admitted    | in a queue that is there no more | runs on; what waits is told that the queue is not there       |
-| unfinished  | of a kind that is off            | stays as it is: nothing is started, stopped or freed          |
-| unfinished  | not queued any more              | finished if it waits; what runs, runs on                      |
+| in the database | in the cluster                  | action                                                       |
+| --------------- | ------------------------------- | ------------------------------------------------------------ |
+| admitted        | gated                           | started: the PATCH after the commit did not succeed          |
+| admitted        | runs                            | none                                                         |
+| pending         | runs                            | stopped: it has no quota (never gated, or ungated by others) |
+| pending         | runs, started by a late request | stopped and restored: the start took effect after eviction   |
+| not stored      | runs or gated, queued           | recorded as pending, and stopped if it runs                  |
+| evicting        | runs                            | stopped: the PATCH after the commit did not succeed          |
+| evicting        | stopped, with injected fields   | restored, then its quota is released                         |
+| evicting        | stopped, restored               | its quota is released, and it is pending again               |
+| unfinished      | has finished                    | finished with its outcome; its quota is released             |
+| holds quota     | deleted                         | its quota is released when no pod of it is left              |
+| pending         | deleted                         | finished, with outcome Deleted                               |
+| pending         | edited, moved to another queue  | pending with its new contents                                |
+| admitted        | gated, edited                   | evicted: its admission does not match its requests           |
+| admitted        | in a queue that was deleted     | runs on; pending workloads report the missing queue          |
+| unfinished      | of a kind that is not enabled   | unchanged: nothing is started, stopped or released           |
+| unfinished      | not queued any more             | finished if it is pending; if it runs, it runs on            |
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def restore(
     kinds: Kinds,
     isolation: Isolation,
 ) -> None:
-    """Put all of `loaded` into an empty state, the queue objects also into the context, the policies' `seeds` too."""
+    """Fill an empty state with `loaded`, and the context with its queue objects; `seeds`: events for policies."""
     context.forget_queue_objects()
     for namespace in context.namespaces():
         state.tell(NamespaceChanged(namespace, context.namespace_labels(namespace)))
@@ -62,7 +62,7 @@ def restore(
         with isolation.of_queue_object(obj.key):
             context.see_queue_object(obj)
             state.tell(QueueObjectChanged(obj))
-    state.engine.settle(now=state.now)  # the trees are built now, and not anew around all workloads
+    state.engine.settle(now=state.now)  # builds the cohort trees now, while they contain no workloads
     for seed in seeds:
         state.tell(seed)
     orders = {order.uid: order for order in loaded.orders}
@@ -78,9 +78,7 @@ def restore(
 
 
 def log_start(registry: Registry) -> None:
-    """Tell that decisions begin, and warn of the objects that run and will be stopped first, because no record lets
-    them: how many, and which.
-    """
+    """Log that decisions begin, and warn of running objects that are stopped first, because they hold no quota."""
     total, holding = len(registry), sum(tracked.holds_quota for tracked in registry)
     log.info("decides from now on, about %d workloads, of which %d hold quota", total, holding)
     names = sorted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue
 
-from admission.controller.decisions.committer import INTERVAL, SHORTEST_INTERVAL, CommitBatching
+from admission.controller.decisions.committer import INTERVAL, MIN_INTERVAL, CommitBatching
 
 
 def commits(arrivals: list[float], *, each: float) -> list[float]:
@@ -49,7 +49,7 @@ def test_the_last_ones_of_a_stream_do_not_wait_for_company_that_does_not_come():
 def test_free_quota_that_somebody_waits_for_is_not_kept_waiting():
     batching = CommitBatching()
     batching.committed_at = 100.0
-    assert batching.due_in(100.0, arrived=0, wanted=True) == pytest.approx(SHORTEST_INTERVAL)
+    assert batching.due_in(100.0, arrived=0, wanted=True) == pytest.approx(MIN_INTERVAL)
     assert batching.due_in(100.0, arrived=1, wanted=False) == pytest.approx(INTERVAL)
 
 

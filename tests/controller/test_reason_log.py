@@ -9,7 +9,7 @@ from admission.api.resources.history import waiting_times
 from admission.controller.state.context import Context
 from admission.controller.state.leader_state import Batch
 from admission.controller.state.tracked import Tracked
-from admission.controller.state.workload_change import MOST_REASON_CHANGES, WorkloadChange
+from admission.controller.state.workload_change import MAX_REASON_CHANGES, WorkloadChange
 from admission.controller.workloads.environment import Environment
 from admission.controller.workloads.transition import transition
 from admission.controller.workloads.triggers import ReasonChanged
@@ -64,7 +64,7 @@ def change(name: str, at: float) -> WorkloadChange:
 def test_new_reasons_alone_may_wait_for_a_commit_and_go_along_in_order():
     batch = Batch()
     waits = change("u", 2)
-    waits.wait_for("WaitingForQuota", "")
+    waits.set_waiting_reason("WaitingForQuota", "")
     batch.add(waits)
     assert not batch.urgent
     assert not batch.empty
@@ -72,7 +72,7 @@ def test_new_reasons_alone_may_wait_for_a_commit_and_go_along_in_order():
     admitted.write(reason="Admitted")
     batch.add(admitted)
     other = change("b", 1)
-    other.wait_for("WaitingForQuota", "")
+    other.set_waiting_reason("WaitingForQuota", "")
     batch.add(other)
     batch.forget("b")
     assert [one.reason for one in batch.take().transitions] == ["WaitingForQuota", "Admitted"]
@@ -81,12 +81,12 @@ def test_new_reasons_alone_may_wait_for_a_commit_and_go_along_in_order():
 def test_a_reason_that_comes_and_goes_fills_no_table():
     batch, tracked = Batch(), Tracked(record=record("u"))
     environment = Environment(all_kinds(), Context(), None)
-    for number in range(3 * MOST_REASON_CHANGES):
+    for number in range(3 * MAX_REASON_CHANGES):
         waits = transition(tracked, ReasonChanged(f"Reason{number % 2}", f"message {number}"), environment, now=1.0)
         assert waits.tracked is not tracked, "what was known before stays as it was"
         batch.add(waits)
         tracked = waits.tracked
     changes = batch.take()
-    assert len(changes.transitions) == MOST_REASON_CHANGES
+    assert len(changes.transitions) == MAX_REASON_CHANGES
     (written,) = changes.workloads
-    assert written.message == f"message {3 * MOST_REASON_CHANGES - 1}", "the record has the last one all the same"
+    assert written.message == f"message {3 * MAX_REASON_CHANGES - 1}", "the record has the last one all the same"

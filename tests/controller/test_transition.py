@@ -67,7 +67,7 @@ def test_a_job_that_arrives_is_told_and_written_and_asks_for_no_request(environm
     change = arrival(seen(environment), environment, now=1.0)
     (event,) = change.engine_events
     assert isinstance(event, WorkloadPending)
-    assert [(line.at, line.state, line.reason) for line in change.lines] == [(1.0, State.PENDING, "Queued")]
+    assert [(line.at, line.state, line.reason) for line in change.transitions] == [(1.0, State.PENDING, "Queued")]
     assert (change.is_written, change.is_due, change.ledger) == (True, False, [])
 
 
@@ -85,7 +85,7 @@ def test_what_is_admitted_and_gone_without_pods_gives_its_quota_back_at_once(env
     change = transition(tracked, ObjectGone(tracked.seen), environment, now=3.0)
     assert [type(entry) for entry in change.ledger] == [Closed]
     assert [type(event) for event in change.engine_events] == [WorkloadGone]
-    assert (change.is_over, change.frees_quota) == (True, True)
+    assert (change.is_finished, change.frees_quota) == (True, True)
 
 
 def test_what_cannot_be_started_gives_quota_back_and_what_waits_gets_none(environment):

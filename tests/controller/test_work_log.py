@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
-from admission.controller.state.work_log import LINES, WorkLog
+from admission.controller.state.work_log import MAX_LINES, WorkLog
 from admission.engine.events import Flap
 from admission.model.workload import Workload
 from admission.store.records import Changes, State, Transition, WorkloadRecord
@@ -53,17 +53,17 @@ async def test_admissions_and_evictions_with_their_cause_are_a_line_each(world, 
 
 async def test_of_a_burst_all_are_counted(world, told):
     await world.apply(flavor(), cluster_queue(cpu="1"), local_queue())
-    for number in range(LINES + 20):
+    for number in range(MAX_LINES + 20):
         await world.submit(job(f"j{number}", cpu="100m"))
     await world.start()
     await world.apply(cluster_queue(cpu="40"))
-    last = f"j{LINES + 19}"
+    last = f"j{MAX_LINES + 19}"
     await world.record(last, "admitted")
 
     async def all_told() -> bool:
         more = [facts["untold"] for message, facts in told() if message.startswith("more workloads within a second")]
         one_by_one = sum(message.startswith("admitted ") for message, _ in told())
-        return one_by_one + sum(untold.get("admitted", 0) for untold in more) == LINES + 20
+        return one_by_one + sum(untold.get("admitted", 0) for untold in more) == MAX_LINES + 20
 
     await world.eventually(all_told)
 
@@ -81,20 +81,20 @@ def admissions(numbers: range) -> Changes:
 async def test_in_a_second_there_are_so_many_lines_and_one_that_counts_the_others(told):
     now = 0.0
     log = WorkLog(now=lambda: now)
-    log.tell(admissions(range(900)))
-    log.tell(admissions(range(900, 1000)))
-    assert len(told()) == LINES
+    log.committed(admissions(range(900)))
+    log.committed(admissions(range(900, 1000)))
+    assert len(told()) == MAX_LINES
     now = 1.0
-    log.tell(admissions(range(1000, 1001)))
+    log.committed(admissions(range(1000, 1001)))
     *_, (more, facts), (next_one, _) = told()
-    assert len(told()) == LINES + 2
-    assert more == "more workloads within a second than are told one by one: 900 admitted"
+    assert len(told()) == MAX_LINES + 2
+    assert more == "more workloads within a second than are logged one by one: 900 admitted"
     assert facts == {"untold": {"admitted": 900}}
     assert next_one.startswith("admitted Job team-a/j1000 ")
 
 
 async def test_what_was_not_written_is_not_told(told):
-    WorkLog().tell(admissions(range(2)), unwritten=["u0"])
+    WorkLog().committed(admissions(range(2)), unwritten=["u0"])
     ((line, _),) = told()
     assert "team-a/j1" in line
 
@@ -104,7 +104,7 @@ async def test_a_hostile_name_or_message_stays_on_its_short_line(told):
     (record,) = changes.workloads
     record = replace(record, state=State.EVICTING, evict_reason="Preempted")
     line = Transition("u0", 1.0, State.EVICTING, "Preempted", "x\n2026 INFO forged\x1b[2J" + "y" * 5000)
-    WorkLog().tell(Changes(workloads=(record,), transitions=(line,)))
+    WorkLog().committed(Changes(workloads=(record,), transitions=(line,)))
     ((text, _),) = told()
     assert text.isprintable()
     assert len(text) <= 500
@@ -116,10 +116,10 @@ async def test_preemptions_in_vain_are_warned_of_with_who_waits_nevertheless(cap
     (record,) = admissions(range(1)).workloads
     flap = Flap(record.workload, tuple(f"team-b/v{number}" for number in range(100)), ())
     log = WorkLog(now=lambda: 0.0)
-    for _ in range(LINES + 1):
-        log.tell_in_vain(flap, "cq")
+    for _ in range(MAX_LINES + 1):
+        log.log_flap(flap, "cq")
     lines = [each for each in caplog.records if each.name == LOGGER]
-    assert len(lines) == LINES
+    assert len(lines) == MAX_LINES
     assert lines[0].levelname == "WARNING"
     victims = "team-b/v0, team-b/v1, team-b/v2 and 97 more"
     assert lines[0].getMessage() == f"{victims} were preempted for team-a/j0, which was not admitted then"
@@ -129,7 +129,7 @@ async def test_preemptions_in_vain_are_warned_of_with_who_waits_nevertheless(cap
 async def test_where_nobody_listens_nothing_is_counted(caplog):
     caplog.set_level(logging.WARNING)
     log = WorkLog()
-    log.tell(admissions(range(1000)))
+    log.committed(admissions(range(1000)))
     caplog.set_level(logging.INFO)
     log.flush()
     assert [record for record in caplog.records if record.name == LOGGER] == []

@@ -27,12 +27,12 @@ class Told:
 
     def commit(self, *records: WorkloadRecord) -> None:
         story = tuple(Transition(each.workload.uid, self.now, each.state, each.reason) for each in records)
-        self.events.tell(Changes(workloads=records, transitions=story))
-        self.events.tell_due()
+        self.events.committed(Changes(workloads=records, transitions=story))
+        self.events.emit_due()
 
     def take(self, seconds: float = 0.0) -> list[tuple[str, str, bool]]:
         self.now += seconds
-        self.events.tell_due()
+        self.events.emit_due()
         told, self.told = self.told, []
         return told
 
@@ -118,7 +118,7 @@ def test_an_eviction_is_a_warning(told, cause, event):
 
 
 def test_what_was_not_written_is_not_told(told):
-    told.events.tell(Changes(workloads=(waits(reason="OnHold"),)), unwritten={"w"})
+    told.events.committed(Changes(workloads=(waits(reason="OnHold"),)), unwritten={"w"})
     assert told.take(LONG) == []
 
 

@@ -1,1 +1,1 @@
-"""Decision cycles: when one is due, what is decided, and the workload that a failing engine cannot decide about."""
+"""Decision cycles: scheduling, commit batching, and the search for workloads on which the engine fails."""

@@ -1,4 +1,4 @@
-"""Kueue's `waitForPodsReady.blockAdmission`: one admission at a time, none before the pods of the last are ready."""
+"""Kueue's `waitForPodsReady.blockAdmission`: one admission at a time, when all admitted workloads have ready pods."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from admission.engine.events import Decisions
 
 WAITING = "WaitingForPodsReady", sentences.behind_unready()
-"""Reason and sentence of those whose turn has not come."""
+"""Reason and message of pending workloads that were not tried because of it."""
 
 
 def one_at_a_time(engine: Engine, *, now: float, blocked: bool) -> Decisions:
-    """As `Engine.settle`, but for what would be admitted too early: that waits. Evictions are decided all the same.
+    """Run cycles as `Engine.settle` does, but keep at most one admission, and none if `blocked`. Evictions are kept.
 
-    A workload that never becomes ready blocks the others until its timeout, which is why there has to be one.
+    `blocked`: pods of an admitted workload are not ready. A workload that never becomes ready blocks all others until
+    its timeout, so that a timeout is required. The replacement of a slice is undone together with its admission.
     """
     decisions = engine.settle(now, until_admitted=True)
     admitted = () if blocked else decisions.admitted[:1]

@@ -1,4 +1,4 @@
-"""Writes what a step has changed, in one transaction, when it is due, and tells those who count and log of it."""
+"""Commits of the leader: batching, the transaction, and metrics, traces, log lines and Events after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from admission.controller.decisions.scheduler import REASONS_INTERVAL
 from admission.controller.state.metrics import LeaderMetrics
 from admission.controller.state.traces import Traces
 from admission.controller.state.work_log import WorkLog
-from admission.controller.state.workload_events import TELLS_WHY, WorkloadEvents
+from admission.controller.state.workload_events import REASONS_FOR_WAITING, WorkloadEvents
 from admission.controller.workloads.requests import reference
 from admission.store.errors import ContradictsLedger, Unwritable
 
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BATCH_SIZE: Final = 25
-"""Arrivals after which a commit is due at once."""
+"""Arrivals with which a commit is due immediately (after `MIN_INTERVAL`)."""
 
 INTERVAL: Final = 0.2
-"""Seconds between two commits, at most, while Jobs wait that have arrived."""
+"""Seconds after the last commit at which the next one is due, if Jobs have arrived and there is no burst."""
 
-BUSY_INTERVAL: Final = 1.0
-"""The same in a busy time, when the machine is slow and a batch is certain to fill up."""
+BURST_INTERVAL: Final = 1.0
+"""The same during a burst, in which a batch is likely to fill up even if the machine is slow."""
 
-SILENCE: Final = 0.1
-"""Seconds without an arrival after which a busy time is over. In a stream of 25 Jobs a second they are 40 ms apart."""
+BURST_GAP: Final = 0.1
+"""Seconds without an arrival after which a commit no longer waits. At 25 Jobs a second arrivals are 40 ms apart."""
 
-BUSY_BATCH: Final = 5
-"""A time is busy if a commit takes so many arrivals along: `BATCH_SIZE` arrive within `BUSY_INTERVAL`, at that rate."""
+BURST_SIZE: Final = 5
+"""Arrivals in a commit that begin a burst: at that rate `BATCH_SIZE` arrive within `BURST_INTERVAL`."""
 
-SHORTEST_INTERVAL: Final = 0.01
-"""Seconds between two commits, at least, also when quota has become free that waiting workloads could use."""
+MIN_INTERVAL: Final = 0.01
+"""Seconds between two commits at least, also when quota was released that pending workloads could use."""
 
 
 class Committer:
-    """Lasts as long as the process: its counters do not begin anew with each leader."""
+    """Commits and reports the leader's batches. One for the process: its counters outlast each leader's state."""
 
     def __init__(self, store: Store, events: EventRecorder, faults: Faults, tracing: Tracing | None = None) -> None:
         self.batching = CommitBatching()
@@ -60,21 +60,22 @@ class Committer:
         self._store = store
         self._events = events
         self._faults = faults
-        self._untold: list[Callable[[], None]] = []
-        """What is to be counted and logged of the decisions and the commit of this step, in this order."""
+        self._reports: list[Callable[[], None]] = []
+        """Deferred calls that count and log the decisions and the commit of this iteration, in this order."""
 
     def decided(self, decisions: Decisions, seconds: float, queue_of: Callable[[str], str]) -> None:
-        """A round of decisions has taken `seconds`. `queue_of` tells the ClusterQueue of a workload by uid."""
+        """Note a decision round that took `seconds`. `queue_of`: returns the ClusterQueue of a workload by uid."""
         for flap in decisions.flapping:
-            self._untold.append(partial(self.work_log.tell_in_vain, flap, queue_of(flap.preemptor.uid)))
+            self._reports.append(partial(self.work_log.log_flap, flap, queue_of(flap.preemptor.uid)))
         exemplar = None if self.traces is None else self.traces.decided(decisions, seconds)
-        self._untold.append(partial(self.metrics.decided, decisions, seconds, queue_of, exemplar))
+        self._reports.append(partial(self.metrics.decided, decisions, seconds, queue_of, exemplar))
 
     async def commit(self, batch: Batch, isolation: Isolation, *, known: int, epoch: int) -> float | None:
-        """Write the batch if that is due; the seconds until it is due, if it may wait.
+        """Commit the batch if it is due, else return the seconds until it is; None: it was written, or is empty.
 
-        `known`: the revision up to which what others write was taken in. Raises StaleEpoch, DatabaseUnavailable,
-        DatabaseUnusable, and Unwritable if nothing was written; then it is not known what the database has.
+        `known`: revision up to which the leader has read what other writers changed. Raises StaleEpoch,
+        DatabaseUnavailable and DatabaseUnusable, and Unwritable if nothing was written. After any of them it is not
+        known whether the database matches the state in memory.
         """
         if not batch.urgent:
             if batch.empty:
@@ -98,28 +99,29 @@ class Committer:
         return None
 
     def _written(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
+        """Trace a commit, and defer its metrics, log lines and Events until `tell`."""
         if self.traces is not None:
             self.traces.committed(changes, unwritten=unwritten)
-        for teller in (self.metrics.committed, self.work_log.tell, self.workload_events.tell):
-            self._untold.append(partial(teller, changes, unwritten=unwritten))
+        for report in (self.metrics.committed, self.work_log.committed, self.workload_events.committed):
+            self._reports.append(partial(report, changes, unwritten=unwritten))
 
     def tell(self) -> None:
-        """Count, log and write Events of what was decided and committed: at the end of a step, after its requests."""
-        untold, self._untold = self._untold, []
-        for told in untold:
-            told()
+        """Count and log decisions and commit, and write Events: at the end of an iteration, after its requests."""
+        reports, self._reports = self._reports, []
+        for report in reports:
+            report()
 
     def _record_event(self, record: WorkloadRecord, reason: str, note: str, warning: bool, occasion: str) -> None:
-        """Write an Event about a workload's object, and a line of the log if it tells why the workload waits."""
+        """Write an Event about a workload's object, and a log line if it explains why the workload does not run."""
         regarding = reference(record.workload)
         self._events.record(regarding, reason=reason, action=reason, note=note, warning=warning, occasion=occasion)
-        if reason in TELLS_WHY:  # all others have their line already
-            self.work_log.tell_waiting(record, note)
+        if reason in REASONS_FOR_WAITING:  # the other reasons are logged by `WorkLog.committed`
+            self.work_log.log_waiting(record, note)
 
     def _note_unwritten(self, error: Unwritable, isolation: Isolation) -> None:
-        """Some of it was not written: those workloads are left alone. Raises `error` if nothing was."""
+        """Set aside the workloads that could not be written. Raises `error` if nothing was written."""
         for uid, cause in error.faults.items():
-            # What is in the way may be what was decided here on a wrong belief: that gets a second chance.
+            # A contradiction to the ledger may come from outdated state in memory, which is reloaded: one retry.
             if not isinstance(error, ContradictsLedger) or self._faults.suspect(uid):
                 isolation.failed(uid, cause)
         if error.revision is None:
@@ -128,35 +130,35 @@ class Committer:
 
 
 class CommitBatching:
-    """When the next commit is due: at once in a quiet time, and after a batch of arrivals in a busy one.
+    """Batching of commits: when the next decision round and its transaction are due.
 
-    A stream of 25 Jobs a second or more is one commit for each `BATCH_SIZE` of them, however slow the machine is.
-
-    A Job that comes alone does not wait, and the last ones of a stream wait for `SILENCE`. Times are in seconds, of a
-    clock that never goes back.
+    A Job that arrives alone is committed immediately. A stream of 25 Jobs a second or more is one commit for each
+    `BATCH_SIZE` of them, however slow the machine is; its last Jobs wait for `BURST_GAP`. Released quota that pending
+    workloads could use cuts the wait short. Times are in seconds, by a monotonic clock.
     """
 
     def __init__(self) -> None:
         self.committed_at = -INTERVAL
-        """When the last commit was done."""
-        self._is_busy = False
+        """Time of the last commit."""
+        self._in_burst = False
+        """Whether the last commit had at least `BURST_SIZE` arrivals."""
         self._arrived, self._arrived_at = 0, -INTERVAL
-        """How many had arrived when it was last asked, and when it saw the last of them."""
+        """Number of arrivals at the last call of `due_in`, and the time at which it last grew."""
 
     def due_in(self, now: float, *, arrived: int, wanted: bool) -> float:
-        """Seconds until the next commit is due; zero or less: it is, and the decisions that it writes are made now.
+        """Return the seconds until the next decision round and its commit are due; zero or negative: they are due now.
 
-        `arrived`: the number of Jobs that arrived since the last one. `wanted`: whether quota has become free since
-        then that waiting workloads could use.
+        `arrived`: number of Jobs that have arrived since the last one. `wanted`: whether quota was released since then
+        that pending workloads could use.
         """
         if arrived > self._arrived:
             self._arrived_at = now
         self._arrived = arrived
         due = self.committed_at + INTERVAL
         if wanted or arrived >= BATCH_SIZE:
-            due = self.committed_at + SHORTEST_INTERVAL
-        elif self._is_busy:
-            due = max(due, min(self.committed_at + BUSY_INTERVAL, self._arrived_at + SILENCE))
+            due = self.committed_at + MIN_INTERVAL
+        elif self._in_burst:
+            due = max(due, min(self.committed_at + BURST_INTERVAL, self._arrived_at + BURST_GAP))
         if due <= now:
-            self._is_busy, self._arrived = arrived >= BUSY_BATCH, 0
+            self._in_burst, self._arrived = arrived >= BURST_SIZE, 0
         return due - now

@@ -1,4 +1,4 @@
-"""What policies go by after a restart: their state as it follows from the ledger."""
+"""Initial state of policies after a restart, computed from the ledger."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 async def policy_seeds(
     store: Store, policy: Policy, objects: Iterable[QueueObject], *, now: float
 ) -> list[PolicyEvent]:
-    """The events to tell a new engine before it is told of workloads. Raises DatabaseUnavailable."""
-    # An engine of its own takes in the ledger, so that one that is in use never has half of it.
+    """Return the policy events that a new engine has to receive before its workloads. Raises DatabaseUnavailable."""
+    # A temporary engine reads the ledger, as the read may fail halfway: the engine in use never has a part of it.
     engine = Engine(policy)
     if not engine.history:
         return []

@@ -1,4 +1,4 @@
-"""One round of decisions: what the engine decides, taken over into records, one workload at a time."""
+"""Decision round: runs the engine's cycles, and applies their decisions to the workloads one by one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from admission.engine.events import Admit, Decisions, Park
 
 REASONS_INTERVAL = 1.0
-"""Seconds that new reasons for waiting may wait for a commit to go along with."""
+"""Seconds at most until new reasons for waiting are committed, if no other commit includes them earlier."""
 
-REASONS_AT_ONCE = 500
-"""Workloads whose reason is looked at together: some 20 ms, as those of one shape share the answer."""
+REASONS_PER_ROUND = 500
+"""Workloads whose reason is computed in one round at most: some 20 ms, as workloads of equal shape share the result."""
 
 
 class Scheduler:
-    """Kueue's word for what runs the cycles. Works on the state of one leader."""
+    """Runs the decision cycles, like Kueue's scheduler, on the state of one leader."""
 
     def __init__(self, reconciler: Reconciler) -> None:
         self._reconciler = reconciler
@@ -42,16 +42,16 @@ class Scheduler:
         self._readiness = reconciler.readiness
         self._isolated = reconciler.isolation.of
         self._reviewed_at = 0.0
-        """When reasons for waiting were looked at last, of a clock that never goes back."""
+        """Time of the last review of reasons for waiting, by the monotonic clock."""
 
     def decide(self) -> Decisions:
-        """What follows from all that the engine was told, taken over into records."""
+        """Run the cycles that the events since the last call require, and apply the decisions to the workloads."""
         decisions = self._settle()
         for admission in decisions.admitted:
             if not admission.workload.replaces:
                 try:
                     self._admit(admission)
-                except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this workload
+                except Exception as error:  # noqa: BLE001  any exception is attributed to this workload
                     self._reconciler.isolation.failed(admission.workload.uid, error)
         for eviction in decisions.evicted:
             tracked = self._state.registry.get(eviction.workload.uid)
@@ -59,20 +59,20 @@ class Scheduler:
                 with self._isolated(tracked.uid):
                     self._reconciler.handle(tracked, EvictionDecided(eviction))
         for admission in decisions.admitted:
-            if admission.workload.replaces:  # after the evictions: what is to stop gets no more
+            if admission.workload.replaces:  # after the evictions: an evicted workload gets no more quota
                 with self._isolated(admission.workload.replaces):
                     self._enlarge(admission)
         now = time.monotonic()
         if now >= self._reviewed_at + REASONS_INTERVAL:
-            # Not with each step: a reason is no decision, and a thousand Jobs of one shape wait for the same one.
+            # Not in each round: a reason is not a decision, and a thousand Jobs of equal shape share one.
             self._reviewed_at = now
             self._store_reasons()
         return decisions
 
     def seconds_until_next(self, now: float) -> float | None:
-        """Until the engine, a deadline or a reason that is still to be told wants another round; None: nothing does.
+        """Return the seconds from `now` (Unix time, s) until the next round is due without new events; None: none is.
 
-        From `now` on (Unix time, s).
+        A round is due for the engine's own timers, for deadlines of workloads, and for reasons that are not stored yet.
         """
         engine, deadlines = self._state.engine, self._reconciler.deadlines
         times = [at for at in (engine.wake_at(), deadlines.next() if deadlines.heap else None) if at is not None]
@@ -82,12 +82,14 @@ class Scheduler:
         return min(pauses, default=None)
 
     def _settle(self) -> Decisions:
+        """Run the engine's cycles, with `waitForPodsReady.blockAdmission` if it is configured."""
         engine, now = self._state.engine, self._state.now
         if self._readiness.one_at_a_time:
             return one_at_a_time(engine, now=now, blocked=self._readiness.blocked)
         return engine.settle(now=now)
 
     def _admit(self, decision: Admit) -> None:
+        """Admit a pending workload; undo the engine's decision if it is not pending any more, or cannot be started."""
         tracked = self._state.registry.get(decision.workload.uid)
         if (
             tracked is None
@@ -107,7 +109,7 @@ class Scheduler:
         self._reconciler.handle(tracked, QuotaReserved(admission, start))
 
     def _enlarge(self, decision: Admit) -> None:
-        """What runs was given quota for more pods, in the form of a larger workload in its place."""
+        """Enlarge an admitted workload: the engine has admitted the larger version, which replaces it."""
         larger = decision.workload
         tracked = self._state.registry.get(larger.replaces)
         if tracked is not None and tracked.larger == larger and may_take_over(tracked, decision.admission):
@@ -116,29 +118,30 @@ class Scheduler:
         self._state.tell(WorkloadGone(larger.uid))
         if tracked is not None and tracked.holds_quota:
             change = WorkloadChange(tracked, now=self._state.now)
-            change.ask_no_more()  # but as soon as it is seen again
-            change.tell_admitted()
+            change.withdraw_larger()  # it is queued again when the object is seen next
+            change.report_admitted()
             self._state.apply(change)
 
     def _store_reasons(self) -> None:
-        """Take over the reasons for waiting that have changed."""
+        """Store the reasons for waiting that have changed."""
         untried = WAITING if self._readiness.one_at_a_time else None
         now = self._state.now
-        for park in self._state.engine.reasons(REASONS_AT_ONCE, isolated=self._isolated):
+        for park in self._state.engine.reasons(REASONS_PER_ROUND, isolated=self._isolated):
             if park.workload.replaces:
-                self._tell_of_larger(park)
+                self._store_reason_of_larger(park)
                 continue
             tracked = self._state.registry.get(park.workload.uid)
-            # Why it is on hold is known better here.
+            # For a workload on hold the controller knows the reason better than the engine.
             if tracked is None or tracked.record.state is not State.PENDING or tracked.on_hold:
                 continue
             reason = park.reason, park.message
             if untried is not None and park.reason == PENDING_EVALUATION and (tracked.record.not_before or 0.0) <= now:
-                reason = untried  # the engine was not let try it yet
+                reason = untried  # it was not tried because pods of an admitted workload are not ready
             if reason != (tracked.record.reason, tracked.record.message):
                 self._reconciler.handle(tracked, ReasonChanged(*reason))
 
-    def _tell_of_larger(self, park: Park) -> None:
+    def _store_reason_of_larger(self, park: Park) -> None:
+        """Store the reason why the larger version of an admitted workload is pending."""
         tracked = self._state.registry.get(park.workload.replaces)
         if tracked is not None and tracked.larger == park.workload:
             self._reconciler.handle(tracked, LargerReasonChanged(park.reason, park.message))

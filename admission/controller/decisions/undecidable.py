@@ -1,4 +1,4 @@
-"""Which workload an engine cannot decide about: searched for by trial, after its decisions have failed."""
+"""Search for the workloads on which the engine fails, by bisection, after a cycle has raised an exception."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def events_of(
     context: Context, objects: Iterable[QueueObject], workloads: Iterable[Tracked]
 ) -> tuple[list[Event], list[Event]]:
-    """What an engine is told of the queues and of quota that is held, and what of those that wait, one by one."""
+    """Return the events that set up an engine: those of queues and admitted workloads, and one per pending workload."""
     common: list[Event] = [NamespaceChanged(name, context.namespace_labels(name)) for name in context.namespaces()]
     common += map(QueueObjectChanged, objects)
     waiting: list[Event] = []
@@ -42,33 +42,35 @@ def events_of(
 def first_undecidable(
     policy: Policy, common: Sequence[Event], waiting: Sequence[Event], *, now: float
 ) -> tuple[str, Exception] | None:
-    """The uid of the first of those that wait with which an engine fails, and how; None if it is not one of them.
+    """Return the uid of the first pending workload with which an engine fails, and its exception.
 
-    It takes as many engines as the number of those that wait has binary digits; nothing else is touched.
+    None if no engine fails, or one fails even without pending workloads. Bisection over the prefixes of `waiting`: it
+    tries about as many engines as the length of `waiting` has binary digits. The engine in use is not touched.
     """
 
     def failure(count: int) -> Exception | None:
+        """Return the exception of an engine with the first `count` pending workloads; None if it raises none."""
         engine = Engine(policy)
         try:
             for event in (*common, *waiting[:count]):
                 engine.observe(event, now=now)
             engine.settle(now)
-        except Exception as error:  # noqa: BLE001  that is what is asked
+        except Exception as error:  # noqa: BLE001  any exception is the result
             return error
         return None
 
     error = failure(len(waiting))
     if error is None or failure(0) is not None:
         return None
-    sound, unsound = 0, len(waiting)
-    while unsound - sound > 1:
-        middle = (sound + unsound) // 2
+    passing, failing = 0, len(waiting)
+    while failing - passing > 1:
+        middle = (passing + failing) // 2
         found = failure(middle)
         if found is None:
-            sound = middle
+            passing = middle
         else:
-            unsound, error = middle, found
-    event = waiting[unsound - 1]
+            failing, error = middle, found
+    event = waiting[failing - 1]
     assert isinstance(event, WorkloadPending)
     return event.workload.uid, error
 
@@ -81,7 +83,7 @@ async def undecidable(
     *,
     now: Callable[[], float],
 ) -> AsyncIterator[tuple[Tracked, Exception]]:
-    """All workloads with which an engine fails, and how, searched for on a thread of its own."""
+    """Yield all workloads with which an engine fails, and their exceptions. Engines run in a worker thread."""
     suspects = {tracked.uid: tracked for tracked in workloads}
     while suspects:
         common, waiting = events_of(context, objects, suspects.values())

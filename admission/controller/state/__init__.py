@@ -1,1 +1,1 @@
-"""What the leader keeps in memory about each workload, and what the next commit writes of it."""
+"""In-memory state of the leader: workloads, faults, settings, the batch of the next commit, and reports of commits."""

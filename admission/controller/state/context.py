@@ -1,7 +1,8 @@
-"""How a workload is read off its object: by limits of its namespace, runtime classes, priorities, labels.
+"""Conversion of Kubernetes objects to workloads, and the cluster state it depends on.
 
-Each kind of object is small and changes rarely, so they are kept whole. The queue objects that matter to reading a Job
-(WorkloadPriorityClasses, ResourceFlavors and what ClusterQueues ask of checks) come from the store, not from here.
+Requests and priority of a workload depend on LimitRanges, RuntimeClasses, PriorityClasses and namespaces. There are few
+of these objects and they rarely change, so they are cached whole. The queue objects that matter
+(WorkloadPriorityClasses, ResourceFlavors, admission checks of ClusterQueues) come from the store, not from a watch.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ PATHS = {
     "runtimeclasses": "/apis/node.k8s.io/v1/runtimeclasses",
     "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
-"""What is watched, by the name of the resource."""
+"""List and watch paths of the cached resources, by plural resource name."""
 
 
 class Context:
-    """The newest known state of all of them."""
+    """Cache of the objects that requests, priorities and start patches are computed from."""
 
     def __init__(self) -> None:
         self._objects: dict[str, dict[str, dict[str, Any]]] = {resource: {} for resource in PATHS}
         self._namespaces: dict[str, NamespaceContext] = {}
         self._priority_classes: dict[str, int] = {}
         self.flavors: dict[str, ResourceFlavor] = {}
-        """ResourceFlavors by name: what starting a workload injects."""
+        """ResourceFlavors by name; their node labels and tolerations are injected when a workload is started."""
         self.check_rules: dict[str, tuple[AdmissionCheckRule, ...]] = {}
-        """Which admission checks a ClusterQueue asks for, by its name."""
+        """Admission checks that each ClusterQueue requires, by its name."""
 
     def see(self, resource: str, change: Change) -> str:
-        """Take a change in; returns the namespace whose workloads may now look different, "" for all."""
+        """Process a change from a watch; return the namespace whose workloads it may affect, "" for all namespaces."""
         objects = self._objects[resource]
         if change.type == "DELETED" or change.object is None:
             objects.pop(change.key, None)
@@ -55,7 +56,7 @@ class Context:
         return change.key.partition("/")[0] if resource in ("limitranges", "namespaces") else ""
 
     def see_queue_object(self, obj: QueueObject) -> None:
-        """A queue object is new or has changed."""
+        """Store a queue object that is new or has changed."""
         match obj:
             case WorkloadPriorityClass():
                 self._priority_classes[obj.name] = obj.value
@@ -68,13 +69,13 @@ class Context:
                 pass
 
     def forget_queue_objects(self) -> None:
-        """All of them are about to be told anew."""
+        """Remove all queue objects, before they are loaded from the database again."""
         self._priority_classes.clear()
         self.flavors.clear()
         self.check_rules.clear()
 
     def forget_queue_object(self, kind: str, name: str) -> None:
-        """A queue object is gone."""
+        """Remove a deleted queue object."""
         match kind:
             case WorkloadPriorityClass.kind:
                 self._priority_classes.pop(name, None)
@@ -86,16 +87,16 @@ class Context:
                 pass
 
     def namespaces(self) -> Iterable[str]:
-        """The names of all."""
+        """Return the names of all namespaces."""
         return self._objects["namespaces"].keys()
 
     def namespace_labels(self, name: str) -> Mapping[str, str] | None:
-        """None: there is no such namespace."""
+        """Return the labels of a namespace; None if there is no such namespace."""
         namespace = self._objects["namespaces"].get(name)
         return None if namespace is None else namespace["metadata"].get("labels") or {}
 
     def of_namespace(self, name: str) -> NamespaceContext:
-        """What the requests of a pod in this namespace depend on."""
+        """Return the LimitRanges and RuntimeClasses that the requests of pods in a namespace depend on."""
         context = self._namespaces.get(name)
         if context is None:
             limits = [limit for key, limit in self._objects["limitranges"].items() if key.startswith(f"{name}/")]
@@ -104,7 +105,7 @@ class Context:
         return context
 
     def priority(self, *, workload_class: str, pod_class: str) -> int:
-        """The priority by WorkloadPriorityClass, else by the pods' PriorityClass, else the global default, else 0.
+        """Return the priority of the WorkloadPriorityClass, else of the pods' PriorityClass, else the default, else 0.
 
         Raises Misconfigured for a class that does not exist.
         """
@@ -126,14 +127,17 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A workload as its object asks for it; with a `fault` it must not be admitted."""
+    """A workload as read from its object.
+
+    `fault`: message for the user if the object is misconfigured, so that it must not be admitted; else empty.
+    """
 
     workload: Workload
     fault: str = ""
 
 
 def read(kinds: Kinds, seen: Observed, obj: Object, context: Context, *, known: Workload | None = None) -> Reading:
-    """The workload of an object that names a queue; `known` itself, if that is what it still asks for."""
+    """Return the workload of an object that names a queue; `known` itself if the object still requests the same."""
     pod_sets: tuple[PodSet, ...] = ()
     priority = 0
     fault = ""
@@ -142,7 +146,7 @@ def read(kinds: Kinds, seen: Observed, obj: Object, context: Context, *, known: 
         priority = context.priority(workload_class=seen.priority_class, pod_class=seen.pod_priority_class)
     except Misconfigured as error:
         fault = str(error)
-    if known is not None and _asks_for(known, seen, pod_sets, priority):
+    if known is not None and _matches(known, seen, pod_sets, priority):
         return Reading(known, fault)
     workload = Workload(
         uid=seen.uid,
@@ -160,8 +164,8 @@ def read(kinds: Kinds, seen: Observed, obj: Object, context: Context, *, known: 
     return Reading(workload, fault)
 
 
-def _asks_for(known: Workload, seen: Observed, pod_sets: tuple[PodSet, ...], priority: int) -> bool:
-    """Whether a new workload would be equal to the known one, of the same uid: its kind and name never change."""
+def _matches(known: Workload, seen: Observed, pod_sets: tuple[PodSet, ...], priority: int) -> bool:
+    """Whether a new workload would equal the known one of the same uid, whose kind and name never change."""
     return (
         known.queue == seen.queue
         and known.priority == priority

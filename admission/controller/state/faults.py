@@ -1,7 +1,7 @@
-"""Workloads that made Sluice fail: remembered, so that each is left alone until it changes, and counted.
+"""Failures that single workloads caused: count, messages, and backoff until the object changes.
 
-What a user writes may raise what nobody has thought of, anywhere between the watch and the database. That is a defect
-of Sluice's; it must not become an outage for all others.
+An object that a user writes may raise an unforeseen exception anywhere between the watch and the database. That is a
+defect of Sluice; it must not become an outage for all other workloads.
 """
 
 from __future__ import annotations
@@ -19,49 +19,54 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LONGEST_CAUSE = 300
-"""Characters of an exception's text that are quoted in messages and in the log."""
+MAX_CAUSE_LENGTH = 300
+"""Characters of an exception's text that messages and the log quote at most."""
 
-PATIENCE = 2
-"""Failures of one workload that may cost the others a new beginning at once; after further ones it has to wait."""
+IMMEDIATE_RETRIES = 2
+"""Failures of one workload after which it may be retried immediately, as soon as it changes; then there is a backoff.
 
-LONGEST_PAUSE = 300.0
-"""Seconds, at most, for which changes of a workload that fails again and again are not looked at."""
+Each of these failures makes the leader reload its state, which delays all other workloads.
+"""
+
+MAX_BACKOFF = 300.0
+"""Seconds for which changes of a workload that fails repeatedly are ignored at most."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """What is known of one workload that failed."""
+    """The last failure of one workload."""
 
     version: str
-    """The resourceVersion of the object that failed; another one is tried again. Empty: it was not known."""
+    """resourceVersion of the object that failed; another version is tried again. Empty: not known."""
     message: str
-    """For its user."""
+    """Message for the user."""
     is_ignored: bool = False
-    """Whether not even its failure could be recorded: then it is as if it were not there."""
+    """Whether the failure itself could not be recorded either: the workload is then ignored altogether."""
     count: int = 1
-    """How often it failed."""
+    """Number of failures."""
     not_before: float = 0.0
-    """It is not tried again before then, whatever changes."""
+    """Unix time (s) of the end of the backoff: until then it is not retried, even if its object changes."""
 
 
 class Faults:
-    """The memory of them; it lasts as long as the process. `clock` gives seconds since the epoch."""
+    """Failures since the start of the process, which outlast the leader's state. `clock` returns Unix time (s)."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.count = 0
-        """How often something failed since the start."""
+        """Number of failures since the start of the process."""
         self._clock = clock
         self.by_uid: dict[str, Fault] = {}
-        """What is known of workloads, whatever the versions of their objects."""
+        """Failures of workloads by uid, regardless of the versions of their objects."""
         self._suspects: set[str] = set()
+        """Uids passed to `suspect` before."""
         self._logged: set[tuple[str, ...]] = set()
+        """Exception types and code locations whose traceback was logged: `("KeyError", "/app/x.py:12")`."""
 
     def __len__(self) -> int:
         return len(self.by_uid)
 
     def note(self, uid: str, version: str, error: Exception) -> Fault:
-        """A workload failed. If it had failed at this version before, it is ignored from now on."""
+        """Store a failure of a workload. If this version of its object has failed before, it is ignored from now on."""
         message = f"Sluice cannot handle it ({cause(error)}); it is tried again when it changes"
         if isinstance(error, SluiceError):
             message = clean(str(error))
@@ -75,46 +80,46 @@ class Faults:
         return fault
 
     def report(self, what: str, error: Exception) -> None:
-        """Count and log a failure, with its traceback the first time that it happens in this place."""
+        """Count and log a failure; with its traceback if it is the first of this type at this code location."""
         self.count += 1
         frames = traceback.extract_tb(error.__traceback__)[-1:]
         place = (type(error).__name__, *(f"{frame.filename}:{frame.lineno}" for frame in frames))
         known = place in self._logged
         self._logged.add(place)
-        log.error("%s is left alone: %s%s", what, cause(error), "" if known else f"\n{_where(error)}")
+        log.error("%s is left alone: %s%s", what, cause(error), "" if known else f"\n{_traceback(error)}")
 
     def suspect(self, uid: str) -> bool:
-        """Whether this is not the first time that it is suspected of being at fault."""
+        """Note that a workload may have caused a failure; return whether it was suspected before."""
         known = uid in self._suspects
         self._suspects.add(uid)
         return known
 
     def postpone(self, uid: str) -> float:
-        """It cost the others a new beginning: the seconds that it has to wait before it is tried again."""
+        """Start the backoff of a workload that made the leader reload its state; return its length in seconds."""
         fault = self.by_uid[uid]
-        pause = 0.0 if fault.count <= PATIENCE else min(2.0**fault.count, LONGEST_PAUSE)
+        pause = 0.0 if fault.count <= IMMEDIATE_RETRIES else min(2.0**fault.count, MAX_BACKOFF)
         fault.not_before = self._clock() + pause
         return pause
 
     def of(self, uid: str, version: str) -> Fault | None:
-        """Why a version of an object is left alone; None if it is not."""
+        """Return the failure because of which this version of an object is not processed; None: it is processed."""
         fault = self.by_uid.get(uid)
         if fault is None or (fault.version != version and self._clock() >= fault.not_before):
             return None
         return fault
 
     def forget(self, uid: str) -> None:
-        """It is gone."""
+        """Forget a workload whose object was deleted."""
         self.by_uid.pop(uid, None)
         self._suspects.discard(uid)
 
 
-def _where(error: Exception) -> str:
-    """The traceback, without the text of the exception, which may be as long as what a user wrote."""
+def _traceback(error: Exception) -> str:
+    """Return the traceback without the text of the exception, which may be as long as a manifest."""
     return "".join(traceback.format_tb(error.__traceback__)).rstrip()
 
 
 def cause(error: Exception) -> str:
-    """What went wrong, on one line: `OverflowError: Python int too large`."""
+    """Return type and first line of an exception's text: `OverflowError: Python int too large`."""
     lines = str(error).splitlines()
-    return clean(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__, longest=LONGEST_CAUSE)
+    return clean(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__, longest=MAX_CAUSE_LENGTH)

@@ -1,8 +1,9 @@
-"""Keeps workloads apart: an exception that one of them causes is caught, and that one alone is set aside.
+"""Isolation of failing workloads: an exception that one workload causes sets aside that workload only.
 
-It is recorded as misconfigured, with the cause, without pod sets, so that nothing is decided about it, and if it runs
-it is stopped. Where even that fails it is ignored. It is tried again when its object changes. What holds quota, or
-gives it back just now, cannot be set aside in memory alone: then the leader begins anew from the database.
+A workload that is set aside is recorded as misconfigured, with the cause and without pod sets, so that nothing is
+decided about it; if it runs, it is stopped. If even that fails, it is ignored. It is retried when its object changes.
+A workload that holds quota, or whose quota the next commit changes, cannot be set aside in memory alone: then the
+leader reloads its state from the database.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ if TYPE_CHECKING:
 
 
 class Isolation:
-    """For the state of one leader; `faults` outlasts it."""
+    """Catches exceptions of workloads for one `LeaderState`; `faults` outlasts that state."""
 
     def __init__(self, *, kinds: Kinds, state: LeaderState, faults: Faults) -> None:
         self._kinds = kinds
         self._state = state
         self.faults = faults
-        """What is known of workloads that have failed."""
+        """Failures of workloads since the start of the process."""
         self.failures: dict[str, tuple[Kind, Object] | None] = {}
-        """The uids of those that have to be set aside, with kinds and objects as far as they are known."""
+        """Workloads to set aside, by uid: kind and object, or None if they are not known."""
 
     def leaves_alone(self, kind: Kind, obj: Object) -> bool:
-        """Whether this version of an object is left alone, because it has failed before; it stays set aside then."""
+        """Whether this version of an object is not processed, because it has failed before; it then stays set aside."""
         metadata = obj["metadata"]
         if self.faults.of(metadata["uid"], metadata["resourceVersion"]) is None:
             return False
@@ -47,29 +48,29 @@ class Isolation:
         return True
 
     def failed_at(self, kind: Kind, obj: Object, error: Exception) -> None:
-        """An object caused an exception as it was taken in."""
+        """Note that processing an object has raised an exception."""
         metadata = obj["metadata"]
         self.faults.note(metadata["uid"], metadata["resourceVersion"], error)
         self.failures[metadata["uid"]] = kind, obj
 
     @contextmanager
     def of(self, uid: str) -> Iterator[None]:
-        """Whatever is raised within the block is the fault of this workload, and ends there."""
+        """Context manager that catches any exception of the block and attributes it to a workload."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this workload
+        except Exception as error:  # noqa: BLE001  any exception is attributed to this workload
             self.failed(uid, error)
 
     @contextmanager
     def of_queue_object(self, key: tuple[str, str, str]) -> Iterator[None]:
-        """Whatever is raised within the block is the fault of this queue object, which has no effect then."""
+        """Context manager that catches any exception of the block and reports it; the queue object has no effect."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this object
+        except Exception as error:  # noqa: BLE001  any exception is attributed to this queue object
             self.faults.report(" ".join(filter(None, key)), error)
 
     def failed(self, uid: str, error: Exception) -> None:
-        """A workload caused an exception."""
+        """Note that a workload has caused an exception."""
         tracked = self._state.registry.get(uid)
         seen = None if tracked is None else tracked.seen
         self.faults.note(uid, "" if seen is None else seen.resource_version, error)
@@ -77,8 +78,8 @@ class Isolation:
         self.failures[uid] = None if seen is None or obj is None else (seen.kind, obj)
 
     def settle(self) -> list[str]:
-        """Set all aside that failed since the last call; the uids of those for which the leader has to begin anew."""
-        beyond = []
+        """Set aside the workloads that failed since the last call; return the uids that need a reload of the state."""
+        remaining = []
         while self.failures:
             uid, known = self.failures.popitem()
             fault = self.faults.by_uid.get(uid)
@@ -86,19 +87,19 @@ class Isolation:
                 continue
             try:
                 done = self._set_aside(uid, known, fault)
-            except Exception as error:  # noqa: BLE001  so it is ignored
+            except Exception as error:  # noqa: BLE001  the second failure at this version makes it ignored
                 self.faults.note(uid, fault.version, error)
                 done = False
             if not done:
-                beyond.append(uid)
-        return beyond
+                remaining.append(uid)
+        return remaining
 
     def _set_aside(self, uid: str, known: tuple[Kind, Object] | None, fault: Fault) -> bool:
-        """Whether that was possible."""
+        """Set aside a workload; return whether that was possible in memory alone."""
         state = self._state
         tracked = state.registry.get(uid)
         if tracked is not None and (tracked.holds_quota or state.batch.moves_quota(uid)):
-            return tracked.seen is None  # it was loaded since, and is left as it is on record
+            return tracked.seen is None  # loaded from the database since the failure: it stays as it is stored
         if tracked is not None:
             state.drop(tracked)
         if fault.is_ignored:
@@ -109,7 +110,7 @@ class Isolation:
                 return True
             if state.ended.has(uid, seen.resource_version):
                 return True
-            record = WorkloadRecord(_bare(seen, self._kinds), State.PENDING, queued_at=self._state.now)
+            record = WorkloadRecord(_without_pod_sets(seen, self._kinds), State.PENDING, queued_at=self._state.now)
             tracked = Tracked(record=record)
         workload = replace(tracked.record.workload, pod_sets=(), priority=0, priority_class="", user="")
         tracked.change(workload=workload, reason=MISCONFIGURED, message=fault.message)
@@ -119,13 +120,15 @@ class Isolation:
 
 
 def _observe(kind: Kind, obj: Object) -> Observed:
-    """The object's state, or of one that cannot be read just what it takes to stop it."""
+    """Return the observed state of an object; if it cannot be read, only the fields that stopping it needs."""
     try:
         return kind.observe(obj)
-    except Exception:  # noqa: BLE001  that was reported already
+    except Exception:  # noqa: BLE001  it was reported already
         metadata, spec = obj["metadata"], obj.get("spec") or {}
         labels = metadata.get("labels") or {}
-        suspended = spec.get("suspend") is True or kind.ends_by_deletion  # what is not understood is not deleted
+        suspended = (
+            spec.get("suspend") is True or kind.ends_by_deletion
+        )  # an object that cannot be read is never deleted
         return Observed(
             kind=kind,
             uid=metadata["uid"],
@@ -148,7 +151,7 @@ def _observe(kind: Kind, obj: Object) -> Observed:
         )
 
 
-def _bare(seen: Observed, kinds: Kinds) -> Workload:
+def _without_pod_sets(seen: Observed, kinds: Kinds) -> Workload:
     return Workload(
         uid=seen.uid,
         namespace=seen.namespace,

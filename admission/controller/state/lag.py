@@ -1,4 +1,4 @@
-"""How late the watch of the API server is: the time from the answer to a change of ours until the watch tells of it."""
+"""Lag of the watches: time from the API server's response to a patch until the watch delivers the change."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from admission.kinds.base import Kind
     from admission.kinds.registry import Kinds
 
-_MOST: Final = 1000
-"""Changes that are waited for at a time; of others the time is not taken."""
+_MAX_AWAITED: Final = 1000
+"""Patches whose watch events are awaited at the same time; further ones are not measured, which bounds the memory."""
 
 
 class WatchLag:
-    """Events have no time of their own, so it is taken for the objects that Sluice itself patches."""
+    """Histogram of the watch lag, measured on the objects that Sluice patches, as watch events carry no timestamp."""
 
     def __init__(
         self, kinds: Kinds, informers: Mapping[Kind, Informer], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`informers` are those that watch now, which may change."""
+        """`informers`: the running informers by kind, which may change. `clock`: returns monotonic time in seconds."""
         self.histogram = Histogram(
             "sluice_informer_lag_seconds",
-            "Time from the API server's answer to a patch until the watch told of it.",
+            "Time from the API server's answer to a patch until the watch delivers the change.",
             registry=None,
             buckets=LATENCY_BUCKETS,
         )
@@ -38,10 +38,10 @@ class WatchLag:
         self._informers = informers
         self._clock = clock
         self._awaited: dict[tuple[Kind, str], tuple[str, float]] = {}
-        """By kind and key: the version that the answer had, and when it came."""
+        """resourceVersion in the response and time of the response, by kind and key (`namespace/name`)."""
 
     def answered(self, obj: Object) -> None:
-        """A patch was answered with this object."""
+        """Note the object with which the API server has answered a patch."""
         metadata = obj["metadata"]
         key, version = f"{metadata['namespace']}/{metadata['name']}", metadata["resourceVersion"]
         kind = self._kinds.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
@@ -49,11 +49,11 @@ class WatchLag:
             return
         if self._informers[kind].has_seen(key, version):
             self.histogram.observe(0.0)
-        elif len(self._awaited) < _MOST:
+        elif len(self._awaited) < _MAX_AWAITED:
             self._awaited[kind, key] = version, self._clock()
 
     def heard(self, kind: Kind, changes: list[Change]) -> None:
-        """The watch of a kind has told of these changes."""
+        """Process changes that the watch of a kind has delivered."""
         informer = self._informers.get(kind)
         if not self._awaited or informer is None:
             return

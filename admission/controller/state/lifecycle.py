@@ -1,36 +1,36 @@
-"""What to do next about one workload: a pure function of what is committed and what was last seen of its object.
+"""Next step for one workload: a pure function of its committed state and its object as last seen.
 
     pending ──admit──> admitted ──finish──> finished
        ^                   │ evict
        └────release──── evicting
 
-A workload holds quota while it is `admitted` or `evicting`. The table is level-based: it may be asked again at any
-moment, after any crash, and gives the same step until the step has had its effect.
+A workload holds quota while it is `admitted` or `evicting`. The table is level-based: it may be evaluated again at any
+time, after any crash, and gives the same step until that step has taken effect.
 
-| committed | object seen                   | step    | why                                                       |
-| --------- | ----------------------------- | ------- | --------------------------------------------------------- |
-| pending   | runs                          | STOP    | nobody gave it quota: the gate was missed or taken away    |
-| pending   | stopped, still changed by us  | RESTORE | a start came through after its eviction                    |
-| admitted  | gated, pods remain            | WAIT    | somebody else has suspended it: no new pods beside the old |
-| admitted  | gated                         | START   | its quota is committed, so it may run                      |
-| admitted  | some of its pods are gated    | START   | a start was cut off, or a pod was made anew               |
-| admitted  | pods beyond its quota run     | START   | some have let themselves run, or have grown: they end      |
-| admitted  | gated, checks not all ready   | WAIT    | admission checks say when it may run                       |
-| admitted  | runs, checks not all ready    | STOP    | somebody took the gate away                                |
-| evicting  | runs                          | STOP    | its quota is wanted back                                   |
-| evicting  | gated, pods remain            | WAIT    | quota is free when the pods are gone, not earlier          |
-| evicting  | stopped, still changed by us  | RESTORE | it is given back as it was before it queues again          |
-| evicting  | stopped, as it was            | RELEASE |                                                            |
-| any       | otherwise                     | WAIT    |                                                            |
+| committed | object seen                  | step    | why                                                           |
+| --------- | ---------------------------- | ------- | ------------------------------------------------------------- |
+| pending   | runs                         | STOP    | it has no quota: it was never gated, or was ungated by others |
+| pending   | stopped, still changed by us | RESTORE | a start patch took effect after its eviction                  |
+| admitted  | gated, pods remain           | WAIT    | suspended by others: no new pods beside the old ones          |
+| admitted  | gated                        | START   | its quota is committed, so it may run                         |
+| admitted  | some of its pods are gated   | START   | a start was interrupted, or a pod was recreated               |
+| admitted  | pods beyond its quota run    | START   | ungated by others, or scaled up: these pods are stopped       |
+| admitted  | gated, checks not all Ready  | WAIT    | it may run when all admission checks are Ready                |
+| admitted  | runs, checks not all Ready   | STOP    | ungated by others                                             |
+| evicting  | runs                         | STOP    | its quota is to be released                                   |
+| evicting  | gated, pods remain           | WAIT    | quota is free when the pods have terminated, not earlier      |
+| evicting  | stopped, still changed by us | RESTORE | its object is restored before it is queued again              |
+| evicting  | stopped, restored            | RELEASE |                                                               |
+| any       | otherwise                    | WAIT    |                                                               |
 
-The controller of what is being deleted, but kept by a finalizer, makes no pods for it and minds no suspension:
+The controller of an object that is being deleted, but kept by a finalizer, creates no pods and ignores suspension:
 
-| committed | object seen                   | step    | why                                                       |
-| --------- | ----------------------------- | ------- | --------------------------------------------------------- |
-| pending   | pods remain                   | STOP    | its pods have no quota                                     |
-| evicting  | pods remain                   | STOP    | its quota is wanted back                                   |
-| evicting  | no pods                       | RELEASE | as it was or not, it does not run again                    |
-| any       | otherwise                     | WAIT    |                                                            |
+| committed | object seen | step    | why                                    |
+| --------- | ----------- | ------- | -------------------------------------- |
+| pending   | pods remain | STOP    | its pods have no quota                 |
+| evicting  | pods remain | STOP    | its quota is to be released            |
+| evicting  | no pods     | RELEASE | restored or not, it does not run again |
+| any       | otherwise   | WAIT    |                                        |
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Step(Enum):
-    """The one thing to do about a workload's object."""
+    """The next step for a workload: a request about its object, or the release of its quota."""
 
     WAIT = "wait"
     START = "start"
@@ -57,11 +57,11 @@ class Step(Enum):
 def next_step(
     state: State, seen: Observed, *, changed_by_us: bool, checks_pending: bool = False, settled: bool = True
 ) -> Step:
-    """The step for a workload committed as `state` whose object was last seen as `seen`.
+    """Return the step for a workload committed as `state` whose object was last seen as `seen`.
 
-    `changed_by_us`: the object still carries something that admission put in.
-    `checks_pending`: admission checks have not all said yet that it may run.
-    `settled`: of a gated object, that `seen.active` takes in all pods that came of its last start.
+    `changed_by_us`: the object still carries fields that a start patch injected.
+    `checks_pending`: not all of its admission checks are Ready.
+    `settled`: for a gated object, whether `seen.active` accounts for all pods of its last start.
     """
     pods_remain = seen.active or not settled
     if seen.finished is not None:
@@ -90,7 +90,8 @@ def next_step(
 
 
 def _step_of_deleted(state: State, seen: Observed, *, settled: bool) -> Step:
-    # Of a custom kind nobody knows whether its controller makes pods while it is being deleted.
+    """Return the step for a workload whose object is being deleted (second table)."""
+    # The controller of a user-defined kind may create pods even while the object is being deleted.
     may_go_on = not seen.suspended and not seen.kind.tells_of_pods
     if state in (State.PENDING, State.EVICTING) and (seen.active or may_go_on) and not seen.ending:
         return Step.STOP

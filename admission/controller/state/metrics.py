@@ -1,7 +1,7 @@
-"""Counters and histograms of the leader: what became of workloads, how long they waited, how long its own work took.
+"""Prometheus metrics of the leader: outcomes and waiting times of workloads, and durations of cycles and commits.
 
 Names, labels and buckets are Kueue's, with `sluice_` for `kueue_`, wherever Kueue has the metric. Workloads are counted
-from what was committed, at once for all of a commit, so that no number tells of what a crash has undone.
+after each commit, from its transitions, so that a metric never includes changes that a crash has undone.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from admission.store.records import Changes, Transition, WorkloadRecord
 
 ExemplarOf: TypeAlias = "Callable[[str], Exemplar | None]"
-"""The trace of a workload by uid; None: it has none."""
+"""Returns the exemplar (trace id) of a workload by uid; None: it has no trace."""
 
 _QUEUED: Final = "Queued"
 _ENDED: Final = ("Succeeded", "Failed")
-"""Outcomes of workloads that ran to their end; those that were deleted or left their queue are not counted as such."""
+"""Outcomes that count as finished; workloads that were deleted or left their queue do not."""
 
 _BY_CLASS: Final = ("cluster_queue", "priority_class")
 _BY_LOCAL_QUEUE: Final = ("name", "namespace", "priority_class")
@@ -44,14 +44,14 @@ def _histogram(
     return Children(Histogram(f"sluice_{name}", text, labels, registry=None, buckets=buckets), labels)
 
 
-class _Both(NamedTuple):
-    """The same number for ClusterQueues and for LocalQueues."""
+class _QueueCounters(NamedTuple):
+    """A counter by ClusterQueue, and the same counter by LocalQueue."""
 
     cluster_queue: Children[Counter]
     local_queue: Children[Counter]
 
     @classmethod
-    def of(cls, name: str, text: str) -> _Both:
+    def of(cls, name: str, text: str) -> _QueueCounters:
         return cls(_counter(name, text, _BY_CLASS), _counter(f"local_queue_{name}", text, _BY_LOCAL_QUEUE))
 
     def inc(self, record: WorkloadRecord) -> None:
@@ -60,15 +60,15 @@ class _Both(NamedTuple):
         self.local_queue[workload.queue, workload.namespace, workload.priority_class].inc()
 
 
-class _Times(NamedTuple):
-    """The same times for ClusterQueues and for LocalQueues."""
+class _QueueHistograms(NamedTuple):
+    """A histogram of seconds by ClusterQueue, and the same histogram by LocalQueue."""
 
     cluster_queue: Children[Histogram]
     local_queue: Children[Histogram]
     exemplar_of: ExemplarOf | None
 
     @classmethod
-    def of(cls, name: str, text: str, exemplar_of: ExemplarOf | None) -> _Times:
+    def of(cls, name: str, text: str, exemplar_of: ExemplarOf | None) -> _QueueHistograms:
         local = _histogram(f"local_queue_{name}", text, _BY_LOCAL_QUEUE)
         return cls(_histogram(name, text, _BY_CLASS), local, exemplar_of)
 
@@ -85,22 +85,22 @@ class _Eviction(NamedTuple):
     reason: str
 
 
-class _Waits:
-    """How long workloads waited and ran."""
+class _DurationMetrics:
+    """Histograms of how long workloads waited and ran."""
 
     def __init__(self, exemplar_of: ExemplarOf | None) -> None:
-        def times(name: str, text: str) -> _Times:
-            return _Times.of(name, text, exemplar_of)
+        def times(name: str, text: str) -> _QueueHistograms:
+            return _QueueHistograms.of(name, text, exemplar_of)
 
         self._exemplar_of = exemplar_of
         self.quota_reserved_wait = times(
-            "quota_reserved_wait_time_seconds", "Time from queueing (or being queued again) to being given quota."
+            "quota_reserved_wait_time_seconds", "Time from queueing (or being queued again) to quota reservation."
         )
         self.admission_wait = times(
             "admission_wait_time_seconds", "Time from queueing (or being queued again) to admission."
         )
         self.checks_wait = times(
-            "admission_checks_wait_time_seconds", "Time from being given quota to admission by all admission checks."
+            "admission_checks_wait_time_seconds", "Time from quota reservation to admission by all admission checks."
         )
         self.execution = times("execution_time_seconds", "Time from admission to the end of a workload.")
         self.ready_wait = times(
@@ -127,28 +127,28 @@ class _Waits:
         )
 
 
-class LeaderMetrics(_Waits):
-    """All of them, for one process. Counters begin with it."""
+class LeaderMetrics(_DurationMetrics):
+    """All metrics of the leader, for one process: counters start at zero when it starts."""
 
     def __init__(self, exemplar_of: ExemplarOf | None = None) -> None:
-        """`exemplar_of` gives the trace of a workload by uid, if it has one; None: there are no traces."""
+        """`exemplar_of`: returns the exemplar of a workload by uid; None: tracing is off."""
         super().__init__(exemplar_of)
-        self.quota_reserved = _Both.of("quota_reserved_workloads_total", "Workloads that were given quota.")
-        self.admitted = _Both.of("admitted_workloads_total", "Workloads that were admitted.")
-        self.finished = _Both.of("finished_workloads_total", "Workloads that have succeeded or failed.")
+        self.quota_reserved = _QueueCounters.of("quota_reserved_workloads_total", "Workloads that were given quota.")
+        self.admitted = _QueueCounters.of("admitted_workloads_total", "Workloads that were admitted.")
+        self.finished = _QueueCounters.of("finished_workloads_total", "Workloads that have succeeded or failed.")
         self.evicted = _counter(
             "evicted_workloads_total",
-            "Evictions of workloads, by what they were for.",
+            "Evictions of workloads, by reason.",
             ("cluster_queue", "reason", "underlying_cause", "priority_class"),
         )
         self.local_queue_evicted = _counter(
             "local_queue_evicted_workloads_total",
-            "Evictions of workloads, by what they were for.",
+            "Evictions of workloads, by reason.",
             ("name", "namespace", "reason", "underlying_cause", "priority_class"),
         )
         self.preempted = _counter(
             "preempted_workloads_total",
-            "Workloads that were preempted, by the ClusterQueue that it was for.",
+            "Workloads that were preempted, by the ClusterQueue of the preemptor.",
             ("preempting_cluster_queue", "reason"),
         )
         self.attempts = _counter(
@@ -165,22 +165,22 @@ class LeaderMetrics(_Waits):
             buckets=LATENCY_BUCKETS,
         )
         self.flapping = 0
-        """How many preemptions were in vain."""
+        """Number of preemptions without effect: the preemptor was not admitted (`Flap`)."""
         self._preemptions: dict[str, tuple[str, str]] = {}
-        """Of workloads whose eviction is not committed yet, by uid: the queue that it is for, and why it may."""
+        """Preemptor's ClusterQueue and preemption reason of evictions that are not committed yet, by uid."""
         self._evictions: dict[str, _Eviction] = {}
-        """Of workloads that are being stopped, by uid."""
+        """Evictions whose workloads are still being stopped, by uid."""
         self._ready: dict[str, float] = {}
-        """By uid: when the admission began of which it is counted already that its pods are ready."""
+        """Start (Unix time, s) of the admission whose readiness was counted already, by uid."""
 
     def collectors(self) -> Iterator[Collector]:
-        """What `/metrics` reads."""
+        """Yield the metrics that `/metrics` exposes."""
         for name in vars(self):
             if not name.startswith("_"):
                 yield from _collectors(getattr(self, name))
 
     def keep(self, cluster_queues: Collection[str], local_queues: Collection[tuple[str, str]]) -> None:
-        """Drop the series of all ClusterQueues, and LocalQueues by (namespace, name), that do not exist any more."""
+        """Remove the series of queues that no longer exist. `local_queues`: (namespace, name) of the existing ones."""
         for children in self._children():
             match children.labels:
                 case ("cluster_queue" | "preempting_cluster_queue", *_):
@@ -194,7 +194,7 @@ class LeaderMetrics(_Waits):
         for value in vars(self).values():
             if isinstance(value, Children):
                 yield value
-            elif isinstance(value, _Both | _Times):
+            elif isinstance(value, _QueueCounters | _QueueHistograms):
                 yield value.cluster_queue
                 yield value.local_queue
 
@@ -205,7 +205,7 @@ class LeaderMetrics(_Waits):
         queue_of: Callable[[str], str],
         exemplar: Exemplar | None = None,
     ) -> None:
-        """Count a round of decisions, before its commit is counted. `queue_of`: a workload's ClusterQueue, by uid."""
+        """Count a decision round; call before `committed`. `queue_of`: returns a workload's ClusterQueue by uid."""
         result = "success" if decisions.admitted else "inadmissible"
         self.attempts[result,].inc()
         self.attempt_seconds[result,].observe(seconds, exemplar)
@@ -216,68 +216,68 @@ class LeaderMetrics(_Waits):
                 self._preemptions[evict.workload.uid] = queue_of(evict.preemptor), evict.preemption_reason
 
     def committed(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
-        """Count what became of workloads by a commit, but for those `unwritten`, by uid."""
+        """Count the transitions of a commit; `unwritten`: uids of workloads that were not written."""
         records = {record.workload.uid: record for record in changes.workloads}
-        for line in changes.transitions:
-            record = records.get(line.uid)
-            if record is not None and line.uid not in unwritten:
-                self._count(record, line)
+        for transition in changes.transitions:
+            record = records.get(transition.uid)
+            if record is not None and transition.uid not in unwritten:
+                self._count(record, transition)
         self._count_ready(record for record in records.values() if record.ready_at is not None)
         self._preemptions.clear()
 
-    def _count(self, record: WorkloadRecord, line: Transition) -> None:
-        match line.state:
-            case State.ADMITTED if line.reason in (ADMITTED, QUOTA_RESERVED):
-                self._count_admission(record, line)
-            case State.EVICTING if line.reason == record.evict_reason:
-                self._count_eviction(record, line)
+    def _count(self, record: WorkloadRecord, transition: Transition) -> None:
+        match transition.state:
+            case State.ADMITTED if transition.reason in (ADMITTED, QUOTA_RESERVED):
+                self._count_admission(record, transition)
+            case State.EVICTING if transition.reason == record.evict_reason:
+                self._count_eviction(record, transition)
             case State.PENDING:
-                if line.reason == _QUEUED:
-                    latency = max(line.at - record.workload.created, 0.0)
-                    exemplar = None if self._exemplar_of is None else self._exemplar_of(line.uid)
+                if transition.reason == _QUEUED:
+                    latency = max(transition.at - record.workload.created, 0.0)
+                    exemplar = None if self._exemplar_of is None else self._exemplar_of(transition.uid)
                     self.creation_latency[record.workload.kind,].observe(latency, exemplar)
                 else:
-                    self._count_stop(line)
+                    self._count_stop(transition)
             case State.FINISHED:
-                self._count_stop(line)
+                self._count_stop(transition)
                 if record.outcome in _ENDED:
                     self.finished.inc(record)
                     if record.cleared_at is not None:
-                        self.execution.observe(record, line.at - record.cleared_at)
+                        self.execution.observe(record, transition.at - record.cleared_at)
             case _:
                 pass
 
-    def _count_admission(self, record: WorkloadRecord, line: Transition) -> None:
-        at_once = record.cleared_at == record.admitted_at  # it has no admission checks
-        if line.reason == QUOTA_RESERVED or at_once:
+    def _count_admission(self, record: WorkloadRecord, transition: Transition) -> None:
+        without_checks = record.cleared_at == record.admitted_at
+        if transition.reason == QUOTA_RESERVED or without_checks:
             self.quota_reserved.inc(record)
-            self.quota_reserved_wait.observe(record, line.at - record.queued_at)
-        if line.reason == ADMITTED:
+            self.quota_reserved_wait.observe(record, transition.at - record.queued_at)
+        if transition.reason == ADMITTED:
             self.admitted.inc(record)
-            self.admission_wait.observe(record, line.at - record.queued_at)
-            if not at_once and record.admitted_at is not None:
-                self.checks_wait.observe(record, line.at - record.admitted_at)
+            self.admission_wait.observe(record, transition.at - record.queued_at)
+            if not without_checks and record.admitted_at is not None:
+                self.checks_wait.observe(record, transition.at - record.admitted_at)
 
-    def _count_eviction(self, record: WorkloadRecord, line: Transition) -> None:
+    def _count_eviction(self, record: WorkloadRecord, transition: Transition) -> None:
         workload = record.workload
-        queue, cause = self._preemptions.get(line.uid, ("", ""))
+        queue, cause = self._preemptions.get(transition.uid, ("", ""))
         if queue:
             self.preempted[queue, cause].inc()
-        reason, _, due_to = line.reason.partition("DueTo")
+        reason, _, due_to = transition.reason.partition("DueTo")
         cause = cause or due_to
         self.evicted[record.cluster_queue, reason, cause, workload.priority_class].inc()
         self.local_queue_evicted[workload.queue, workload.namespace, reason, cause, workload.priority_class].inc()
         if record.ready_at is not None:
-            exemplar = None if self._exemplar_of is None else self._exemplar_of(line.uid)
-            seconds = max(line.at - record.ready_at, 0.0)
+            exemplar = None if self._exemplar_of is None else self._exemplar_of(transition.uid)
+            seconds = max(transition.at - record.ready_at, 0.0)
             self.ready_to_evicted[record.cluster_queue, reason, cause].observe(seconds, exemplar)
-        self._evictions.setdefault(line.uid, _Eviction(line.at, record.cluster_queue, reason))
+        self._evictions.setdefault(transition.uid, _Eviction(transition.at, record.cluster_queue, reason))
 
-    def _count_stop(self, line: Transition) -> None:
-        self._ready.pop(line.uid, None)
-        if (eviction := self._evictions.pop(line.uid, None)) is not None:
-            latency = max(line.at - eviction.at, 0.0)
-            exemplar = None if self._exemplar_of is None else self._exemplar_of(line.uid)
+    def _count_stop(self, transition: Transition) -> None:
+        self._ready.pop(transition.uid, None)
+        if (eviction := self._evictions.pop(transition.uid, None)) is not None:
+            latency = max(transition.at - eviction.at, 0.0)
+            exemplar = None if self._exemplar_of is None else self._exemplar_of(transition.uid)
             self.eviction_latency[eviction.cluster_queue, eviction.reason].observe(latency, exemplar)
 
     def _count_ready(self, records: Iterable[WorkloadRecord]) -> None:
@@ -295,7 +295,7 @@ def _collectors(value: object) -> Iterator[Collector]:
     match value:
         case Children():
             yield value.metric
-        case _Both() | _Times():
+        case _QueueCounters() | _QueueHistograms():
             yield value.cluster_queue.metric
             yield value.local_queue.metric
         case Counter() | Histogram():

@@ -1,4 +1,4 @@
-"""What an admin has ordered about a workload, laid over what its object asks for, and as a line of its story."""
+"""Admins' orders: their application to a workload, and their description in its history."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def with_order(workload: Workload, order: Order | None) -> Workload:
-    """A workload as an admin will have it: another queue, priority or place."""
+    """Return the workload with an admin's overrides of queue, priority and position in the queue."""
     if order is None:
         return workload
     return replace(
@@ -26,7 +26,7 @@ def with_order(workload: Workload, order: Order | None) -> Workload:
 
 
 def describe(order: Order, before: Order | None) -> str:
-    """One line for the workload's story: what is ordered otherwise than `before`, by whom and why; "": nothing."""
+    """Return the history message of an order: differences from `before`, author, reason; "" if nothing differs."""
     before = before or Order(order.uid)
     parts = []
     if order.local_queue != before.local_queue:
@@ -36,7 +36,7 @@ def describe(order: Order, before: Order | None) -> str:
     if (order.rank_priority, order.rank_at) != (before.rank_priority, before.rank_at):
         parts.append("its own place again" if order.rank_at is None else "another place in the queue")
     if order.held != before.held:
-        parts.append("held" if order.held else "released")
+        parts.append("put on hold" if order.held else "released")
     if order.active != before.active and order.active is not None:
         parts.append("activated" if order.active else "deactivated")
     if not parts:

@@ -1,4 +1,4 @@
-"""What the operator decides for all workloads: the engine's policy, how long pods may take, what needs no label."""
+"""Operator's settings for the controller: engine policy, `waitForPodsReady`, and rules for unlabelled objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from admission.engine import Policy as EnginePolicy
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
 
 JITTER = 0.0001
-"""The share of a pause that is up to chance, as in Kueue, so that those evicted together do not come back together."""
+"""Random share of a requeue backoff, as in Kueue, so that workloads evicted together are not requeued together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,31 +16,32 @@ class WaitForPodsReady:
     """Kueue's `waitForPodsReady`. Times in seconds."""
 
     timeout: float
-    """How long the pods may take from the admission on, until the workload is evicted."""
+    """Time from admission within which all pods must be ready; then the workload is evicted."""
     recovery_timeout: float | None
-    """How long they may take after some that were ready are not any more; None: as long as they like."""
+    """Time within which pods that are no longer ready must recover or be replaced; None: no limit."""
     block_admission: bool = False
-    """Whether nothing is admitted while the pods of an admitted workload are not ready."""
+    """Whether no workload is admitted while pods of an admitted workload are not ready."""
     count_from_eviction: bool = True
-    """Whether it waits at the end of its queue afterwards, as if it had come then; else as if nothing had happened."""
+    """Whether an evicted workload is sorted by its eviction time (`timestamp: Eviction`); False: as before."""
     backoff_limit: int | None = None
-    """How often it may come back before it is deactivated; None: always."""
+    """Number of requeues after which it is deactivated; None: no limit."""
     backoff_base: float = 60.0
+    """Backoff after the first eviction; it doubles with each further one."""
     backoff_max: float = 3600.0
 
     def pause(self, requeues: int, chance: float) -> float:
-        """How long a workload takes no part in cycles after it was evicted for the `requeues`-th time.
+        """Return the requeue backoff (s) after the `requeues`-th eviction, in which cycles skip the workload.
 
-        Kueue's formula: base * 2^(n-1), plus a little that `chance` (0 to 1) decides, but at most the maximum.
+        Kueue's formula: base * 2^(n-1) with jitter, but at most the maximum. `chance`: random number from 0 to 1.
         """
-        if requeues > 62:  # beyond any maximum
+        if requeues > 62:  # exceeds any maximum, and would overflow a float with enough requeues
             return self.backoff_max
         return min(self.backoff_base * 2.0 ** (requeues - 1) * (1.0 + JITTER * chance), self.backoff_max)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All of it. The default is Kueue's without any configuration, but that nobody waits for pods."""
+    """All settings of the controller. The defaults are those of an unconfigured Kueue, without `waitForPodsReady`."""
 
     engine: EnginePolicy = field(default_factory=EnginePolicy)
     pods_ready: WaitForPodsReady | None = None

@@ -1,4 +1,4 @@
-"""One timer, for when the leader has to look again although nothing has arrived."""
+"""Timer that starts a cycle of the leader although no message has arrived."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
 
 
 class Timer:
-    """Calls a function at the earliest of the times that it was set for."""
+    """Calls a function once, at the earliest time that was set."""
 
     def __init__(self) -> None:
         self._handle: asyncio.TimerHandle | None = None
-        """Of the call that is to come; None: none is."""
+        """The pending call; None if there is none."""
         self._due = 0.0
-        """When it is, in the time of the event loop."""
+        """Time of the pending call, by the clock of the event loop."""
 
     def set(self, seconds: float, wake: Callable[[], None]) -> None:
-        """Call `wake` after a time, unless it is called before: an earlier call makes a later one needless."""
+        """Call `wake` in `seconds`, unless an earlier call is pending, which makes a later one needless."""
         loop = asyncio.get_running_loop()
         due = loop.time() + seconds
         if self._handle is not None and self._due <= due:
@@ -29,11 +29,11 @@ class Timer:
         self._handle = loop.call_later(seconds, self._call, wake)
 
     def cancel(self) -> None:
-        """Call nothing."""
+        """Cancel the pending call."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
 
     def _call(self, wake: Callable[[], None]) -> None:
-        self._handle = None  # the clock does not tell that it came: uvloop calls up to a millisecond early
+        self._handle = None  # cannot be derived from the clock: uvloop calls up to a millisecond early
         wake()

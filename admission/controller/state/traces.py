@@ -1,4 +1,4 @@
-"""Traces of the leader: each round of decisions with its commit, and the way of each workload."""
+"""Trace spans of the leader: decision rounds with their commits, and the lifecycle of each workload."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class Traces:
-    """Told of what has happened. What is told of workloads is committed."""
+    """Records spans of decisions, commits and workloads; those of workloads only after the commit."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
         self._cycle: Exemplar | None = None
-        """Of the last round of decisions."""
+        """Trace and span of the last decision round, the parent of its commit's span."""
 
     def decided(self, decisions: Decisions, seconds: float) -> Exemplar | None:
-        """A round of decisions has taken `seconds`, until now."""
+        """Record a decision round that took `seconds` and has just ended; return its exemplar."""
         attributes = {
             "sluice.admitted": len(decisions.admitted),
             "sluice.evicted": len(decisions.evicted),
@@ -36,25 +36,25 @@ class Traces:
         return self._cycle
 
     def wrote(self, changes: Changes, seconds: float) -> Exemplar | None:
-        """A commit has taken `seconds`, until now."""
+        """Record a commit that took `seconds` and has just ended; return its exemplar."""
         attributes = {"sluice.workloads": len(changes.workloads), "sluice.transitions": len(changes.transitions)}
         now = time.time()
         return self._tracing.span("commit", now - seconds, now, attributes, within=self._cycle)
 
     def committed(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
-        """What became of workloads, but for those `unwritten`, by uid."""
+        """Record the spans that committed transitions end; `unwritten`: uids of workloads that were not written."""
         records = {record.workload.uid: record for record in changes.workloads}
-        for line in changes.transitions:
-            if (record := records.get(line.uid)) is not None and line.uid not in unwritten:
-                _tell(self._tracing, record, line)
+        for transition in changes.transitions:
+            if (record := records.get(transition.uid)) is not None and transition.uid not in unwritten:
+                _record_spans(self._tracing, record, transition)
 
     def patched(self, uid: str, began: float, ended: float, *, failed: bool) -> None:
-        """The request that starts a workload has been answered."""
+        """Record a start patch, from `began` to `ended` (Unix time, s)."""
         self._tracing.workload_span(uid, "start patch", began, ended, {"error": failed})
 
 
-def _tell(tracing: Tracing, record: WorkloadRecord, line: Transition) -> None:
-    """One more part of the way of a workload is behind it."""
+def _record_spans(tracing: Tracing, record: WorkloadRecord, transition: Transition) -> None:
+    """Record the spans of a workload that end with this transition: its wait, its run, or its whole lifetime."""
     workload = record.workload
     attributes: Attributes = {
         "k8s.namespace.name": workload.namespace,
@@ -62,17 +62,17 @@ def _tell(tracing: Tracing, record: WorkloadRecord, line: Transition) -> None:
         "sluice.kind": workload.kind,
         "sluice.local_queue": workload.queue,
         "sluice.cluster_queue": record.cluster_queue,
-        "sluice.reason": line.reason,
+        "sluice.reason": transition.reason,
     }
     began = record.cleared_at
-    match line.state:
-        case State.ADMITTED if line.reason == ADMITTED:
-            tracing.workload_span(line.uid, "wait", record.queued_at, line.at, attributes)
-        case State.EVICTING if line.reason == record.evict_reason and began is not None:
-            tracing.workload_span(line.uid, "run", began, line.at, attributes)
+    match transition.state:
+        case State.ADMITTED if transition.reason == ADMITTED:
+            tracing.workload_span(transition.uid, "wait", record.queued_at, transition.at, attributes)
+        case State.EVICTING if transition.reason == record.evict_reason and began is not None:
+            tracing.workload_span(transition.uid, "run", began, transition.at, attributes)
         case State.FINISHED:
             if began is not None and not record.evict_reason:
-                tracing.workload_span(line.uid, "run", began, line.at, attributes)
-            tracing.workload_root(line.uid, "workload", workload.created, line.at, attributes)
+                tracing.workload_span(transition.uid, "run", began, transition.at, attributes)
+            tracing.workload_root(transition.uid, "workload", workload.created, transition.at, attributes)
         case _:
             pass

@@ -1,4 +1,4 @@
-"""What the controller keeps in memory about each workload: what is committed, and what was last seen of its object."""
+"""In-memory state of one workload: its record, its object as last seen, and the request that is under way."""
 
 from __future__ import annotations
 
@@ -21,24 +21,27 @@ if TYPE_CHECKING:
 
 
 _LATE = "cameLate"
-"""In a record's `original`."""
+"""Key of a record's `original`, set if a start patch took effect after the eviction. Persisted: do not rename."""
 
 
 class StoredObject(NamedTuple):
-    """An object as it was last seen, packed."""
+    """An object as last seen, serialised by `packed`."""
 
     kind: Kind
     raw: bytes
 
 
 def packed(obj: Object) -> bytes:
-    """An object that has to be kept: as JSON it takes a quarter of the memory."""
-    obj["metadata"].pop("managedFields", None)  # nobody reads them, and they are half of many objects
-    return bytes(memoryview(orjson.dumps(obj)))  # copied, because orjson leaves its buffer as large as it was
+    """Serialise an object for keeping in memory: as JSON it takes a quarter of the memory. Removes `managedFields`."""
+    obj["metadata"].pop("managedFields", None)  # not used, and half of the size of many objects
+    return bytes(memoryview(orjson.dumps(obj)))  # a copy, as orjson does not shrink its buffer to the result
 
 
 def is_older(version: str, known: str) -> bool:
-    """Whether a resourceVersion is older than the known one: they are numbers that grow (promised since 1.35)."""
+    """Whether a resourceVersion is older than the known one.
+
+    They are growing integers, which Kubernetes guarantees since 1.35. False if either is not a number.
+    """
     try:
         return int(version) < int(known)
     except ValueError:
@@ -47,10 +50,10 @@ def is_older(version: str, known: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StartPatch:
-    """The request that starts a workload, as computed when it was decided, and what it replaces in the object."""
+    """JSON patch that starts a workload, computed when it was admitted, and the values that it replaces."""
 
     resource_version: str
-    """Of the object that it was computed from: for another version it has to be computed anew."""
+    """resourceVersion of the object from which it was computed; for another version it has to be computed again."""
     body: list[Object]
     original: Object
     """See `Kind.start_patch`."""
@@ -65,9 +68,9 @@ class StartPatch:
         *,
         updates: Sequence[PodSetUpdate] = (),
     ) -> StartPatch:
-        """The request that starts a workload with this admission, and with what its admission checks add.
+        """Return the patch that starts a workload with this admission and the `updates` of its admission checks.
 
-        Raises Misconfigured if it cannot be started so.
+        Raises Misconfigured if the workload cannot be started with them.
         """
         body, original = seen.kind.start_patch(obj, admission, flavors, updates)
         return cls(seen.resource_version, body, original)
@@ -75,51 +78,51 @@ class StartPatch:
 
 @dataclass(slots=True)
 class Tracked:
-    """One workload. `record` is what the next commit writes, or the last one wrote.
+    """One workload. `record` is as the last commit wrote it, or as the next one will.
 
-    Changed in the registry only by a `WorkloadChange`; but `in_flight`, `attempts`, `in_sync` and `wait` are of its
-    requests.
+    In the registry only a `WorkloadChange` changes it, except for `in_flight`, `attempts`, `in_sync` and `wait`, which
+    are changed while its requests are sent and answered.
     """
 
     record: WorkloadRecord
     seen: Observed | None = None
-    """None: not seen since the start, or gone."""
+    """The object's observed state; None: not seen since the leader started, or deleted."""
     raw: bytes | None = None
-    """`object`, packed."""
+    """`object`, serialised by `packed`."""
     on_hold: bool = False
-    """Kept out of the cycles: by its user, or because it is misconfigured or still runs ungated."""
+    """Whether cycles skip it: it is on hold by its user or an admin, misconfigured, or still runs without quota."""
     refused: tuple[int, str] | None = None
-    """The object's generation that the API server would not start, and what it said; another one is tried again."""
+    """Generation of the object that cannot be started, and the message why; another generation is tried again."""
     in_flight: Step | None = None
-    """A request for it is under way, or its outcome is not known yet."""
+    """Step whose request is under way, or whose outcome is not known yet."""
     attempts: int = 0
-    """Requests for it that failed since the last one that did not."""
+    """Number of requests for it that failed since the last successful one."""
     order: Order | None = None
-    """What an admin has ordered about it."""
+    """Admin's order about it, which overrides its object."""
     own_priority: int | None = None
-    """Its priority without the order; None: not known now."""
+    """Its priority without the order's override; None: not known, to be computed from the object."""
     pod_class: str | None = None
-    """The PriorityClass of its pods when that was found out; None: not known now."""
+    """PriorityClass of its pods from which `own_priority` was computed; None: not known."""
     checks: tuple[CheckRecord, ...] = ()
-    """What admission checks say of it, by name."""
+    """States of its admission checks, sorted by name."""
     reason_changes: int = 0
-    """Lines in its story about why it waits, since the state was loaded."""
+    """Number of history entries about reasons for waiting since the state was loaded, see `MAX_REASON_CHANGES`."""
     deadline: float | None = None
-    """When it has to be looked at again, if it still holds quota then."""
+    """Unix time (s) of its next timeout, such as `waitForPodsReady`, as long as it holds quota; None: it has none."""
     unsettled: bool = False
-    """Whether it was unsuspended and its controller may not have said so yet: what its status says is from before."""
+    """Whether it was unsuspended, and its status may still be from before that, so that it may have unreported pods."""
     wait: int = 0
-    """The number of the wait for its pods that is under way (`PodWaiter`); 0: none."""
+    """Number of the `PodWaiter` wait for its pods that is under way; 0: none."""
     start_patch: StartPatch | None = None
-    """What to send when its admission is committed."""
+    """Patch to send when its admission is committed."""
     in_sync: int = 0
-    """The generation that is known to be what was admitted, because Sluice made it by starting it."""
+    """Generation that is known to match the admission, because the start patch created it."""
     surplus: frozenset[str] = frozenset()
-    """The pod sets that may have more pods than it wants: only a count can tell whether they are gone."""
+    """Names of pod sets that may have more pods than requested; only counting the pods shows when they are gone."""
     larger: Workload | None = None
-    """With more pods than it was admitted with, as the engine has it waiting for their quota beside what it holds."""
-    larger_barred: str = ""
-    """What keeps `larger` from being given quota, beside others that hold it."""
+    """The workload with more pods than it was admitted with, pending in the engine beside the admission; None: none."""
+    larger_obstacle: str = ""
+    """Message why `larger` cannot be admitted, other than quota in use by others; empty: nothing is known."""
 
     @property
     def uid(self) -> str:
@@ -127,7 +130,7 @@ class Tracked:
 
     @property
     def object(self) -> Object | None:
-        """The Kubernetes object as last seen, unpacked anew each time: patches are made from it."""
+        """The Kubernetes object as last seen, deserialised at each access; patches are computed from it."""
         return None if self.raw is None else orjson.loads(self.raw)
 
     @object.setter  # noqa: A003
@@ -135,18 +138,18 @@ class Tracked:
         self.raw = None if obj is None else packed(obj)
 
     def saw(self, seen: Observed, obj: Object) -> None:
-        """A newer version of the object was seen."""
+        """Process a newer version of the object."""
         before, self.seen, self.raw = self.seen, seen, packed(obj)
         if seen.kind.ends_by_deletion:
-            self.unsettled = False  # what is gated has never run
+            self.unsettled = False  # a gated object of such a kind has never run
         elif not seen.suspended:
             self.unsettled = seen.stopped or not seen.started or not seen.kind.tells_of_pods
         elif not seen.kind.tells_of_pods:
-            pass  # it stays as it is until the pods were looked for
+            pass  # the status shows no pods: unchanged until the PodWaiter has listed them
         elif seen.active:
             self.unsettled = False
         elif before is not None and seen.generation > before.generation + 1:
-            self.unsettled = True  # what it was meanwhile nobody knows
+            self.unsettled = True  # generations were missed, in which it may have run
         if before is None or before.generation != seen.generation:
             self.wait = 0
 
@@ -156,12 +159,12 @@ class Tracked:
 
     @property
     def came_late(self) -> bool:
-        """Whether it waits with what a start put in that came through after its eviction."""
+        """Whether it is pending, with fields injected by a start patch that took effect after its eviction."""
         original = self.record.original
         return self.record.state is State.PENDING and original is not None and _LATE in original
 
     def note_late_start(self, came_late: bool) -> None:
-        """Have `came_late` written by the commit that the caller adds the record to."""
+        """Store `came_late` in the record; the caller has it written."""
         if came_late and self.record.original is not None:
             self.change(original={**self.record.original, _LATE: True})
         elif self.came_late:
@@ -169,10 +172,10 @@ class Tracked:
 
     @property
     def updates(self) -> tuple[PodSetUpdate, ...]:
-        """What admission checks add to its pods."""
+        """Labels, annotations, node selectors and tolerations that admission checks add to its pods."""
         return tuple(update for check in self.checks for update in check.pod_set_updates)
 
     def change(self, **fields: Any) -> WorkloadRecord:
-        """Replace fields of the record; it is written by the commit that the caller adds it to."""
+        """Replace fields of the record and return it; the caller has it written."""
         self.record = replace(self.record, **fields)
         return self.record

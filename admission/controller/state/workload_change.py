@@ -1,8 +1,8 @@
-"""What follows from one event for one workload: its new state, and what is told, written and requested because of it.
+"""Result of a transition of one workload: its new state, events for the engine, and changes for the next commit.
 
-A change is computed by pure functions (`admission.controller.workloads.transition`) on a copy of the workload; nothing
-has an effect before the `Reconciler` applies it. The methods are the moves of the life cycle: each changes the record,
-and adds the events for the engine and the lines for the database that belong to it.
+A change is computed by pure functions (`admission.controller.workloads.transition`) on a copy of the workload; it has
+no effect before the `Reconciler` applies it. The methods are the steps of the lifecycle: each changes the record, and
+adds the events for the engine, the ledger entries and the history entries that belong to it.
 """
 
 from __future__ import annotations
@@ -31,115 +31,121 @@ ADMITTED = "Admitted"
 DEACTIVATED = "Deactivated"
 ORDERED = "Ordered"
 
-MOST_REASON_CHANGES = 100
-"""Changes of the reason for waiting that get a line in the story; what follows counts for the last of them."""
+MAX_REASON_CHANGES = 100
+"""Changes of the reason for waiting that are added to a workload's history; later time counts for the last one."""
 
 
 class WorkloadChange:
-    """The new state is `tracked`, a copy; the record to be written is `tracked.record`. `now`: Unix time (s)."""
+    """A change of one workload. `tracked`: the new state, a copy, with the record to write. `now`: Unix time (s)."""
 
     __slots__ = (
-        "asked_checks",
         "deactivates",
         "dropped_checks",
         "engine_events",
         "frees_quota",
         "is_due",
+        "is_finished",
         "is_new",
         "is_noted",
-        "is_over",
         "is_written",
         "ledger",
-        "lines",
         "now",
+        "requested_checks",
         "tracked",
+        "transitions",
         "waits_for_pods",
-        "was_looked_at",
+        "was_evaluated",
     )
 
     def __init__(self, tracked: Tracked, *, now: float, is_new: bool = False) -> None:
         self.tracked = tracked if is_new else replace(tracked)
         self.now = now
         self.is_new = is_new
-        self.is_over = False
-        """It has finished: nothing more is kept of it in memory."""
+        self.is_finished = False
+        """Whether it has finished, and is removed from memory."""
         self.engine_events: list[Event] = []
+        """Events for the engine, in order."""
         self.is_written = False
-        """Its record has changed, and is written with the next commit."""
+        """Whether its record is written with the next commit, which is due soon."""
         self.is_noted = False
-        """Only why it waits has changed, or whether its pods are ready: that may be written some time later."""
-        self.lines: list[Transition] = []
-        """Of its story, as it happened; if `is_noted` alone, they may be written some time later."""
+        """Whether its record may be written later: only reason, message or the readiness of its pods has changed."""
+        self.transitions: list[Transition] = []
+        """History entries, in order; with `is_noted` alone they are written later, too."""
         self.ledger: list[Opened | Closed | Resized] = []
-        """Beginnings, endings and sizes of its admissions, in order."""
-        self.asked_checks: list[CheckRecord] = []
-        """Admission checks that are asked, newly or anew."""
+        """Starts, ends and new sizes of its admissions, in order."""
+        self.requested_checks: list[CheckRecord] = []
+        """Admission checks that are requested, or requested again after an eviction."""
         self.dropped_checks: list[CheckRecord] = []
-        """Those that are not asked any more."""
+        """Admission checks that are no longer required."""
         self.deactivates = False
-        """Sluice takes it out of the queue for good."""
+        """Whether Sluice deactivates it: it does not queue again before it is activated."""
         self.frees_quota = False
+        """Whether it releases quota."""
         self.is_due = False
         """Whether a request to the API server may be due after the commit."""
         self.waits_for_pods = False
-        """Whether its pods have to be asked for until none is left, as its object does not tell of them."""
-        self.was_looked_at = False
-        """Whether its readiness and deadline were considered."""
+        """Whether its pods have to be listed until none is left, as its object does not report them."""
+        self.was_evaluated = False
+        """Whether the readiness of its pods and its deadline were evaluated."""
 
-    # --- what is written
+    # --- writing
 
     def write(self, *, reason: str = "", message: str = "") -> None:
-        """Write the record, and a line of its story: what happened, by default why it is in its state."""
+        """Write the record with the next commit, and add a history entry; `reason` is by default that of the record."""
         record = self.tracked.record
         self.is_written = True
-        self.lines.append(Transition(record.workload.uid, self.now, record.state, reason or record.reason, message))
+        entry = Transition(record.workload.uid, self.now, record.state, reason or record.reason, message)
+        self.transitions.append(entry)
 
-    def note(self, line: Transition | None = None) -> None:
-        """Write the record, and a line of its story, when a commit goes out anyway."""
+    def note(self, transition: Transition | None = None) -> None:
+        """Write the record, and a history entry if given, with a later commit: neither makes a commit due."""
         self.is_noted = True
-        if line is not None:
-            self.lines.append(line)
+        if transition is not None:
+            self.transitions.append(transition)
 
     # --- pending
 
     def arrive(self) -> None:
-        """An object was queued that was not known before."""
+        """Queue a new workload."""
         self.write(reason="Queued", message=self.tracked.record.message)
-        self.tell_pending()
+        self.report_pending()
 
-    def tell_pending(self) -> None:
-        """Tell the engine how it waits."""
+    def report_pending(self) -> None:
+        """Report it to the engine as pending."""
         tracked, record = self.tracked, self.tracked.record
         self.engine_events.append(
             WorkloadPending(record.workload, on_hold=tracked.on_hold, not_before=record.not_before or 0.0)
         )
 
     def requeue(self, reading: Reading, *, on_hold: bool, reason: str, message: str) -> None:
-        """A waiting workload looks different: edited, moved to another queue, put on hold or taken off it."""
+        """Update a pending workload: it was edited, moved to another queue, put on hold or released."""
         self.tracked.on_hold = on_hold
         self.tracked.change(workload=reading.workload, reason=reason, message=message)
         self.write(message=message or sentences.REQUEUED)
-        self.tell_pending()
+        self.report_pending()
 
-    def wait_for(self, reason: str, message: str) -> None:
-        """The engine says why it waits."""
+    def set_waiting_reason(self, reason: str, message: str) -> None:
+        """Store the engine's reason why it is pending."""
         tracked, record = self.tracked, self.tracked.record
-        line = None
-        if reason != record.reason and tracked.reason_changes < MOST_REASON_CHANGES:
+        transition = None
+        if reason != record.reason and tracked.reason_changes < MAX_REASON_CHANGES:
             tracked.reason_changes += 1
-            line = Transition(tracked.uid, self.now, State.PENDING, reason, message)
+            transition = Transition(tracked.uid, self.now, State.PENDING, reason, message)
         tracked.change(reason=reason, message=message)
-        self.note(line)
+        self.note(transition)
 
-    def bar(self, *, generation: int, message: str) -> None:
-        """It waits, but cannot be started as it is; not tried again before it is edited."""
+    def block(self, *, generation: int, message: str) -> None:
+        """Mark a pending workload as impossible to start as it is; it is tried again when its object is edited.
+
+        `generation`: that of the object. `message`: why, for the user.
+        """
         self.tracked.refused, self.tracked.on_hold = (generation, message), True
         self.tracked.change(reason=MISCONFIGURED, message=message)
         self.write(message=message)
-        self.tell_pending()
+        self.report_pending()
 
-    def take_order(self, order: Order) -> None:
-        """An admin has ordered something about it; what follows from that is decided when it is looked at."""
+    def apply_order(self, order: Order) -> None:
+        """Store an admin's order; its effects on queue, priority and hold follow when the object is evaluated next."""
         tracked, before = self.tracked, self.tracked.order
         tracked.order = order
         if before is not None and before.revision >= order.revision:
@@ -147,22 +153,22 @@ class WorkloadChange:
         if order.active is not None and order.active != tracked.record.active:
             fresh = {"requeues": 0, "not_before": None, "past_seconds": 0.0} if order.active else {}
             tracked.change(active=order.active, **fresh)
-        if line := describe(order, before):
-            self.write(reason=ORDERED, message=line)
+        if message := describe(order, before):
+            self.write(reason=ORDERED, message=message)
 
-    def bar_kind_unlisted(self) -> None:
-        """It waits, but objects of its kind cannot be listed; as soon as it is seen it queues again."""
+    def block_kind_unlisted(self) -> None:
+        """Block a pending workload whose kind cannot be listed; it queues again once its object is seen."""
         workload = self.tracked.record.workload
         message = sentences.kind_unlisted(f"{workload.group}/{workload.kind.lower()}")
         self.tracked.on_hold = True
         self.tracked.change(reason=MISCONFIGURED, message=message)
         self.write(message=message)
-        self.tell_pending()
+        self.report_pending()
 
     # --- admitted
 
     def admit(self, admission: Admission, start: StartPatch, *, checks: Collection[str] = ()) -> None:
-        """The engine gave it quota; it may run at once, or as soon as admission `checks` say so."""
+        """Admit it: it may start immediately, or when all admission `checks` (names) are Ready."""
         tracked, now = self.tracked, self.now
         text = sentences.admitted(tracked.record.workload, admission)
         record = tracked.change(
@@ -183,7 +189,7 @@ class WorkloadChange:
         self.is_due = True
 
     def clear(self, start: StartPatch) -> None:
-        """All admission checks say that it may run."""
+        """Allow an admitted workload to start: all its admission checks are Ready."""
         tracked = self.tracked
         admission = tracked.record.admission
         assert admission is not None, tracked
@@ -195,8 +201,8 @@ class WorkloadChange:
         self.write(message=f"{message} All admission checks are ready.")
         self.is_due = True
 
-    def tell_admitted(self) -> None:
-        """Tell the engine what it holds: when the state is loaded, or when that has changed."""
+    def report_admitted(self) -> None:
+        """Report its admission to the engine: when the state is loaded, or when the admission has changed."""
         record = self.tracked.record
         assert record.admission is not None, record
         at = record.admitted_at if record.admitted_at is not None else record.queued_at
@@ -204,7 +210,7 @@ class WorkloadChange:
         self.engine_events.append(WorkloadAdmitted(record.workload, record.admission, at=at, evicting=evicting))
 
     def note_pod_problem(self, text: str) -> None:
-        """What keeps pods of an admitted workload from running; empty: nothing does."""
+        """Store the message why pods of an admitted workload do not run; empty: they run, or the cause is not known."""
         record = self.tracked.record
         if record.state is not State.ADMITTED or record.admission is None or record.checks_pending:
             return
@@ -216,24 +222,24 @@ class WorkloadChange:
             self.note()
 
     def resize(self, admission: Admission, workload: Workload, *, why: str) -> None:
-        """The same admission holds another amount from now on; `workload` with the pods that it is for."""
+        """Change the size of its admission. `workload`: with the new pod counts. `why`: end reason of the old rows."""
         self.tracked.change(admission=admission, workload=workload)
         self.ledger.append(Resized(workload, admission, self.now, why))
-        self.tell_admitted()
+        self.report_admitted()
 
-    def ask_for(self, larger: Workload) -> None:
-        """This larger version of it waits for quota, beside what it holds (see `scaling`)."""
-        self.tracked.larger, self.tracked.larger_barred = larger, ""
+    def queue_larger(self, larger: Workload) -> None:
+        """Queue a larger version of an admitted workload, which keeps its quota meanwhile (see `scaling`)."""
+        self.tracked.larger, self.tracked.larger_obstacle = larger, ""
         self.engine_events.append(WorkloadPending(larger))
 
-    def ask_no_more(self) -> None:
-        """It wants no more pods than it has quota for, or is to stop."""
+    def withdraw_larger(self) -> None:
+        """Withdraw the larger version: no more pods than it has quota for are requested, or it is being stopped."""
         if self.tracked.larger is not None:
             self.engine_events.append(WorkloadGone(self.tracked.larger.uid))
-            self.tracked.larger, self.tracked.larger_barred = None, ""
+            self.tracked.larger, self.tracked.larger_obstacle = None, ""
 
-    def tell_wish(self, text: str) -> None:
-        """Say, beside where it runs, that it asks for more pods than it has quota for; empty: it does not."""
+    def report_larger(self, text: str) -> None:
+        """Append to its message that it requests more pods than it has quota for; empty: remove that."""
         record = self.tracked.record
         if record.reason != ADMITTED or record.admission is None or not (text or sentences.ASKS in record.message):
             return
@@ -243,7 +249,7 @@ class WorkloadChange:
             self.note()
 
     def amend(self, *, original: Object) -> None:
-        """It was edited between admission and start: what will have to be restored is different now."""
+        """Replace the values to restore: the object was edited between admission and start."""
         self.tracked.change(original=original)
         self.write(reason="Edited")
         self.is_due = True
@@ -253,12 +259,13 @@ class WorkloadChange:
     def evict(
         self, *, reason: str, message: str, preemption: str = "", decided_by_engine: bool = False, **fields: Any
     ) -> None:
-        """It must give its quota back; it holds it until its pods are gone. `fields` are of its record.
+        """Evict it; it holds its quota until its pods have terminated.
 
-        `preemption`: Kueue's reason, as InCohortReclamation, if it is preempted.
+        `preemption`: Kueue's preemption reason, such as InCohortReclamation, if it is preempted.
+        `decided_by_engine`: the engine knows of the eviction. `fields`: further fields of its record to change.
         """
         workload = self.tracked.record.workload
-        if workload.queued_at is not None:  # that was for an earlier eviction
+        if workload.queued_at is not None:  # the position that it got by an earlier eviction
             fields = {"workload": replace(workload, queued_at=None), **fields}
         eviction = Eviction(reason, message, self.now, preemption)
         self.tracked.change(
@@ -266,14 +273,14 @@ class WorkloadChange:
         )
         self.tracked.start_patch, self.tracked.surplus = None, frozenset()
         self.write(message=message)
-        self.ask_no_more()
-        self._ask_again()
+        self.withdraw_larger()
+        self._reset_checks()
         if not decided_by_engine:
             self.engine_events.append(WorkloadEvicted(self.tracked.uid))
         self.is_due = True
 
     def note_stop_refused(self, text: str) -> None:
-        """What keeps it from being stopped, or given back; empty: nothing does."""
+        """Store the message why it cannot be stopped, or its object restored; empty: it can."""
         record = self.tracked.record
         if record.state is not State.EVICTING or record.eviction is None:
             return
@@ -282,7 +289,10 @@ class WorkloadChange:
             self.note()
 
     def deactivate(self, *, cause: str, because: str) -> None:
-        """It must give its quota back and does not queue again before it is activated."""
+        """Evict it and deactivate it: it does not queue again before it is activated.
+
+        `cause`: as in Kueue's reason `DeactivatedDueTo<cause>`. `because`: clause for the message, after "because".
+        """
         self.evict(
             reason=f"{DEACTIVATED}DueTo{cause}",
             message=sentences.deactivated(because),
@@ -295,18 +305,18 @@ class WorkloadChange:
             self.tracked.order = replace(self.tracked.order, active=None)
 
     def refuse(self, *, generation: int, message: str) -> None:
-        """The API server will not have it started as it is: its quota goes back, and it waits for an edit."""
+        """Evict it, because the API server refuses to start it as it is; it is tried again when it is edited."""
         self.tracked.refused = (generation, message)
         self.evict(reason=MISCONFIGURED, message=message)
 
-    def _ask_again(self) -> None:
-        """As in Kueue, what checks said counts no more after an eviction."""
+    def _reset_checks(self) -> None:
+        """Reset its admission checks to Pending, as Kueue does after an eviction."""
         checks = []
         for check in self.tracked.checks:
             if check.state == "Pending":
                 checks.append(check)
                 continue
-            anew = CheckRecord(
+            reset = CheckRecord(
                 uid=check.uid,
                 name=check.name,
                 state="Pending",
@@ -315,14 +325,14 @@ class WorkloadChange:
                 requeue_after_seconds=check.requeue_after_seconds,
                 retries=check.retries + (check.state == "Retry"),
             )
-            self.asked_checks.append(anew)
-            checks.append(anew)
+            self.requested_checks.append(reset)
+            checks.append(reset)
         self.tracked.checks = tuple(checks)
 
     def release(self, reading: Reading, *, on_hold: bool, reason: str, message: str) -> None:
-        """It is stopped and restored: its quota is free, and it waits again.
+        """Release the quota of an evicted workload, which is stopped and restored, and queue it again.
 
-        Its `original` stays on record: the start of an earlier leader may still come through.
+        Its `original` stays stored: a start patch of a former leader may still take effect.
         """
         tracked, before, now = self.tracked, self.tracked.record, self.now
         self.frees_quota = True
@@ -353,7 +363,7 @@ class WorkloadChange:
     # --- finished
 
     def finish(self, *, outcome: str, message: str) -> None:
-        """It is over: done, failed, deleted, or not for Sluice any more."""
+        """Finish it: it has succeeded or failed, was deleted, or is not managed by Sluice any more."""
         tracked = self.tracked
         if tracked.holds_quota:
             self.frees_quota = True
@@ -362,6 +372,6 @@ class WorkloadChange:
             state=State.FINISHED, admission=None, finished_at=self.now, outcome=outcome, reason=outcome, message=message
         )
         self.write(reason=outcome, message=message)
-        self.ask_no_more()
+        self.withdraw_larger()
         self.engine_events.append(WorkloadGone(tracked.uid))
-        self.is_over = True
+        self.is_finished = True

@@ -1,7 +1,7 @@
-"""Kubernetes Events on the objects of workloads: why one waits, or was evicted, for `kubectl describe job`.
+"""Kubernetes Events about workloads: why they are pending, or were evicted, for `kubectl describe job`.
 
-A Job that is admitted within `WAITS_AFTER` gets none of them, so that one that is started undisturbed has a single
-Event, `Admitted`. The text is the sentence that conditions have. The recorder writes in the background.
+A Job that is admitted within `WAITS_AFTER` gets no Event about its wait, so that a Job that starts undisturbed has a
+single Event, `Admitted`. Notes are the same messages as in conditions. The recorder writes Events in the background.
 """
 
 from __future__ import annotations
@@ -27,69 +27,72 @@ if TYPE_CHECKING:
     from admission.store.records import Changes, Eviction, WorkloadRecord
 
 WAITS_AFTER: Final = 10.0
-"""Seconds of waiting for quota after which an Event tells the reason; other reasons are told at once."""
+"""Seconds of waiting for quota after which an Event gives the reason; other reasons are reported immediately."""
 
 AGAIN_AFTER: Final = 60.0
-"""Seconds, at least, between two Events that tell the same reason of one workload, or one that passes by itself."""
+"""Seconds at least between two Events of a workload if the reason is a transient one, or was reported before."""
 
 LONG: Final = 3600.0
-"""Seconds of waiting after which a Warning tells so, and again whenever that time has doubled."""
+"""Seconds of waiting after which a Warning is written, and again whenever that time has doubled."""
 
 IN_DOUBT: Final = 300.0
-"""What was due in so many seconds before the last line of the record may not have been told by the leader before,
-however long ago that was killed. It is told again, as of the same occasion, so that it is there once in either case."""
+"""Seconds before the last persisted transition in which the former leader may have left due Events unwritten, however
+long ago it was killed. They are written again with the same occasion, so that each exists once."""
 
 TOLD_AGAIN: Final = 2_000
-"""Workloads, at most, that are told again when a lead begins: those of which something was written last."""
+"""Workloads at most whose Events are written again when a leader starts: those with the latest transitions."""
 
 Emit: TypeAlias = "Callable[[WorkloadRecord, str, str, bool, str], object]"
-"""Called with a record, and of an Event: reason, note, whether it is a Warning, and its occasion or nothing (see
-`EventRecorder.record`)."""
+"""Writes an Event: (record, reason, note, whether it is a Warning, occasion or empty), see `EventRecorder.record`."""
 
 PENDING: Final = "Pending"
 PENDING_FOR_LONG: Final = "PendingForLong"
-TELLS_WHY: Final = frozenset({PENDING, PENDING_FOR_LONG, PODS_UNSCHEDULED})
-"""Reasons of Events that tell why a workload does not run now; the others tell what has happened."""
+REASONS_FOR_WAITING: Final = frozenset({PENDING, PENDING_FOR_LONG, PODS_UNSCHEDULED})
+"""Reasons of Events that explain why a workload does not run; all other Events report what has happened."""
 
-_LOOK_SECONDS: Final = 1.0
-_PASSING: Final = frozenset({"", PENDING_EVALUATION, WAITING_FOR_QUOTA, WAITING_FOR_PREEMPTED, "WaitingForPodsReady"})
-"""Reasons that often go away by themselves within moments."""
+_CHECK_INTERVAL: Final = 1.0
+"""Seconds between two checks for due Events."""
+_TRANSIENT: Final = frozenset({"", PENDING_EVALUATION, WAITING_FOR_QUOTA, WAITING_FOR_PREEMPTED, "WaitingForPodsReady"})
+"""Transient reasons, which often change within seconds without intervention."""
 
 
 class _Waiting:
-    """What was told of one waiting workload."""
+    """A pending workload, and the Events that were written about it."""
 
-    __slots__ = ("due", "long_from", "occasions", "reasons", "record", "since", "told", "told_at")
+    __slots__ = ("due", "long_from", "occasions", "reasons", "record", "reported", "reported_at", "since")
 
     def __init__(self, record: WorkloadRecord, since: float) -> None:
         self.record = record
         self.since = since
-        """When the last line of its story was written: with what it says now, the occasion of an Event."""
+        """Time of its last transition; together with the text, it identifies the occasion of an Event."""
         self.due = 0.0
-        """When something is to be told next."""
-        self.told = ""
-        self.told_at = 0.0
+        """Time at which its next Event is due."""
+        self.reported = ""
+        """Text of its last Event, see `_text`; empty: there was none."""
+        self.reported_at = 0.0
         self.reasons: set[str] = set()
-        """All that were told since it was queued."""
+        """Reasons reported since it was queued."""
         self.occasions: set[int] = set()
-        """Hashes of those that were told: what comes again has to be told as something new."""
+        """Hashes of the occasions of its Events: if one recurs, the new Event gets another occasion."""
         self.long_from = record.queued_at + LONG
-        """When it has waited for long, or for twice as long as when that was told last."""
+        """Time of the next `PendingForLong` Warning: `LONG` after it was queued, and at each doubling of its wait."""
 
 
 class WorkloadEvents:
-    """Told what is committed; `clock` gives seconds since the epoch."""
+    """Schedules and writes Events about committed states of workloads. `clock` returns Unix time in seconds."""
 
     def __init__(self, emit: Emit, *, clock: Callable[[], float]) -> None:
         self._emit = emit
         self._clock = clock
         self._waiting: dict[str, _Waiting] = {}
+        """Pending workloads by uid."""
         self._due: list[tuple[float, str]] = []
+        """Heap of (due time, uid); entries that differ from `_Waiting.due` are outdated."""
 
     def begin(self, records: Iterable[WorkloadRecord], written: Mapping[str, float]) -> None:
-        """A lead begins, or begins anew: the leader before has told what was due, but perhaps not the last of it.
+        """Start from loaded `records`. The former leader has written the Events that were due, except perhaps the last.
 
-        `written`: when the last line of the story of workloads was written, by uid, of those for which that was last.
+        `written`: times of the last transitions by uid, for the workloads whose last transition is recent.
         """
         self._waiting.clear()
         self._due.clear()
@@ -99,7 +102,7 @@ class WorkloadEvents:
         for record in sorted(records, key=lambda each: written.get(each.workload.uid, 0.0), reverse=True):
             uid = record.workload.uid
             if record.eviction is not None and record.eviction.at > doubtful and left > 0:
-                self._tell_eviction(record, record.eviction)
+                self._emit_eviction(record, record.eviction)
                 left -= 1
             if record.state is not State.PENDING:
                 continue
@@ -115,15 +118,15 @@ class WorkloadEvents:
                 left -= 1
                 self._schedule(waiting, now)
             else:
-                waiting.told, waiting.told_at = _text(record), first
+                waiting.reported, waiting.reported_at = _text(record), first
                 waiting.reasons.add(record.reason)
                 self._schedule(waiting, waiting.long_from)
 
-    def tell(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
-        """Take in what is committed, but not of the workloads `unwritten`, by uid."""
-        evicted = {line.uid for line in changes.transitions if line.state is State.EVICTING}
-        reserved = {line.uid for line in changes.transitions if line.reason == QUOTA_RESERVED}
-        written = {line.uid: line.at for line in changes.transitions}
+    def committed(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
+        """Process a commit; `unwritten`: uids of workloads that were not written."""
+        evicted = {transition.uid for transition in changes.transitions if transition.state is State.EVICTING}
+        reserved = {transition.uid for transition in changes.transitions if transition.reason == QUOTA_RESERVED}
+        written = {transition.uid: transition.at for transition in changes.transitions}
         for record in changes.workloads:
             uid = record.workload.uid
             if uid in unwritten:
@@ -133,7 +136,7 @@ class WorkloadEvents:
                 continue
             self._waiting.pop(uid, None)
             if record.state is State.EVICTING and uid in evicted and record.eviction is not None:
-                self._tell_eviction(record, record.eviction)
+                self._emit_eviction(record, record.eviction)
             elif record.message == sentences.UNLABELLED_POD:
                 self._emit(record, DEQUEUED, record.message, True, "")
             elif record.is_stop_refused:
@@ -143,7 +146,7 @@ class WorkloadEvents:
             elif record.state is State.ADMITTED and record.reason == PODS_UNSCHEDULED:
                 self._emit(record, PODS_UNSCHEDULED, record.message, True, "")
 
-    def _tell_eviction(self, record: WorkloadRecord, eviction: Eviction) -> None:
+    def _emit_eviction(self, record: WorkloadRecord, eviction: Eviction) -> None:
         reason = _eviction_reason(eviction.reason)
         self._emit(record, reason, eviction.message, True, f"{reason} at {eviction.at:.0f}")
 
@@ -158,17 +161,17 @@ class WorkloadEvents:
             known.record = record
             return
         known.record = record
-        passes = record.reason in _PASSING
-        earliest = record.queued_at + WAITS_AFTER if passes else now
-        again = known.told_at + AGAIN_AFTER if passes or record.reason in known.reasons else 0.0
-        self._schedule(known, min(max(earliest, again if known.told else 0.0), known.long_from))
+        is_transient = record.reason in _TRANSIENT
+        earliest = record.queued_at + WAITS_AFTER if is_transient else now
+        again = known.reported_at + AGAIN_AFTER if is_transient or record.reason in known.reasons else 0.0
+        self._schedule(known, min(max(earliest, again if known.reported else 0.0), known.long_from))
 
     def _schedule(self, waiting: _Waiting, due: float) -> None:
         waiting.due = due
         heappush(self._due, (due, waiting.record.workload.uid))
 
-    def tell_due(self) -> None:
-        """Tell what is due by now."""
+    def emit_due(self) -> None:
+        """Write the Events that are due."""
         now = self._clock()
         while self._due and self._due[0][0] <= now:
             due, uid = heappop(self._due)
@@ -177,8 +180,8 @@ class WorkloadEvents:
                 continue
             record, text = waiting.record, _text(waiting.record)
             if now >= waiting.long_from:
-                self._tell_long(waiting, now, text)
-            elif text != waiting.told and record.message:
+                self._emit_long(waiting, now, text)
+            elif text != waiting.reported and record.message:
                 occasion = f"{text} since {waiting.since:.0f}"
                 if hash(occasion) in waiting.occasions:
                     occasion = f"{text} at {now:.0f}"
@@ -187,11 +190,11 @@ class WorkloadEvents:
             else:
                 self._schedule(waiting, waiting.long_from)
                 continue
-            waiting.told, waiting.told_at = text, now
+            waiting.reported, waiting.reported_at = text, now
             waiting.reasons.add(record.reason)
             self._schedule(waiting, waiting.long_from)
 
-    def _tell_long(self, waiting: _Waiting, now: float, text: str) -> None:
+    def _emit_long(self, waiting: _Waiting, now: float, text: str) -> None:
         record = waiting.record
         while 2 * waiting.long_from - record.queued_at <= now:
             waiting.long_from += waiting.long_from - record.queued_at
@@ -201,10 +204,10 @@ class WorkloadEvents:
         waiting.long_from += long
 
     async def run(self) -> NoReturn:
-        """Tell what is due, until cancelled."""
+        """Write Events as they become due, until cancelled."""
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            self.tell_due()
+            await asyncio.sleep(_CHECK_INTERVAL)
+            self.emit_due()
 
 
 def _text(record: WorkloadRecord) -> str:
@@ -212,5 +215,5 @@ def _text(record: WorkloadRecord) -> str:
 
 
 def _eviction_reason(reason: str) -> str:
-    """Kueue's word for the Event of an eviction."""
+    """Return Kueue's Event reason for an eviction reason: `EvictedDueToPodsReadyTimeout`."""
     return reason if reason == PREEMPTED or reason.startswith(DEACTIVATED) else f"EvictedDueTo{reason}"

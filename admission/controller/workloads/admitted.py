@@ -79,7 +79,7 @@ def deadline_reached(change: WorkloadChange, _: DeadlineReached, environment: En
 
 def evaluate(change: WorkloadChange, environment: Environment) -> None:
     """Act on the checks and the readiness of an admitted workload, as last observed, and set its deadline."""
-    change.was_looked_at = True
+    change.was_evaluated = True
     tracked = change.tracked
     seen = tracked.seen
     if tracked.record.state is not State.ADMITTED or seen is None:
@@ -103,7 +103,7 @@ def _require_checks(change: WorkloadChange, names: Collection[str]) -> None:
     for name in names:
         if name not in known:
             known[name] = CheckRecord(uid=tracked.uid, name=name, state="Pending", at=change.now)
-            change.asked_checks.append(known[name])
+            change.requested_checks.append(known[name])
         required.append(known[name])
     tracked.checks = tuple(required)
 

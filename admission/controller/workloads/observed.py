@@ -139,7 +139,7 @@ def stopped(change: WorkloadChange, _: Stopped, environment: Environment) -> Non
 def ordered(change: WorkloadChange, event: Ordered, environment: Environment) -> None:
     """Apply an admin's order."""
     tracked = change.tracked
-    change.take_order(event.order)
+    change.apply_order(event.order)
     if tracked.seen is not None and (obj := tracked.object) is not None:  # else: when it is observed
         _update(change, tracked.seen, obj, None, environment)
 
@@ -267,7 +267,7 @@ def _update_priority(change: WorkloadChange, seen: Observed, environment: Enviro
     if (priority, seen.priority_class) != (workload.priority, workload.priority_class):
         tracked.change(workload=replace(workload, priority=priority, priority_class=seen.priority_class))
         change.write(reason=PRIORITIZED, message=f"priority {priority}")
-        change.tell_admitted()
+        change.report_admitted()
 
 
 def _edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | None, environment: Environment) -> bool:

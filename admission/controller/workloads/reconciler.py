@@ -92,15 +92,15 @@ class Reconciler:
         tracked = change.tracked
         uid = tracked.record.workload.uid
         self.state.apply(change)
-        if change.is_over:
+        if change.is_finished:
             self._note_finished(tracked)
         if tracked.deadline != deadline:
             self.deadlines.note(tracked)
-        if change.was_looked_at:
+        if change.was_evaluated:
             self.readiness.follow(tracked)
         if change.waits_for_pods:
             self.wait_for_pods(tracked)
-        if tracked.surplus and tracked.seen is not None and not change.is_over:
+        if tracked.surplus and tracked.seen is not None and not change.is_finished:
             label = tracked.seen.kind.pods_label
             self._pod_waiter.count(uid, tracked.record.workload.namespace, label=label)
         elif uid in self._pod_waiter.counting:

@@ -71,7 +71,7 @@ def larger_admitted(change: WorkloadChange, event: LargerAdmitted, _: Environmen
     workload = _with_counts(
         change.tracked.record.workload, {each.name: each.count for each in event.admission.pod_sets}
     )
-    change.ask_no_more()
+    change.withdraw_larger()
     message = sentences.admitted(workload, event.admission)
     change.tracked.change(message=message)
     change.resize(event.admission, workload, why=RESIZED)
@@ -84,9 +84,9 @@ def larger_reason_changed(change: WorkloadChange, event: LargerReasonChanged, _:
     tracked = change.tracked
     if tracked.larger is None or tracked.record.admission is None:
         return
-    tracked.larger_barred = "" if event.reason in _FREED_QUOTA_RESOLVES else event.message
+    tracked.larger_obstacle = "" if event.reason in _FREED_QUOTA_RESOLVES else event.message
     more = sum(each.count for each in tracked.larger.pod_sets) - sum(_held_pods(tracked).values())
-    change.tell_wish(sentences.waits_for_more(more, tracked.larger_barred))
+    change.report_larger(sentences.waits_for_more(more, tracked.larger_obstacle))
 
 
 def surplus_counted(change: WorkloadChange, event: SurplusCounted, _: Environment) -> None:
@@ -175,8 +175,8 @@ def _request_more(change: WorkloadChange, seen: Observed) -> None:
     }
     more = sum(counts.values()) - sum(held[name] for name in counts)
     if tracked.checks or not more:
-        change.ask_no_more()
-        change.tell_wish(sentences.no_more_with_checks(more) if more else "")
+        change.withdraw_larger()
+        change.report_larger(sentences.no_more_with_checks(more) if more else "")
         return
     pending, workload = tracked.larger, _with_counts(tracked.record.workload, {**held, **counts})
     larger = replace(
@@ -187,8 +187,8 @@ def _request_more(change: WorkloadChange, seen: Observed) -> None:
         queued_at=change.now if pending is None else pending.queued_at,
     )
     if larger != pending:
-        change.ask_for(larger)
-    change.tell_wish(sentences.waits_for_more(more, tracked.larger_barred))
+        change.queue_larger(larger)
+    change.report_larger(sentences.waits_for_more(more, tracked.larger_obstacle))
 
 
 def _held_pods(tracked: Tracked) -> dict[str, int]:

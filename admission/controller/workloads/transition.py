@@ -54,7 +54,7 @@ def transition(tracked: Tracked, trigger: Trigger, environment: Environment, *, 
 
 def _impossible(change: WorkloadChange, trigger: StartImpossible, _: Environment) -> None:
     # A workload that holds quota is evicted; a pending one is put on hold.
-    (change.refuse if change.tracked.holds_quota else change.bar)(
+    (change.refuse if change.tracked.holds_quota else change.block)(
         generation=trigger.generation, message=trigger.message
     )
 
@@ -89,9 +89,9 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     EvictionDecided: _evicted,
     StartImpossible: _impossible,
     EditedBeforeStart: lambda change, trigger, _: change.amend(original=trigger.original),
-    KindUnlisted: lambda change, _trigger, _: change.bar_kind_unlisted(),
+    KindUnlisted: lambda change, _trigger, _: change.block_kind_unlisted(),
     LeftQueue: lambda change, trigger, _: change.finish(outcome=DEQUEUED, message=trigger.message),
     StopRefused: lambda change, trigger, _: change.note_stop_refused(trigger.text),
     PodProblem: lambda change, trigger, _: change.note_pod_problem(trigger.text),
-    ReasonChanged: lambda change, trigger, _: change.wait_for(trigger.reason, trigger.message),
+    ReasonChanged: lambda change, trigger, _: change.set_waiting_reason(trigger.reason, trigger.message),
 }
