@@ -1,6 +1,6 @@
-"""AReaL's client, as its KubernetesScheduler does it: a Service and a StatefulSet for each role, one after the other.
+"""Imitation of AReaL's KubernetesScheduler: a Service and a StatefulSet per role, one role after the other.
 
-What it sends, and what of pods it takes for a failure, is that of AReaL's pull request 1316.
+Its requests, and the pod states that it treats as failures, are those of AReaL's pull request 1316.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ FAILURES = {"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateConta
 
 
 class WorkerFailed(Exception):
-    """What ends an experiment of AReaL."""
+    """A failure that ends an experiment of AReaL."""
 
 
 class Areal:
-    """One trial of an experiment, which waits for each role before it makes the next."""
+    """One trial of an experiment, which waits for each role before it creates the next."""
 
     def __init__(self, api: ApiClient, namespace: str, experiment: str, trial: str = "t0") -> None:
         self._core, self._apps = CoreV1Api(api), AppsV1Api(api)
         self._namespace, self._experiment, self._trial = namespace, experiment, trial
         self.node_selector: dict[str, str] = {}
-        """AREAL_K8S_NODE_SELECTOR."""
+        """Value of AREAL_K8S_NODE_SELECTOR."""
         self.looks = 0
-        """How often pods were looked at while a role was waited for."""
+        """Number of polls of pods by `get_workers`."""
 
     def name(self, role: str) -> str:
         return f"areal-{self._experiment}-{self._trial}-{role}"
 
     async def create_workers(self, role: str, replicas: int, cpu: str = "1") -> None:
-        """GET, then PATCH or POST, of both objects."""
+        """Apply Service and StatefulSet of a role: GET, then PATCH or POST."""
         service, statefulset = self._manifests(role, replicas, cpu)
         core, apps = self._core, self._apps
         await self._apply(
@@ -60,7 +60,7 @@ class Areal:
             await create(namespace=self._namespace, body=body)
 
     async def get_workers(self, role: str, replicas: int) -> None:
-        """Returns when all of them are ready. Raises WorkerFailed for what AReaL takes for a failure."""
+        """Wait until all workers of a role are ready. Raises WorkerFailed if AReaL would treat it as failed."""
         while True:
             self.looks += 1
             pods = await self.check_health(role)
@@ -69,7 +69,7 @@ class Areal:
             await asyncio.sleep(0.2)
 
     async def check_health(self, role: str) -> list[Any]:
-        """Its pods, by the fields that AReaL reads, in the names of the Python client."""
+        """Return the pods of a role, after the checks of AReaL. Raises WorkerFailed if one has failed."""
         selector = ",".join(f"{key}={value}" for key, value in self._labels(role).items())
         pods = (await self._core.list_namespaced_pod(self._namespace, label_selector=selector)).items
         for pod in pods:

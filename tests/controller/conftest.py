@@ -1,4 +1,4 @@
-"""A cluster (the sandbox, over real TLS), a database, and the controller between them, started and ended at will."""
+"""Fixtures for controller tests: sandbox cluster (over real TLS), database, and a controller to start and stop."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 SPEED = 60.0
-"""How much faster than time pods run and end."""
+"""Factor by which pods of the sandbox run and terminate faster than real time."""
 _UNSEEN_WRITES = 8
-"""Each so many looks ask a database that nobody here has written: others, whom a test has started, may have."""
+"""Polls after which the database is queried although no store of `World` has written: other processes may have."""
 
 CUT: Object = {
     "metadata": {"name": "cut"},
@@ -55,11 +55,11 @@ CUT: Object = {
         }
     ],
 }
-"""A webhook that fails each request of Sluice's, for nobody is there to answer."""
+"""Webhook configuration that fails all of Sluice's updates, as its URL is unreachable."""
 
 
 class Clock:
-    """The real time, and as much more as a test lets pass at once: for deadlines of minutes and hours."""
+    """Unix clock that a test can advance, for timeouts of minutes and hours."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -72,16 +72,17 @@ class Clock:
 
 
 class World:
-    """What a test needs of cluster, database and controller."""
+    """Cluster, database and controller of a test, with helpers to change and observe them."""
 
     def __init__(self, sandbox: Sandbox, client: Client, store: Store, url: str, clock: Clock) -> None:
         self.sandbox = sandbox
         self.client = client
         self.store = store
-        """The test's own eyes: it reads, and writes queue objects until Sluice runs."""
+        """Store of the test: it reads, and writes queue objects while Sluice does not run."""
         self.user = sandbox.local("admin")
         self.controller: Controller | None = None
         self.leading: Store | None = None
+        """Store of the running controller."""
         self.url = url
         self.clock = clock
         self._stack = AsyncExitStack()
@@ -95,9 +96,9 @@ class World:
         kinds: Kinds | None = None,
         makes_items: bool = False,
     ) -> None:
-        """Sluice starts, and knows all that there is when this returns.
+        """Start Sluice, and wait until it decides.
 
-        `makes_items`: it makes what AppWrappers of MCAD hold.
+        `makes_items`: also create the items of admitted MCAD AppWrappers.
         """
         self.leading = await self._stack.enter_async_context(Store.open(self.url, clock=self.clock))
         epoch = await self.leading.lead("test")
@@ -122,7 +123,7 @@ class World:
             group.create_task(controller.decide(epoch=epoch))
 
     async def end(self) -> None:
-        """Sluice is gone, in the middle of whatever it was doing."""
+        """Stop Sluice abruptly, in whatever state it is; no-op if it does not run."""
         if self._running is not None:
             self._running.cancel()
             with suppress(asyncio.CancelledError):
@@ -131,20 +132,20 @@ class World:
             await self._stack.aclose()
 
     def pass_time(self, seconds: float) -> None:
-        """Sluice looks at its watch, and it is so much later. In the cluster it is not."""
+        """Advance the clock of Sluice, but not that of the cluster, and wake the leader."""
         assert self.controller is not None
         self.clock.advance(seconds)
         self.controller.inbox.wake()
 
     async def order(self, name: str, namespace: str = "team-a", **ordered: Any) -> None:
-        """What an admin orders about a workload, as the API would."""
+        """Store an admin's order about a workload, as the API would."""
         record = await self.store.workloads.get(namespace, name)
         assert record is not None
         store = self.leading or self.store
         await store.orders.give(record.workload.uid, author=Author("ada", reason="because"), **ordered)
 
     async def report(self, name: str, *reports: Object, namespace: str = "team-a") -> None:
-        """What the controllers of admission checks say of a workload, as the API would."""
+        """Store reports of admission check controllers about a workload, as the API would."""
         record = await self.store.workloads.get(namespace, name)
         assert record is not None
         store = self.leading or self.store
@@ -152,7 +153,7 @@ class World:
         await store.orders.report(record.workload.uid, answers, author=Author("checker"))
 
     async def history(self, name: str, namespace: str = "team-a") -> list[tuple[str, str]]:
-        """(reason, message) of all that happened to a workload."""
+        """Return (reason, message) of each history entry of a workload."""
         record = await self.store.workloads.get(namespace, name)
         assert record is not None
         return [(line.reason, line.message) for line in await self.store.workloads.history(record.workload.uid)]
@@ -166,21 +167,23 @@ class World:
             await write(obj, author=Author("test", reason=reason))
 
     async def submit(self, job: Object) -> Object:
+        """Create a Job as a user."""
         return await self.user.create("jobs", job["metadata"]["namespace"], job)
 
     async def patch(self, name: str, body: Object, namespace: str = "team-a") -> Object:
-        """What a user changes."""
+        """Patch a Job as a user."""
         return await self.user.patch("jobs", namespace, name, body)
 
     async def cut_off(self) -> None:
-        """From now on the API server fails whatever Sluice wants to change in a Job; it may still watch."""
+        """Let the API server reject all updates of Jobs, pods and RayClusters by Sluice; watches still work."""
         await self.user.create("validatingwebhookconfigurations", "", CUT)
 
     async def reconnect(self) -> None:
+        """Undo `cut_off`."""
         await self.user.delete("validatingwebhookconfigurations", "", "cut")
 
     async def job(self, name: str, until: Callable[[Object], bool], namespace: str = "team-a") -> Object:
-        """The Job, as soon as it is as it should be."""
+        """Wait until a Job satisfies `until`, and return it."""
         with closing(self.user.watch("jobs")) as changes:
             async for batch in changes:
                 for _, kind, obj, _ in batch:
@@ -192,7 +195,7 @@ class World:
     async def record(
         self, name: str, state: str, namespace: str = "team-a", *, reason: str | None = None
     ) -> WorkloadRecord:
-        """The workload, as soon as the database says so."""
+        """Wait until the database has a workload in this state (and with this reason), and return it."""
         where = (Condition("name", frozenset({name})), Condition("state", frozenset({state})))
 
         async def look() -> WorkloadRecord | None:
@@ -205,7 +208,7 @@ class World:
         return found
 
     def _after_writes(self, look: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
-        """What asks the database again only when one of the stores here has written, or another one may have."""
+        """Wrap `look` to query only after a write of one of the stores, and each `_UNSEEN_WRITES`th time."""
         seen: object = None
         skipped = 0
 
@@ -221,13 +224,13 @@ class World:
         return looked
 
     async def eventually(self, look: Callable[[], Any], *, longest: float = 0.05) -> Any:
-        """What `look` returns, once that is something; the time limit of the test ends a wait in vain.
+        """Call `look` until it returns a true value, and return that. Only the test's time limit ends the wait.
 
-        `longest`: seconds between two looks, where the first ones came too early; more for a look that is dear.
+        `longest`: seconds between two calls at most, reached after some calls; larger for an expensive `look`.
         """
         pause = 0.004
         while not (found := await look()):
-            # There is no event for what a database holds. To ask it without pause would slow down what is waited for.
+            # A database sends no events, and polling without pause would slow down the code under test.
             await asyncio.sleep(pause)
             pause = min(1.5 * pause, longest)
         return found
@@ -242,26 +245,26 @@ class World:
 
 @pytest.fixture
 def database_kind(request: pytest.FixtureRequest) -> str:
-    """SQLite, where a module is not marked `on_both_databases`: `tests/store` has all statements on both."""
+    """SQLite, unless a module is marked `on_both_databases`: `tests/store` runs all statements on both databases."""
     kind: str = getattr(request, "param", "sqlite")
     return kind
 
 
 @pytest.fixture
 def before_1_36() -> bool:
-    """Which rule for the templates of suspended Jobs the API server has."""
+    """Whether the API server has the rules of before 1.36 for changing templates of suspended Jobs."""
     return False
 
 
 @pytest.fixture
 def controllers() -> bool:
-    """Whether anybody makes pods of Jobs, and runs them."""
+    """Whether the sandbox runs the workload controllers, scheduler and kubelets."""
     return True
 
 
 @pytest.fixture
 async def world(database_url: str, tmp_path: Path, before_1_36: bool, controllers: bool) -> AsyncIterator[World]:
-    """A cluster with nodes, namespaces and no Sluice yet."""
+    """A cluster with nodes and namespaces, in which Sluice does not run yet."""
     clock = Clock()
     async with (
         Sandbox(speed=SPEED, minor=35 if before_1_36 else 36, controllers=controllers) as sandbox,
@@ -282,7 +285,7 @@ async def world(database_url: str, tmp_path: Path, before_1_36: bool, controller
 
 
 def node(number: int) -> Object:
-    """A pretend node of 10 CPU that only what tolerates its taint may use."""
+    """A simulated node of 10 CPUs, with a taint."""
     amounts = {"cpu": "10", "memory": "10Gi", "pods": "110"}
     return {
         "metadata": {

@@ -1,4 +1,4 @@
-"""Jobs and queues as users write them, as small as they can be."""
+"""Minimal manifests of Jobs and queue objects."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def job(
     seconds: int = 1_000_000,
     **template: Any,
 ) -> Object:
-    """A Job whose pods run for so many seconds of the sandbox."""
+    """A Job whose pods run for `seconds` of simulated time."""
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -79,7 +79,7 @@ def job(
 
 
 def cron_job(name: str, namespace: str = "team-a") -> Object:
-    """A CronJob whose Jobs are queued: the label is on the Jobs it creates. It is suspended: tests make its Jobs."""
+    """A CronJob whose job template has the queue label. It is suspended, as tests create its Jobs themselves."""
     template = job("unnamed")
     return {
         "apiVersion": "batch/v1",
@@ -115,7 +115,7 @@ def admission_check(name: str) -> Object:
 
 
 def asks(*names: str, **on_flavors: list[str]) -> Object:
-    """A ClusterQueue's admissionChecksStrategy: checks for all flavors, and checks for some."""
+    """An admissionChecksStrategy with checks `names` for all flavors; `on_flavors`: flavors by check name."""
     rules = [{"name": name} for name in names]
     rules += [{"name": name, "onFlavors": flavors} for name, flavors in on_flavors.items()]
     return {"admissionChecks": rules}

@@ -1,4 +1,4 @@
-"""Manifests of batch/v1 Jobs of users of several systems, and the requests of their pods, computed by hand."""
+"""Manifests of batch/v1 Jobs for several queueing systems, with the requests of their pods computed by hand."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ HIGH: Object = {
     "metadata": {"name": "high"},
     "value": 1,
 }
-"""What the manifests name beside their queues."""
+"""WorkloadPriorityClass that the manifests name."""
 
 
 @dataclass(frozen=True)
 class JobCase:
-    """The Job of this name in a manifest, and its pods."""
+    """A Job of a manifest: file name, Job name, number of pods, and requests of each pod in milli-CPU or base units."""
 
     manifest: str
     name: str
     pods: int
     requests: dict[str, int]
     says: str
-    """What about it is more than any Job has, for the table in docs/kinds.md."""
+    """Feature that it tests, for the table in docs/kinds.md."""
 
     @property
     def namespace(self) -> str:
-        """One of its own."""
+        """The namespace of this case alone."""
         return f"jobs-{self.name}"
 
     def amounts(self) -> dict[str, int]:
-        """All that its pods request."""
+        """Return the sum of its pods' requests by resource."""
         each = dict.fromkeys(RESOURCES, 0) | self.requests | {"pods": 1}
         return {resource: self.pods * amount for resource, amount in each.items()}
 
     def documents(self) -> list[Object]:
-        """All of the manifest, in the namespace of the case."""
+        """Return all objects of the manifest, moved to the namespace of the case."""
         text = (FOLDER / f"{self.manifest}.yaml").read_text()
         found = list(yaml.safe_load_all(text))
         for obj in found:
@@ -60,11 +60,11 @@ class JobCase:
         return found
 
     def limit_ranges(self) -> list[Object]:
-        """Those of the manifest."""
+        """Return the LimitRanges of the manifest."""
         return [obj for obj in self.documents() if obj["kind"] == "LimitRange"]
 
     def job(self) -> Object:
-        """The Job, whose pods run until they are ended, and end at once; of a CronJob the one that it would make."""
+        """Return the Job, or the CronJob's Job; its pods run until stopped, with a grace period of 1 s."""
         jobs = [obj for obj in self.documents() if obj["kind"] in ("Job", "CronJob")]
         named = [obj for obj in jobs if obj["metadata"].get("name") == self.name]
         (obj,) = named or (each for each in jobs if "name" not in each["metadata"])

@@ -1,4 +1,4 @@
-"""A cluster where Kueue was at work and is stopped now: what it has written, and Sluice's import of it."""
+"""A cluster in which Kueue ran and is stopped: its objects, and their import by `sluice import kueue`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def crd(kind, version):
 
 
 class Kueue:
-    """A cluster where Kueue was at work, and is stopped now; what it has written is there."""
+    """A cluster with the objects that a stopped Kueue of `version` (of its API) has left."""
 
     def __init__(self, world, kubeconfig, version):
         self.world, self.kubeconfig, self.version = world, kubeconfig, version
@@ -54,6 +54,7 @@ class Kueue:
         return await self.world.user.create(KINDS[kind], namespace, body)
 
     async def queues(self, cpu="3"):
+        """Create Kueue's queue objects: a ResourceFlavor, a ClusterQueue, a LocalQueue and a Topology."""
         await self.create(
             "ResourceFlavor", "default", spec={"nodeLabels": {"type": "kwok"}, "tolerations": [TOLERATION]}
         )
@@ -79,7 +80,7 @@ class Kueue:
         more_sets=(),
         **status,
     ):
-        """A Job of so many `pods` as Kueue left it, running on `given` ones if it is admitted, and its Workload."""
+        """Create a Job and its Workload as left by Kueue; if admitted, it runs with `given` of its `pods` pods."""
         body = job(name, queue=None, pods=pods, suspend=not admitted)
         body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "lq"
         body["metadata"]["annotations"] = annotations or {}
@@ -111,13 +112,13 @@ class Kueue:
         )
 
     async def migrate(self, *arguments):
-        """`sluice import kueue`, into the database."""
+        """Run `sluice import kueue` with the database of the test."""
         command = ["import", "kueue", "--kubeconfig", str(self.kubeconfig), "--database-url", self.world.url]
         return await asyncio.to_thread(CliRunner().invoke, main, [*command, *arguments], catch_exceptions=False)
 
 
 async def installed(world, tmp_path, version="v1beta2"):
-    """Kueue's kinds in the world's cluster."""
+    """Install Kueue's CustomResourceDefinitions in the cluster, and return helpers for its objects."""
     for kind in KINDS:
         await world.user.create("customresourcedefinitions", "", crd(kind, version))
     kubeconfig = tmp_path / "admin"

@@ -1,4 +1,4 @@
-"""A Job as the controller sees it, for the tests of what is decided by that."""
+"""An observed Job, for unit tests of the controller's decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods as users write them, and the gate of the webhook in front of a cluster."""
+"""Minimal pod manifests, and a mutating webhook that gates pods of a sandbox cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MANAGED = "sluice.dev/managed"
 
 
 def pod(name: str, *, queue: str | None = "lq", cpu: str = "1", seconds: int = 1_000_000, **spec: Any) -> Object:
-    """A pod that runs for so many seconds of the sandbox."""
+    """A pod that runs for `seconds` of simulated time."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -54,7 +54,7 @@ async def gated(
     managed: tuple[Object, ...] | None = None,
     rules: tuple[QueueRule, ...] = (),
 ) -> AsyncIterator[None]:
-    """The webhook answers, and is registered, for the time of the block."""
+    """Context manager within which the webhook runs and is registered."""
     certificates = Certificates(directory, ["127.0.0.1"], now=lambda: datetime.now(UTC))
     certificates.renew()
     (socket,) = await open_sockets("127.0.0.1", 0)

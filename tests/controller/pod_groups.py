@@ -1,4 +1,4 @@
-"""Groups of pods in a cluster that gates them: making them, waiting for them, and the quota that they hold."""
+"""Pod groups in a cluster with the webhook: creation, waiting for states, and the quota that they hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = all_kinds(frameworks=("batch/job", "pod"))
 
 @asynccontextmanager
 async def running_cluster(world, folder):
-    """A cluster whose pods are gated, with a queue of 4 CPUs; Sluice runs."""
+    """A cluster with the webhook, a queue of 4 CPUs, and Sluice running."""
     await world.apply(flavor(), cluster_queue(), local_queue())
     async with gated(world.user, KINDS, folder / "certificates"):
         await world.start(kinds=KINDS)
@@ -23,7 +23,7 @@ async def running_cluster(world, folder):
 
 
 def member(name, total=3, group="g", **options):
-    """A pod of a group, by Kueue's label and annotation."""
+    """Return a pod of a group of `total` pods, with Kueue's label and annotation."""
     each = pod(name, **options)
     each["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = group
     each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(total)
@@ -41,7 +41,7 @@ async def succeed(cluster, *names):
 
 
 async def pods_until(cluster, until):
-    """All pods by name, as soon as they are as they should be."""
+    """Wait until all pods of team-a satisfy `until`, and return them by name."""
     return await pods_of_namespace(cluster.user, "team-a", until)
 
 
@@ -57,7 +57,7 @@ def run(*names):
 
 
 async def held(cluster, name="g"):
-    """The CPUs that a group holds."""
+    """Return the quota that a group holds, in milli-CPU; 0: none."""
     for record in (await cluster.store.workloads.list(namespace="team-a")).workloads:
         if record.workload.name == name and record.admission is not None:
             return sum(each.usage["cpu"] for each in record.admission.pod_sets)

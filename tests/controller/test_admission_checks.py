@@ -1,4 +1,4 @@
-"""Admission checks: quota is held while an external controller decides, and its answer is followed."""
+"""Admission checks: a workload holds its quota until external controllers report, and follows their reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kueue's annotation `admission-gated-by`: what it names keeps an object of any kind out of the queue."""
+"""Kueue's annotation `admission-gated-by`: objects of any kind do not queue while it names a controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of pods that differ from what is on record, by hand, as an audit finds them and the next start cures it."""
+"""Pod groups that differ from the database after manual changes: the audit reports them, and a restart repairs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each difference that the audit knows, and what is none, by what is on record and what is seen."""
+"""Each kind of difference that the audit reports, by stored state and observed object, and the cases it ignores."""
 
 from __future__ import annotations
 

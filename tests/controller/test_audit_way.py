@@ -1,4 +1,4 @@
-"""Differences made by hand, in the cluster and in the database, as the audit finds and repairs them."""
+"""Manual changes in the cluster and the database that the audit finds and repairs."""
 
 from __future__ import annotations
 

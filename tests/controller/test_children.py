@@ -1,4 +1,4 @@
-"""Objects that are part of a queued one: they run with it, cost nothing beside it, and nobody gets in by pretending."""
+"""Objects that are part of a queued object run with it, without own quota; forged owner references have no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many commits a stream of Jobs is: on machines of any speed, by a clock of the test's own, and on this one."""
+"""The number of commits for a stream of Jobs: on machines of any speed with a simulated clock, and on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A policy from a Job's submission to its end, and over a restart, by one that only the tests have."""
+"""A custom policy, defined in this module, from a Job's submission to its end, and across a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database server that is killed, or refuses to write, under load: nothing is lost, and nobody has to help."""
+"""A database server that is killed, or refuses writes, under load: nothing is lost, and Sluice recovers by itself."""
 
 from __future__ import annotations
 

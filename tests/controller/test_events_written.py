@@ -1,4 +1,4 @@
-"""Kubernetes Events about Jobs as the API server has them: how many, and what does not wait for them."""
+"""Kubernetes Events about Jobs in the API server: their number, and that other requests do not wait for them."""
 
 from __future__ import annotations
 

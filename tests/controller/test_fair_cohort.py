@@ -1,4 +1,4 @@
-"""A cohort that shares fairly, live: Jobs are evicted for others and come back, whole, and quota is never exceeded."""
+"""A cohort with fair sharing: Jobs are evicted for others and start again, completely, and quota is never exceeded."""
 
 from __future__ import annotations
 

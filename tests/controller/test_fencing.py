@@ -1,4 +1,4 @@
-"""A leader that was deposed and does not know it: what it decides is refused, what it sends changes nothing."""
+"""A deposed leader that does not know it: its commits are refused, and its requests change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fewer pods than the object asks for: partial admission, and quota of pods that are not needed any more."""
+"""Jobs with fewer pods than requested: partial admission, and release of the quota of pods no longer needed."""
 
 from __future__ import annotations
 

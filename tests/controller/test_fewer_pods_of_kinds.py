@@ -1,4 +1,4 @@
-"""Kinds other than Jobs that start with fewer pods, because their users say how few may be enough."""
+"""Partial admission of kinds other than Jobs, whose users give a minimum number of pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kind that is on, but whose objects cannot be listed: it alone waits, and its admin is told."""
+"""An enabled kind whose objects cannot be listed: only its workloads wait, and the log names the cause."""
 
 from __future__ import annotations
 

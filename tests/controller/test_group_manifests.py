@@ -1,4 +1,4 @@
-"""What users of other systems write to have pods start together, as it is: it starts as a whole, and is not changed."""
+"""Gang manifests of other systems, unchanged: they start as a whole, and Sluice does not change them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that pods name in the way of other systems: they start as a whole, and nothing of those systems is changed."""
+"""Pod groups by conventions of other systems: they start as a whole, and those systems' fields stay unchanged."""
 
 from __future__ import annotations
 

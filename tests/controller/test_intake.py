@@ -1,4 +1,4 @@
-"""A workload that is known is given back as it is only while its object asks for exactly that."""
+"""`read` returns the known workload only if its object still requests exactly the same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whatever one workload makes Sluice raise, and wherever: it is set aside with the cause, and all others go on.
+"""Exceptions caused by one workload, at any place: it is set aside with the cause, and all others go on.
 
-The exceptions come out of an adapter, as a kind of Kubernetes objects that somebody adds may have one: for Jobs with
-a certain name it fails, or returns what no other part of Sluice can handle.
+The exceptions come from an adapter, as the adapter of a new kind may raise them: for Jobs with a certain name it
+fails, or returns values that no other part of Sluice can handle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`kill -9` of `sluice serve` in each state of a workload, with a manifest of every kind in that state at once."""
+"""`kill -9` of `sluice serve` in each state of a workload, with a manifest of every kind in that state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs under Kueue is taken over by an import alone, not behind the back of a Sluice that runs."""
+"""`sluice import kueue` takes over Kueue's running workloads, but refuses while another Sluice uses the database."""
 
 from __future__ import annotations
 

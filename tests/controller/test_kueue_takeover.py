@@ -1,4 +1,4 @@
-"""From Kueue to Sluice in a cluster that is at work: what runs, runs on with the same pods, and holds its quota."""
+"""Migration from Kueue in a busy cluster: running workloads keep their pods and hold their quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue and priority labels of other systems: read in a configured order, behind Sluice's own, and never written."""
+"""Queue and priority labels of other systems: read in a configured order, after Sluice's own, and never written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A TrainJob that is edited while Trainer is late: its JobSet tells of other pods than those that will be made."""
+"""A TrainJob that is edited before Trainer reconciles it: its JobSet shows other pods than those to be created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of what to do next, row by row."""
+"""The table of `next_step`, row by row."""
 
 from __future__ import annotations
 

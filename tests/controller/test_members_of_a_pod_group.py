@@ -1,4 +1,4 @@
-"""Groups of pods: who joins one that waits or runs, who leaves it, and who takes gate and labels by himself."""
+"""Pod groups: pods that join a pending or running group or leave it, and users who remove gates or labels."""
 
 from __future__ import annotations
 

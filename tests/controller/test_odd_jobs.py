@@ -1,4 +1,4 @@
-"""Jobs that the API server accepts and that can never run, or ask for absurd amounts, stop no other Job."""
+"""Jobs that the API server accepts but that can never run, or request absurd amounts, do not block other Jobs."""
 
 from __future__ import annotations
 

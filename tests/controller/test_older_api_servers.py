@@ -1,4 +1,4 @@
-"""Before Kubernetes 1.36 a Job that ran once lets nobody change its template until its start time was cleared."""
+"""Before Kubernetes 1.36 the template of a Job that has run can be changed only after its start time was cleared."""
 
 from __future__ import annotations
 

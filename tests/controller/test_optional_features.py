@@ -1,4 +1,4 @@
-"""What Sluice can do without: where it fails, that is told, and everything else goes on."""
+"""Optional features that fail: the failure is reported, and everything else works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What admins order about single workloads outweighs what their objects ask for, and is in their story."""
+"""Admins' orders about single workloads override their objects, and are in their history."""
 
 from __future__ import annotations
 

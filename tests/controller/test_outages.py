@@ -1,4 +1,4 @@
-"""The database goes away for a moment: what is decided afterwards follows from what was really written."""
+"""Short database outages: decisions after an outage follow from the committed state."""
 
 from __future__ import annotations
 

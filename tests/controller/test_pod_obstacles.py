@@ -1,4 +1,4 @@
-"""What keeps pods of admitted workloads from running is told, for Jobs, pods and groups of pods."""
+"""Reasons why pods of admitted workloads do not run are reported, for Jobs, pods and pod groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Job is started and suspended before its controller has said anything: its status is from before the start."""
+"""A Job that is suspended before its controller has updated its status: that status is from before the start."""
 
 from __future__ import annotations
 

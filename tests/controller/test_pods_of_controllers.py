@@ -1,4 +1,4 @@
-"""Deployments and StatefulSets whose templates have the queue label: their pods are queued, and quota follows."""
+"""Deployments and StatefulSets whose templates have the queue label: their pods are queued, and hold quota."""
 
 from __future__ import annotations
 

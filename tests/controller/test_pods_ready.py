@@ -1,4 +1,4 @@
-"""waitForPodsReady, the longest time that a workload may run, and coming back later after either."""
+"""`waitForPodsReady`, the maximum execution time, and the requeue backoff after either."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that name their queue as other systems have it: through the webhook into the queue, and on to their pods."""
+"""Objects that name their queue in another system's way: through the webhook into the queue, and down to their pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a workload waited, and for how long: a line of its story for each new reason, whose times add up to the wait."""
+"""Reasons for waiting in a workload's history: an entry for each new reason; their times add up to the wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is evicted, and the API server will not have it stopped, or given back: its user and the log are told."""
+"""Evicted workloads that the API server refuses to stop or restore: user and log get the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sluice ends at any moment and starts again: nothing is lost, nothing is done twice, no quota is given out twice."""
+"""Restarts of Sluice at any time: nothing is lost or done twice, and no quota is assigned twice."""
 
 from __future__ import annotations
 

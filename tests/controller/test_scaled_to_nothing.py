@@ -1,4 +1,4 @@
-"""What is scaled to no pods at all while it runs holds no quota, and asks for it again as for any other pods."""
+"""Running workloads that are scaled to no pods hold no quota, and request it again when scaled up."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Each state that a workload can be in, and what is said of it: the same everywhere, true, and with what helps.
+"""Each state of a workload and its messages: the same everywhere, true, and with a remedy.
 
-The command line prints what the API gives, `why` the sentences and `get -o wide` the table: so the API stands for it.
+The command line prints the API's texts, `why` the messages and `get -o wide` the table: so these tests ask the API.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The leader's timer under the event loop that `serve` runs on, whose times are whole milliseconds."""
+"""The leader's timer under the event loop that `serve` uses, whose times are whole milliseconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from an event is a value: nothing has changed before it is applied, and each start is computed once."""
+"""Transitions are values without side effects before they are applied, and each start patch is computed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sluice uninstall` while objects are being stopped: what their start has put in is known to the database alone."""
+"""`sluice uninstall` while objects are being stopped: only the database has the values to restore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ledger says was used is what can be seen at the API server: from a Job's start until its pods are gone."""
+"""The ledger's usage matches the API server's objects: from a Job's start until its pods have terminated."""
 
 from __future__ import annotations
 

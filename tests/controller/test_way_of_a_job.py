@@ -1,4 +1,4 @@
-"""A Job's whole way: in, admitted, run, out; and everything that can happen to it on the way."""
+"""Lifecycle of a Job: queued, admitted, running, finished, and everything that may happen in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kind that is described as data, its whole way: a JobSet, whose definition comes and goes."""
+"""Lifecycle of a JobSet, a kind defined as data, whose CustomResourceDefinition is installed and removed."""
 
 from __future__ import annotations
 

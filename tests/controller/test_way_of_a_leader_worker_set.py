@@ -1,4 +1,4 @@
-"""LeaderWorkerSets, through the gate of the webhook: a leader and its workers are one workload."""
+"""Lifecycle of LeaderWorkerSets with the webhook: a leader and its workers are one workload."""
 
 from __future__ import annotations
 

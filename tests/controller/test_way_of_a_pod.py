@@ -1,4 +1,4 @@
-"""Plain pods, through the gate of the webhook: queued, admitted, stopped by deletion; quota is exact at every step."""
+"""Lifecycle of plain pods with the webhook: queued, admitted, stopped by deletion, with exact quota at every step."""
 
 from __future__ import annotations
 

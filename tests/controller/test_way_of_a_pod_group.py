@@ -1,4 +1,4 @@
-"""Groups of pods, through the gate of the webhook: they start as a whole, and end as a whole."""
+"""Lifecycle of pod groups with the webhook: they start as a whole, and end as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RayClusters that are scaled while they run, through the webhook's gate, with a pretend KubeRay."""
+"""RayClusters that are scaled while they run, with the webhook and a simulated KubeRay."""
 
 from __future__ import annotations
 

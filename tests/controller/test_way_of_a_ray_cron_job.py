@@ -1,4 +1,4 @@
-"""What a RayCronJob makes: RayJobs without its queue label, so that a rule names their queue."""
+"""RayJobs created by a RayCronJob without its queue label, so that a rule names their queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StatefulSets with a queue label, through the webhook's gate: one workload that follows `replicas` up and down."""
+"""Lifecycle of StatefulSets with a queue label and the webhook: one workload that follows `replicas`."""
 
 from __future__ import annotations
 

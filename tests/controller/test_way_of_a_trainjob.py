@@ -1,4 +1,4 @@
-"""The way of a TrainJob, whose pods are told by the JobSet that Kubeflow Trainer makes of it, in three releases."""
+"""Lifecycle of a TrainJob, whose pods are known from the JobSet that Kubeflow Trainer creates, in three releases."""
 
 from __future__ import annotations
 

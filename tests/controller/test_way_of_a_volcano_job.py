@@ -1,4 +1,4 @@
-"""Volcano Jobs, as TorchX submits them, through the gate of the webhook: gated pod by pod, queued as a whole."""
+"""Lifecycle of Volcano Jobs as TorchX submits them, with the webhook: gated per pod, queued as a whole."""
 
 from __future__ import annotations
 

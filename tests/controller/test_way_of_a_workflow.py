@@ -1,4 +1,4 @@
-"""Argo Workflows: one that is suspended starts no more steps, but those that run go on to their end."""
+"""Lifecycle of Argo Workflows: a suspended one starts no further steps, but its running steps finish."""
 
 from __future__ import annotations
 

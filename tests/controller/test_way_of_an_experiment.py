@@ -1,4 +1,4 @@
-"""Experiments of AReaL: their client makes role after role, and they start, are evicted and end as a whole."""
+"""Experiments of AReaL: the client creates role after role; they start, are evicted and end as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AppWrappers of MCAD: what they hold is made when they are admitted, and gone when they are not."""
+"""AppWrappers of MCAD: their items are created on admission and deleted on eviction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An experiment of AReaL by the manifests of its controller and roles: one gang, though role comes after role."""
+"""An AReaL experiment by manifests of its controller and roles: one gang, although the roles follow one another."""
 
 from __future__ import annotations
 

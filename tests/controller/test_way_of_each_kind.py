@@ -1,4 +1,4 @@
-"""The whole way of each kind: its manifest is queued, explained, admitted, evicted, admitted again and ended."""
+"""Lifecycle of each kind: its manifest is queued, explained, admitted, evicted, admitted again and stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way of kinds that are queued by gates on their pods: the other rows of the table in docs/kinds.md."""
+"""Lifecycle of kinds that are queued by gates on their pods: the other rows of the table in docs/kinds.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way of Jobs as users of several systems write them: a table in docs/kinds.md. All are played at once."""
+"""Lifecycle of Jobs with manifests for several systems, run concurrently: a table in docs/kinds.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users may do to Volcano Jobs, LeaderWorkerSets and their pods: never more pods than were admitted."""
+"""User changes to Volcano Jobs, LeaderWorkerSets and their pods: never more pods run than were admitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users may do to Argo Workflows and their pods: never more pods than were admitted, and those are charged."""
+"""User changes to Argo Workflows and their pods: never more pods run than were admitted, and those hold quota."""
 
 from __future__ import annotations
 

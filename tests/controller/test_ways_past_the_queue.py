@@ -1,4 +1,4 @@
-"""What users may do to their Jobs and pods, without a webhook in between: never more pods than were admitted."""
+"""User changes to Jobs and pods, without a webhook: never more pods run than were admitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the log at `info` tells of work: admissions and evictions with their cause, few lines in a burst."""
+"""Log lines about workloads at level `info`: admissions and evictions with their cause, limited in a burst."""
 
 from __future__ import annotations
 

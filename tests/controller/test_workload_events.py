@@ -1,4 +1,4 @@
-"""Which Events are written about the objects of workloads, and when."""
+"""Kubernetes Events about workloads: which are written, and when."""
 
 from __future__ import annotations
 
