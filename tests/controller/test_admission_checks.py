@@ -13,7 +13,7 @@ READY = {"name": "nodes", "state": "Ready"}
 
 @pytest.fixture
 async def sluice(world):
-    """A queue of 4 CPU whose workloads need a check."""
+    """A running Sluice with a queue of 4 CPUs that requires an admission check."""
     await world.apply(
         flavor(), admission_check("nodes"), cluster_queue(admissionChecksStrategy=asks("nodes")), local_queue()
     )
@@ -22,7 +22,7 @@ async def sluice(world):
 
 
 async def reserved(world, name):
-    """The record, once it holds quota and its checks are asked."""
+    """Wait until a workload holds quota and its checks are requested, and return its record."""
     return await world.record(name, "admitted", reason="QuotaReserved")
 
 

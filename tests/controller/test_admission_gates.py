@@ -38,7 +38,7 @@ def held(obj, *controllers):
 
 
 async def says(cluster, name, *controllers):
-    """It waits, for these alone."""
+    """Wait until a workload is pending because of these gates only."""
 
     async def look():
         found = await cluster.record(name, "pending", reason="AdmissionGated")

@@ -42,7 +42,7 @@ async def let_in(cluster, name):
 
 
 async def sql(cluster, name, *statements):
-    """What somebody writes into the database by hand."""
+    """Change the rows of a workload directly in the database."""
     record = await cluster.store.workloads.get("team-a", name)
     async with cluster.store._database.write() as connection:
         for statement in statements:
@@ -50,7 +50,7 @@ async def sql(cluster, name, *statements):
 
 
 async def found(cluster):
-    """What differs while no Sluice runs, by group."""
+    """Return the differences by group: (problem, what was found). Sluice does not run."""
     sources = AuditSources(cluster.store, cluster.client, KINDS, clock=cluster.clock)
     return {each.object: (each.problem, each.found) for each in differences(await sources.view())}
 

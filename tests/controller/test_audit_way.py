@@ -21,7 +21,7 @@ async def queues(world):
 
 
 async def found(world, *problems: Problem) -> list[dict[str, str]]:
-    """The differences, as soon as there are those of all these kinds."""
+    """Wait until the audit reports all these problems, and return the differences."""
 
     async def look():
         documents = await world.controller.audit(repair=False)
@@ -38,7 +38,7 @@ async def repaired(world) -> None:
 
 
 async def seen_last(world, name: str) -> None:
-    """Nothing more comes of the suspended Job: its controller has said so, and the leader has taken that in."""
+    """Wait until the Job controller has updated the suspended Job's status, and the leader has processed that."""
 
     async def look():
         job = world.user.get("jobs", "team-a", name)
@@ -49,7 +49,7 @@ async def seen_last(world, name: str) -> None:
 
 
 async def sql(world, statement: str, name: str) -> None:
-    """What somebody writes into the database by hand."""
+    """Change the rows of a workload directly in the database."""
     record = await world.store.workloads.get("team-a", name)
     async with world.store._database.write() as connection:
         await connection.execute(text(statement), {"uid": record.workload.uid})

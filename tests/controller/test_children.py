@@ -21,7 +21,7 @@ ASKED = {"sluice.dev/start-with-owner": "true"}
 
 @pytest.fixture
 async def sluice(world, monkeypatch):
-    """Sluice at work for Jobs and what makes Jobs, with 4 CPU; what waits is told so at once."""
+    """A running Sluice for Jobs and their parent kinds, with 4 CPUs and no delay of Events about waiting children."""
     monkeypatch.setattr(child_requests, "WAITS_AFTER", 0.0)
     await world.apply(flavor(), cluster_queue(), local_queue())
     for kind in KINDS:
@@ -46,7 +46,7 @@ def reference(owner):
 
 
 def made_by(owner, role=1, number=0, *, suspend=False):
-    """A Job as the JobSet controller makes it, gated by the webhook because it has a queue label."""
+    """A Job as created by the JobSet controller, gated by the webhook because it has a queue label."""
     replicated = owner["spec"]["replicatedJobs"][role]
     return {
         "apiVersion": "batch/v1",
@@ -68,7 +68,7 @@ async def running(sluice, name="set", **fields):
 
 
 async def is_told(sluice, name, words):
-    """Once it has an Event that says so."""
+    """Wait until an Event about an object says why it is pending."""
 
     async def look():
         found = (await sluice.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
@@ -79,7 +79,7 @@ async def is_told(sluice, name, words):
 
 
 async def is_no_workload(sluice, name):
-    """Once all that has happened so far was decided about."""
+    """Wait until all earlier events are processed; return whether the object is not an unfinished workload."""
     await sluice.submit(job(f"after-{name}", cpu="0", seconds=1))
     await sluice.record(f"after-{name}", "finished")
     records = (await sluice.store.workloads.list(namespace="team-a")).workloads

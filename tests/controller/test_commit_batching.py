@@ -9,7 +9,7 @@ from admission.controller.decisions.committer import INTERVAL, MIN_INTERVAL, Com
 
 
 def commits(arrivals: list[float], *, each: float) -> list[float]:
-    """When a loop begins a commit that finds something to do; `each` is what one takes."""
+    """Return the start times of the commits that a loop makes; `each`: seconds that a commit takes."""
     batching, now, taken, begun = CommitBatching(), 0.0, 0, []
     while taken < len(arrivals):
         arrived = sum(at <= now for at in arrivals) - taken

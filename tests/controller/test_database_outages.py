@@ -10,7 +10,7 @@ from job_examples import cluster_queue, flavor, is_done, job, local_queue, runs
 
 @pytest.fixture
 def database_url(own_postgresql) -> str:
-    """On a server that the test may kill."""
+    """URL of a database on a server that the test may kill."""
     return own_postgresql.url("sluice_template")
 
 

@@ -13,7 +13,7 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/team-a/events"
 
 
 async def events(world) -> list[tuple[str, str]]:
-    """(name of the Job, reason) of all that Sluice has written."""
+    """(name of the Job, reason) of all Events that Sluice has written."""
     found = (await world.client.get(EVENTS))["items"]
     assert all(each["reportingController"] == "sluice.dev/sluice" for each in found)
     return sorted((each["regarding"]["name"], each["reason"]) for each in found)

@@ -22,7 +22,7 @@ def sharing(name, cpu="4", **spec):
 
 @pytest.fixture
 async def cohort(world):
-    """Two teams with 4 CPU each, who lend each other what is idle."""
+    """Two teams with 4 CPUs each in one cohort, which lend each other idle quota."""
     await world.apply(
         flavor(), sharing("cq-a"), sharing("cq-b"), local_queue("lq", "cq-a"), local_queue("lq", "cq-b", "team-b")
     )
@@ -30,7 +30,7 @@ async def cohort(world):
 
 
 async def running(world, namespace):
-    """Names of the Jobs of a team that run and hold quota."""
+    """Names of the running Jobs of a team that hold quota."""
     found = (await world.store.workloads.list(namespace=namespace)).workloads
     return {record.workload.name for record in found if record.state == "admitted"}
 

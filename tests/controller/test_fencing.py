@@ -19,7 +19,7 @@ from admission.store.store import Store
 
 @pytest.fixture
 def database_kind() -> str:
-    """On SQLite a second leader is kept out by a lock."""
+    """PostgreSQL: on SQLite a lock prevents a second leader."""
     return "postgresql"
 
 

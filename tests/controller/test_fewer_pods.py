@@ -123,7 +123,7 @@ async def test_more_work_than_was_admitted_is_decided_anew(sluice):
 
 
 async def succeed(world, name, count):
-    """So many of the Job's running pods end well."""
+    """Let `count` of the Job's running pods succeed."""
 
     async def running():
         pods = [pod for pod in world.user.list("pods", "team-a") if pod["status"].get("phase") == "Running"]
@@ -136,6 +136,6 @@ async def succeed(world, name, count):
 
 
 async def ledger(world, name):
-    """(amount, why it ended) of all that a workload held, in order."""
+    """(amount, end reason) of all ledger rows of a workload, in order."""
     record = await world.store.workloads.get("team-a", name)
     return [(row.amount, row.end_reason) for row in await world.store.workloads.ledger(record.workload.uid)]

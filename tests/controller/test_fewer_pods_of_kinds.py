@@ -43,7 +43,7 @@ def own():
 
 
 def asking(name):
-    """A kind, an object of it that asks for four pods of a pod set, and where it does; it would start with one."""
+    """Return kind, object, version and path of the pod count. The object requests four pods, and one is enough."""
     obj = own() if name == "own" else document(name)
     group, _, version = obj["apiVersion"].rpartition("/")
     kind = KINDS.get(group, obj["kind"])
@@ -61,7 +61,7 @@ def asking(name):
 
 
 def amounts_of(kind, obj, pod_set):
-    """What all of its pods request, of that pod set as many as are to be given."""
+    """Return the sum of its pods' requests, with `GIVEN` pods of `pod_set`."""
     found = dict.fromkeys(RESOURCES, 0)
     for each in kind.pod_sets(obj, NamespaceContext()):
         count = GIVEN if each.name == pod_set else each.count
@@ -118,7 +118,7 @@ async def test_a_part_of_it_starts_and_all_of_it_comes_back(world, name):
 
 
 async def close(user, kind, name):
-    """Its user suspends it."""
+    """Suspend an object as its user."""
     obj = user.get(kind.plural, "team-a", name)
     await user.update(kind.plural, "team-a", json_patch(obj, kind.gate(obj)))
 
@@ -168,7 +168,7 @@ async def submitted(world, obj):
 
 
 async def ready_with(world, workers, generation=0):
-    """The PyTorchJob with its pods, as soon as so many are all that it asks for."""
+    """Wait until the PyTorchJob requests `workers` workers and is ready; return it with its pods' uids."""
     obj = await until(
         world.user, "pytorchjobs", "torch",
         lambda each: each["metadata"]["generation"] >= generation and TORCH.observe(each).ready
@@ -276,7 +276,7 @@ async def test_killed_at_any_step_it_never_has_more_pods_than_quota(guarded):
 
 
 def flexible():
-    """A RayCluster of a head and five workers, one of which is enough."""
+    """A RayCluster of a head and five workers, with a minimum of one worker."""
     cluster = ray_cluster(gpu=5)
     cluster["metadata"]["annotations"] = {MIN_COUNT: "gpu=1"}
     return cluster
@@ -286,7 +286,7 @@ RAY = KINDS.get("ray.io", "RayCluster")
 
 
 async def ray_ready(world, pods):
-    """The uids of its pods, as soon as so many are all that it asks for."""
+    """Wait until the RayCluster requests `pods` pods and is ready; return their uids."""
     obj = await until(
         world.user, "rayclusters", "ray",
         lambda each: RAY.observe(each).ready and sum(place.pods for place in RAY.places(each)) == pods,

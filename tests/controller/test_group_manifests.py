@@ -28,7 +28,7 @@ CASES = {
 
 
 def kept(obj):
-    """What of a pod is another system's business."""
+    """Return the fields of a pod that belong to other systems, which Sluice must not change."""
     own = {
         field: {key: value for key, value in (obj["metadata"].get(field) or {}).items() if "sluice.dev/" not in key}
         for field in ("labels", "annotations")

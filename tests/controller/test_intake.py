@@ -30,7 +30,7 @@ JOB = {
 
 @pytest.fixture
 def asked():
-    """What the Job asks for, and how to read it again with something known of it."""
+    """Function that reads the Job, optionally with its known workload."""
     kinds = all_kinds()
     context = Context()
 

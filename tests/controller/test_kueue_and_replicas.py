@@ -13,7 +13,7 @@ from tests.cli.serve_processes import serving
 
 @pytest.fixture
 def database_kind():
-    """SQLite has room for one replica."""
+    """PostgreSQL: SQLite allows one replica only."""
     return "postgresql"
 
 
@@ -41,6 +41,6 @@ async def test_a_leader_that_was_elected_is_named_and_not_deposed(world, tmp_pat
 
 
 async def _imported(kueue):
-    """The import, once PostgreSQL has noticed that nobody is there any more."""
+    """Import from Kueue; None while PostgreSQL has not noticed that the leader is dead."""
     done = await kueue.migrate("--yes")
     return done if done.exit_code == 0 else None

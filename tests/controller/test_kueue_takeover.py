@@ -51,7 +51,7 @@ async def test_what_runs_runs_on_and_what_waits_waits(kueue):
 
 
 async def _let_in(world):
-    """Of those that waited, whoever is the eldest: they may have been created in the same second."""
+    """Return which of the pending Jobs was admitted; the oldest is not known, if all are from the same second."""
     records = [await world.store.workloads.get("team-a", f"wait-{number}") for number in range(3)]
     return next((record.workload.name for record in records if record.state == "admitted"), None)
 

@@ -14,13 +14,13 @@ NODES = 4
 
 
 def carries_start(release):
-    """Whether the first of the two requests that start a TrainJob has come through."""
+    """Predicate: the first of the two requests that start a TrainJob has taken effect."""
     return lambda each: bool(each["spec"].get(FIELDS[release]))
 
 
 @pytest.fixture
 async def sluice(world):
-    """Sluice, with quota for four nodes and nothing beside them, which a Job has."""
+    """A running Sluice with quota for four nodes exactly, which another Job holds."""
     for number in range(2):
         await world.user.create("nodes", "", node(number))
     await world.apply(flavor(), queue_of(AMOUNTS), local_queue("user-queue"))

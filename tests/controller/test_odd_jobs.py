@@ -15,13 +15,13 @@ async def _start(world, **quota):
 
 
 async def _others_run(world, name="good"):
-    """A Job of another team starts, which nothing that happened before may keep it from."""
+    """Start a Job of another team, which earlier Jobs must not prevent."""
     await world.submit(job(name, namespace="team-b"))
     await world.job(name, runs, namespace="team-b")
 
 
 async def _again(world):
-    """Sluice ends without a word, and another one starts on the same database."""
+    """Stop Sluice abruptly, and start another one on the same database."""
     await world.end()
     await world.start()
 

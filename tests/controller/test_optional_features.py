@@ -17,7 +17,7 @@ GANG = KINDS.sizes["scheduling.k8s.io", "PodGroup"]
 
 @pytest.fixture
 async def cluster(world, tmp_path):
-    """A cluster whose pods are gated, with a queue of 4 CPUs and PodGroups; Sluice is still to be started."""
+    """A cluster whose pods are gated, with a queue of 4 CPUs and PodGroups; Sluice does not run yet."""
     await world.apply(flavor(), cluster_queue(), local_queue())
     for kind in KINDS.sizes.values():
         await world.user.create("customresourcedefinitions", "", definition(kind))

@@ -12,7 +12,7 @@ from admission.store.workloads.places import Place
 
 @pytest.fixture
 async def sluice(world):
-    """One queue of 4 CPU, and another one beside it."""
+    """A running Sluice with two queues of 4 CPUs."""
     await world.apply(flavor(), cluster_queue(), local_queue(), cluster_queue("other"), local_queue("other", "other"))
     await world.start()
     return world
@@ -20,7 +20,7 @@ async def sluice(world):
 
 @pytest.fixture
 async def full(sluice):
-    """All quota of the first queue is held; two Jobs wait, the eldest first."""
+    """All quota of the first queue is in use; two Jobs are pending, the older one first."""
     await sluice.submit(job("full", cpu="4"))
     await sluice.job("full", runs)
     for name in ("elder", "younger"):

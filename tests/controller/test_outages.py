@@ -10,7 +10,7 @@ from job_examples import cluster_queue, flavor, is_done, job, local_queue, runs
 
 @pytest.fixture
 def database_kind() -> str:
-    """Only PostgreSQL can lose a connection."""
+    """PostgreSQL: SQLite has no connections to lose."""
     return "postgresql"
 
 
@@ -49,7 +49,7 @@ async def test_what_ends_while_a_commit_fails_is_known_to_have_succeeded(world, 
 
 
 async def cut(world, postgresql) -> None:
-    """End the connections over which something was written last."""
+    """Terminate the database connections whose last statement was an INSERT."""
     database = world.url.rpartition("/")[2]
     sessions = f"FROM pg_stat_activity WHERE datname = '{database}' AND query LIKE '%INSERT%'"
     await asyncio.to_thread(postgresql.execute, f"SELECT pg_terminate_backend(pid) {sessions}")

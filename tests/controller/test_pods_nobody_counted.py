@@ -16,20 +16,20 @@ SUSPENDED = {
 
 @pytest.fixture
 def controllers():
-    """The test is the Job controller."""
+    """No controllers: the test acts as Job controller."""
     return False
 
 
 @pytest.fixture
 async def sluice(world):
-    """Sluice at work, with one queue of 4 CPU."""
+    """A running Sluice with one queue of 4 CPUs."""
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     return world
 
 
 async def started(world, name):
-    """A Job that runs, with a pod of which its status says nothing yet."""
+    """Start a Job and create a pod of it that its status does not count yet; return the pod."""
     created = await world.submit(job(name, cpu="4"))
     await world.user.patch("jobs", "team-a", name, {"status": SUSPENDED}, subresource="status")
     await world.job(name, lambda obj: not is_gated(obj))
@@ -42,7 +42,7 @@ async def started(world, name):
 
 
 async def gone_before_the_job_runs_again(world, pod):
-    """End a pod, and see what came first."""
+    """Delete a pod once its Job is gated; return the events in order until the Job runs again."""
     order = []
     with closing(world.user.watch("jobs", "pods")) as changes:
         async for batch in changes:
@@ -121,7 +121,7 @@ async def test_an_answer_that_comes_after_its_end_does_not_bring_it_back(sluice)
 
 
 async def _all_was_taken_in(world, probe):
-    """Two Jobs are started, one after the other: the second by a request that comes after all that were due before."""
+    """Start two Jobs in turn: the requests that were due before are sent before that of the second Job."""
     for number in range(2):
         await world.submit(job(f"{probe}-{number}", cpu="0"))
         await world.job(f"{probe}-{number}", lambda obj: not is_gated(obj))

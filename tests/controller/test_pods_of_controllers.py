@@ -24,7 +24,7 @@ async def cluster(world, tmp_path):
 
 
 def controller(kind, replicas, *, labels=None, annotations=None, **spec):
-    """A Deployment or StatefulSet `web` whose pods ask for one CPU each."""
+    """A Deployment or StatefulSet `web` whose pods request one CPU each."""
     one = pod("template")
     template = {
         "metadata": {
@@ -43,7 +43,7 @@ def controller(kind, replicas, *, labels=None, annotations=None, **spec):
 
 
 async def pods_until(cluster, until):
-    """All pods, as soon as they are as they should be."""
+    """Wait until all pods satisfy `until`, and return them by name."""
     with closing(cluster.user.watch("pods")) as changes:
         async for _ in changes:
             if until(found := cluster.user.list("pods", "team-a")):
@@ -88,7 +88,7 @@ async def test_each_pod_of_a_deployment_queues_by_itself_and_quota_follows_scale
 
 
 def labelled(replicas, queue="lq", **spec):
-    """A Deployment that names its queue, and whose template does not."""
+    """A Deployment that has the queue label, but not on its template."""
     obj = controller("Deployment", replicas, **spec)
     del obj["spec"]["template"]["metadata"]["labels"][QUEUE]
     obj["metadata"]["labels"] = {QUEUE: queue}

@@ -13,7 +13,7 @@ EVENTS = "/apis/events.k8s.io/v1/namespaces/team-a/events"
 
 
 def denied(expression, reason):
-    """A policy of somebody who wants no Job changed in a certain way."""
+    """A ValidatingAdmissionPolicy that denies a certain change of Jobs."""
     rules = [{"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}]
     spec = {
         "failurePolicy": "Fail",

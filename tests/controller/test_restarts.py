@@ -304,7 +304,7 @@ async def test_a_label_that_was_taken_away_while_down(queues):
 
 
 async def free(world) -> bool:
-    """Whether nothing is held."""
+    """Whether no quota is in use."""
     status = await world.store.workloads.cluster_queue_status()
     return not any(numbers.usage for numbers in status.values())
 

@@ -102,7 +102,7 @@ async def test_pods_that_are_not_ready_in_time_cost_it_the_quota(cluster, plural
 
 
 async def _was_stopped(cluster, is_pod, reason):
-    """What is a pod of its own is gone then; else it waits, or is out of the queue."""
+    """Check that a plain pod has finished as evicted, or that any other object is pending again."""
     record = await cluster.record("x", "finished" if is_pod else "pending")
     assert (record.admission, record.outcome) == (None, "Evicted" if is_pod else "")
     assert reason in [line for line, _ in await cluster.history("x")]

@@ -16,7 +16,7 @@ RUNS = "trainingruns"
 
 @pytest.fixture
 async def cluster(world, tmp_path):
-    """TrainingRuns and Jobs are gated, with a queue of 2 CPUs; Sluice runs."""
+    """A cluster whose TrainingRuns and Jobs are gated, with a queue of 2 CPUs; Sluice runs."""
     await world.apply(flavor(), cluster_queue(cpu="2"), local_queue())
     async with served(world.sandbox, KIND), gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"):
         await world.start(kinds=KINDS)

@@ -129,7 +129,7 @@ BLOCKED = {
 
 @pytest.fixture
 async def sluice(world: World) -> AsyncIterator[Sluice]:
-    """A client of the API beside the controller, which starts in the test."""
+    """An API client; the API shows the controller that the test starts."""
     controller = _Deciding(world)
     app = create_app(world.store, token=TOKEN, checks={}, controller=controller, leader=controller, now=world.clock)
     async with listening(app, "127.0.0.1", 0) as url, Sluice(url, token=TOKEN) as client:
@@ -137,13 +137,13 @@ async def sluice(world: World) -> AsyncIterator[Sluice]:
 
 
 class _Deciding:
-    """The controller that runs in the world by now, for the API."""
+    """Proxy for the API of the controller that `World` runs at the time of the call."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def standstill(self) -> str:
-        """Asked for before there is a controller, to be called later."""
+        """Defined here because the API looks it up before the controller exists, and calls it later."""
         return str(self._world.controller.standstill())
 
     def __getattr__(self, name: str) -> Any:
@@ -187,7 +187,7 @@ async def begin(world: World) -> None:
 
 
 def stops_late(name: str, queue: str) -> dict[str, Any]:
-    """One whose pod takes longer to end than the test."""
+    """A Job whose pod takes longer to terminate than the test."""
     return pods_that(job(name, queue=queue, cpu="4", terminationGracePeriodSeconds=1_000_000), stop_seconds="1000000")
 
 
@@ -339,7 +339,7 @@ async def check_all(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixtu
 
 
 async def check(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixture, name: str, said: Said) -> None:
-    """Raises AssertionError for what is not said yet, or otherwise."""
+    """Raises AssertionError if a message of the state is missing or different."""
     record = await world.store.workloads.get("team-a", name)
     assert record is not None
     assert (record.state, record.reason) == (said.state, said.reason), record.message

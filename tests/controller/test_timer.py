@@ -11,7 +11,7 @@ from admission.serving.loop import new_loop
 
 
 async def set_in_the_moment_of_a_call() -> None:
-    """Return once the second call has come, asked for while the clock may show less than the time of the first."""
+    """Set the timer in its own call, when the clock may still show less than the due time; wait for the second call."""
     timer, called = Timer(), asyncio.Event()
     await asyncio.sleep(0.001)  # so that the loop's clock is fresh
     timer.set(0.0104, lambda: timer.set(0.0009, called.set))

@@ -23,7 +23,7 @@ GIVEN = 2
 
 
 def written():
-    """What users have written: each but one may start with fewer than its six pods, which take their time to end."""
+    """Manifests of users: all but one may start with fewer than six pods. Their pods do not stop by themselves."""
     ray = ray_cluster(stop="never", gpu=6)
     ray["metadata"]["annotations"] = {MIN_COUNT: "gpu=1"}
     run = torch(workers=6, annotation="worker=1", runPolicy={"suspend": True})
@@ -44,7 +44,7 @@ def plural(obj):
 
 @pytest.fixture
 async def stopped(world):
-    """All have run, were put on hold, and have no pods any more; Sluice was ended before it could give them back."""
+    """Objects that ran, were put on hold, and have no pods left; Sluice was killed before it could restore them."""
     await world.apply(flavor())
     for name in ("few", "whole", "torch"):
         await world.apply(cluster_queue(name, cpu=str(GIVEN)), local_queue(name, name))
@@ -85,7 +85,7 @@ async def uninstall(world, folder, *flags):
 
 
 def spec_of(obj, *, suspended):
-    """As its user wrote it, but for the gate."""
+    """Return the submitted spec, with `suspended` as its suspend field."""
     spec = copy.deepcopy(obj["spec"])
     target = spec["runPolicy"] if obj["kind"] == "PyTorchJob" else spec
     target["suspend"] = suspended

@@ -25,7 +25,7 @@ pytestmark = on_both_databases
 
 
 class StoppedClock:
-    """Time passes when the test says so: when everybody has seen everything. So both sides can agree exactly."""
+    """A clock that only the test advances, when ledger and observer agree, so that their sums are exactly equal."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -38,7 +38,7 @@ class StoppedClock:
 
 
 class Observer:
-    """Adds up core-seconds by namespace, from the Jobs alone: what was asked for, while there are pods or may be."""
+    """Sums up core-seconds by namespace, from Jobs alone: the requests of Jobs that have pods, or may have."""
 
     def __init__(self, world: World) -> None:
         self.used: defaultdict[str, float] = defaultdict(float)
@@ -87,7 +87,7 @@ async def observed(world: World) -> AsyncIterator[Observer]:
 
 
 async def let_pass(world: World, observer: Observer, seconds: float, *, held: set[str]) -> None:
-    """As soon as the observer and the database agree that just these Jobs hold quota."""
+    """Wait until observer and database agree that just these Jobs hold quota, then advance the clock."""
 
     async def agreed() -> bool:
         records = (await world.store.load()).workloads
@@ -150,7 +150,7 @@ async def test_who_is_charged_stays_whoever_submitted_it_though_the_webhook_is_n
         await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
 
     async def settled() -> WorkloadRecord | None:
-        """It waits for its end, or has failed at the deadline by which Sluice ends pods of what is being deleted."""
+        """Return the record once it is pending until it is deleted, or finished by Sluice's stop of its pods."""
         record = await world.store.workloads.get("team-a", "kept")
         assert record is not None
         is_held = (record.state, record.reason) == (State.PENDING, "BeingDeleted")

@@ -11,7 +11,7 @@ pytestmark = on_both_databases
 
 @pytest.fixture
 async def sluice(world):
-    """Sluice at work, with one queue of 4 CPU in each of two namespaces' reach."""
+    """A running Sluice with one queue of 4 CPUs, used by two namespaces."""
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     return world

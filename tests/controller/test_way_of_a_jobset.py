@@ -27,7 +27,7 @@ def conditions(obj):
 
 @pytest.fixture
 async def sluice(world):
-    """Sluice at work for Jobs and JobSets, with 4 CPU; nobody has installed JobSet yet."""
+    """A running Sluice for Jobs and JobSets, with 4 CPUs; JobSet's definition is not installed yet."""
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start(kinds=KINDS)
     return world

@@ -25,7 +25,7 @@ async def cluster(world, tmp_path):
 
 
 def workers(**spec):
-    """Two leaders with three workers each, of half a CPU: two CPUs for each group."""
+    """Two groups of a leader and three workers, of half a CPU each: two CPUs per group."""
     obj = lasting(manifest("leaderworkerset"))
     for template in ("leaderTemplate", "workerTemplate"):
         for container in obj["spec"]["leaderWorkerTemplate"][template]["spec"]["containers"]:

@@ -23,7 +23,7 @@ async def cluster(world, tmp_path):
 
 
 async def seen(world, name, until):
-    """The pod, as soon as it is as it should be; None once it is gone."""
+    """Wait until a pod satisfies `until`, and return it; None if it was deleted."""
     with closing(world.user.watch("pods")) as changes:
         if until is is_gone and world.user.get("pods", "team-a", name) is None:
             return None
@@ -47,7 +47,7 @@ def is_gone(obj):
 
 
 async def usage(world):
-    """The CPUs that are held, by name."""
+    """Return the milli-CPU of quota that workloads hold, by name."""
     found = (await world.store.workloads.list(namespace="team-a")).workloads
     return {
         record.workload.name: record.admission.pod_sets[0].usage["cpu"]
@@ -273,7 +273,7 @@ async def test_one_patch_for_each_admission(cluster):
 
 
 def owned(name, owner, **options):
-    """A pod that names a Job as its controller, and has the selector that Sluice put into its template."""
+    """A pod with a Job as controller, and with the node selector that Sluice injected into the Job's template."""
     each = pod(name, nodeSelector={"type": "kwok"}, **options)
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner["metadata"]["name"], "controller": True}
     each["metadata"]["ownerReferences"] = [{**reference, "uid": owner["metadata"]["uid"]}]
@@ -288,7 +288,7 @@ def labelled(name, **options):
 
 
 async def started_job(cluster, **options):
-    """One that runs."""
+    """Create a Job and wait until it runs."""
     created = await cluster.submit(labelled("train", **options))
     await cluster.job("train", lambda obj: (obj.get("status") or {}).get("ready") == options["pods"])
     return created

@@ -51,7 +51,7 @@ async def cluster(world, tmp_path):
 
 
 async def patched(cluster, number, **others):
-    """The API server has answered so many patches of pods, and of `others`, and no other was sent."""
+    """Wait until `number` pods (and `others` by resource) were patched, and check that there were no other patches."""
 
     async def look():
         return sum(count for key, count in cluster.client.requests.items() if key[:2] == ("PATCH", "pods")) >= number

@@ -32,7 +32,7 @@ async def cluster(world, tmp_path):
 
 
 def ray_cluster(stop="1", **replicas):
-    """A head, and groups of so many workers, of a CPU each."""
+    """A RayCluster of a head and worker groups of the given sizes, with one CPU per pod."""
 
     def template():
         one = pod(cpu="1", seconds=1_000_000)
@@ -56,7 +56,7 @@ async def submit(cluster, **fields):
 
 
 async def ready(cluster, number):
-    """The RayCluster with its pods by name, as soon as there are so many, which are all that it asks for."""
+    """Wait until the RayCluster requests so many pods and is ready; return the uids of its pods by name."""
     obj = await until(
         cluster.user,
         CLUSTERS,
@@ -67,7 +67,7 @@ async def ready(cluster, number):
 
 
 async def scale(cluster, **replicas):
-    """As Ray's autoscaler does."""
+    """Change replicas as Ray's autoscaler does."""
     groups = cluster.user.get(CLUSTERS, "team-a", "ray")["spec"]["workerGroupSpecs"]
     scaled = [{**each, "replicas": replicas.get(each["groupName"], each["replicas"])} for each in groups]
     autoscaler = cluster.sandbox.local("autoscaler")
@@ -117,7 +117,7 @@ async def says(cluster, message):
 
 
 async def ledger(cluster):
-    """(amount, why it ended) of all that it held, in order."""
+    """(amount, end reason) of all ledger rows, in order."""
     record = await cluster.store.workloads.get("team-a", "ray")
     return [(row.amount, row.end_reason) for row in await cluster.store.workloads.ledger(record.workload.uid)]
 
@@ -236,7 +236,7 @@ async def test_with_admission_checks_nothing_grows_and_it_says_so(cluster):
 
 
 async def pods_until(cluster, *, staying, ending=()):
-    """As soon as there are so many; its queue has 6 CPUs, for no more than 6 pods at any time."""
+    """Wait for `staying` pods beside the terminating ones `ending`; there are never more than 6, its quota."""
     with closing(cluster.user.watch("pods")) as changes:
         async for _ in changes:
             found = cluster.user.list("pods", "team-a")

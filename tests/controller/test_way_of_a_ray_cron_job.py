@@ -21,7 +21,7 @@ AMOUNTS = {"cpu": 1500, "memory": 2 * GI + 200 * MI, GPU: 0, "pods": 2}
 
 
 def made():
-    """The RayJob that KubeRay makes of the manifest: of labels it has this one alone."""
+    """The RayJob that KubeRay creates from the manifest's RayCronJob: it has no other label than this one."""
     _, cron = yaml.safe_load_all((FOLDER / "rayjob.yaml").read_text())
     name = cron["metadata"]["name"]
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCronJob", "name": name, "uid": "c-1", "controller": True}

@@ -23,7 +23,7 @@ async def cluster(world, tmp_path):
 
 
 def stateful_set(replicas, *, management="Parallel", stop="1", labels=None, in_template=None):
-    """`web`, of pods of a CPU each; `stop`: the seconds of the sandbox that they take to end."""
+    """StatefulSet `web` with pods of one CPU each; `stop`: simulated seconds until they terminate."""
     one = pod("template", queue=None)
     annotations = one["metadata"]["annotations"] | {"sandbox.sluice.dev/stop-seconds": stop}
     spec = one["spec"] | {"restartPolicy": "Always", "terminationGracePeriodSeconds": 1}
@@ -53,7 +53,7 @@ async def submit(cluster, *args, **fields):
 
 
 async def scale(cluster, replicas):
-    """As `kubectl scale` does, of which the webhook hears nothing."""
+    """Change replicas as `kubectl scale` does, which the webhook does not see."""
     await cluster.user.patch(SETS, "team-a", "web", {"spec": {"replicas": replicas}}, subresource="scale")
 
 

@@ -27,7 +27,7 @@ QUEUE_OF_KAI = {KAI: "team-a-train"}
 
 @pytest.fixture
 async def sluice(world):
-    """Sluice at work, with quota for the TrainJob of the manifest and nothing beside it."""
+    """A running Sluice with exactly the quota for the manifest's TrainJob."""
     for number in range(2):
         await world.user.create("nodes", "", node(number))
     await world.apply(flavor(), queue_of(AMOUNTS), local_queue("user-queue"))
@@ -35,7 +35,7 @@ async def sluice(world):
 
 
 async def submitted(world, **labels):
-    """The TrainJob of the manifest as it is stored, whose pods run until they are ended. `labels`: of its JobSet."""
+    """Create the manifest's TrainJob, whose pods run until they are stopped. `labels`: of its JobSet."""
     runtime = copy.deepcopy(RUNTIME)
     runtime["spec"]["template"]["metadata"] = {"labels": labels}
     template = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
@@ -57,7 +57,7 @@ def template_of(jobset):
 
 
 async def until_running(world, release, created):
-    """Its pods run where its quota is."""
+    """Wait until its pods run, and check that they have the flavor's node selector and tolerations."""
     await until(world.user, "trainjobs", NAME, started)
     record = await world.record(NAME, "admitted")
     assert held_by(record) == AMOUNTS
@@ -117,7 +117,7 @@ async def test_its_whole_way(sluice, release):
 
 
 async def until_running_for_kai(world):
-    """Its pods run where its quota is, and KAI finds on them what it looks for."""
+    """The same, and check that the pods have the fields that KAI reads."""
     name = MANIFEST_FOR_KAI["metadata"]["name"]
 
     def is_ready(obj):
@@ -176,7 +176,7 @@ async def test_in_front_of_kai_nothing_of_its_is_changed(sluice):
 
 @pytest.fixture
 async def running(sluice):
-    """It runs, under Trainer 2.2."""
+    """A TrainJob that runs under Trainer 2.2."""
     async with trainer(sluice.sandbox, "2.2"):
         await sluice.start(kinds=KINDS)
         created = await submitted(sluice)

@@ -274,7 +274,7 @@ async def test_on_hold_by_a_label_of_the_job(cluster):
 
 
 def one_after_the_other():
-    """The second worker starts when the first runs."""
+    """A Volcano Job whose second worker starts when the first one runs."""
     obj = train()
     obj["spec"]["tasks"][1]["dependsOn"] = {"name": [obj["spec"]["tasks"][0]["name"]]}
     return obj

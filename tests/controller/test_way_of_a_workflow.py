@@ -24,7 +24,7 @@ async def cluster(world):
 
 
 def workflow():
-    """Its pods run until they are ended."""
+    """A Workflow whose pods run until they are stopped."""
     obj = document("argo-workflow")
     obj["spec"] |= {"suspend": True, "podMetadata": {"annotations": {"sandbox.sluice.dev/run-seconds": "1000000"}}}
     del obj["spec"]["templates"][1]["container"]["resources"]["requests"]["memory"]

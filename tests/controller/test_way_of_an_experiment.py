@@ -32,7 +32,7 @@ REQUESTS = {"cpu": "1", "memory": "1Gi"}
 
 
 def queue(**spec):
-    """Room for 8 pods."""
+    """A queue of 8 CPUs, for 8 pods."""
     resources = [{"name": name, "nominalQuota": amount} for name, amount in (("cpu", "8"), ("memory", "8Gi"))]
     groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": resources}]}]
     return cluster_queue(resourceGroups=groups, **spec)
@@ -40,7 +40,7 @@ def queue(**spec):
 
 @pytest.fixture
 async def cluster(world, tmp_path):
-    """A cluster with a queue of 8 CPUs, in which there is room for one experiment; Sluice runs."""
+    """A cluster with a queue of 8 CPUs, enough for one experiment; Sluice runs."""
     await world.apply(flavor(), queue(), local_queue())
     async with gated(world.user, KINDS, tmp_path / "certificates", rules=(RULE,)):
         await world.start(kinds=KINDS)
@@ -49,7 +49,7 @@ async def cluster(world, tmp_path):
 
 @pytest.fixture
 async def client(world, tmp_path):
-    """The connections of AReaL's client."""
+    """API client of AReaL's scheduler."""
     path, configuration = tmp_path / "areal.kubeconfig", Configuration()
     world.sandbox.write_kubeconfig(path, "admin")
     await load_kube_config(str(path), client_configuration=configuration)
@@ -58,7 +58,7 @@ async def client(world, tmp_path):
 
 
 def controller(experiment, **declared):
-    """The Job of AReaL's controller, which is tried twice: its pod declares those of the roles."""
+    """The Job of AReaL's controller with one retry; the pod declares the pod sets of the roles."""
     pod_sets = [{"name": "controller", "count": 1}]
     pod_sets += [{"name": role, "count": count, "requests": REQUESTS} for role, count in ROLES.items()]
     template = pod("template")
@@ -100,7 +100,7 @@ def group(obj):
 
 
 async def pods_until(cluster, until):
-    """All pods of each experiment, as soon as they are as they should be; quota is looked at all the time."""
+    """Wait until the pods by experiment satisfy `until`, and return them; check that quota is never exceeded."""
     with closing(cluster.user.watch("pods")) as changes:
         async for _ in changes:
             found = defaultdict(list)
@@ -117,7 +117,7 @@ def running(experiment, number):
 
 
 async def holds(cluster, **cpus):
-    """What each group holds."""
+    """Wait until the groups hold these milli-CPU of quota."""
 
     async def look():
         found = (await cluster.store.workloads.list(namespace="team-a")).workloads
@@ -132,7 +132,7 @@ async def holds(cluster, **cpus):
 
 
 async def has_ended(cluster, name, outcome):
-    """A group was over like this; one whose pods were all gone for a moment, when they were evicted, was so before."""
+    """Wait for a finished record of a group; one that was evicted and had no pods for a while has several."""
 
     async def look():
         found = (await cluster.store.workloads.list(namespace="team-a")).workloads
@@ -142,7 +142,7 @@ async def has_ended(cluster, name, outcome):
 
 
 async def trained(areal):
-    """What AReaL's trainer does: each role is made, perhaps twice, and waited for before the next."""
+    """Act as AReaL's trainer: create each role, also repeatedly, and wait for it before the next one."""
     for role, count in ROLES.items():
         for _ in range(2):
             await areal.create_workers(role, count)
@@ -150,7 +150,7 @@ async def trained(areal):
 
 
 async def ended(cluster, experiment, outcome="Succeeded"):
-    """The controller of an experiment ends."""
+    """End the controller pod of an experiment."""
     pods = [obj for obj in cluster.user.list("pods", "team-a") if group(obj) == experiment]
     (name,) = (obj["metadata"]["name"] for obj in pods if "job-name" in obj["metadata"]["labels"] and runs(obj))
     await cluster.user.patch("pods", "team-a", name, {"status": {"phase": outcome}}, subresource="status")
@@ -239,6 +239,6 @@ async def test_what_does_not_fit_what_was_declared_does_not_run(cluster, client)
 
 
 async def told(cluster, words):
-    """Whether an Event on a pod says so."""
+    """Return whether an Event about a pod contains a text."""
     events = cluster.user.list("events", "team-a")
     return any(words in each["message"] and each["involvedObject"]["kind"] == "Pod" for each in events)

@@ -30,7 +30,7 @@ async def cluster(world):
 
 
 def of_torchx(cpu="1"):
-    """What TorchX submits, with smaller pods, which run until they are ended."""
+    """TorchX's manifest with smaller pods, which run until they are stopped."""
     obj = document("mcad-torchx-ddp")
     for item in obj["spec"]["resources"]["GenericItems"][:2]:
         template = item["generictemplate"]
@@ -45,7 +45,7 @@ async def submit(cluster, obj):
 
 
 async def state(cluster, **fields):
-    """The AppWrapper, as soon as its status has these."""
+    """Wait until the AppWrapper's status has these values, and return it."""
 
     def has(obj):
         status = obj.get("status") or {}

@@ -23,7 +23,7 @@ AMOUNTS = {"cpu": 34000, "memory": 264 * GI, GPU: 16, "pods": 5}
 
 
 def controller():
-    """The Job of the manifest, which says its roles as docs/tasks/areal.md has it: the queue label in its template."""
+    """The manifest's Job, with its roles declared as in docs/tasks/areal.md, and the queue label on its template."""
     obj = yaml.safe_load((FOLDER / "areal-controller-job.yaml").read_text())
     roles = orjson.loads(obj["metadata"]["annotations"].pop("sluice.dev/child-podsets"))
     queue = {key: obj["metadata"]["labels"].pop(key) for key in list(obj["metadata"]["labels"]) if "queue-name" in key}
@@ -36,7 +36,7 @@ def controller():
 
 
 def statefulsets():
-    """Those of the manifest, by role, as AReaL applies them, with pods that end at once."""
+    """The manifest's StatefulSets by role, as AReaL applies them, with pods that terminate immediately."""
     documents = yaml.safe_load_all((FOLDER / "statefulset-areal.yaml").read_text())
     found = [copy.deepcopy(obj) for obj in documents if obj["kind"] == "StatefulSet"]
     for obj in found:
@@ -45,7 +45,7 @@ def statefulsets():
 
 
 def are(running, waiting=0):
-    """So many of its pods run where their flavor is, so many are gated, and there are no others alive."""
+    """Predicate: `running` pods run with their flavor's fields, `waiting` are gated, and no others are alive."""
 
     def until(found):
         found = [each for name, each in found.items() if name.startswith("areal")]
@@ -64,7 +64,7 @@ def are(running, waiting=0):
 
 @pytest.fixture
 async def sluice(world, tmp_path):
-    """Quota for the experiment and nothing beside it."""
+    """A running Sluice with exactly the quota for the experiment."""
     for number in range(2):
         await world.user.create("nodes", "", node(number))
     await world.apply(flavor(), queue_of(AMOUNTS), local_queue("user-queue"))

@@ -30,7 +30,7 @@ RESOURCES = ("cpu", "memory", GPU, "pods")
 
 
 def total(name):
-    """All that the pods of a manifest request."""
+    """Return the sum of the requests of a manifest's pods."""
     amounts = Counter()
     for _, count, requests in GOLDEN[name]:
         amounts.update({resource: count * amount for resource, amount in {**requests, "pods": 1}.items()})
@@ -38,7 +38,7 @@ def total(name):
 
 
 def queue_of(amounts):
-    """A ClusterQueue that has just that."""
+    """A ClusterQueue with exactly this quota."""
     units = {"cpu": "m"}
     quotas = [{"name": key, "nominalQuota": f"{amounts[key]}{units.get(key, '')}"} for key in RESOURCES]
     groups = [{"coveredResources": list(RESOURCES), "flavors": [{"name": "default", "resources": quotas}]}]
@@ -63,7 +63,7 @@ def node(number):
 
 
 def through_the_webhook(obj, kind):
-    """As the webhook has it stored."""
+    """Return an object as the webhook's patch changes it."""
     review = {
         "request": {
             "uid": "r",
@@ -80,7 +80,7 @@ def through_the_webhook(obj, kind):
 
 
 def whose_pods_stay(kind, obj):
-    """The manifest, but its pods run until they are ended."""
+    """Change the object so that its pods run until they are stopped, and return it."""
     for place in kind.places(obj):
         target = at(obj, place.target) if place.flat and place.target[0] == "spec" and at(obj, place.target) else None
         metadata = target if target is not None else place.template.setdefault("metadata", {})
@@ -90,7 +90,7 @@ def whose_pods_stay(kind, obj):
 
 
 def held_by(record):
-    """The quota that a workload holds."""
+    """Return the quota that a workload holds, by resource."""
     held = Counter()
     for each in record.admission.pod_sets:
         held.update({"pods": 0, **each.usage})
@@ -105,7 +105,7 @@ async def end_pods(world, obj):
 
 
 async def end_and_delete(world, plural, name, owner, cpu):
-    """Its pods, which `owner` has made, succeed; when it is deleted a Job has its quota. What it went through."""
+    """Let the pods of `owner` succeed, delete the object, and start a Job with its quota; return the steps taken."""
     await end_pods(world, owner)
     assert (await world.record(name, "finished")).outcome == "Succeeded"
     await world.user.delete(plural, "team-a", name, propagation="Background")
@@ -115,7 +115,7 @@ async def end_and_delete(world, plural, name, owner, cpu):
 
 
 def row(kind, version, name, steps):
-    """One of the table in docs/kinds.md."""
+    """Return the row of the table in docs/kinds.md."""
     pod_sets = ", ".join(f"{pod_set} {count}" for pod_set, count, _ in GOLDEN[name])
     gate = " and ".join(f"`{'.'.join(path)}`" for path in (kind.form.suspend, *kind.form.suspend_older))
     gate = f"annotation `{DISPATCH}`" if version == MCAD else gate
@@ -123,7 +123,7 @@ def row(kind, version, name, steps):
 
 
 async def until_admitted(world, kind, created, amounts):
-    """It runs where it was admitted to, with exactly its quota, until its pods are ready."""
+    """Wait until it is admitted and ready; check its quota and the injected fields."""
     user, key = world.user, created["metadata"]["name"]
     running = await until(user, kind.plural, key, lambda each: not kind.observe(each).suspended)
     record = await world.record(key, "admitted")
@@ -141,7 +141,7 @@ async def until_admitted(world, kind, created, amounts):
 
 
 async def scaled(world, kind, manifest, name, amounts):
-    """Of its first workers one replica ends, and comes again as the webhook would have noted it."""
+    """Scale its first worker group down by one replica, and up again as the webhook would note it."""
     first, *others = world.user.get(kind.plural, "team-a", name)["spec"]["workerGroupSpecs"]
     _, (group, _, requests), *_ = GOLDEN[manifest]
     fewer = {**first, "replicas": first["replicas"] - 1, "minReplicas": 1}
@@ -165,7 +165,7 @@ async def scaled(world, kind, manifest, name, amounts):
 
 
 async def start_with(world, stack, kind, version):
-    """Sluice, with the definition of a kind and who runs its objects: of MCAD's AppWrappers that is Sluice."""
+    """Start Sluice, with the definition of a kind and its operator (for MCAD's AppWrappers, Sluice itself)."""
     frameworks = ("batch/job", kind.form.name, *(["mcad.ibm.com/appwrapper"] if version == MCAD else []))
     kinds = all_kinds(frameworks=frameworks)
     served_kind = kinds.get(kind.group, kind.kind)

@@ -23,7 +23,7 @@ CONTROLLED = {"Deployment": "deployments", "StatefulSet": "statefulsets"}
 
 @dataclass(frozen=True)
 class Case:
-    """A manifest of pods that are queued, as `pods` pods in workloads that have pod sets of so many each."""
+    """A manifest of gated pods, and the workloads that it becomes."""
 
     kind: str
     name: str
@@ -37,7 +37,7 @@ class Case:
 
     @property
     def all_sets(self):
-        """The pod sets of each workload."""
+        """The pod sets of each workload, as (count, requests)."""
         return [self.pod_sets] * self.workloads + [(each,) for each in self.others]
 
     @property
@@ -52,7 +52,7 @@ class Case:
         return found
 
     def row(self, steps):
-        """Of the table in docs/kinds.md."""
+        """Return the row of the table in docs/kinds.md."""
         sets = " and ".join(str(count) for count, _ in (*self.pod_sets, *self.others))
         each = sets if self.workloads == 1 else f"{self.workloads} workloads of {sets}"
         return f"| {self.kind} | `{self.name}.yaml` | {each} | `spec.schedulingGates` of pods | {', '.join(steps)} |"
@@ -80,9 +80,9 @@ CASES = [
 
 
 def native(name):
-    """Of a manifest of Kubernetes' own gangs: what says how many pods there are, and the pods.
+    """Return the objects of a manifest of Kubernetes' own gangs that give the numbers of pods, and its pods.
 
-    One pod stands for all of a gang. In 1.37 there is none: those of its PodGroups are as in 1.36.
+    The manifest has one pod for all pods of a gang. That of 1.37 has none: its PodGroups' pods are as in 1.36.
     """
     found = list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
     sizes = [obj for obj in found if _size_kind(obj)]
@@ -108,7 +108,7 @@ def _size_kind(obj):
 
 
 async def sized(user, name, namespace="team-a"):
-    """What says how many pods the gangs of a manifest have is there."""
+    """Create the objects that give the numbers of pods of a manifest's gangs."""
     for obj in native(name)[0]:
         kind = _size_kind(obj)
         obj["metadata"]["namespace"] = namespace
@@ -121,7 +121,7 @@ def is_native(name):
 
 
 def manifests(name, namespace="team-a"):
-    """Its objects, with pods that run until they are ended, and end at once."""
+    """Return the manifest's objects, with pods that run until they are stopped, and terminate quickly."""
     found = native(name)[1] if is_native(name) else list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
     found = deepcopy(found)
     for obj in found:
@@ -141,7 +141,7 @@ def plural_of(obj):
 
 
 def are(running, waiting=0):
-    """So many of its pods run, are ready and go where its flavor is; so many are gated."""
+    """Predicate: `running` pods are ready with their flavor's fields, and `waiting` pods are gated."""
 
     def until(found):
         found = [each for name, each in found.items() if not name.startswith(("before", "after"))]
@@ -159,7 +159,7 @@ def are(running, waiting=0):
 
 
 async def holds(cluster, amounts):
-    """Its workloads hold exactly that."""
+    """Wait until the manifest's workloads hold exactly these amounts."""
 
     async def look():
         records = [
@@ -188,7 +188,7 @@ async def scaled_down_and_up(world, case, obj, pods):
 
 
 async def finished(world):
-    """Its pods have succeeded, and so has it."""
+    """Let the pods succeed, and wait until the workloads have released their quota."""
     for each in world.user.list("pods", "team-a"):
         ended = {"status": {"phase": "Succeeded"}}
         await world.user.patch("pods", "team-a", each["metadata"]["name"], ended, subresource="status")
@@ -198,7 +198,7 @@ async def finished(world):
 
 
 async def wait_for_quota(world, case):
-    """Its workloads are those of the manifest, and each of them is told why it waits. What it went through."""
+    """Check the pod sets and messages of the pending workloads; return the steps taken."""
 
     async def waiting():
         found = (await world.store.workloads.list(namespace="team-a")).workloads

@@ -22,7 +22,7 @@ BEFORE = "before"
 
 
 async def make_room(world, case):
-    """A namespace with a queue that has just what the pods of a case request, and all else that its manifest holds."""
+    """Create the namespace of a case with its LimitRanges, and a queue with exactly the quota that its pods request."""
     user = world.user
     await user.create("namespaces", "", {"metadata": {"name": case.namespace}})
     queue = queue_of(case.amounts())
@@ -35,7 +35,7 @@ async def make_room(world, case):
 
 
 def theirs(obj):
-    """What of a Job is another system's business."""
+    """Return the fields of a Job that belong to other systems, which Sluice must not change."""
     template = obj["spec"]["template"]
     labels = {key: value for key, value in (obj["metadata"].get("labels") or {}).items() if "sluice.dev/" not in key}
     ours = ("controller-uid", "job-name")
@@ -45,7 +45,7 @@ def theirs(obj):
 
 
 async def until_running(world, case, created):
-    """Its pods run where it was admitted to, with exactly its quota, and nothing of other systems is changed."""
+    """Wait until it runs; check its quota, the injected fields, and that other systems' fields are unchanged."""
     name, namespace, amounts = case.name, case.namespace, case.amounts()
     running = await world.job(
         name, lambda obj: runs(obj) and obj["status"].get("ready") == case.pods, namespace=namespace
@@ -69,14 +69,14 @@ async def until_running(world, case, created):
 
 
 async def told_that_nothing_is_reserved(world):
-    """Of which Jobs an Event says that an annotation which seems to reserve quota does not."""
+    """(name, type) of Events that an annotation which seems to reserve quota is ignored."""
     found = (await world.client.get("/apis/events.k8s.io/v1/events"))["items"]
     told = "the annotation sluice.dev/child-podsets is ignored: quota is reserved for the pods of this Job alone"
     return {(each["regarding"]["name"], each["type"]) for each in found if each["note"].startswith(told)}
 
 
 async def end(world, case):
-    """All its pods succeed, those that come then, too."""
+    """Let all its pods succeed, including those that are created then."""
 
     async def look():
         for each in world.user.list("pods", case.namespace):
@@ -91,7 +91,7 @@ async def end(world, case):
 
 @pytest.fixture
 async def cluster(world, tmp_path):
-    """A queue for each case, which another Job fills, and Sluice."""
+    """A cluster with the webhook and a running Sluice, and a queue per case, whose quota another Job holds."""
     for number in range(2):
         await world.user.create("nodes", "", node(number))
     await world.user.create("runtimeclasses", "", KATA)

@@ -27,7 +27,7 @@ async def cluster(world, tmp_path):
 
 
 def objects():
-    """Each has two pods of two CPUs."""
+    """Objects with two pods of two CPUs each."""
     job, workers = lasting(manifest("volcano-torchx-ddp")), lasting(manifest("leaderworkerset"))
     workers["spec"] |= {"replicas": 1}
     workers["spec"]["leaderWorkerTemplate"]["size"] = 2
@@ -53,7 +53,7 @@ async def started(cluster, plural):
 
 
 def claimant(cluster, plural, name):
-    """A pod that a user makes, which says that it is one of those of an object."""
+    """A pod that a user creates with a forged reference to an object's controller."""
     owner = cluster.user.get(plural, "team-a", NAMES[plural])
     made = next(iter(cluster.user.list("pods", "team-a")))
     forged = pod(name, queue="test", cpu="2")

@@ -32,12 +32,12 @@ async def cluster(world, tmp_path):
 
 @pytest.fixture
 def mallory(cluster):
-    """A user."""
+    """API client of an ordinary user."""
     return cluster.sandbox.local("mallory")
 
 
 def workflow():
-    """Four pods of one CPU, which run until they are ended."""
+    """A Workflow of four pods of one CPU, which run until they are stopped."""
     obj = document("argo-workflow")
     obj["spec"] |= {"podMetadata": {"annotations": {"sandbox.sluice.dev/run-seconds": "1000000"}}}
     del obj["spec"]["templates"][1]["container"]["resources"]["requests"]["memory"]
@@ -51,14 +51,14 @@ def kept_by_a_finalizer():
 
 
 def of_cpus(number):
-    """The templates, whose pods ask for so many."""
+    """Return the Workflow's templates with pods that request so many CPUs."""
     templates = copy.deepcopy(workflow()["spec"]["templates"])
     templates[1]["container"]["resources"] = {"requests": {"cpu": str(number)}}
     return templates
 
 
 async def started(cluster, mallory):
-    """It runs, with four pods."""
+    """Create a Workflow and wait until its four pods run."""
     await mallory.create(PLURAL, "team-a", workflow())
     await pods_until(cluster.user, "team-a", four_run)
     return cluster.user.get(PLURAL, "team-a", NAME)
@@ -75,7 +75,7 @@ async def end_pods(cluster, obj):
 
 
 def claimant(owner, made):
-    """The object, which says that it is a child of another one."""
+    """Add an owner reference to `owner` to an object, and return it."""
     reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
     made["metadata"]["ownerReferences"] = [
         {**reference, "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
@@ -84,7 +84,7 @@ def claimant(owner, made):
 
 
 def pod_of(owner, name):
-    """A pod that a user makes, just like those of a Workflow, and with a queue label."""
+    """A pod that a user creates, with the labels of a Workflow's pods and a queue label."""
     made = pod(name, queue="user-queue", nodeSelector={"type": "kwok"})
     made["metadata"]["labels"] |= {
         "sluice.dev/workload-uid": owner["metadata"]["uid"],
@@ -95,7 +95,7 @@ def pod_of(owner, name):
 
 
 async def held(cluster):
-    """The CPUs that are held in all."""
+    """Return the quota in use, in milli-CPU."""
     found = (await cluster.store.workloads.list(namespace="team-a")).workloads
     return sum(each.usage["cpu"] for record in found if record.admission for each in record.admission.pod_sets)
 

@@ -13,14 +13,14 @@ ENDED = ("Succeeded", "Failed")
 
 @pytest.fixture
 async def sluice(world):
-    """Sluice at work, with one queue of 4 CPU."""
+    """A running Sluice with one queue of 4 CPUs."""
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     return world
 
 
 class Pods:
-    """All that an observer knows who sees pods only: which are alive, and how many were at most."""
+    """An observer of pods alone: those that are alive, and their maximum number."""
 
     def __init__(self):
         self.alive = {}
@@ -37,7 +37,7 @@ class Pods:
 
 @asynccontextmanager
 async def observed(world):
-    """The pods of the cluster, as they come and go meanwhile."""
+    """Context manager that observes the pods of the cluster."""
     pods = Pods()
 
     async def watch():
@@ -54,14 +54,14 @@ async def observed(world):
 
 
 def stubborn(name, **fields):
-    """Its pods run until they are told to end, and then as long as they like."""
+    """A Job whose pods run until they are deleted, and then terminate only by force."""
     manifest = job(name, **fields)
     manifest["spec"]["template"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "never"
     return manifest
 
 
 def counts(ready, terminating=0):
-    """Whether so many pods run, and so many have been asked to end."""
+    """Predicate: the Job's status has so many ready and terminating pods."""
 
     def is_so(obj):
         status = obj.get("status", {})
@@ -72,14 +72,14 @@ def counts(ready, terminating=0):
 
 
 async def kill_pods(world, prefix):
-    """What ends stubborn pods: their nodes give them up."""
+    """Delete terminating pods by force."""
     for pod in world.user.list("pods"):
         if pod["metadata"]["name"].startswith(prefix) and "deletionTimestamp" in pod["metadata"]:
             await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
 
 
 async def settled(world):
-    """Sluice has decided whatever it wants to decide about what has happened so far: a later Job has run."""
+    """Wait until Sluice has processed all earlier events: a Job submitted now has finished."""
     name = f"probe-{len(world.user.list('jobs'))}"
     await world.submit(job(name, cpu="0", seconds=1))
     await world.record(name, "finished")

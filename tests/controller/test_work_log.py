@@ -19,7 +19,7 @@ LOGGER = "admission.controller.state.work_log"
 
 @pytest.fixture
 def told(caplog):
-    """(message, fields) of what is told of workloads."""
+    """(message, fields) of the log lines about workloads."""
     caplog.set_level("INFO")
 
     def lines() -> list[tuple[str, dict[str, object]]]:
@@ -69,7 +69,7 @@ async def test_of_a_burst_all_are_counted(world, told):
 
 
 def admissions(numbers: range) -> Changes:
-    """That so many were admitted in one commit."""
+    """The changes of a commit that admits these Jobs."""
     records = []
     for number in numbers:
         workload = Workload(f"u{number}", "team-a", f"j{number}", queue="lq", priority=0, created=0.0, pod_sets=())

@@ -12,7 +12,7 @@ from admission.store.records import Changes, Eviction, State, Transition, Worklo
 
 
 class Told:
-    """The Events (name, reason, Warning), at a time that the test lets pass."""
+    """Records the Events (name, reason, whether it is a Warning) by a clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
