@@ -92,30 +92,49 @@ def items(obj: Object) -> list[Item]:
     Raises Misconfigured.
     """
     metadata, found = obj["metadata"], list[Item]()
+    _check_names(obj)
     for keys, item in _generic(obj):
-        template, path = item["generictemplate"], paths.Found(keys, None).text
-        kind, copies = _kind_of(template, path), paths.number(item, ("replicas",), 1)
-        for number in range(copies):
+        template = item["generictemplate"]
+        where = _TEMPLATES[_kind_of(template, paths.Found(keys, None).text)]
+        text = "" if where is None else paths.Found((*keys, *where), None).text
+        pods = 0 if where is None else _pods(template, keys)
+        for name in _names(item):
             body = {key: deepcopy(value) for key, value in template.items() if key != "status"}
-            name = f"{template['metadata']['name']}-{number}" if copies > 1 else template["metadata"]["name"]
             own = body["metadata"].get("labels")
             labels = {**(own if isinstance(own, dict) else {}), APP_WRAPPER: metadata["name"]}
             body["metadata"] |= {"name": name, "namespace": metadata["namespace"], "labels": labels}
-            where = _TEMPLATES[kind]
-            text = "" if where is None else paths.Found((*keys, *where), None).text
-            found.append(Item(body, text, 0 if where is None else _pods(template, keys)))
-            named = [(each.object["kind"], each.object["metadata"]["name"]) for each in found]
-            if named[-1] in named[:-1]:
+            found.append(Item(body, text, pods))
+    return found
+
+
+def _check_names(obj: Object) -> None:
+    """Raise Misconfigured if two objects have the same kind and name, or if there are too many objects."""
+    taken: set[tuple[tuple[str, str], str]] = set()
+    for keys, item in _generic(obj):
+        path = paths.Found(keys, None).text
+        kind = _kind_of(item["generictemplate"], path)
+        for name in _names(item):
+            if (kind, name) in taken:
                 raise Misconfigured(
                     f"{path}.metadata.name: there are two of {kind[1]} {quote(name)}; name them differently"
                 )
-    return found
+            taken.add((kind, name))
+        if len(taken) > _MOST:
+            raise Misconfigured(
+                f"{'.'.join(_ITEMS)}: there are more than {_MOST} objects with all replicas; use several AppWrappers"
+            )
+
+
+def _names(item: Object) -> Iterator[str]:
+    """Yield the names of an item's objects: numbered if it has several replicas."""
+    name, copies = str(item["generictemplate"]["metadata"]["name"]), paths.number(item, ("replicas",), 1)
+    return (f"{name}-{number}" for number in range(copies)) if copies > 1 else iter((name,))
 
 
 def places(obj: Object) -> list[Place]:
     """Return one pod set for each item with pods. Raises Misconfigured for objects that Sluice does not create."""
     found = []
-    items(obj)  # only to raise Misconfigured
+    _check_names(obj)
     for number, (keys, item) in enumerate(_generic(obj)):
         template, text = item["generictemplate"], paths.Found(keys, None).text
         where = _TEMPLATES[_kind_of(template, text)]
@@ -137,11 +156,12 @@ def places(obj: Object) -> list[Place]:
 def wrapped(obj: Object) -> Iterator[Child]:
     """Yield its items with pods, as children."""
     numbers = {place.path: number for number, place in enumerate(places(obj))}
-    for item in items(obj):
-        if item.template:
-            group = str(item.object["apiVersion"]).rpartition("/")[0]
-            name = item.object["metadata"]["name"]
-            yield Child(group, str(item.object["kind"]), name, "", 0, (numbers[item.template],))
+    for keys, item in _generic(obj):
+        version, kind = _kind_of(item["generictemplate"], paths.Found(keys, None).text)
+        where = _TEMPLATES[version, kind]
+        if where is not None:
+            number = numbers[paths.Found((*keys, *where), None).text]
+            yield from (Child(version.rpartition("/")[0], kind, name, "", 0, (number,)) for name in _names(item))
 
 
 def _generic(obj: Object) -> Iterator[tuple[tuple[str, ...], Object]]:
@@ -158,7 +178,7 @@ def _generic(obj: Object) -> Iterator[tuple[tuple[str, ...], Object]]:
 
 
 _MOST: Final = 1000
-"""Maximum number of replicas of one item."""
+"""Maximum number of replicas of one item, and of objects of an AppWrapper: each takes time when one of them changes."""
 
 
 def _kind_of(template: Object, path: str) -> tuple[str, str]:

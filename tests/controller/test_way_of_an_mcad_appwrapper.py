@@ -271,3 +271,18 @@ def test_what_sluice_does_not_make_is_refused(change, says):
     response, _ = reviewed(obj)
     assert not response["allowed"]
     assert says in response["status"]["message"]
+
+
+@pytest.mark.parametrize(("items", "replicas"), [(1001, 1), (2, 501), (5000, 1000)])
+def test_one_of_too_many_objects_is_refused(items, replicas):
+    """However many: nothing is made of them before they are counted, or the gate would be busy for minutes."""
+    obj = of_torchx()
+    first = {**obj["spec"]["resources"]["GenericItems"][0], "replicas": replicas}
+    template = first["generictemplate"]
+    obj["spec"]["resources"]["GenericItems"] = [
+        {**first, "generictemplate": {**template, "metadata": {**template["metadata"], "name": f"p{number}"}}}
+        for number in range(items)
+    ]
+    response, _ = reviewed(obj)
+    assert not response["allowed"]
+    assert "spec.resources.GenericItems: there are more than 1000 objects" in response["status"]["message"]
