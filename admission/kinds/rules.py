@@ -109,7 +109,7 @@ class QueueRule:
         values = [labels.get(key, "") for key in self.group_name_from]
         if (kind.group, kind.kind) != POD or not values or not all(values) or first(labels, GROUP_NAME):
             return {}
-        group = {GROUP_NAME[0]: ".".join(map(_as_name, values))}
+        group = {GROUP_NAME[0]: _shortened(".".join(map(_as_name, values)))}
         if (pod_set := labels.get(self.pod_set_from)) and POD_SET not in labels:
             group[POD_SET] = _plain(pod_set)
         return group
@@ -139,6 +139,13 @@ def _as_name(value: str) -> str:
     if names.is_dns_label(value):
         return value
     return f"{_plain(value)}-{sha256(value.encode()).hexdigest()[:8]}".lstrip("-")
+
+
+def _shortened(name: str) -> str:
+    """Return the name as the value of a label: if it is too long, its beginning with a hash that keeps it unique."""
+    if len(name) <= MAX_LABEL_VALUE:
+        return name
+    return f"{name[: MAX_LABEL_VALUE - 9].rstrip('-.')}-{sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _plain(value: str) -> str:

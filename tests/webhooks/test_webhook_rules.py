@@ -128,6 +128,7 @@ async def test_nobody_leaves_the_queue_of_a_rule_by_taking_labels_away(alice, re
         ({"exp": "gsm8k", "trial": "t0", "role": "actor"}, ("gsm8k.t0", "actor")),
         ({"exp": "gsm8k.t0", "trial": "t0", "role": "Eval_Rollout"}, ("gsm8k-t0-a1c57662.t0", "eval-rollout")),
         ({"exp": "gsm8k", "trial": "t0", "sluice.dev/pod-set-name": "ref"}, ("gsm8k.t0", "ref")),
+        ({"exp": "e" * 63, "trial": "t" * 63, "role": "actor"}, (f"{'e' * 54}-358fbc3b", "actor")),
         ({"exp": "gsm8k", "role": "actor"}, (None, None)),
         ({"exp": "e", "trial": "t", "kueue.x-k8s.io/pod-group-name": "g", "sluice.dev/pod-set-name": "s"}, (None, "s")),
     ],
