@@ -184,6 +184,16 @@ async def test_a_misconfigured_job_waits_with_the_field_and_stops_nobody(sluice)
     assert (await sluice.record("broken", "admitted")).workload.priority == 7
 
 
+async def test_of_several_default_priority_classes_the_lowest_counts(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    for name, value in (("some", 7), ("low", 3), ("high", 9)):
+        body = {"metadata": {"name": name}, "value": value, "globalDefault": True}
+        await world.user.create("priorityclasses", "", body)
+    await world.start()
+    await world.submit(job("plain"))
+    assert (await world.record("plain", "admitted")).workload.priority == 3
+
+
 async def test_another_value_of_a_priority_class_counts_for_those_that_come_after_it(sluice):
     def priority_class(value):
         return {

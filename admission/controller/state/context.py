@@ -122,7 +122,8 @@ class Context:
                     f'priorityClassName: PriorityClass "{pod_class}" does not exist: create it, or name another one'
                 )
             return int(classes[pod_class]["value"])
-        return next((int(c["value"]) for c in classes.values() if c.get("globalDefault")), 0)
+        # Of several defaults the lowest counts, as in Kubernetes' own admission plugin.
+        return min((int(each["value"]) for each in classes.values() if each.get("globalDefault")), default=0)
 
 
 @dataclass(frozen=True, slots=True)
