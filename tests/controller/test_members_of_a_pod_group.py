@@ -39,6 +39,20 @@ async def test_nobody_joins_a_running_group_by_taking_the_gate(cluster):
     assert await held(cluster) == 2000
 
 
+async def test_pods_that_are_made_anew_while_a_start_looks_for_the_former_start(cluster):
+    await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("g-0", "g-1"))
+    await cluster.end()
+    for number in range(2):
+        await cluster.user.delete("pods", "team-a", f"g-{number}", grace=0)
+    looks = {"user": "sluice", "verb": "list", "resource": "pods", "namespace": "team-a"}
+    cluster.sandbox.faults.install({"rules": [{"match": looks, "do": "delay", "seconds": 1}]})
+    await cluster.start(kinds=KINDS)
+    await create(cluster, *(member(f"again-{number}", 2) for number in range(2)))
+    await pods_until(cluster, run("again-0", "again-1"))
+    assert await held(cluster) == 2000
+
+
 @pytest.mark.parametrize("those", [["g-1"], ["g-0", "g-1"]], ids=["one", "all"])
 async def test_pods_whose_labels_are_taken_while_nobody_watches_keep_their_quota(cluster, those):
     await create(cluster, *(member(f"g-{number}", 2, cpu="2") for number in range(2)))

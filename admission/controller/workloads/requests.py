@@ -296,7 +296,10 @@ class Requests:
         """Decide by the kind of failure; in doubt look at the object again before anything else is done."""
         tracked.attempts += 1
         if isinstance(error, NotFound):
-            self._handle(tracked, ObjectGone(tracked.seen))
+            if self._kinds.is_composed(tracked.record.workload) and self._groups.members(tracked):
+                self._groups.touch(tracked)  # while its pods were looked for, others were made
+            else:
+                self._handle(tracked, ObjectGone(tracked.seen))
             return
         seen, obj = tracked.seen, tracked.object
         if seen is not None and obj is not None and self._refused(tracked, seen, obj, step, error):
