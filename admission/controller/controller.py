@@ -214,7 +214,7 @@ class Controller:
         self._leader = Leader(
             kinds=self._kinds,
             client=self._client,
-            context=self.context,
+            watches=self.watches,
             policy=self._policy,
             inbox=self.inbox,
             pod_waiter=self._pod_waiter,

@@ -88,8 +88,10 @@ class Dispatcher:
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
                 case KindListed(unlisted):
+                    self._groups.kinds_changed()
+                    self._groups.tell()  # before the search for pods of groups that are not known
                     self._requests.look_for_the_unseen(unlisted)
-        if self._groups.changed:
+        if self._groups.due or self._groups.touched:
             self._groups.tell()
 
     def _happened(self, uid: str, trigger: Trigger) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
-    from admission.controller.state.context import Context
+    from admission.controller.intake.watches import ClusterWatches
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.policy import Policy
@@ -42,7 +42,7 @@ class Leader:
         *,
         kinds: Kinds,
         client: Client,
-        context: Context,
+        watches: ClusterWatches,
         policy: Policy,
         inbox: Inbox,
         pod_waiter: PodWaiter,
@@ -57,10 +57,10 @@ class Leader:
         self._kinds = kinds
         self.state = LeaderState(Engine(policy.engine), clock=clock)
         self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults)
-        environment = Environment(kinds, context, policy.pods_ready, unlabelled=policy.unlabelled)
+        environment = Environment(kinds, watches.context, policy.pods_ready, unlabelled=policy.unlabelled)
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
         labels = LostLabels(kinds, client, writer, inbox, reads)
-        self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox)
+        self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox, listed=watches.objects_synced.is_set)
         group_requests = GroupRequests(
             groups=self.groups, reconciler=self.reconciler, labels=labels, writer=writer, events=events, inbox=inbox
         )

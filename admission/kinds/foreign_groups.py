@@ -25,6 +25,8 @@ _YUNIKORN: Final = "yunikorn.apache.org/"
 TASK_GROUPS: Final = f"{_YUNIKORN}task-groups"
 _TASK_GROUP: Final = f"{_YUNIKORN}task-group-name"
 NATIVE: Final = "scheduling.k8s.io"
+POD_GROUP: Final = "PodGroup"
+COMPOSITE: Final = "CompositePodGroup"
 _MOST: Final = 99_999
 """Pods of a group."""
 
@@ -48,6 +50,11 @@ class Declared(NamedTuple):
     size: GroupSize | None
     """The object that says it; None: pods do."""
 
+    @property
+    def leaf(self) -> str:
+        """The name of the PodGroup of `scheduling.k8s.io`, which may be in a CompositePodGroup; empty: it is none."""
+        return self.size.name if self.size is not None and self.size[:2] == (NATIVE, POD_GROUP) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class _Form:
@@ -62,9 +69,9 @@ class _Form:
 FOREIGN: Final[Mapping[str, _Form]] = {
     f"{_GANG}name": _Form((f"{_GANG}total-number", f"{_GANG}min-available")),
     f"{_LIGHT}/name": _Form((f"{_LIGHT}/min-available",)),
-    _LIGHT: _Form(told_by=("scheduling.sigs.k8s.io", "PodGroup")),
-    "scheduling.x-k8s.io/pod-group": _Form(told_by=("scheduling.x-k8s.io", "PodGroup")),
-    "scheduling.k8s.io/group-name": _Form(told_by=("scheduling.volcano.sh", "PodGroup")),
+    _LIGHT: _Form(told_by=("scheduling.sigs.k8s.io", POD_GROUP)),
+    "scheduling.x-k8s.io/pod-group": _Form(told_by=("scheduling.x-k8s.io", POD_GROUP)),
+    "scheduling.k8s.io/group-name": _Form(told_by=("scheduling.volcano.sh", POD_GROUP)),
     f"{_YUNIKORN}app-id": _Form(),
     "applicationId": _Form(),
 }
@@ -107,7 +114,7 @@ def declared_faults(pod: Object, keys: Iterable[str]) -> Iterator[tuple[str, str
 def _native(spec: Mapping[str, Any]) -> Declared | None:
     """A field of the pod: of Kubernetes 1.35, else of later ones."""
     if name := (spec.get("schedulingGroup") or NOTHING).get("podGroupName"):
-        return Declared(name, 0, GroupSize(NATIVE, "PodGroup", name))
+        return Declared(name, 0, GroupSize(NATIVE, POD_GROUP, name))
     if (of := spec.get("workloadRef")) and of.get("name") and of.get("podGroup"):
         parts = [of["name"], of["podGroup"], of.get("podGroupReplicaKey") or ""]
         return Declared("-".join(filter(None, parts)), 0, GroupSize(NATIVE, "Workload", of["name"], of["podGroup"]))

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds.common import NOTHING
-from admission.kinds.foreign_groups import FOREIGN, NATIVE, number_of_pods
+from admission.kinds.foreign_groups import COMPOSITE, FOREIGN, NATIVE, POD_GROUP, number_of_pods
 from admission.kinds.grouped import GroupedKind, GroupTemplate
+from admission.model import names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ class GroupSizeKind(GroupedKind):
     """What they have in common (see `Kind`): no pod templates, and no pods of their own."""
 
     plural = "podgroups"
-    kind = "PodGroup"
+    kind = POD_GROUP
     number: ClassVar[tuple[str, ...]] = ("minMember",)
     """The path of the number, from the spec or a part of it."""
     parts: ClassVar[str] = ""
@@ -37,6 +38,10 @@ class GroupSizeKind(GroupedKind):
         for step in self.number:
             found = found.get(step) if isinstance(found, dict) else None
         return number_of_pods(found)
+
+    def parent(self, obj: Object) -> str:
+        """The name of the CompositePodGroup that it is in; empty: none."""
+        return ""
 
     def priority_class(self, obj: Object) -> str:
         """The PriorityClass of the group as a whole; empty: its pods say it."""
@@ -96,12 +101,31 @@ class VolcanoPodGroup(GroupSizeKind):
     versions = ("v1beta1",)
 
 
-class NativePodGroup(GroupSizeKind):
-    """The PodGroup of Kubernetes from 1.36 on."""
+class _InTree(GroupSizeKind):
+    """Kinds that may be in a CompositePodGroup."""
 
     group = NATIVE
-    versions = ("v1beta1", "v1alpha2")
+
+    def parent(self, obj: Object) -> str:
+        """`spec.parentCompositePodGroupName`; a value that is no valid name of an object is ignored."""
+        parent = (obj.get("spec") or NOTHING).get("parentCompositePodGroupName")
+        return parent if isinstance(parent, str) and names.is_dns_subdomain(parent) else ""
+
+
+class NativePodGroup(_InTree):
+    """The PodGroup of Kubernetes 1.36 (v1alpha2) and 1.37 (v1beta1 and v1alpha3, with the same fields)."""
+
+    versions = ("v1beta1", "v1alpha3", "v1alpha2")
     number = ("schedulingPolicy", "gang", "minCount")
+
+
+class NativeCompositePodGroup(_InTree):
+    """The CompositePodGroup of Kubernetes 1.37; its number is that of the child groups that start together."""
+
+    versions = ("v1alpha3",)
+    plural = "compositepodgroups"
+    kind = COMPOSITE
+    number = ("schedulingPolicy", "gang", "minGroupCount")
 
 
 class NativeWorkload(GroupSizeKind):
@@ -115,7 +139,14 @@ class NativeWorkload(GroupSizeKind):
     parts = "podGroups"
 
 
-_ALL: Final = (NativePodGroup, NativeWorkload, SchedulerPluginsPodGroup, SigsPodGroup, VolcanoPodGroup)
+_ALL: Final = (
+    NativePodGroup,
+    NativeCompositePodGroup,
+    NativeWorkload,
+    SchedulerPluginsPodGroup,
+    SigsPodGroup,
+    VolcanoPodGroup,
+)
 
 
 def size_kinds(conventions: Conventions) -> list[GroupSizeKind]:

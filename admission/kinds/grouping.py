@@ -129,15 +129,17 @@ def is_role(name: str) -> bool:
     return _ROLE.fullmatch(name) is not None
 
 
-def role_of(pod: Object) -> str:
+def role_of(pod: Object, leaf: str = "") -> str:
     """The role of a pod: what it requests, and where it may run, as two hashes.
 
     Nobody can find two pods of different size whose first hashes are the same: the second one would run on the first
     one's quota. What a start puts in changes the second; that is then in an annotation, of which only the second half
-    is believed.
+    is believed. `leaf`: its PodGroup, if its group consists of several.
     """
     part = templates.digest_parts(pod)["spec"]
     where = {field: part.pop(field) for field in ("nodeSelector", "tolerations", "affinity") if field in part}
+    if leaf:
+        where["leaf"] = leaf
     what, noted = _hash(part, 16), (pod["metadata"].get("annotations") or NOTHING).get(ROLE, "")
     if not GATE.is_closed(pod) and _ROLE.fullmatch(noted) and noted.startswith(f"{what}-"):
         return str(noted)

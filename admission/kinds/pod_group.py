@@ -19,7 +19,7 @@
       priority: the PriorityClass of the group as a whole, where another system says it; empty: its pods have theirs
       over: how the object has ended whose pods they are, as {succeeded, message}; null: that is not so
 
-Pods that are alike have one role, and make up one pod set.
+Pods that are alike have one role, and make up one pod set; in a CompositePodGroup only pods of the same PodGroup do.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ class PodGroupKind(UnchangedKind):
             return tuple(map(pod_set, spec["pod_sets"]))
         counts = _counts(spec)
         if len(counts) > _MOST_ROLES:
-            raise Misconfigured(f"the group has pods of {len(counts)} different forms, but {_MOST_ROLES} is the most")
+            many = f"the group has pods of {len(counts)} different forms or PodGroups"
+            raise Misconfigured(f"{many}, but {_MOST_ROLES} is the most")
         return tuple(
             templates.pod_set(role, spec["roles"][role], context, path="", count=count)
             for role, count in sorted(counts.items())

@@ -81,6 +81,7 @@ class Kinds:
         everything = (*self._kinds.items(), *self._composed.items(), *self.sizes.items())
         self._versions = {key: kind.versions[0] for key, kind in everything}
         self._roots = {key: api_root(key[0], version) for key, version in self._versions.items()}
+        self._served: set[tuple[str, str]] = set()
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(self._kinds.values())
@@ -105,6 +106,15 @@ class Kinds:
         """The API server serves the kind in this version."""
         self._versions[kind.group, kind.kind] = version
         self._roots[kind.group, kind.kind] = api_root(kind.group, version)
+        self._served.add((kind.group, kind.kind))
+
+    def withdraw(self, kind: Kind) -> None:
+        """Note that the API server does not serve the kind."""
+        self._served.discard((kind.group, kind.kind))
+
+    def is_served(self, group: str, kind: str) -> bool:
+        """Whether the API server is known to serve a kind of custom resource."""
+        return (group, kind) in self._served
 
     def api_version(self, kind: Kind) -> str:
         """`GROUP/VERSION` in which the kind is read and written: the version served, else the one preferred.

@@ -75,6 +75,35 @@ def group_without_object(kind: str, name: str, api_group: str) -> str:
     return f"It starts as a whole. How many pods that takes, says {kind} {name} of {api_group}, which is not there."
 
 
+def groups_incomplete(composite: str, there: int, needed: int) -> str:
+    """A CompositePodGroup is not queued yet because child groups are missing."""
+    return f"It starts as a whole, and {there} of the {needed} groups of CompositePodGroup {composite} are there."
+
+
+def group_without_parent(composite: str) -> str:
+    """A group is not queued yet because its parent does not exist."""
+    return f"It starts as a whole, but its parent CompositePodGroup {composite} does not exist."
+
+
+def groups_of_one_name(name: str) -> str:
+    """A PodGroup and a CompositePodGroup of the same name are not queued, as the PodGroup is not in the other."""
+    return f"It starts as a whole, but PodGroup {name} and CompositePodGroup {name} must not have the same name."
+
+
+def group_too_deep(kind: str, name: str, levels: int) -> str:
+    """A group is never queued: the parents of `PodGroup`, `workers` are too many, or a cycle."""
+    return (
+        f"It starts as a whole, but {kind} {name} has more than {levels - 1} CompositePodGroups above it, or these "
+        f"form a cycle: Kubernetes schedules trees of at most {levels} levels."
+    )
+
+
+def starts_after(composite: str, needed: int) -> str:
+    """A child of a CompositePodGroup is not queued yet, because the children that start together come first."""
+    groups = "oldest group starts" if needed == 1 else f"{needed} oldest groups start together"
+    return f"It is queued when CompositePodGroup {composite} has started, whose {groups} first."
+
+
 def group_without_number(annotation: str) -> str:
     """A group of another system is not queued yet, as no pod has the annotation with its size."""
     return f"It starts as a whole. How many pods that takes, says annotation {annotation}, which none of its pods has."

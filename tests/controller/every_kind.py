@@ -176,8 +176,9 @@ class EveryKind:
             queue = queue_of(case.amounts)
             queue = {**queue, "metadata": {"name": name}, "spec": {**queue["spec"], "stopPolicy": "Hold"}}
             await self.world.apply(queue, *(local_queue(each, name, name) for each in NAMES))
-        for key in (("scheduling.k8s.io", "Workload"), ("scheduling.k8s.io", "PodGroup")):
-            await self.user.create("customresourcedefinitions", "", definition(KINDS.sizes[key]))
+        for kind in ("Workload", "PodGroup", "CompositePodGroup"):
+            size = KINDS.sizes["scheduling.k8s.io", kind]
+            await self.user.create("customresourcedefinitions", "", definition(size))
         for name in filter(is_native, (each.name for each in GATED)):
             for obj in native(name)[0]:
                 kind = KINDS.sizes[key_of(obj)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import chain
 
 import pytest
 import yaml
@@ -32,28 +31,21 @@ class Case:
     """Of one workload: how many pods, and the requests of one, computed by hand."""
     scales: bool = False
     """Whether it has replicas."""
-    others: tuple[tuple[int, dict[str, int]], ...] = ()
-    """Further workloads, of one pod set each."""
-
-    @property
-    def all_sets(self):
-        """The pod sets of each workload, as (count, requests)."""
-        return [self.pod_sets] * self.workloads + [(each,) for each in self.others]
 
     @property
     def pods(self):
-        return sum(count for sets in self.all_sets for count, _ in sets)
+        return self.workloads * sum(count for count, _ in self.pod_sets)
 
     def amounts(self):
         found = dict.fromkeys(RESOURCES, 0) | {"pods": self.pods}
-        for count, requests in chain(*self.all_sets):
+        for count, requests in self.pod_sets:
             for resource, amount in requests.items():
-                found[resource] += count * amount
+                found[resource] += self.workloads * count * amount
         return found
 
     def row(self, steps):
         """Return the row of the table in docs/kinds.md."""
-        sets = " and ".join(str(count) for count, _ in (*self.pod_sets, *self.others))
+        sets = " and ".join(str(count) for count, _ in self.pod_sets)
         each = sets if self.workloads == 1 else f"{self.workloads} workloads of {sets}"
         return f"| {self.kind} | `{self.name}.yaml` | {each} | `spec.schedulingGates` of pods | {', '.join(steps)} |"
 
@@ -74,7 +66,7 @@ CASES = [
     ),
     Case("Workload of Kubernetes 1.35", "native-1.35-v1alpha1", 1, ((2, ONE_CPU),)),
     Case("PodGroup of Kubernetes 1.36", "native-1.36-v1alpha2", 1, ((2, ONE_CPU),)),
-    Case("PodGroups of Kubernetes 1.37", "native-1.37-v1beta1", 1, ((1, ONE_CPU),), others=((4, ONE_CPU),)),
+    Case("CompositePodGroup of Kubernetes 1.37", "native-1.37-v1beta1", 1, ((1, ONE_CPU), (4, ONE_CPU))),
     Case("Job v1alpha1 of Volcano", "volcano-torchx-ddp", 1, ((2, {"cpu": 15900, "memory": 64512 * 10**6, GPU: 4}),)),
 ]
 
@@ -88,7 +80,11 @@ def native(name):
     sizes = [obj for obj in found if _size_kind(obj)]
     if name == "native-1.37-v1beta1":
         _, (like, *_) = native("native-1.36-v1alpha2")
-        gangs = {obj["metadata"]["name"]: obj["spec"]["schedulingPolicy"]["gang"]["minCount"] for obj in sizes}
+        gangs = {
+            obj["metadata"]["name"]: obj["spec"]["schedulingPolicy"]["gang"]["minCount"]
+            for obj in sizes
+            if obj["kind"] == "PodGroup"
+        }
         pods = [
             {**like, "metadata": {**like["metadata"], "name": f"{gang}-{number}"},
              "spec": {**like["spec"], "schedulingGroup": {"podGroupName": gang}}}
@@ -108,8 +104,11 @@ def _size_kind(obj):
 
 
 async def sized(user, name, namespace="team-a"):
-    """Create the objects that give the numbers of pods of a manifest's gangs."""
-    for obj in native(name)[0]:
+    """Create the objects that give the numbers of pods of gangs, in the API versions of the manifest."""
+    found = native(name)[0]
+    for kind, version in {_size_kind(obj): obj["apiVersion"].rpartition("/")[2] for obj in found}.items():
+        await user.create("customresourcedefinitions", "", definition(kind, version))
+    for obj in found:
         kind = _size_kind(obj)
         obj["metadata"]["namespace"] = namespace
         await user.create(f"{kind.plural}.{kind.group}", namespace, obj)
@@ -203,12 +202,12 @@ async def wait_for_quota(world, case):
     async def waiting():
         found = (await world.store.workloads.list(namespace="team-a")).workloads
         found = [each for each in found if each.workload.name != "before"]
-        return found if [each.reason for each in found] == ["WaitingForQuota"] * len(case.all_sets) else None
+        return found if [each.reason for each in found] == ["WaitingForQuota"] * case.workloads else None
 
     records = await world.eventually(waiting)
     assert all("does not fit in ClusterQueue cq" in record.message for record in records)
-    counts = sorted(sorted(each.count for each in record.workload.pod_sets) for record in records)
-    assert counts == sorted(sorted(count for count, _ in sets) for sets in case.all_sets)
+    counts = [sorted(each.count for each in record.workload.pod_sets) for record in records]
+    assert counts == [sorted(count for count, _ in case.pod_sets)] * case.workloads
     return ["queued", "explained"]
 
 
@@ -220,12 +219,9 @@ async def test_its_whole_way(world, tmp_path, case):
         await user.create("nodes", "", node(number))
     await world.apply(flavor(), whole, local_queue("user-queue"), local_queue("test"))
     async with grouped_served(world.sandbox), gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"):
-        await world.start(kinds=KINDS)
         if is_native(case.name):
-            size = native(case.name)[0][0]
-            version = size["apiVersion"].rpartition("/")[2]
-            await user.create("customresourcedefinitions", "", definition(_size_kind(size), version))
             await sized(user, case.name)
+        await world.start(kinds=KINDS)
 
         async def pods(*numbers):
             return await pods_until(user, "team-a", are(*numbers))

@@ -88,7 +88,8 @@ KINDS = {
     ("scheduling.x-k8s.io", "PodGroup"): ("podgroups", "v1alpha1"),
     ("scheduling.sigs.k8s.io", "PodGroup"): ("podgroups", "v1alpha1"),  # koordinator: apis/thirdparty
     ("scheduling.volcano.sh", "PodGroup"): ("podgroups", "v1beta1"),
-    ("scheduling.k8s.io", "PodGroup"): ("podgroups", "v1beta1 v1alpha2"),
+    ("scheduling.k8s.io", "PodGroup"): ("podgroups", "v1beta1 v1alpha3 v1alpha2"),
+    ("scheduling.k8s.io", "CompositePodGroup"): ("compositepodgroups", "v1alpha3"),  # kubernetes v1.37
     ("scheduling.k8s.io", "Workload"): ("workloads", "v1alpha1"),
 }
 _KEY = re.compile(r"(?:[a-z0-9-]+(?:\.[a-z0-9-]+)+|runai)/[a-z][A-Za-z0-9._-]*")

@@ -79,7 +79,8 @@ KINDS = all_kinds(frameworks=frameworks_known(), own=[parse_form(TRAINING_RUN_FO
 _SIZES = {
     ("scheduling.x-k8s.io", "PodGroup"): "v1alpha1",
     ("scheduling.volcano.sh", "PodGroup"): "v1beta1",
-    ("scheduling.k8s.io", "PodGroup"): "v1alpha2",
+    ("scheduling.k8s.io", "PodGroup"): "v1beta1",
+    ("scheduling.k8s.io", "CompositePodGroup"): "v1alpha3",
 }
 _ONE_VERSION = {("workload.codeflare.dev", "AppWrapper"): "v1beta2"}
 

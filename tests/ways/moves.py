@@ -126,9 +126,9 @@ async def scale(cell: Cell) -> None:
         if cell.case.has_scale:
             await cell.ask("PATCH", f"{cell.at()}/scale", {"spec": {"replicas": 9}}, MERGE)
         return
-    for obj in cell.case.make()[:1]:
+    for obj in cell.case.make():
         if obj["kind"] != "Pod":
-            path = f"{obj['apiVersion']}/podgroups"
+            path = f"{obj['apiVersion']}/{obj['kind'].lower()}s"
             await cell.ask("PATCH", cell.at(path, obj["metadata"]["name"]), {"spec": scaled(obj["spec"])}, MERGE)
     for each in cell.pods():
         notes = {key: "6" for key in each["metadata"]["annotations"] if key.endswith(("total-count", "total-number"))}

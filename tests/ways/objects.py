@@ -153,6 +153,17 @@ def _group(title: str, key: str, size: Object | None = None, **member: Any) -> C
     return Case(f"pod group, {title}", f"group-{key}", "v1/pods", make)
 
 
+def _tree() -> list[Object]:
+    """A PodGroup in a CompositePodGroup, which gives the group its name."""
+    leaf = {"schedulingPolicy": {"gang": {"minCount": 2}}, "parentCompositePodGroupName": "g"}
+    root = {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}
+    return [
+        whole(f"{_NATIVE}/v1beta1", "PodGroup", leaf, name="g-a", labelled=False),
+        whole(f"{_NATIVE}/v1alpha3", "CompositePodGroup", root, name="g", labelled=False),
+        *(pod(f"p-{number}", schedulingGroup={"podGroupName": "g-a"}) for number in range(2)),
+    ]
+
+
 def _sized(api: str, spec: Object) -> Object:
     return whole(api, "PodGroup", spec, name="g", labelled=False)
 
@@ -182,6 +193,7 @@ def _own() -> Object:
 
 SUSPEND = (("spec", "suspend"),)
 _GANG = "gang.scheduling.koordinator.sh/"
+_NATIVE = "scheduling.k8s.io"
 _TASKS = '[{"name": "workers", "minMember": 2}]'
 
 CASES = (
@@ -234,8 +246,9 @@ CASES = (
     _group("YuniKorn", "yunikorn", labels={"yunikorn.apache.org/app-id": "g"},
            annotations={"yunikorn.apache.org/task-group-name": "workers", "yunikorn.apache.org/task-groups": _TASKS}),
     _group("Kubernetes' PodGroup", "native",
-           _sized("scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 2}}}),
+           _sized(f"{_NATIVE}/v1beta1", {"schedulingPolicy": {"gang": {"minCount": 2}}}),
            schedulingGroup={"podGroupName": "g"}),
+    Case("pod group, Kubernetes' CompositePodGroup", "group-tree", "v1/pods", _tree),
     Case("Deployment", "deployment", "apps/v1/deployments", lambda: [_controlled("Deployment")], has_scale=True),
     Case("StatefulSet", "statefulset", "apps/v1/statefulsets",
          lambda: [_controlled("StatefulSet", serviceName="one", podManagementPolicy="Parallel")], has_scale=True),

@@ -72,7 +72,7 @@ class Cell:
     async def submit(self, suffix: str = "") -> None:
         for obj in self.case.make():
             obj["metadata"]["name"] += suffix if obj["kind"] == "Pod" else ""
-            path = self.case.path if obj["kind"] not in ("PodGroup", "TrainingRuntime") else _plural(obj)
+            path = self.case.path if obj["kind"] not in _BESIDE else _plural(obj)
             await self.create(path, obj)
 
     async def create(self, path: str, obj: Object) -> None:
@@ -187,6 +187,10 @@ async def play_all(cells: list[Cell]) -> None:
     async with asyncio.TaskGroup() as group:
         for cell in cells:
             group.create_task(play(cell))
+
+
+_BESIDE = ("PodGroup", "CompositePodGroup", "TrainingRuntime")
+"""Kinds of what is submitted with what the case is about."""
 
 
 def _plural(obj: Object) -> str:

@@ -10,11 +10,11 @@ from admission.controller.state.faults import cause
 from admission.controller.state.tracked import Tracked
 from admission.controller.workloads.group_object import assembled
 from admission.controller.workloads.group_owners import GroupOwners
-from admission.controller.workloads.group_plan import member_of
+from admission.controller.workloads.group_plan import group_state, member_of
 from admission.controller.workloads.group_pod_sets import in_pod_sets, on_record
 from admission.kinds.base import POD
 from admission.kinds.grouped import GroupedKind
-from admission.kinds.grouping import GATE, STARTED_WITH, group_of
+from admission.kinds.grouping import GATE, STARTED_WITH, foreign_group_of, group_of
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.pod_group import PodGroupKind
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from admission.controller.workloads.group_plan import Member
+    from admission.controller.workloads.group_trees import GroupState
     from admission.kinds.base import Kind, Object, Observed
     from admission.kinds.registry import Kinds
     from admission.store.records import WorkloadRecord
@@ -54,8 +55,10 @@ class GroupsSeen:
             if kinds.is_composed(record.workload)
         }
         self._started = {record.workload.uid: key for key, record in self._on_record.items()}
-        self._owners = GroupOwners(kinds)
+        self._owners = GroupOwners(kinds, self._state_of)
         self._members: dict[_Key, list[Member]] = defaultdict(list)
+        self._unassigned: list[tuple[str, Object]] = []
+        """Gated pods with the name of their PodGroup of `scheduling.k8s.io`; assigned when all other pods are known."""
 
     def take(self, kind: Kind, obj: Object) -> bool:
         """Take in a pod of a group, or the owner of such pods; whether it is one."""
@@ -71,12 +74,28 @@ class GroupsSeen:
             key = namespace, group_of(obj, self._kind.conventions)
             if not key[1] or not kind.queue_name(obj):
                 return False
-        member = member_of(obj, None, conventions=self._kind.conventions)
-        self._members[key].append(member)
+            told = foreign_group_of(obj, self._kind.conventions)
+            if told is not None and told.leaf and GATE.is_closed(obj):
+                self._unassigned.append((told.leaf, obj))
+                return True
+        self._add(key, obj)
         return True
+
+    def _add(self, key: _Key, obj: Object) -> None:
+        assert self._kind is not None
+        self._members[key].append(member_of(obj, None, key[1], conventions=self._kind.conventions))
+
+    def _state_of(self, namespace: str, name: str) -> GroupState:
+        record = self._on_record.get((namespace, name))
+        tracked = None if record is None else Tracked(record)
+        return group_state(tracked, self._members.get((namespace, name), ()))
 
     def groups(self) -> Iterator[GroupSeen]:
         """Those that have pods."""
+        unassigned, self._unassigned = self._unassigned, []
+        for leaf, obj in unassigned:
+            namespace = obj["metadata"]["namespace"]
+            self._add((namespace, self._owners.assign(namespace, leaf, obj).group or leaf), obj)
         for key, members in self._members.items():
             record = self._on_record.get(key)
             there = [each for each in members if each.is_alive or (record and each.group in ("", record.workload.uid))]
@@ -97,7 +116,8 @@ class GroupsSeen:
         assert self._kind is not None
         tracked, context = None if record is None else Tracked(record), NamespaceContext()
         members = in_pod_sets(members, on_record(tracked), context)
-        group = assembled(key, members, tracked, self._owners, self._kind.conventions, context)
+        needed = self._owners.needed(key, (each.declared for each in members))
+        group = assembled(key, members, tracked, self._owners, needed, self._kind.conventions, context)
         group.object["metadata"]["resourceVersion"] = ""
         beyond = sum(each.runs and not each.deleting for each in group.excess)
         return GroupSeen(self._kind.observe(group.object), beyond, frozenset(each.uid for each in members))

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from admission.controller.auditing.audit_groups import GroupsSeen
 from admission.controller.auditing.comparison import Owner, View, differences
-from admission.controller.intake.served import listed
+from admission.controller.intake.served import listed, served_versions
 from admission.controller.state.faults import cause
 from admission.controller.workloads.pod_waiter import ENDED
+from admission.kinds.foreign_groups import NATIVE
+from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Container
@@ -69,6 +71,8 @@ class AuditSources:
         objects: dict[str, Observed] = {}
         otherwise: set[str] = set()
         groups = GroupsSeen(self._kinds, records)
+        async for kind, obj in self._sizes():
+            groups.take(kind, obj)
         async for kind, obj in self.objects():
             uid = obj["metadata"]["uid"]
             try:
@@ -100,6 +104,17 @@ class AuditSources:
                     if number % AT_ONCE == 0:
                         await asyncio.sleep(0)
                     yield kind, obj
+
+    async def _sizes(self) -> AsyncIterator[tuple[Kind, Object]]:
+        """The PodGroups and CompositePodGroups of `scheduling.k8s.io`; those that cannot be listed are left out."""
+        for kind in self._kinds.sizes.values():
+            if kind.group == NATIVE and self._kinds.is_served(kind.group, kind.kind):
+                try:
+                    async for page in listed(self._client, self._kinds, kind):
+                        for obj in page:
+                            yield kind, obj
+                except ClusterError as error:
+                    log.warning("groups are compared without %s: %s", kind.plural, error)
 
     async def _owners(self, records: Container[str], objects: Container[str]) -> dict[str, Owner]:
         pods: Counter[str] = Counter()
@@ -138,6 +153,9 @@ async def without_leader(
 
     Raises ClusterError and StoreError.
     """
+    custom = [*(kind for kind in kinds if kind.is_custom), *kinds.sizes.values()]
+    for kind, version in (await served_versions(client, custom) if custom else {}).items():
+        kinds.serve(kind, version)
     sources = AuditSources(store, client, kinds, clock=clock)
 
     async def look() -> list[Difference]:

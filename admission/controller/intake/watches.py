@@ -55,6 +55,8 @@ class ClusterWatches:
         self.kinds = kinds
         self._client = client
         self._custom = [*(kind for kind in kinds if kind.is_custom), *kinds.sizes.values()]
+        for kind in self._custom:
+            kinds.withdraw(kind)  # until discovery has found them
         self.probe = ApiServerProbe(client)
         self._objects = {kind: self._informer(kind) for kind in kinds if not kind.is_custom}
         """Of the kinds that are watched now."""
@@ -158,8 +160,11 @@ class ClusterWatches:
             if informer is not None and version is None and await self._is_absent(kind):
                 log.info("the API server has no %s any more", self._name(kind))
                 self._stop_following(kind)
+                self.kinds.withdraw(kind)
                 if gone := informer.forget():
                     await self._tell(kind, gone)
+                if self._inbox is not None:
+                    self._inbox.put(KindListed(self.unlisted()))
             elif informer is not None and version not in (None, self._version(kind)):
                 self._stop_following(kind)  # in the other version the same objects are listed again
             if kind not in self._objects and version is not None:

@@ -88,7 +88,10 @@ class PodProblemsFound:
 
 @dataclass(frozen=True, slots=True)
 class KindListed:
-    """All objects of a kind are known that could not be listed before; those of the kinds `unlisted` still cannot."""
+    """The objects of a kind became known that could not be listed before, or the API server no longer serves a kind.
+
+    `unlisted`: the kinds whose objects cannot be listed now.
+    """
 
     unlisted: frozenset[Kind]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
-from admission.controller.workloads.group_plan import admitted_counts, planned
+from admission.controller.workloads.group_plan import admitted_counts, gang_pods, planned
 from admission.controller.workloads.group_pod_sets import in_pod_sets, of_group, over
 from admission.kinds import templates
 from admission.kinds.admission_gates import joined
 from admission.kinds.base import HOLD
-from admission.kinds.foreign_groups import TASK_GROUPS
 from admission.kinds.grouping import group_faults, total_of
 from admission.model import child_sentences
 from admission.model.pod_set_documents import pod_set_document
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 
     from admission.controller.state.tracked import Tracked
-    from admission.controller.workloads.group_owners import GroupOwner, GroupOwners
+    from admission.controller.workloads.group_owners import GroupOwner, GroupOwners, Needed
     from admission.controller.workloads.group_plan import Member
     from admission.controller.workloads.group_pod_sets import GroupPodSets
     from admission.kinds.base import Conventions, Object
@@ -41,22 +40,25 @@ def assembled(
     members: Sequence[Member],
     tracked: Tracked | None,
     owners: GroupOwners,
+    needed: Needed | None,
     conventions: Conventions,
     context: NamespaceContext,
 ) -> Assembled:
     """The group of this namespace and name.
 
     `members`: its pods, the oldest first, at least one, by the pod sets on record; `tracked`: its workload, if it has
-    one; `owners`: all that are known.
+    one; `owners`: all that are known; `needed`: of a group that another system declares, how many pods have to start
+    together; None: it is none of another system.
     """
     holds = tracked is not None and tracked.holds_quota
     excess = planned(tracked, members, context).excess if holds and tracked is not None else ()
     known = of_group(tracked, members, context)
     if not holds:
         members = in_pod_sets(members, known.pod_sets, context)
-    owner, needed = owners.of(key), owners.needed(key[0], (each.declared for each in members))
+    if needed is not None and needed.leaves and not holds:
+        members = gang_pods(members, needed.leaves) or members[:1]
     uids = {each.uid for each in excess}
-    group = _group(key, members, tracked, owner, uids, conventions, known, needed)
+    group = _group(key, members, tracked, owners.of(key), uids, conventions, known, needed)
     group["spec"]["priority"] = owners.priority_class(key[0], (each.declared for each in members))
     return Assembled(group, excess)
 
@@ -69,13 +71,12 @@ def _group(
     excess: Container[str],
     conventions: Conventions,
     known: GroupPodSets,
-    needed: frozenset[int] | None,
+    needed: Needed | None,
 ) -> Object:
     """The group as an object.
 
     `owner`: the object whose pods they are, if it is of a kind that is queued by groups; `excess`: the uids of those
-    that run without quota; `known`: the pod sets that the group has declared; `needed`: of a group that another system
-    declares, how many pods have to start together; empty: nobody says; None: it is none of another system.
+    that run without quota; `known`: the pod sets that the group has declared.
     """
     # Who declares the others speaks for them: those may be made by a controller that nobody knows as a user.
     speaking = next((member for member in members if member.declares), members[0])
@@ -86,7 +87,7 @@ def _group(
     held = any(member.held for member in members)
     admitted = admitted_counts(tracked) if holds and tracked is not None else {}
     untold = [member for member in members if not member.pod_set] if owner is None else []
-    totals = {member.total for member in untold} if needed is None else needed
+    totals = {member.total for member in untold} if needed is None else needed.numbers
     # Of a role one that is still as its user wrote it, if there is one: the others have what a start put in.
     examples = {member.role: member for member in sorted(members, key=lambda member: member.gated)}
     return _object(
@@ -104,7 +105,7 @@ def _group(
                 {"name": one.name, "count": one.count, "min_count": None, "spec": pod_set_document(one)}
                 for one in known.pod_sets
             ],
-            "unsaid": _unsaid(members) if needed is not None and not needed else known.unsaid,
+            "unsaid": (needed is not None and needed.waits) or known.unsaid,
             "fast": members[0].fast,
             "unretriable": any(member.unretriable for member in members)
             or (needed is not None and not any(member.owned for member in members)),
@@ -135,13 +136,13 @@ def _total(
     owner: GroupOwner | None,
     admitted: Mapping[str, int],
     known: GroupPodSets,
-    needed: frozenset[int] | None,
+    needed: Needed | None,
 ) -> int:
     """How many pods the group starts with, of which `there` are there."""
     if known.pod_sets:
         return sum(pod_set.count for pod_set in known.pod_sets)
     if needed is not None:
-        return sum(admitted.values()) or min(needed, default=there)
+        return sum(admitted.values()) or min(needed.numbers, default=there)
     return total_of(speaker) if owner is None else owner.total
 
 
@@ -189,15 +190,6 @@ def _faults(members: Sequence[Member], of_oldest: Iterable[tuple[str, str]], tot
     faults += [child_sentences.GROUP_OF_SEVERAL_QUEUES] if len({member.queue for member in members}) > 1 else []
     faults += [child_sentences.GROUP_OF_SEVERAL_TOTALS] if len(totals) > 1 else []
     return faults
-
-
-def _unsaid(members: Sequence[Member]) -> str:
-    """Who would have to say how many pods the group needs."""
-    sizes = (member.declared.size for member in members if member.declared is not None)
-    size = next((each for each in sizes if each is not None), None)
-    if size is None:
-        return child_sentences.group_without_number(TASK_GROUPS)
-    return child_sentences.group_without_object(size.kind, size.name, size.group)
 
 
 def _object(metadata: dict[str, Any], spec: Object, owner: GroupOwner | None) -> Object:

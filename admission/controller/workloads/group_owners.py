@@ -1,25 +1,33 @@
 """The objects whose pods are queued in groups: how many pods there are to be, who asked, and whether it is over.
 
-And those of other systems that say how many pods a group needs, and nothing else.
+And objects of other systems that only say how many pods a group needs, such as PodGroups; those of Kubernetes itself
+may form trees (`group_trees`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import orjson
 
 from admission.controller.state.tracked import StoredObject, is_older, packed
+from admission.controller.workloads.group_plan import role_leaf
+from admission.controller.workloads.group_trees import Assignment, Gang, GroupTrees, Place
 from admission.kinds.base import HOLD, SUBMITTED_BY
+from admission.kinds.foreign_groups import COMPOSITE, NATIVE, POD_GROUP, TASK_GROUPS, GroupSize
+from admission.kinds.group_sizes import GroupSizeKind
 from admission.kinds.grouped import GroupedKind
+from admission.kinds.grouping import role_of
+from admission.model import child_sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
+    from admission.controller.workloads.group_trees import GroupState
     from admission.kinds.base import Object
-    from admission.kinds.foreign_groups import Declared, GroupSize
-    from admission.kinds.group_sizes import GroupSizeKind
+    from admission.kinds.foreign_groups import Declared
     from admission.kinds.registry import Kinds
 
 _Key: TypeAlias = tuple[GroupedKind, str, str]
@@ -82,15 +90,38 @@ class GroupOwner:
         return _some(self.object, "annotations", (SUBMITTED_BY, HOLD, self.kind.conventions.gate_annotation))
 
 
+class Needed(NamedTuple):
+    """The number of pods of a group of another system that have to start together."""
+
+    numbers: frozenset[int]
+    """As pods say, or objects that they refer to; {0}: it is no gang; empty: unknown; several: they contradict."""
+    waits: str
+    """Why the group cannot start, whatever pods it has, as a sentence for the user; empty: nothing is known."""
+    leaves: Mapping[str, int]
+    """For a CompositePodGroup: number of pods by name of the PodGroup."""
+    is_incomplete: bool
+    """Whether objects that it refers to do not exist, or have not been seen yet."""
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether its pods are one workload; if not, each pod is."""
+        return bool(self.waits) or self.numbers != {0}
+
+
 class GroupOwners:
     """All of them that are known."""
 
-    def __init__(self, kinds: Kinds) -> None:
+    def __init__(self, kinds: Kinds, state: Callable[[str, str], GroupState]) -> None:
+        """`state` returns the state of the workload with the namespace and name of a group."""
         self._kinds = [kind for kind in kinds if isinstance(kind, GroupedKind)]
         self._sizes = kinds.sizes
+        self._state_of = state
+        self._trees = GroupTrees(lambda: kinds.is_served(NATIVE, COMPOSITE))
         self._known: dict[_Key, _Known] = {}
         self._keys: dict[str, _Key] = {}
         """By uid."""
+        self.touched: set[tuple[str, str]] = set()
+        """Namespaces and names of changed objects that say how large groups are; the groups need an update."""
 
     def objects(self) -> dict[str, StoredObject]:
         """All that are known, by uid."""
@@ -110,22 +141,90 @@ class GroupOwners:
         if known is not None:
             self._keys.pop(known.uid, None)
         self._known[key], self._keys[uid] = _Known(uid, version, packed(obj)), key
+        self._note(key, obj)
 
     def gone(self, uid: str) -> tuple[GroupedKind, str, str] | None:
         """An object does not exist any more; its kind, namespace and name, if it was one of these."""
         key = self._keys.pop(uid, None)
         if key is not None:
             del self._known[key]
+            self._note(key, None)
         return key
 
-    def needed(self, namespace: str, told: Iterable[Declared | None]) -> frozenset[int] | None:
-        """How many pods have to start together, as those of a group say; 0: they need not; empty: nobody says.
+    def _note(self, key: _Key, obj: Object | None) -> None:
+        """Note the change of an object that says how large a group is; `obj` None: it was deleted."""
+        kind, namespace, name = key
+        if not isinstance(kind, GroupSizeKind):
+            return
+        self.touched.add((namespace, name))
+        if kind.group == NATIVE and kind.kind in (POD_GROUP, COMPOSITE):
+            created = "" if obj is None else str(obj["metadata"]["creationTimestamp"])
+            place = None if obj is None else Place(kind.parent(obj), kind.needed(obj, ""), created)
+            tops = self._trees.take((namespace, kind.kind, name), place)
+            self.touched.update((namespace, top) for top in tops)
 
-        None: it is no group of another system.
+    def is_composite(self, namespace: str, name: str) -> bool:
+        """Whether a CompositePodGroup of that name exists."""
+        kind = self._sizes.get((NATIVE, COMPOSITE))
+        return kind is not None and (kind, namespace, name) in self._known
+
+    def names(self, namespace: str, told: Declared) -> set[str]:
+        """The names of the objects that say how large a group is, and of the CompositePodGroups above them."""
+        above = self._trees.above(namespace, POD_GROUP, told.leaf)[0] if told.leaf else ()
+        return {*above, *([told.size.name] if told.size is not None else [])}
+
+    def assign(self, namespace: str, leaf: str, pod: Object | None = None) -> Assignment:
+        """The group that the pods of the Kubernetes PodGroup `leaf` are queued with.
+
+        `pod`: one of them, which may replace the last pod of its PodGroup in a group that has quota.
+        """
+
+        def state(name: str) -> GroupState:
+            found = self._state_of(namespace, name)
+            if found.leaves is None or leaf in found.leaves or pod is None:
+                return found
+            replaces = role_of(pod, role_leaf(name, leaf)) in found.roles
+            return found._replace(leaves=found.leaves | {leaf}) if replaces else found
+
+        return self._trees.assign(namespace, leaf, cache(state))
+
+    def needed(self, group: tuple[str, str], told: Iterable[Declared | None]) -> Needed | None:
+        """How many pods of a group, by namespace and name, have to start together.
+
+        `told`: what its pods say about it. None: no other system declares the group.
         """
         declared = {each for each in told if each is not None}
-        numbers = (self._number(namespace, each) for each in declared)
-        return frozenset(number for number in numbers if number is not None) if declared else None
+        if not declared:
+            return None
+        namespace, name = group
+        state = cache(partial(self._state_of, namespace))
+        numbers, waits, is_incomplete, is_tree = set(), "", False, False
+        for each in sorted(declared, key=lambda each: each.name):
+            above: list[str] = []
+            if leaf := each.leaf:
+                above, fault = self._trees.above(namespace, POD_GROUP, leaf)
+                assigned = self._trees.assign(namespace, leaf, state)
+                waits = waits or (assigned.waits if assigned.group == name else "")
+                is_incomplete = is_incomplete or bool(fault)
+            if name in above:
+                is_tree = True
+            elif (number := self._number(namespace, each)) is not None:
+                numbers.add(number)
+        gang = self._trees.gang(namespace, name) if is_tree else Gang({}, "")
+        leaves = {
+            leaf: number for leaf, number in gang.pods.items() if not self._is_admitted_separately(group, leaf, state)
+        }
+        if leaves and numbers:
+            waits, numbers = child_sentences.groups_of_one_name(name), set()
+        numbers |= {sum(leaves.values())} if leaves else set()
+        waits = waits or gang.waits or ("" if numbers else _unsaid(declared))
+        return Needed(frozenset(numbers), waits, leaves, is_incomplete)
+
+    def _is_admitted_separately(self, group: tuple[str, str], leaf: str, state: Callable[[str], GroupState]) -> bool:
+        """Whether pods of a PodGroup below the group have quota as another group, as they started before the tree."""
+        namespace, name = group
+        above, _ = self._trees.above(namespace, POD_GROUP, leaf)
+        return any(leaf in (state(part).leaves or ()) for part in (leaf, *above) if part != name)
 
     def _number(self, namespace: str, told: Declared) -> int | None:
         if told.size is None:
@@ -134,10 +233,18 @@ class GroupOwners:
         return None if found is None else found[0].needed(found[1], told.size.part)
 
     def priority_class(self, namespace: str, told: Iterable[Declared | None]) -> str:
-        """The PriorityClass of a group of another system, where an object of that says it; empty: its pods do."""
-        sizes = {each.size for each in told if each is not None and each.size is not None}
-        found = (self._size(namespace, size) for size in sizes)
-        return max((kind.priority_class(obj) for kind, obj in filter(None, found)), default="")
+        """The PriorityClass of a group of another system; empty: that of its pods applies.
+
+        In a tree that of the topmost group that has one.
+        """
+        sizes = {each.size: each.leaf for each in told if each is not None and each.size is not None}
+        return max((self._class_of(namespace, size, leaf) for size, leaf in sizes.items()), default="")
+
+    def _class_of(self, namespace: str, size: GroupSize, leaf: str) -> str:
+        above = self._trees.above(namespace, POD_GROUP, leaf)[0] if leaf else ()
+        sizes = (*(GroupSize(NATIVE, COMPOSITE, name) for name in reversed(above)), size)
+        found = (self._size(namespace, each) for each in sizes)
+        return next(filter(None, (kind.priority_class(obj) for kind, obj in filter(None, found))), "")
 
     def _size(self, namespace: str, size: GroupSize) -> tuple[GroupSizeKind, Object] | None:
         """The object that says how large a group is; None: it is not there."""
@@ -153,6 +260,14 @@ class GroupOwners:
             if owner and (known := self._known.get((kind, namespace, owner))):
                 return GroupOwner(kind, orjson.loads(known.raw), name)
         return None
+
+
+def _unsaid(declared: Iterable[Declared]) -> str:
+    """The sentence for a group of unknown size: which object or annotation is missing."""
+    sizes = sorted(each.size for each in declared if each.size is not None)
+    if not sizes:
+        return child_sentences.group_without_number(TASK_GROUPS)
+    return child_sentences.group_without_object(sizes[0].kind, sizes[0].name, sizes[0].group)
 
 
 def _some(obj: Object, field: str, keys: tuple[str, ...]) -> dict[str, str]:

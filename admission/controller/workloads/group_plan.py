@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission.controller.state.tracked import packed
+from admission.controller.workloads.group_trees import GroupState
 from admission.kinds import templates
 from admission.kinds.admission_gates import gates_of
 from admission.kinds.base import HOLD
@@ -30,7 +31,7 @@ from admission.kinds.pod_group import ENDED
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from admission.controller.state.tracked import Tracked
     from admission.kinds.base import Conventions, Object
@@ -82,6 +83,11 @@ class Member:
     """Whether it says that no pod is made again in place of one that has failed."""
 
     @property
+    def leaf(self) -> str:
+        """The name of its PodGroup of `scheduling.k8s.io`; empty: it has none."""
+        return "" if self.declared is None else self.declared.leaf
+
+    @property
     def object(self) -> Object:
         return dict(orjson.loads(self.raw))
 
@@ -101,12 +107,21 @@ class Member:
         return self.phase == "Succeeded" or (self.is_alive and not self.deleting)
 
 
-def member_of(obj: Object, known: Member | None, *, conventions: Conventions) -> Member:
-    """A pod as it is now; `known`: as it was before."""
+def role_leaf(group: str, leaf: str) -> str:
+    """The PodGroup as part of the role of its pods: equal pods of two PodGroups in one group are two pod sets.
+
+    Empty if the group is that PodGroup itself.
+    """
+    return leaf if leaf != group else ""
+
+
+def member_of(obj: Object, known: Member | None, group: str, *, conventions: Conventions) -> Member:
+    """A pod of the group of this name as it is now; `known`: as it was before."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     conditions, annotations = status.get("conditions") or (), metadata.get("annotations") or {}
     phase = status.get("phase") or "Pending"
-    role = role_of(obj)
+    declared = foreign_group_of(obj, conventions) if known is None else known.declared
+    role = role_of(obj, "" if declared is None else role_leaf(group, declared.leaf))
     if known is not None and not known.gated and known.role[:_SIZE] == role[:_SIZE]:
         role = known.role  # whatever becomes of the annotation; but one that was resized is another
     return Member(
@@ -124,7 +139,7 @@ def member_of(obj: Object, known: Member | None, *, conventions: Conventions) ->
         group=annotations.get(STARTED_WITH, ""),
         queue=first(metadata.get("labels"), conventions.queue_labels),
         owned=controller_of(obj) is not None,
-        declared=foreign_group_of(obj, conventions) if known is None else known.declared,
+        declared=declared,
         pod_set=pod_set_named(obj),
         declares=declares(obj),
         total=total_of(obj),
@@ -193,6 +208,31 @@ def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceConte
     settled.update(each.uid for each in beyond_total)
     left = [each for each in members if each.gated and each.is_alive and not each.deleting]
     return Plan(started, [*excess, *beyond_total], [each for each in left if each.uid not in settled])
+
+
+def group_state(tracked: Tracked | None, members: Collection[Member]) -> GroupState:
+    """The state of a group by its workload and known pods; `tracked` None: it has no workload, or that has finished."""
+    if tracked is None:
+        return GroupState(None, (), lambda: any(each.group for each in members))
+    if not tracked.holds_quota:
+        return GroupState(None, (), lambda: False)
+    roles = frozenset(admitted_counts(tracked))
+    leaves = frozenset(each.leaf for each in members if each.leaf and not roles.isdisjoint((each.role, each.pod_set)))
+    return GroupState(leaves, roles, lambda: True)
+
+
+def gang_pods(members: Iterable[Member], leaves: Mapping[str, int]) -> list[Member]:
+    """The pods that a CompositePodGroup starts with: the oldest of each PodGroup, and all that are not gated.
+
+    `leaves`: number of pods by name of the PodGroup; `members`: sorted by age, the oldest first.
+    """
+    room = Counter(leaves)
+    found = []
+    for each in members:
+        room[each.leaf] -= each.counts
+        if not (each.counts and each.gated) or room[each.leaf] >= 0:
+            found.append(each)
+    return found
 
 
 def room_in(tracked: Tracked, members: Iterable[Member]) -> int:

@@ -5,13 +5,16 @@ uid from that of its oldest pod, so that after a restart the same pods make the 
 the pods.
 
 Pods that have ended stay until somebody deletes them. A new group may have the name of theirs: they are not part of it.
+
+The group of a pod with a PodGroup of `scheduling.k8s.io` depends on objects that may be seen after the pod
+(`group_trees`). The pod is assigned again at each update of its group, as long as it is gated and the group has no
+quota for it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from admission.cluster.informer import Change
 from admission.controller.state.inbox import ObjectsChanged
@@ -21,25 +24,30 @@ from admission.controller.workloads.group_owners import GroupOwners
 from admission.controller.workloads.group_plan import (
     Member,
     beyond,
+    group_state,
     member_of,
     planned,
     room_in,
 )
 from admission.controller.workloads.group_pod_sets import in_pod_sets, on_record
-from admission.controller.workloads.triggers import ObjectGone
+from admission.controller.workloads.group_updates import GroupUpdates
+from admission.controller.workloads.triggers import LeftQueue, ObjectGone
 from admission.kinds.base import POD
+from admission.kinds.foreign_groups import COMPOSITE, POD_GROUP
 from admission.kinds.group_sizes import GroupSizeKind
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import GATE, STARTED_WITH, foreign_group_of, group_of
 from admission.kinds.pod_group import PodGroupKind
+from admission.model import child_sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
-    from admission.controller.workloads.group_owners import GroupOwner
+    from admission.controller.workloads.group_owners import GroupOwner, Needed
     from admission.controller.workloads.group_plan import Plan
+    from admission.controller.workloads.group_trees import GroupState
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Conventions, Kind, Object
     from admission.kinds.limits import NamespaceContext
@@ -48,27 +56,28 @@ if TYPE_CHECKING:
 class PodGroups:
     """All pods that are in groups."""
 
-    def __init__(self, *, reconciler: Reconciler, inbox: Inbox) -> None:
+    def __init__(self, *, reconciler: Reconciler, inbox: Inbox, listed: Callable[[], bool]) -> None:
+        """`listed`: whether the first lists of all kinds are complete; before that no group is updated."""
         self._reconciler = reconciler
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._kind = self._kinds.get(PodGroupKind.group, PodGroupKind.kind)
         """None where pods are not queued: then there are no groups."""
         self._inbox = inbox
+        self._listed = listed
         grouped = [*(kind for kind in self._kinds if isinstance(kind, GroupedKind)), *self._kinds.sizes.values()]
         self.kinds = {POD, *((kind.group, kind.kind) for kind in grouped)}
         """API group and kind of objects that may be pods in groups, or tell of groups."""
-        self._owners = GroupOwners(self._kinds)
+        self._owners = GroupOwners(self._kinds, self._state_of)
         self._groups: dict[tuple[str, str], dict[str, Member]] = {}
         self._group_of: dict[str, tuple[str, str]] = {}
         """By uid of a pod: the group that it was first seen in; whoever changes the label later moves nothing."""
-        self.changed: dict[tuple[str, str], None] = {}
-        """Those that are still to be told, by namespace and name."""
+        self._updates = GroupUpdates(inbox)
+        self.due, self.touched = self._updates.due, self._owners.touched
+        """The work of `tell`. Attributes, because they are tested after each batch of messages of the inbox."""
+        self._known_states: dict[tuple[str, str], tuple[bool, bool]] = {}
+        """By namespace and name of a CompositePodGroup: whether it has started, and whether it has no quota."""
         self._version = 0
-        self._due: dict[tuple[str, str], float] = {}
-        """From when on (`loop.time`) groups of many pods are told again."""
-        self._later: set[tuple[str, str]] = set()
-        """Those that will be told after a pause."""
 
     # --- what is seen
 
@@ -83,18 +92,18 @@ class PodGroups:
         if self._kind is None or (kind.group, kind.kind) != POD or self._registry.get(uid) is not None:
             return False
         if uid not in self._group_of:
-            starter, group = self._starter(obj), group_of(obj, self._conventions)
+            starter, group = self._starter(obj), self._group_named(obj)
             if starter is not None:
                 group = starter.record.workload.name
-            elif not group or not kind.queue_name(obj) or self._queues_beside(obj):
+            elif not group or not kind.queue_name(obj) or self._queues_beside(obj, group):
                 return False
             self._group_of[uid] = metadata["namespace"], group
         key = self._group_of[uid]
         members = self._groups.setdefault(key, {})
         known = members.get(uid)
         if known is None or not is_older(metadata["resourceVersion"], known.version):
-            members[uid] = member_of(obj, known, conventions=self._conventions)
-            self._pods_changed(key)
+            members[uid] = member_of(obj, known, key[1], conventions=self._conventions)
+            self._updates.pods_changed(key)
         return True
 
     def _starter(self, obj: Object) -> Tracked | None:
@@ -120,7 +129,7 @@ class PodGroups:
             self._owner_changed(*owner)
         elif (key := self._group_of.pop(uid, None)) is not None:
             self._groups[key].pop(uid, None)
-            self._pods_changed(key)
+            self._updates.pods_changed(key)
 
     def objects(self) -> dict[str, StoredObject]:
         """All pods and owners of pods that are known, by uid."""
@@ -133,61 +142,63 @@ class PodGroups:
         }
 
     def _owner_changed(self, kind: GroupedKind, namespace: str, name: str) -> None:
+        """Enqueue the groups of an object; `_enqueue_changed` does it for those that only say how large groups are."""
         if isinstance(kind, GroupSizeKind):
-            for key, members in self._groups.items():
-                sizes = {each.declared.size for each in members.values() if each.declared is not None}
-                if key[0] == namespace and any(size is not None and size.name == name for size in sizes):
-                    self.changed[key] = None
             return
         if kind.owner_of(name) == name:
-            self.changed[namespace, name] = None
+            self._updates.enqueue((namespace, name))
             return
         for key in self._groups:
             if key[0] == namespace and kind.owner_of(key[1]) == name:
-                self.changed[key] = None
+                self._updates.enqueue(key)
 
-    def _pods_changed(self, key: tuple[str, str]) -> None:
-        """Have the group told; a large one after a pause, as its pods change one by one, and it is told as a whole.
+    def _enqueue_changed(self) -> None:
+        touched = set(self.touched)
+        self.touched.clear()
+        for key, members in self._groups.items() if touched else ():
+            declared = {each.declared for each in members.values() if each.declared is not None}
+            names = (name for each in declared for name in self._owners.names(key[0], each))
+            if any((key[0], name) in touched for name in names):
+                self._updates.enqueue(key)
 
-        What is asked of it meanwhile is answered by what is known of its pods.
-        """
-        due = self._due.get(key, 0.0)
-        if not due or due <= (loop := asyncio.get_running_loop()).time():
-            self.changed[key] = None
-        elif key not in self._later:
-            self._later.add(key)
-            loop.call_at(due, self._is_due, key)
-
-    def _is_due(self, key: tuple[str, str]) -> None:
-        self._later.discard(key)
-        self.changed[key] = None
-        self._inbox.wake()
+    def kinds_changed(self) -> None:
+        """Enqueue all groups that have PodGroups, as the API server serves other kinds than before."""
+        self.touched.update((key[0], each.leaf) for key, pods in self._groups.items() for each in pods.values())
 
     def touch(self, tracked: Tracked) -> None:
         """Have the group told again as it is."""
         workload = tracked.record.workload
-        self.changed[workload.namespace, workload.name] = None
+        self._updates.enqueue((workload.namespace, workload.name))
 
     def tell(self) -> None:
         """Tell all groups that have changed, each once, however many of its pods have."""
-        while self.changed:
-            changed, self.changed = self.changed, {}
-            for key in changed:
+        while (self.due or self.touched) and self._listed():
+            self._enqueue_changed()
+            due = list(self.due)
+            self.due.clear()
+            for key in due:
                 began = time.monotonic()
-                self._tell_of(key)
-                self._due.pop(key, None)
-                if len(self._groups.get(key, ())) > _MANY:
-                    taken = time.monotonic() - began
-                    self._due[key] = asyncio.get_running_loop().time() + _PAUSE * taken
+                try:
+                    self._tell_of(key)
+                except Exception as error:  # noqa: BLE001  other groups must be updated whatever is wrong with this one
+                    self._reconciler.isolation.faults.report(f"group {key[1]} of namespace {key[0]}", error)
+                self._updates.updated(key, len(self._groups.get(key, ())), time.monotonic() - began)
 
     def _tell_of(self, key: tuple[str, str]) -> None:
         assert self._kind is not None
         tracked = self._registry.named(self._kind, *key)
-        if members := self._kept(key, tracked, self._present(key, tracked)):
+        moved_to = self._reassign(key)
+        members = self._present(key, tracked)
+        needed = self._owners.needed(key, (each.declared for each in members))
+        is_incomplete = tracked is None and needed is not None and needed.is_incomplete
+        if self._updates.must_wait(key, is_incomplete=is_incomplete):
+            return
+        if members := self._kept(key, tracked, members, needed):
             conventions, context = self._conventions, self._context_of(key[0])
-            self._see(assembled(key, members, tracked, self._owners, conventions, context).object)
+            self._see(assembled(key, members, tracked, self._owners, needed, conventions, context).object)
             if tracked is not None and self._registry.get(tracked.uid) is None:
-                self.changed[key] = None  # it is over: those of its pods that wait are another group
+                self._updates.enqueue(key)  # it is over: those of its pods that wait are another group
+            self._enqueue_followers(key)
             return
         owner = self._owners.of(key)
         if tracked is not None and owner is not None and (owner.makes_pods or owner.over):
@@ -197,12 +208,33 @@ class PodGroups:
         if not self._groups.get(key):
             self._groups.pop(key, None)
         if tracked is not None:
+            is_moved = moved_to and not tracked.holds_quota
+            trigger = LeftQueue(child_sentences.part_of(moved_to)) if is_moved else ObjectGone(tracked.seen)
             with self._reconciler.isolation.of(tracked.uid):
-                self._reconciler.handle(tracked, ObjectGone(tracked.seen))
+                self._reconciler.handle(tracked, trigger)
+        self._enqueue_followers(key)
+
+    def _enqueue_followers(self, key: tuple[str, str]) -> None:
+        """Enqueue the groups that start after a CompositePodGroup, if that has started or stopped."""
+        if not self._owners.is_composite(*key):
+            self._known_states.pop(key, None)
+            return
+        state = self._state_of(*key)
+        now = state.has_started(), state.leaves is None
+        if self._known_states.get(key, (False, True)) != now:
+            self._known_states[key] = now
+            self.touched.add(key)
 
     # --- groups of other systems, beside which their pods may queue alone
 
-    def _queues_beside(self, obj: Object) -> bool:
+    def _group_named(self, obj: Object) -> str:
+        """The name of the group that a pod belongs to, as far as is known; empty: it is queued by itself."""
+        told = foreign_group_of(obj, self._conventions)
+        if told is None or not told.leaf:
+            return group_of(obj, self._conventions)
+        return self._owners.assign(obj["metadata"]["namespace"], told.leaf, obj).group
+
+    def _queues_beside(self, obj: Object, group: str) -> bool:
         """Whether a pod that names a group of another system is a workload of its own.
 
         What runs without having been started with the group is; and what comes when that has all of its pods, or when
@@ -211,26 +243,59 @@ class PodGroups:
         told = foreign_group_of(obj, self._conventions)
         if told is None or not GATE.is_closed(obj):
             return told is not None
-        key = obj["metadata"]["namespace"], told.name
+        key = obj["metadata"]["namespace"], group
         assert self._kind is not None
         tracked = self._registry.named(self._kind, *key)
         if tracked is not None and tracked.holds_quota:
             return room_in(tracked, self._belonging(key, tracked)) <= 0
-        return self._owners.needed(key[0], [told]) == _NO_GANG
+        needed = self._owners.needed(key, [told])
+        return needed is not None and not needed.is_gang
 
-    def _kept(self, key: tuple[str, str], tracked: Tracked | None, members: list[Member]) -> list[Member]:
+    def _kept(
+        self, key: tuple[str, str], tracked: Tracked | None, members: list[Member], needed: Needed | None
+    ) -> list[Member]:
         """Have those pods of a group of another system queue by themselves that it does not need; the others."""
-        if (needed := self._owners.needed(key[0], (each.declared for each in members))) is None:
+        if needed is None:
             return members
         if tracked is not None and tracked.holds_quota:
             leaving = beyond(tracked, members, self.plan(tracked, members))
         else:
-            leaving = [each for each in members if each.declared and each.gated and needed == _NO_GANG]
+            leaving = [each for each in members if each.declared and each.gated and not needed.is_gang]
         for each in leaving:
-            del self._groups[key][each.uid], self._group_of[each.uid]
-            change = Change("MODIFIED", f"{key[0]}/{each.name}", each.uid, each.object)
-            self._inbox.put(ObjectsChanged(self.pod_kind, [change]))
+            self._move(key, each, "")
         return [each for each in members if each.uid in self._groups[key]] if leaving else members
+
+    def _reassign(self, key: tuple[str, str]) -> str:
+        """Move gated pods with a PodGroup of `scheduling.k8s.io` to the groups that they belong to by now.
+
+        Returns the last of these groups, such as `CompositePodGroup rc`; empty: no pod was moved to another group.
+        """
+        waiting = [each for each in self._groups.get(key, {}).values() if each.leaf and each.gated and each.is_alive]
+        held = (self._state_of(*key).leaves or ()) if waiting else ()
+        assigned: dict[tuple[str, str], str] = {}
+        moved = ""
+        for each in waiting:
+            if each.leaf in held:
+                continue
+            if (like := (each.leaf, each.role)) not in assigned:
+                assigned[like] = self._owners.assign(key[0], each.leaf, each.object).group
+            if (target := assigned[like]) != key[1]:
+                self._move(key, each, target)
+                moved = target and f"{POD_GROUP if target == each.leaf else COMPOSITE} {target}"
+        return moved
+
+    def _move(self, key: tuple[str, str], each: Member, group: str) -> None:
+        """Move a pod from a group to another one; `group` empty: it is queued by itself."""
+        del self._groups[key][each.uid]
+        if group:
+            other = self._group_of[each.uid] = key[0], group
+            conventions = self._conventions
+            self._groups.setdefault(other, {})[each.uid] = member_of(each.object, each, group, conventions=conventions)
+            self._updates.enqueue(other)
+            return
+        del self._group_of[each.uid]
+        change = Change("MODIFIED", f"{key[0]}/{each.name}", each.uid, each.object)
+        self._inbox.put(ObjectsChanged(self.pod_kind, [change]))
 
     def _see(self, group: Object) -> None:
         assert self._kind is not None
@@ -258,6 +323,11 @@ class PodGroups:
 
     # --- what is asked about groups
 
+    def _state_of(self, namespace: str, name: str) -> GroupState:
+        assert self._kind is not None
+        members = self._groups.get((namespace, name), {})
+        return group_state(self._registry.named(self._kind, namespace, name), members.values())
+
     def members(self, tracked: Tracked) -> list[Member]:
         """The pods of a group, the oldest first."""
         workload = tracked.record.workload
@@ -281,7 +351,7 @@ class PodGroups:
         """Whether a pod without the label by which it is watched is one of a group on record."""
         if self._kind is None or self._starter(obj) is not None:
             return self._kind is not None
-        group = group_of(obj, self._conventions)
+        group = self._group_named(obj)
         named = self._registry.named(self._kind, obj["metadata"]["namespace"], group) if group else None
         return named is not None and GATE.is_closed(obj)
 
@@ -291,10 +361,3 @@ class PodGroups:
         kind = self._kinds.get(*POD)
         assert kind is not None
         return kind
-
-
-_NO_GANG: Final = frozenset({0})
-_MANY: Final = 200
-"""Of a group of more pods the telling is dear."""
-_PAUSE: Final = 10.0
-"""How many times as long as that has taken it pauses."""

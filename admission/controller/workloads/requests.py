@@ -113,7 +113,7 @@ class Requests:
                         self._handle(tracked, Stopped())
                         if self._kinds.is_composed(tracked.record.workload):
                             self._groups.touch(tracked)
-        if self._groups.changed:
+        if self._groups.due or self._groups.touched:
             self._groups.tell()  # what waits asks for the pods that are there now, not for those that it had
 
     def send_due(self) -> None:

@@ -1,0 +1,184 @@
+"""Trees of CompositePodGroups and PodGroups of `scheduling.k8s.io`: which of them start together as one workload.
+
+Rules:
+
+- A CompositePodGroup with the policy `gang` starts with its oldest children, as many as `minGroupCount`. Its other
+  children wait until it has started, and are groups of their own then. So a PodGroup cannot keep a gang from starting
+  by naming it as its parent, neither before the gang exists nor later.
+- The children of a CompositePodGroup with the policy `basic` are independent. A gang above it needs one of them, as in
+  kube-scheduler.
+- The pods of a PodGroup belong to the workload of the topmost gang that starts with this PodGroup.
+- A tree has at most 4 levels, as in Kubernetes. A deeper one, or a cycle of parents, does not start.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from admission.kinds.foreign_groups import COMPOSITE, NATIVE, POD_GROUP
+from admission.model import child_sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping
+
+LEVELS: Final = 4
+"""Levels of a tree including its PodGroups: `WorkloadMaxTreeDepth` of Kubernetes."""
+
+
+class Place(NamedTuple):
+    """The fields of a PodGroup or CompositePodGroup that matter here."""
+
+    parent: str
+    """`spec.parentCompositePodGroupName`; empty: it is a root."""
+    needed: int
+    """`minCount` or `minGroupCount` of the policy `gang`; 0: the policy is `basic`."""
+    created: str
+    """`metadata.creationTimestamp`."""
+
+
+class GroupState(NamedTuple):
+    """The workload that has the name of a group."""
+
+    leaves: frozenset[str] | None
+    """Names of the PodGroups of the pods that it has quota for; None: it has no quota."""
+    roles: Container[str]
+    """Names of its pod sets, which are the roles of its pods."""
+    has_started: Callable[[], bool]
+    """Whether it has quota, or has finished and pods of it are left."""
+
+
+class Gang(NamedTuple):
+    """The PodGroups that start together as a CompositePodGroup."""
+
+    pods: Mapping[str, int]
+    """Number of pods by name of the PodGroup."""
+    waits: str
+    """Why the gang is not complete, as a sentence for the user; empty: it is."""
+
+
+class Assignment(NamedTuple):
+    """The group that the pods of a PodGroup are queued with."""
+
+    group: str
+    """Its name; empty: the pods are queued one by one."""
+    waits: str = ""
+    """Why they cannot start, whatever quota there is, as a sentence for the user; empty: nothing is known."""
+
+
+class GroupTrees:
+    """The PodGroups and CompositePodGroups of all namespaces."""
+
+    def __init__(self, has_composites: Callable[[], bool]) -> None:
+        """`has_composites`: whether the API server serves CompositePodGroups; if not, parents are ignored."""
+        self._has_composites = has_composites
+        self._places: dict[tuple[str, str, str], Place] = {}
+        """By namespace, kind and name."""
+        self._children: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
+        """Kinds and names of children by namespace and name of the CompositePodGroup."""
+        self._gangs: dict[tuple[str, str], Gang] = {}
+        """Cached results of `gang`, dropped at each change."""
+
+    def take(self, key: tuple[str, str, str], place: Place | None) -> set[str]:
+        """Store a group (namespace, kind, name); `place` None: it was deleted.
+
+        Returns the names of its roots before and after the change. Groups below these may have to be assigned anew.
+        """
+        namespace, kind, name = key
+        if place is not None and place == self._places.get(key):
+            return set()
+        roots = self.above(*key)[0][-1:]
+        if (known := self._places.pop(key, None)) is not None and known.parent:
+            siblings = self._children[namespace, known.parent]
+            siblings.discard((kind, name))
+            if not siblings:
+                del self._children[namespace, known.parent]
+        if place is not None:
+            self._places[key] = place
+            if place.parent:
+                self._children[namespace, place.parent].add((kind, name))
+        self._gangs.clear()
+        return {*roots, *self.above(*key)[0][-1:]}
+
+    def above(self, namespace: str, kind: str, name: str) -> tuple[list[str], str]:
+        """The names of the CompositePodGroups above a group, its parent first; and what is wrong with that path.
+
+        The second value is a sentence for the user: the group or a parent does not exist, or there are too many levels.
+        """
+        place, names = self._places.get((namespace, kind, name)), []
+        if place is None:
+            return [], child_sentences.group_without_object(kind, name, NATIVE)
+        while place.parent and self._has_composites():
+            names.append(place.parent)
+            if len(names) == LEVELS:
+                return names, child_sentences.group_too_deep(kind, name, LEVELS)
+            place = self._places.get((namespace, COMPOSITE, place.parent))
+            if place is None:
+                return names, child_sentences.group_without_parent(names[-1])
+        return names, ""
+
+    def assign(self, namespace: str, leaf: str, state: Callable[[str], GroupState]) -> Assignment:
+        """The group that the pods of the PodGroup `leaf` are queued with; `state` returns that of a group by name."""
+        above, fault = self.above(namespace, POD_GROUP, leaf)
+        if not above and (fault or self._places[namespace, POD_GROUP, leaf].needed):
+            return Assignment(leaf, fault)
+        # An admission stands, whatever becomes of the tree: no edit of it moves pods that have quota.
+        for name in (leaf, *above):
+            if leaf in (state(name).leaves or ()):
+                return Assignment(name)
+        if fault:
+            root_is_missing = 0 < len(above) < LEVELS and state(above[-1]).leaves is None
+            return Assignment(above[-1] if root_is_missing else leaf, fault)
+        taken: set[str] = set()
+        """PodGroups that start with a gang further up."""
+        waits = ""
+        for name in reversed(above):
+            needed = self._places[namespace, COMPOSITE, name].needed
+            if not needed or any(name in self.above(namespace, POD_GROUP, each)[0] for each in taken):
+                continue
+            found = state(name)
+            leaves = self.gang(namespace, name).pods.keys() if found.leaves is None else found.leaves
+            if leaf in leaves:
+                return Assignment(name, waits)
+            taken.update(leaves)
+            if not waits and not found.has_started():
+                waits = child_sentences.starts_after(name, needed)
+        is_gang = self._places[namespace, POD_GROUP, leaf].needed > 0
+        return Assignment(leaf if is_gang or waits else "", waits)
+
+    def gang(self, namespace: str, composite: str) -> Gang:
+        """The PodGroups that start together as a CompositePodGroup."""
+        key = namespace, composite
+        if key not in self._gangs:
+            pods: dict[str, int] = {}
+            self._gangs[key] = Gang(pods, self._add(namespace, composite, 1, pods))
+        return self._gangs[key]
+
+    def _add(self, namespace: str, composite: str, level: int, pods: dict[str, int]) -> str:
+        """Add the PodGroups that a CompositePodGroup starts with to `pods`; returns why they are not complete."""
+        place = self._places.get((namespace, COMPOSITE, composite))
+        if place is None:
+            return child_sentences.group_without_parent(composite)
+        if level == LEVELS:
+            return child_sentences.group_too_deep(COMPOSITE, composite, LEVELS)
+        rank = partial(self._rank, namespace, place.created)
+        children = sorted(self._children.get((namespace, composite), ()), key=rank)
+        needed = max(place.needed, 1)  # a gang above a group with the policy `basic` needs one child of it
+        incomplete = child_sentences.groups_incomplete(composite, len(children), needed)
+        waits = incomplete if len(children) < needed else ""
+        for kind, name in children[:needed]:
+            if kind == COMPOSITE:
+                waits = self._add(namespace, name, level + 1, pods) or waits
+            else:
+                pods[name] = max(self._places[namespace, kind, name].needed, 1)
+        return waits
+
+    def _rank(self, namespace: str, since: str, child: tuple[str, str]) -> tuple[bool, str, str, str]:
+        """Sort key of children: the oldest first, but those older than their parent (created at `since`) last.
+
+        Controllers create parents first. A child that existed before may have been created to get into the gang.
+        """
+        kind, name = child
+        created = self._places[namespace, kind, name].created
+        return created < since, created, name, kind

@@ -1,0 +1,192 @@
+"""Trees of CompositePodGroups that are edited or deleted while they wait or run."""
+
+from __future__ import annotations
+
+import pytest
+from composites import (
+    COMPOSITE,
+    KINDS,
+    POD_GROUP,
+    change,
+    composite,
+    delete,
+    end,
+    held,
+    pod_group,
+    pods,
+    running_cluster,
+    runs,
+    says,
+    started,
+    tree,
+    ungated,
+    workloads,
+)
+from grouped_kinds import pods_until
+from job_examples import cluster_queue
+from pod_examples import pod
+
+NO_PARENT = "It starts as a whole, but its parent CompositePodGroup rc does not exist."
+AFTER = "It is queued when CompositePodGroup rc has started, whose 2 oldest groups start together first."
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    async with running_cluster(world, tmp_path) as running:
+        yield running
+
+
+async def test_a_parent_that_is_renamed_moves_what_waits(cluster):
+    await composite(cluster, "rc", gang=1)
+    await composite(cluster, "other", gang=2)
+    await pod_group(cluster, "other-head", "other", gang=1)
+    await pod_group(cluster, "rc-gpu", "rc", gang=2)
+    await pods(cluster, "rc-gpu", 0)
+    await pods(cluster, "other-head", 0)
+    await says(cluster, "rc", "It starts as a whole, and 1 of its 2 pods are there.")
+    await change(cluster, POD_GROUP, "rc-gpu", parentCompositePodGroupName="other")
+    await says(cluster, "other", "It starts as a whole, and 2 of its 3 pods are there.")
+    assert (await cluster.record("rc", "finished")).message == (
+        "It is part of CompositePodGroup other, which is queued as a whole: it does not queue by itself."
+    )
+    await pods(cluster, "rc-gpu", 1)
+    await ungated(cluster, "rc-gpu-0", "rc-gpu-1", "other-head-0")
+    assert await held(cluster) == {"other": 3}
+
+
+async def test_a_parent_that_is_renamed_moves_nothing_that_runs(cluster):
+    before = await started(cluster)
+    await composite(cluster, "other", gang=1)
+    await change(cluster, POD_GROUP, "rc-gpu", parentCompositePodGroupName="other")
+    await change(cluster, POD_GROUP, "rc-head", parentCompositePodGroupName=None)
+    await change(cluster, COMPOSITE, "rc", parentCompositePodGroupName="other")
+    await cluster.user.create("pods", "team-a", pod("beside", cpu="2"))
+    await cluster.record("beside", "pending", reason="WaitingForQuota")
+    await cluster.user.delete("pods", "team-a", "rc-gpu-1", grace=0)
+    await pods(cluster, "rc-gpu", 2)  # it is where its PodGroup is now, beside the older part of that
+    await says(
+        cluster, "rc-gpu", "It is queued when CompositePodGroup other has started, whose oldest group starts first."
+    )
+    for _ in range(2):
+        assert await held(cluster) == {"rc": 3}
+        found = {each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")}
+        assert all(
+            found[name]["metadata"]["uid"] == before[name]["metadata"]["uid"] for name in ("rc-head-0", "rc-gpu-0")
+        )
+        assert await runs(cluster, "rc-head-0", "rc-gpu-0")
+        await cluster.end()
+        await cluster.start(kinds=KINDS)
+    await end(cluster, "Succeeded", "rc-head-0", "rc-gpu-0")
+    await cluster.record("beside", "admitted")
+
+
+async def test_a_waiting_group_gets_no_quota_by_naming_an_admitted_parent(cluster):
+    await started(cluster)
+    await pod_group(cluster, "late", gang=2)
+    await pods(cluster, "late", 0, 1)
+    await cluster.record("late", "pending", reason="WaitingForQuota")
+    await change(cluster, POD_GROUP, "late", parentCompositePodGroupName="rc")
+    await cluster.user.delete("pods", "team-a", "rc-gpu-1", grace=0)
+    await cluster.user.create("pods", "team-a", pod("beside", cpu="9"))
+    await cluster.record("beside", "pending")
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    await pods(cluster, "rc-gpu", 2)
+    await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-2")
+    assert await held(cluster) == {"rc": 3}
+
+
+async def test_an_admitted_tree_that_becomes_a_cycle_runs_on_and_is_evicted(cluster):
+    await started(cluster)
+    await change(cluster, COMPOSITE, "rc", parentCompositePodGroupName="rc")
+    await cluster.user.delete("pods", "team-a", "rc-gpu-1", grace=0)
+    await pods(cluster, "rc-gpu", 2)
+    await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-2")
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    assert await held(cluster) == {"rc": 3}
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await cluster.record("rc", "finished")
+    assert cluster.user.list("pods", "team-a") == []
+    assert cluster.controller.faults.count == 0
+
+
+async def test_groups_exchange_their_parents_while_they_wait(cluster):
+    await cluster.apply(cluster_queue(cpu="6", stopPolicy="Hold"))
+    for name, gpu in (("a", 1), ("b", 2)):
+        await tree(cluster, name, gpu=gpu)
+        await pods(cluster, f"{name}-head", 0)
+        await pods(cluster, f"{name}-gpu", *range(gpu))
+        await cluster.record(name, "pending", reason="Suspended")
+    await change(cluster, POD_GROUP, "a-gpu", parentCompositePodGroupName="b")
+    await change(cluster, POD_GROUP, "b-gpu", parentCompositePodGroupName="a")
+    await cluster.apply(cluster_queue(cpu="6"))
+    await ungated(cluster, "a-head-0", "a-gpu-0", "b-head-0", "b-gpu-0", "b-gpu-1")
+    assert await held(cluster) == {"a": 3, "b": 2}
+
+
+async def test_a_composite_that_is_deleted_while_it_waits_is_waited_for(cluster):
+    await tree(cluster, gpu=2)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc-gpu", 0)
+    await says(cluster, "rc", "It starts as a whole, and 2 of its 3 pods are there.")
+    await delete(cluster, COMPOSITE, "rc")
+    await says(cluster, "rc", NO_PARENT)
+    await pods(cluster, "rc-gpu", 1)
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    await says(cluster, "rc", NO_PARENT)
+    assert (await workloads(cluster)).keys() == {"rc"}
+    await composite(cluster, "rc", gang=2)
+    await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
+
+
+async def test_a_part_that_is_deleted_while_it_waits_is_waited_for(cluster):
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await tree(cluster, gpu=2)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc-gpu", 0, 1)
+    await cluster.record("rc", "pending", reason="Suspended")
+    await delete(cluster, POD_GROUP, "rc-head")
+    await says(cluster, "rc", "It starts as a whole, and 1 of the 2 groups of CompositePodGroup rc are there.")
+    await says(
+        cluster,
+        "rc-head",
+        "It starts as a whole. How many pods that takes, says PodGroup rc-head of scheduling.k8s.io, "
+        "which is not there.",
+    )
+
+
+async def test_groups_that_are_deleted_while_they_run_change_nothing(cluster):
+    await started(cluster)
+    for kind, name in ((COMPOSITE, "rc"), (POD_GROUP, "rc-head"), (POD_GROUP, "rc-gpu")):
+        await delete(cluster, kind, name)
+    await cluster.user.create("pods", "team-a", pod("beside", cpu="2"))
+    await cluster.record("beside", "pending", reason="WaitingForQuota")
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    assert await runs(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
+    assert await held(cluster) == {"rc": 3}
+    await pods(cluster, "rc-gpu", 2)  # nobody knows whose it is
+    await cluster.record("rc-gpu", "pending")
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await cluster.record("rc", "finished")
+    await pods_until(cluster.user, "team-a", lambda found: found.keys() == {"beside", "rc-gpu-2"})
+    assert await held(cluster) == {}
+
+
+async def test_a_start_that_was_cut_off_goes_on_though_its_groups_are_gone(cluster):
+    cluster.sandbox.faults.install(
+        {"rules": [{"match": {"user": "sluice", "verb": "patch", "name": "rc-gpu-1"}, "do": "error", "code": 503}]}
+    )
+    await tree(cluster, gpu=2)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc-gpu", 0, 1)
+    await ungated(cluster, "rc-head-0", "rc-gpu-0")
+    for kind, name in ((COMPOSITE, "rc"), (POD_GROUP, "rc-head"), (POD_GROUP, "rc-gpu")):
+        await delete(cluster, kind, name)
+    await pods(cluster, "rc-head", 1)
+    await cluster.record("rc-head", "pending")  # so much has been seen
+    cluster.sandbox.faults.remove()
+    await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
+    assert await held(cluster) == {"rc": 3}

@@ -1,0 +1,298 @@
+"""What a user may try with CompositePodGroups to get more than his quota or to hold up others."""
+
+from __future__ import annotations
+
+import pytest
+from composites import (
+    COMPOSITE,
+    KINDS,
+    POD_GROUP,
+    composite,
+    held,
+    plural,
+    pod_group,
+    pods,
+    running_cluster,
+    runs,
+    says,
+    serve,
+    started,
+    tree,
+    ungated,
+)
+from grouped_kinds import pods_until
+from job_examples import cluster_queue, local_queue
+from pod_groups import member
+
+from admission.controller.auditing.audit_sources import AuditSources
+from admission.controller.auditing.comparison import differences
+from admission.kinds import all_kinds
+from admission.model import child_sentences
+
+NO_PARENT = "It starts as a whole, but its parent CompositePodGroup rc does not exist."
+AFTER = "It is queued when CompositePodGroup rc has started, whose 2 oldest groups start together first."
+
+
+@pytest.fixture
+async def cluster(world, tmp_path):
+    async with running_cluster(world, tmp_path) as running:
+        yield running
+
+
+async def test_who_claims_to_be_part_of_another_gang_holds_up_himself_alone(cluster):
+    await tree(cluster, gpu=2)
+    await pod_group(cluster, "z-late", "rc", gang=1)  # names decide between groups of the same second
+    await composite(cluster, "z-tree", "rc", gang=9)
+    await pod_group(cluster, "z-leaf", "z-tree", gang=1)
+    await pods(cluster, "z-late", 0, queue="another")
+    await pods(cluster, "z-leaf", 0)
+    await says(cluster, "z-late", AFTER)
+    await says(cluster, "z-tree", AFTER)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc-gpu", 0, 1)
+    await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
+    await cluster.record("z-late", "pending", reason="Misconfigured")
+    await says(cluster, "z-tree", "It starts as a whole, and 1 of the 9 groups of CompositePodGroup z-tree are there.")
+    assert await held(cluster) == {"rc": 3}
+
+
+async def test_pods_for_several_queues_are_no_whole(cluster):
+    await cluster.apply(local_queue("other"))
+    await tree(cluster, gpu=1)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc-gpu", 0, queue="other")
+    await says(cluster, "rc", child_sentences.GROUP_OF_SEVERAL_QUEUES)
+    await cluster.user.delete("pods", "team-a", "rc-gpu-0")
+    await pods(cluster, "rc-gpu", 1)
+    await ungated(cluster, "rc-head-0", "rc-gpu-1")
+
+
+async def test_who_takes_the_gate_of_a_part_loses_that_pod(cluster):
+    await tree(cluster, gpu=2)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc-gpu", 0)
+    await says(cluster, "rc", "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.user.patch("pods", "team-a", "rc-head-0", {"spec": {"schedulingGates": None}})
+    await pods_until(cluster.user, "team-a", lambda found: found.keys() == {"rc-gpu-0"})
+    assert await held(cluster) == {}
+    await pods(cluster, "rc-head", 1)
+    await pods(cluster, "rc-gpu", 1)
+    await ungated(cluster, "rc-head-1", "rc-gpu-0", "rc-gpu-1")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"schedulingPolicy": "x"},
+        {"schedulingPolicy": {"gang": [2]}},
+        {"schedulingPolicy": {"gang": {"minGroupCount": {"a": 1}, "minCount": {"a": 1}}}},
+        {"priorityClassName": ["x"]},
+        {"parentCompositePodGroupName": {"a": [1]}},
+    ],
+)
+@pytest.mark.parametrize("kind", [COMPOSITE, POD_GROUP], ids=["composite", "pod group"])
+async def test_a_group_with_fields_of_wrong_types_stops_no_other_group(cluster, kind, spec):
+    valid = {"schedulingPolicy": {"gang": {"minGroupCount": 1, "minCount": 1}}, "parentCompositePodGroupName": None}
+    for each, name in ((COMPOSITE, "odd"), (POD_GROUP, "odd-leaf")):
+        parent = {"parentCompositePodGroupName": "odd"} if each is POD_GROUP else {}
+        obj = {"apiVersion": f"{each.group}/{each.versions[0]}", "kind": each.kind, "metadata": {"name": name}}
+        obj["spec"] = valid | parent | (spec if each is kind else {})
+        await cluster.user.create(plural(each), "team-a", obj)
+    await pods(cluster, "odd-leaf", 0)
+    await tree(cluster, gpu=2)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc-gpu", 0, 1)
+    await cluster.eventually(lambda: runs(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1"))
+    assert cluster.controller.faults.count == 0
+
+
+class OddComposite(type(COMPOSITE)):
+    """Fails to read the PriorityClass of the CompositePodGroup `odd`, as a defect of the adapter would."""
+
+    def priority_class(self, obj):
+        if obj["metadata"]["name"] == "odd":
+            raise RuntimeError("priority_class fails")
+        return super().priority_class(obj)
+
+
+async def test_a_group_that_makes_sluice_raise_stops_no_other_group(world, tmp_path):
+    kinds = all_kinds(frameworks=("batch/job", "pod"))
+    kinds.sizes["scheduling.k8s.io", "CompositePodGroup"] = OddComposite(COMPOSITE.conventions)
+    async with running_cluster(world, tmp_path, kinds=kinds) as cluster:
+        await composite(cluster, "odd", gang=1)
+        await pod_group(cluster, "odd-leaf", "odd", gang=1)
+        await pods(cluster, "odd-leaf", 0)
+        await cluster.eventually(lambda: _has_fault(cluster))
+        await started(cluster)
+        assert await held(cluster) == {"rc": 3}
+
+
+async def _has_fault(cluster):
+    return cluster.controller.faults.count > 0
+
+
+async def test_a_composite_of_another_namespace_is_another_one(cluster):
+    await pod_group(cluster, "rc-head", "rc", gang=1)
+    await pods(cluster, "rc-head", 0)
+    await says(cluster, "rc", NO_PARENT)
+    obj = {"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": "CompositePodGroup", "metadata": {"name": "rc"}}
+    obj["spec"] = {"schedulingPolicy": {"gang": {"minGroupCount": 1}}}
+    await cluster.user.create(plural(COMPOSITE), "team-b", obj)
+    await composite(cluster, "beside", gang=1)
+    await pod_group(cluster, "beside-head", "beside", gang=1)
+    await pods(cluster, "beside-head", 0)
+    await ungated(cluster, "beside-head-0")
+    await says(cluster, "rc", NO_PARENT)
+
+
+@pytest.mark.parametrize("parent", [3, "A_b", "x" * 300, ["rc"], {"name": "rc"}, ""])
+async def test_what_is_no_name_is_no_parent(cluster, parent):
+    await pod_group(cluster, "leaf", gang=1, parentCompositePodGroupName=parent)
+    await pods(cluster, "leaf", 0)
+    await ungated(cluster, "leaf-0")
+    assert await held(cluster) == {"leaf": 1}
+
+
+async def test_a_number_of_groups_that_is_none_is_no_gang(cluster):
+    for number, wrong in enumerate((0, -1, "x", None, 100_000)):
+        await composite(cluster, f"c-{number}", gang=wrong)
+        await pod_group(cluster, f"leaf-{number}", f"c-{number}", gang=1)
+    await pods(cluster, "leaf-0", 0)
+    await pods(cluster, "leaf-1", 0)
+    await pods(cluster, "leaf-2", 0)
+    await pods(cluster, "leaf-3", 0)
+    await ungated(cluster, *(f"leaf-{number}-0" for number in range(4)))
+    assert (await held(cluster)).keys() == {f"leaf-{number}" for number in range(4)}
+
+
+async def test_pods_with_a_label_of_its_name_hold_up_no_composite(cluster):
+    await cluster.user.create("pods", "team-a", member("labelled-0", 3, "rc"))
+    await cluster.record("rc", "pending")
+    await tree(cluster, gpu=1)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc-gpu", 0)
+    await pods_until(cluster.user, "team-a", lambda found: sum(map(_is_running, found.values())) == 2)
+    assert await held(cluster) == {"rc": 2}
+    assert await runs(cluster, "rc-head-0", "rc-gpu-0")
+
+
+def _is_running(obj):
+    return obj["status"].get("phase") == "Running"
+
+
+async def test_two_groups_of_one_name_wait(cluster):
+    await tree(cluster, gpu=1)
+    await pod_group(cluster, "rc", gang=1)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc", 0)
+    await says(
+        cluster,
+        "rc",
+        "It starts as a whole, but PodGroup rc and CompositePodGroup rc must not have the same name.",
+    )
+    await cluster.user.delete("pods", "team-a", "rc-0")
+    await pods(cluster, "rc-gpu", 0)
+    await ungated(cluster, "rc-head-0", "rc-gpu-0")
+    await composite(cluster, "same", gang=1)
+    await pod_group(cluster, "same", "same", gang=1)
+    await pods(cluster, "same", 0)
+    await ungated(cluster, "rc-head-0", "rc-gpu-0", "same-0")
+
+
+async def test_an_audit_finds_nothing_in_any_state(cluster):
+    cluster.controller.auditor.grace = 0.0
+    await tree(cluster, gpu=2)
+    await pod_group(cluster, "z-late", "rc", gang=1)
+    await pods(cluster, "rc-gpu", 0, 1, 2)
+    await pods(cluster, "z-late", 0)
+    await pods(cluster, "alone", 0)
+    await says(cluster, "z-late", AFTER)
+    await says(cluster, "rc", "It starts as a whole, and 2 of its 3 pods are there.")
+    await cluster.record("alone", "pending")
+    await agree(cluster)
+    await cluster.apply(cluster_queue(stopPolicy="Hold"))
+    await pods(cluster, "rc-head", 0)
+    await cluster.record("rc", "pending", reason="Suspended")
+    await agree(cluster)
+    await cluster.apply(cluster_queue(cpu="5"))
+    await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1", "rc-gpu-2", "z-late-0")
+    await agree(cluster)
+    lists = {"user": "sluice", "verb": "list", "resource": "compositepodgroups"}
+    cluster.sandbox.faults.install({"rules": [{"match": lists, "do": "error", "code": 500}]})
+    await agree(cluster)
+
+
+async def agree(cluster):
+    """The leader's audit finds nothing, and one without a leader neither."""
+
+    async def look():
+        return await cluster.controller.audit(repair=False) == []
+
+    await cluster.eventually(look, longest=0.4)
+    sources = AuditSources(cluster.store, cluster.client, KINDS, clock=cluster.clock)
+    assert differences(await sources.view()) == []
+
+
+@pytest.fixture
+async def without(world, tmp_path):
+    """A cluster without the API of CompositePodGroups, which is an alpha one."""
+    async with running_cluster(world, tmp_path, served=(POD_GROUP,)) as running:
+        yield running
+
+
+async def test_without_the_api_each_group_starts_by_itself_and_nobody_asks(without):
+    await pod_group(without, "rc-head", "rc", gang=1)
+    await pod_group(without, "rc-gpu", "rc", gang=2)
+    await pods(without, "rc-head", 0)
+    await pods(without, "rc-gpu", 0)
+    await ungated(without, "rc-head-0")
+    await says(without, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
+    without.controller.auditor.grace = 0.0
+    await agree(without)
+    assert not [key for key in without.client.requests if "compositepodgroups" in key[1]]
+
+
+async def test_what_waits_follows_the_api_that_comes_and_goes(without):
+    await pod_group(without, "rc-gpu", "rc", gang=2)
+    await pods(without, "rc-gpu", 0)
+    await says(without, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
+    await serve(without, COMPOSITE)
+    await says(without, "rc", NO_PARENT)
+    await without.user.delete("customresourcedefinitions", "", f"{COMPOSITE.plural}.{COMPOSITE.group}")
+    await says(without, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
+    await pods(without, "rc-gpu", 1)
+    await ungated(without, "rc-gpu-0", "rc-gpu-1")
+
+
+async def test_a_whole_does_not_wait_for_a_part_that_runs_since_before_the_api(without):
+    await pod_group(without, "rc-head", "rc", gang=2)
+    await pods(without, "rc-head", 0, 1)
+    await ungated(without, "rc-head-0", "rc-head-1")
+    await serve(without, COMPOSITE)
+    await composite(without, "rc", gang=2)
+    await pod_group(without, "rc-gpu", "rc", gang=2)
+    await pods(without, "rc-gpu", 0)
+    await says(without, "rc", "It starts as a whole, and 1 of its 2 pods are there.")
+    await without.user.delete("pods", "team-a", "rc-head-0", grace=0)
+    await pods(without, "rc-head", 2)
+    await ungated(without, "rc-head-1", "rc-head-2")
+    await pods(without, "rc-gpu", 1)
+    await ungated(without, "rc-head-1", "rc-head-2", "rc-gpu-0", "rc-gpu-1")
+    assert await held(without) == {"rc-head": 2, "rc": 2}
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_without_the_composites_only_what_is_in_them_waits(cluster, code):
+    await cluster.end()
+    match = {"user": "sluice", "resource": "compositepodgroups"}
+    cluster.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": code}]})
+    await cluster.start(kinds=KINDS)
+    await tree(cluster, gpu=1)
+    await pods(cluster, "rc-head", 0)
+    await pods(cluster, "rc-gpu", 0)
+    await pod_group(cluster, "plain", gang=1)
+    await pods(cluster, "plain", 0)
+    await ungated(cluster, "plain-0")
+    await says(cluster, "rc", NO_PARENT)
+    cluster.sandbox.faults.remove()
+    await ungated(cluster, "plain-0", "rc-head-0", "rc-gpu-0")
