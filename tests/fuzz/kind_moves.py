@@ -74,6 +74,22 @@ _GANG = _move(
 _GANG_SIZE = _move(
     "gang_size", way=_one("plugins", "native"), name=_one("gc", "gd"), total=_one(1, 2, 3, 0, -1, "x", None)
 )
+_GANG_TREE = _move(
+    "gang_tree",
+    plural=_one("podgroups", "podgroups", "compositepodgroups"),
+    name=_one("gc", "gd", "ta", "tb"),
+    parent=_one("ta", "ta", "tb", "gc", "", "X_"),
+    number=_one(1, 2, 1, 2, 0, "x"),
+    gone=_one(*[False] * 5, True),
+)
+_GANG_OF_TREE = _move(
+    "gang",
+    way=st.just("native"),
+    name=_one("gc", "gd"),
+    total=st.just(1),
+    count=_one(1, 2, 3),
+    large=_one(False, False, True),
+)
 _CHANGES = ("resize", "resize", "sway", "sway", "sway", "rename", "add", "enlarge", "reverse")
 _START_AND_CHANGE = _move(
     "start_and_change",
@@ -98,5 +114,7 @@ WITH_KINDS = [
     _move("delete_pod", pick=st.integers(0, 11), force=_one(False, True)),
     *[_GANG] * 3,
     *[_GANG_SIZE] * 2,
+    *[_GANG_TREE] * 4,
+    *[_GANG_OF_TREE] * 2,
 ]
 """Moves, repeated by their relative frequency."""

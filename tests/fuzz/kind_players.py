@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _PODS = "/api/v1/namespaces/{}/pods"
 _SIZES = {
     "plugins": ("scheduling.x-k8s.io/v1alpha1", lambda total: {"minMember": total}),
-    "native": ("scheduling.k8s.io/v1alpha2", lambda total: {"schedulingPolicy": {"gang": {"minCount": total}}}),
+    "native": ("scheduling.k8s.io/v1beta1", lambda total: {"schedulingPolicy": {"gang": {"minCount": total}}}),
 }
 _KOORDINATOR = "gang.scheduling.koordinator.sh/"
 _YUNIKORN = "yunikorn.apache.org/"
@@ -187,6 +187,22 @@ class KindPlayers:
         status, _ = await self._world.request(user, "POST", path, body)
         if status == 409:
             await self._world.request(user, "PATCH", f"{path}/{name}", {"spec": spec(total)}, content=MERGE)
+
+    async def gang_tree(self, user: str, plural: str, name: str, parent: str, number: Any, gone: bool) -> None:
+        """Create, change or delete a PodGroup or CompositePodGroup with a parent."""
+        is_leaf = plural == "podgroups"
+        api = f"scheduling.k8s.io/{'v1beta1' if is_leaf else 'v1alpha3'}"
+        path = f"/apis/{api}/namespaces/{NAMESPACES[user]}/{plural}"
+        if gone:
+            await self._world.request(user, "DELETE", f"{path}/{name}")
+            return
+        gang = {"minCount" if is_leaf else "minGroupCount": number}
+        spec = {"schedulingPolicy": {"gang": gang}, "parentCompositePodGroupName": parent or None}
+        kind = "PodGroup" if is_leaf else "CompositePodGroup"
+        body = {"apiVersion": api, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        status, _ = await self._world.request(user, "POST", path, body)
+        if status == 409:
+            await self._world.request(user, "PATCH", f"{path}/{name}", {"spec": spec}, content=MERGE)
 
     # ------------------------------------------------------------------ helpers
 

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from tests.fuzz.players import Players
     from tests.fuzz.world import Object, World
 
-_SIZES = ("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.k8s.io")
+_SIZES = (
+    "podgroups.scheduling.x-k8s.io",
+    "podgroups.scheduling.k8s.io",
+    "compositepodgroups.scheduling.k8s.io",
+)
 
 
 def wholes_without_reason(world: World, namespace: str, workloads: Iterable[Object]) -> list[str]:

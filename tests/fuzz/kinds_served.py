@@ -26,7 +26,11 @@ _FORM: Final[Object] = {
     "scales": True,
     "podSets": [{**each, "minCount": True} for each in TRAINING_RUN_FORM["podSets"]],
 }
-_SIZES: Final = {("scheduling.x-k8s.io", "PodGroup"): "v1alpha1", ("scheduling.k8s.io", "PodGroup"): "v1alpha2"}
+_SIZES: Final = {
+    ("scheduling.x-k8s.io", "PodGroup"): "v1alpha1",
+    ("scheduling.k8s.io", "PodGroup"): "v1beta1",
+    ("scheduling.k8s.io", "CompositePodGroup"): "v1alpha3",
+}
 _AREAL: Final = "areal.openpsi.io/"
 SETTINGS: Final[Object] = {
     "integrations": {
