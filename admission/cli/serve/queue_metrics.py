@@ -120,10 +120,11 @@ def _of_local_queues(
             continue
         if row.state is State.PENDING:
             pending[key] += row.number
-            unadmitted[*key, row.reason, ""] += row.number
         else:
             reserving[key] += row.number
             admitted[key] += row.number if row.state is State.ADMITTED and not row.checks_pending else 0
+        if row.state is State.PENDING or row.checks_pending:
+            unadmitted[*key, row.reason, ""] += row.number
     tried: Counter[Key] = Counter(
         {(name, namespace): n for q in cluster_queues for (namespace, name), n in q.active.items()}
     )
@@ -133,7 +134,7 @@ def _of_local_queues(
         by_status[*place, "active"], by_status[*place, "inadmissible"] = active, number - active
     text = "Pending workloads: active are in the admission queue, inadmissible are not retried until something changes."
     yield _gauge("local_queue_pending_workloads", text, (*by_queue, "status"), by_status)
-    text = "Pending workloads, by reason."
+    text = "Workloads that are not admitted, by reason."
     yield _gauge("local_queue_unadmitted_workloads", text, (*by_queue, "reason", "underlying_cause"), unadmitted)
     yield _gauge("local_queue_reserving_active_workloads", "Workloads with quota reserved.", by_queue, reserving)
     text = "Admitted workloads that are not being evicted."
