@@ -1,1 +1,1 @@
-"""The admission webhooks: AdmissionReview in, AdmissionReview out. They only gate: no quota, no database."""
+"""Admission webhooks and admission policies that gate queued objects. They use neither quota nor the database."""

@@ -1,8 +1,8 @@
 """The webhook's own certificates, for clusters without cert-manager: a CA, and a server certificate signed by it.
 
-The API server trusts the CA through the `caBundle` of the webhook configurations, so that the order of a rotation
-matters: a new CA joins the bundle a year before the old one ends, and signs only from the next renewal of the server
-certificate on, weeks later, when every bundle has long been brought up to date.
+The API server trusts the CA by the `caBundle` of the webhook configurations, so that the order of a rotation matters: a
+new CA is added to the bundle a year before the old one expires, and signs only from the next renewal of the server
+certificate on, weeks later, when every bundle has been updated.
 """
 
 from __future__ import annotations
@@ -31,10 +31,12 @@ logger = logging.getLogger(__name__)
 
 _CA_VALIDITY: Final = timedelta(days=3650)
 _CA_RENEWAL: Final = timedelta(days=365)
+"""Remaining validity of the CA at which a new one is created."""
 _SERVER_VALIDITY: Final = timedelta(days=90)
 _SERVER_RENEWAL: Final = timedelta(days=30)
+"""Remaining validity of the server certificate at which it is renewed."""
 _SKEW: Final = timedelta(minutes=5)
-"""How far the API server's clock may be behind ours."""
+"""Tolerated lag of the API server's clock: certificates are valid from this long before their creation."""
 
 _FILES: Final = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
@@ -42,10 +44,10 @@ _Key = ec.EllipticCurvePrivateKey
 
 
 class Certificates:
-    """Keeps a CA and a server certificate for `hosts` in a directory.
+    """Directory with a CA and a server certificate for `hosts` (DNS names or IP addresses).
 
-    Files: `ca.crt` (the bundle, the newest CA first), `ca.key`, `tls.crt`, `tls.key`; all of them readable by their
-    owner only. `now` gives the time as an aware datetime.
+    Files: `ca.crt` (the bundle, newest CA first), `ca.key`, `tls.crt`, `tls.key`; all of them are readable by their
+    owner only. `now` returns the time as a timezone-aware datetime.
     """
 
     def __init__(self, directory: Path, hosts: Sequence[str], *, now: Callable[[], datetime]) -> None:
@@ -55,39 +57,42 @@ class Certificates:
 
     @property
     def ca_bundle(self) -> bytes:
-        """The PEM certificates that clients have to trust."""
+        """The PEM certificates of the CAs that clients have to trust."""
         return self._path("ca.crt").read_bytes()
 
     def renew(self) -> bool:
-        """Make what is missing, unreadable or ends soon. To be called at start and then about hourly.
+        """Create or replace certificates that are missing, unreadable or expire soon; return whether any changed.
 
-        Whether anything changed. Raises CertificateError.
+        Call it at the start and then about hourly. Raises CertificateError.
         """
-        with self._kept():
+        with self._translated_errors():
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             renewed_authority = self._renew_authority()
             renewed_server = self._renew_server()
         return renewed_authority or renewed_server
 
     def files(self) -> dict[str, bytes]:
-        """The content of all files by name, for another replica to `adopt`. Raises CertificateError."""
-        with self._kept():
+        """Return the content of all files by name, for `adopt` of another replica. Raises CertificateError."""
+        with self._translated_errors():
             return {name: self._path(name).read_bytes() for name in _FILES}
 
     def adopt(self, files: Mapping[str, bytes]) -> None:
-        """Replace the files by those of another replica; `renew` judges them. Raises CertificateError."""
-        with self._kept():
+        """Replace the files by those of another replica; call `renew` to check them. Raises CertificateError."""
+        with self._translated_errors():
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in _FILES:
                 if name in files and not (self._path(name).exists() and self._path(name).read_bytes() == files[name]):
                     self._write(name, files[name])
 
     @contextmanager
-    def _kept(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
+        """Raise CertificateError for an OSError in the block."""
         try:
             yield
         except OSError as error:
-            raise CertificateError(f"{self._directory}: cannot keep the webhook's certificates: {error}") from error
+            raise CertificateError(
+                f"{self._directory}: cannot read or write the webhook's certificates: {error}"
+            ) from error
 
     def _renew_authority(self) -> bool:
         usable = [ca for ca in self._read("ca.crt") if self._left(ca) > timedelta(0)]
@@ -106,7 +111,7 @@ class Certificates:
         if current and self._left(current[0]) > _SERVER_RENEWAL and self._is_good(current[0], bundle):
             return False
         ca_key = self._read_key("ca.key", bundle[0])
-        assert ca_key is not None, "_renew_authority has seen to it"
+        assert ca_key is not None, "_renew_authority has created the key"
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sluice-webhook")])
         certificate = self._sign(name, key, bundle[0].subject, ca_key, _SERVER_VALIDITY, authority=False)
@@ -115,13 +120,14 @@ class Certificates:
         return True
 
     def _is_good(self, certificate: x509.Certificate, bundle: list[x509.Certificate]) -> bool:
-        """Whether it is for our hosts, we have its key, and one of our CAs signed it."""
+        """Whether a server certificate is valid for the hosts, its key is stored, and a CA of the bundle signed it."""
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         if names != x509.SubjectAlternativeName(_alternative_names(self._hosts)):
             return False
         return self._read_key("tls.key", certificate) is not None and any(_signed(certificate, ca) for ca in bundle)
 
     def _left(self, certificate: x509.Certificate) -> timedelta:
+        """Return the remaining validity; negative if the certificate has expired."""
         return certificate.not_valid_after_utc - self._now()
 
     def _sign(
@@ -154,7 +160,7 @@ class Certificates:
         return self._directory / name
 
     def _read(self, name: str) -> list[x509.Certificate]:
-        """The certificates of a file; none if there is no such file, or no certificate in it."""
+        """Return the certificates in a file; empty if the file is missing or has no certificate."""
         try:
             return x509.load_pem_x509_certificates(self._path(name).read_bytes())
         except FileNotFoundError:
@@ -164,7 +170,7 @@ class Certificates:
             return []
 
     def _read_key(self, name: str, certificate: x509.Certificate) -> _Key | None:
-        """The private key of a file, if it is that of the certificate."""
+        """Return the private key in a file if it belongs to the certificate, else None."""
         try:
             key = serialization.load_pem_private_key(self._path(name).read_bytes(), password=None)
         except FileNotFoundError:
@@ -175,7 +181,7 @@ class Certificates:
         return key if isinstance(key, _Key) and key.public_key() == certificate.public_key() else None
 
     def _write(self, name: str, content: bytes) -> None:
-        """Whole or not at all, and never readable by others (mkstemp gives 0600)."""
+        """Write a file atomically, readable by its owner only (mkstemp creates files with mode 0600)."""
         descriptor, temporary = tempfile.mkstemp(dir=self._directory, prefix=f".{name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:

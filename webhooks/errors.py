@@ -1,4 +1,4 @@
-"""What can go wrong in the webhooks."""
+"""Errors of the webhooks."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from admission.model.errors import SluiceError
 
 
 class MalformedReview(SluiceError):
-    """A request body that is no AdmissionReview of an object that can be reviewed here."""
+    """The body of a request is not an AdmissionReview of a Kubernetes object."""
 
 
 class CertificateError(SluiceError):
-    """The webhook's certificates could not be read or written."""
+    """The webhook's certificates cannot be read or written."""
 
 
 class PoliciesNotOffered(SluiceError):
-    """The API server does not have the admission policies that Sluice was told to gate with."""
+    """Sluice is configured to gate by admission policies, and the API server does not serve them."""

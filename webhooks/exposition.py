@@ -1,6 +1,7 @@
-"""What the gate tells of itself: its numbers as metrics, and when its certificate ends.
+"""Metrics and readiness of the gate: durations of reviews, and the expiry of its certificate.
 
-Not imported by the process that answers for `serve`, which tells it for that process.
+Imported by `serve`, which exposes them for its child process, and by `sluice webhook`; never by that child process,
+which starts faster without these libraries.
 """
 
 from __future__ import annotations
@@ -27,53 +28,53 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class ShownCertificate:
-    """Whether the certificate that the webhook shows is over. `now` gives seconds since 1970."""
+class ServedCertificate:
+    """Expiry of the certificate that the webhook serves. `now` returns Unix time (s)."""
 
     def __init__(self, *, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self._pem = b""
         self._ends_at: float | None = None
-        self._told = False
+        self._logged = False
 
-    def shows(self, pem: bytes) -> None:
-        """To be told now and then what is shown; one that is over is logged, once."""
+    def update(self, pem: bytes) -> None:
+        """Set the certificate that is served now; to be called periodically. Its expiry is logged once."""
         if pem != self._pem:
-            self._pem, self._ends_at, self._told = pem, _end_of(pem), False
-        if not self._told and (fault := self.fault()) is not None:
+            self._pem, self._ends_at, self._told = pem, _expiry(pem), False
+        if not self._logged and (fault := self.fault()) is not None:
             log.error("%s", fault)
-            self._told = True
+            self._logged = True
 
     def fault(self) -> str | None:
-        """The sentence that says that it is over; None while it is not."""
+        """Return an error message if the certificate has expired, else None."""
         if self._ends_at is None or self._now() < self._ends_at:
             return None
         end = datetime.fromtimestamp(self._ends_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         return (
             f"the certificate of the webhook has expired ({end}), so the API server refuses Jobs with a queue label: "
-            "renew tls.crt and tls.key (by `sluice serve`, or cert-manager), or let Jobs pass by `sluice gate off`"
+            "renew tls.crt and tls.key (`sluice serve` or cert-manager does), or turn the gate off by `sluice gate off`"
         )
 
     def metrics(self) -> list[Metric]:
-        """When it ends, where that is known."""
+        """Return the expiry as a metric; empty if it is unknown."""
         if self._ends_at is None:
             return []
-        text = "When the certificate that the webhook shows ends, in seconds since 1970."
+        text = "Expiry time of the certificate that the webhook serves, in seconds since 1970."
         return [GaugeMetricFamily("sluice_webhook_certificate_end_timestamp_seconds", text, value=self._ends_at)]
 
 
-def _end_of(pem: bytes) -> float | None:
-    """Of the first certificate, which is the server's own."""
+def _expiry(pem: bytes) -> float | None:
+    """Return the expiry (Unix time, s) of the first certificate, the server's own; None if it is unreadable."""
     try:
         return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
     except ValueError:
-        return None  # what cannot be read is told by who wanted to show it
+        return None  # the server that loads the certificate reports the error
 
 
 def review_family(document: Mapping[str, Any]) -> Metric:
-    """The metric of what `ReviewTimes.document` has told."""
+    """Return the Prometheus histogram of review durations; `document` is the result of `ReviewTimes.document`."""
     family = HistogramMetricFamily(
-        "sluice_webhook_request_duration_seconds", "Time that an admission review took.", labels=("outcome",)
+        "sluice_webhook_request_duration_seconds", "Duration of admission reviews in seconds.", labels=("outcome",)
     )
     for outcome, times in document.items():
         total = 0
@@ -88,7 +89,9 @@ def review_family(document: Mapping[str, Any]) -> Metric:
     return family
 
 
-class _Told(Collector):
+class _FixedCollector(Collector):
+    """Collector of metrics that are known already."""
+
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics
 
@@ -97,19 +100,19 @@ class _Told(Collector):
 
 
 class Report:
-    """What a gate alone tells of itself, at /metrics and /readyz of its own address."""
+    """Source of /metrics and /readyz for a gate that runs separately (`sluice webhook`)."""
 
     def __init__(self) -> None:
-        self._certificate = ShownCertificate()
+        self._certificate = ServedCertificate()
 
-    def shows(self, pem: bytes) -> None:
-        """To be told now and then which certificate is shown."""
-        self._certificate.shows(pem)
+    def update_certificate(self, pem: bytes) -> None:
+        """Set the certificate that is served now; to be called periodically."""
+        self._certificate.update(pem)
 
     def fault(self) -> str | None:
-        """Why no API server can use it; None: it can."""
+        """Return why no API server can call this gate, or None if it can."""
         return self._certificate.fault()
 
     def metrics(self, document: Mapping[str, Any]) -> bytes:
-        """All, in Prometheus' text format; `document` is what `ReviewTimes.document` gives."""
-        return generate_latest(_Told([review_family(document), *self._certificate.metrics()]))
+        """Return all metrics in Prometheus' text format; `document` is the result of `ReviewTimes.document`."""
+        return generate_latest(_FixedCollector([review_family(document), *self._certificate.metrics()]))

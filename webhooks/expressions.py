@@ -1,4 +1,7 @@
-"""CEL for what the gate looks at in a Job: only what every API server since 1.30 knows."""
+"""CEL expressions for match conditions and admission policies, in the dialect that API servers support since 1.30.
+
+Functions return the text of an expression. `variable` is the CEL variable of an object: `object` or `oldObject`.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +21,27 @@ if TYPE_CHECKING:
 
 
 ALIVE: Final = "request.operation == 'CREATE' || !has(object.metadata.deletionTimestamp)"
-"""Whether an object is not being deleted."""
+"""CEL: the object is not being deleted."""
 
 _NAME: Final = "^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
-"""What the name of a LocalQueue looks like that a label can have."""
+"""Regular expression of LocalQueue names that can be the value of a label (at most 63 characters)."""
 
 _DOMAINS: Final = {"sluice.dev/": "^sluice[.]dev/.*[Qq]ue", KUEUE: "^kueue[.]x-k8s[.]io/.*[Qq]ue"}
-"""What keys of labels look like by which somebody wants a Job queued, in the syntax of RE2 and of Python."""
+"""Regular expressions (RE2 and Python) of label keys that look like queue labels, by the domain of the key."""
 
 
 def condition(name: str, *expressions: str) -> Object:
-    """The match condition that all of these hold; empty ones are left out. What is cheap, or mostly false, comes first.
+    """Return one match condition, the conjunction of the expressions; empty ones are left out.
 
-    One, for an API server evaluates each match condition to its end, whatever the others say, but nothing after what
-    is false in a conjunction. An error counts in either only where nothing is false.
+    Pass cheap expressions, and those that are mostly false, first: an API server evaluates all match conditions of an
+    entry even if one is false, but it stops a conjunction at the first false operand. In both cases an error counts
+    only if nothing is false.
     """
     return {"name": name, "expression": " && ".join(f"({text})" for text in expressions if text)}
 
 
-def shows_queue_label(variable: str, kind: Kind) -> str:
-    """Whether an object has a queue label, be it empty."""
+def has_queue_label(variable: str, kind: Kind) -> str:
+    """Whether an object has a queue label; its value may be empty."""
 
     def has_one(*path: str) -> str:
         steps = [".".join((variable, *path[:depth])) for depth in range(2, len(path) + 1)]
@@ -49,20 +53,20 @@ def shows_queue_label(variable: str, kind: Kind) -> str:
     return f"({own} || {has_one(*kind.more_labels)})" if kind.more_labels else own
 
 
-def queue_like(kind: Kind) -> str:
-    """A regular expression for the keys of labels that look like a queue label, be they rightly written or not."""
+def queue_like_pattern(kind: Kind) -> str:
+    """Return the regular expression of label keys that look like a queue label of this kind, correct or misspelled."""
     known = kind.conventions.queue_labels
     return "|".join(like for domain, like in _DOMAINS.items() if any(key.startswith(domain) for key in known))
 
 
-def shows_odd_queue_label(variable: str, kind: Kind) -> str:
-    """Whether an object has a label that looks like a queue label."""
+def has_queue_like_label(variable: str, kind: Kind) -> str:
+    """Whether an object has a label that looks like a queue label, correct or misspelled."""
     labels = f"{variable}.metadata.labels"
-    return f"(has({labels}) && {labels}.exists(key, key.matches('{queue_like(kind)}')))"
+    return f"(has({labels}) && {labels}.exists(key, key.matches('{queue_like_pattern(kind)}')))"
 
 
 def by_kind(kinds: Sequence[Kind], expression: Callable[[Kind], str]) -> str:
-    """What differs between kinds: the expression of that which a request is about."""
+    """Select `expression(kind)` by the resource of the request; the most frequent expression is the default."""
     names: dict[str, list[str]] = {}
     for kind in kinds:
         names.setdefault(expression(kind), []).append(f"{kind.group}/{kind.plural}")
@@ -75,19 +79,19 @@ def by_kind(kinds: Sequence[Kind], expression: Callable[[Kind], str]) -> str:
 
 
 def is_queued(variable: str, kinds: Sequence[Kind]) -> str:
-    """Whether an object names a queue, and is one that Sluice starts."""
+    """Whether an object has a queue label with a value, and its pods are created by its kind's own controller."""
     named = " || ".join(f"{label(variable, key)} != ''" for key in kinds[0].conventions.queue_labels)
-    return f"(({named}) && {by_kind(kinds, lambda kind: is_own(variable, kind))})"
+    return f"(({named}) && {by_kind(kinds, lambda kind: is_run_by_own_controller(variable, kind))})"
 
 
-def names_no_queue(variable: str, key: str) -> str:
-    """Whether a queue label is there and empty."""
+def has_empty_label(variable: str, key: str) -> str:
+    """Whether an object has this label, with an empty value."""
     labels = f"{variable}.metadata.labels"
     return f"(has({labels}) && '{key}' in {labels} && {labels}['{key}'] == '')"
 
 
-def is_own(variable: str, kind: Kind) -> str:
-    """Whether the kind's own controller makes its pods, by the field that may name another one."""
+def is_run_by_own_controller(variable: str, kind: Kind) -> str:
+    """Whether the kind's own controller creates the pods: the field that can name another one (managedBy) does not."""
     path, own = kind.manager
     if not path:
         return "true"
@@ -99,7 +103,7 @@ def is_own(variable: str, kind: Kind) -> str:
 
 
 def is_suspended(variable: str, paths: Sequence[Sequence[str]]) -> str:
-    """Whether it makes no pods: by the first of these fields that is there."""
+    """Whether an object is suspended: the value of the first of these fields that is set; false if none is."""
     result = "false"
     for path in reversed(paths):
         result = f"({_has(variable, path)} ? {'.'.join((variable, *path))} : {result})"
@@ -107,33 +111,37 @@ def is_suspended(variable: str, paths: Sequence[Sequence[str]]) -> str:
 
 
 def is_suspended_everywhere(variable: str, paths: Sequence[Sequence[str]]) -> str:
-    """Whether each of these fields is there, and set."""
+    """Whether all of these fields are true."""
     return " && ".join(f"{_has(variable, path)} && {'.'.join((variable, *path))}" for path in paths)
 
 
-def suspending(paths: Sequence[Sequence[str]]) -> str:
-    """The list of JSON patches that set these fields of the object, and their parents where they are not there."""
+def suspend_patches(paths: Sequence[Sequence[str]]) -> str:
+    """Return a list of JSON patch operations that set these fields to true, and add missing parents."""
     steps = []
     for path in paths:
         for depth in range(1, len(path)):
             absent = f"!{_has('object', path[:depth])}"
-            steps.append(f"({absent} ? [{patch_of(pointer(*path[:depth]), '{}')}] : [])")
-        steps.append(f"[{patch_of(pointer(*path), 'true')}]")
+            steps.append(f"({absent} ? [{add_patch(pointer(*path[:depth]), '{}')}] : [])")
+        steps.append(f"[{add_patch(pointer(*path), 'true')}]")
     return f"({' + '.join(steps)})"
 
 
-def patch_of(path: str, value: str) -> str:
-    """A JSON patch that adds what an expression gives."""
+def add_patch(path: str, value: str) -> str:
+    """Return a JSON patch operation that adds the value of an expression."""
     return f"JSONPatch{{op: 'add', path: '{path}', value: {value}}}"
 
 
-def there_is(variable: str, places: Iterable[Sequence[str]]) -> str:
-    """Whether there is anything at one of these paths. The last step may be any key."""
+def has_value(variable: str, places: Iterable[Sequence[str]]) -> str:
+    """Whether an object has a value at one of these paths. The last step of a path may be any map key."""
     return f"({' || '.join(_holds(variable, path) for path in places)})"
 
 
-def queue_of(variable: str, places: Iterable[Sequence[str]]) -> str:
-    """The first name at one of these paths, else empty; for what is no name, a sentence that no label can have."""
+def queue_at(variable: str, places: Iterable[Sequence[str]]) -> str:
+    """Return the first non-empty value at these paths, else an empty string.
+
+    A value that is not the name of a LocalQueue is replaced by a message: no label can have it as its value, so that
+    the API server refuses the object and shows the message.
+    """
     result = "''"
     for path in reversed(list(places)):
         parent, key = ".".join((variable, *path[:-1])), path[-1]
@@ -150,7 +158,7 @@ def _holds(variable: str, path: Sequence[str]) -> str:
 
 
 def claims_owner(kind: Kind, kinds: Iterable[Kind]) -> str:
-    """Whether an object names as its controller one of a kind that may be queued, and that makes such objects."""
+    """Whether the controller in the owner references is of one of `kinds` that creates objects of `kind`."""
     owners = [
         f"(o.kind == '{each.kind}' && o.apiVersion.startsWith('{each.group}/'))"
         for each in kinds
@@ -167,36 +175,36 @@ def _has(variable: str, path: Sequence[str]) -> str:
 
 
 def label(variable: str, key: str) -> str:
-    """The value of a label, empty if it is not there."""
+    """Return the value of a label; empty if it is missing."""
     return _value(f"{variable}.metadata.labels", key)
 
 
 def submitter(variable: str) -> str:
-    """Who is noted to have submitted it; empty if nobody is."""
+    """Return the value of the annotation SUBMITTED_BY; empty if it is missing."""
     return _value(f"{variable}.metadata.annotations", SUBMITTED_BY)
 
 
-def names_no_more_gates(key: str) -> str:
-    """Whether an annotation of controllers has no names that it had not, read as `admission_gates.gates_of` does.
+def adds_no_gates(key: str) -> str:
+    """Whether an update adds no controller to a comma-separated annotation, parsed as `admission_gates.gates_of` does.
 
-    `split` and `trim` are of Kubernetes' library of strings, which all API servers have that know policies. Names that
-    stay as they are are not compared one by one: thousands of them would exceed what an expression may cost.
+    `split` and `trim` are in Kubernetes' CEL library of strings, which every API server with admission policies has.
+    An unchanged annotation is compared as a whole: comparing thousands of names would exceed CEL's cost limit.
     """
     new, old = (_value(f"{variable}.metadata.annotations", key) for variable in ("object", "oldObject"))
     named, before = (f"({text}.trim() == '' ? [] : {text}.split(',').map(name, name.trim()))" for text in (new, old))
     return f"{new} == {old} || {named}.all(name, name in {before})"
 
 
-def pods(variable: str) -> str:
-    """How many pods a Job has at a time."""
+def pod_count(variable: str) -> str:
+    """Return the number of pods that a Job runs at a time: parallelism (default 1), at most completions."""
     spec = f"{variable}.spec"
     parallelism = f"(has({spec}.parallelism) ? {spec}.parallelism : 1)"
     bounded = f"has({spec}.completions) && {spec}.completions < {parallelism}"
     return f"({bounded} ? {spec}.completions : {parallelism})"
 
 
-def raises_nothing(path: Sequence[str]) -> str:
-    """Whether a number, without which there is no bound, is not raised. True for no path."""
+def is_not_raised(path: Sequence[str]) -> str:
+    """Whether an update does not raise a number; removing it counts as raising. True for an empty path."""
     if not path:
         return "true"
     new, old = (".".join((variable, *path)) for variable in ("object", "oldObject"))
@@ -204,23 +212,23 @@ def raises_nothing(path: Sequence[str]) -> str:
 
 
 def replaces_failed(variable: str) -> str:
-    """Whether it makes pods only for those that have ended."""
+    """Whether a Job replaces only finished pods: podReplacementPolicy is Failed."""
     field = f"{variable}.spec.podReplacementPolicy"
     return f"(has({field}) && {field} == 'Failed')"
 
 
-def not_by(usernames: Iterable[str]) -> str:
-    """Whether a request is no update by one of these users; empty if that is always so."""
+def is_not_updated_by(usernames: Iterable[str]) -> str:
+    """Whether a request is not an update by one of these users; an empty text for no users."""
     names = ", ".join(orjson.dumps(name).decode() for name in usernames)  # a name may have quotes in it
     return f"!(request.operation == 'UPDATE' && request.userInfo.username in [{names}])" if names else ""
 
 
-def made_by_users(kinds: Iterable[Kind]) -> str:
-    """Whether a pod is made by somebody who may be anybody.
+def is_created_by_user(kinds: Iterable[Kind]) -> str:
+    """Whether a pod may have been created by a user.
 
-    A DaemonSet's pods and those that a node mirrors are not for a queue, and those of a Job count with it, where Jobs
-    are queued, but for those that are in a group with other pods. In clusters whose controllers share one user name the
-    controller looks at the owner instead.
+    False for pods of DaemonSets and mirror pods of nodes, which are not queued, and, where Jobs are queued, for pods of
+    Jobs, which count with their Job unless they are in a group with other pods. Controllers are recognised by their
+    user names; in clusters where they share one, Sluice's controller checks the pod's owner instead.
     """
     daemons, job = (f"'system:serviceaccount:kube-system:{name}-controller'" for name in ("daemon-set", "job"))
     by_node = "has(request.userInfo.groups) && 'system:nodes' in request.userInfo.groups"
@@ -231,8 +239,8 @@ def made_by_users(kinds: Iterable[Kind]) -> str:
     return f"{made} && (request.userInfo.username != {job} || {grouped})"
 
 
-def decisive(*kinds: Kind, created: str = "true") -> str:
-    """Whether an update touches anything that the gate looks at, or a creation is `created`."""
+def touches_gated_fields(*kinds: Kind, created: str = "true") -> str:
+    """Whether an update changes spec, labels or annotations that the gate evaluates; for a creation: `created`."""
 
     def labels(variable: str) -> str:
         return f"(has({variable}.metadata.labels) ? {variable}.metadata.labels : {{}})"

@@ -1,8 +1,8 @@
-"""The gate: the process that answers the webhook, and nothing else, so that nothing else can delay or end it.
+"""The gate: a process that only serves the webhook, so that no other work can delay or stop it.
 
-`sluice serve` starts it (`python -m webhooks.gate ORDER`) and talks to it through its standard input and output, one
-JSON document or word on each line; `sluice webhook` runs it alone. Its answers need nothing from `serve`, which may be
-busy, stopped, or busy with starting again. But it ends with `serve`, however that ends: its input ends then.
+`sluice serve` starts it (`python -m webhooks.gate CONFIG`) and communicates by its standard input and output, with one
+JSON document or word in each line; `sluice webhook` runs it separately. Reviews need nothing from `serve`, which may be
+busy, stopped or restarting. When `serve` ends for any reason, the input of the process ends, and the process exits.
 """
 
 from __future__ import annotations
@@ -40,58 +40,60 @@ if TYPE_CHECKING:
 logger = logging.getLogger("webhooks.gate")  # as a process it is __main__
 
 READY: Final = b"ready"
-"""Said once the gate answers the webhook."""
+"""Line that the gate writes once it serves the webhook."""
 PING: Final = {"ping": True}
+"""JSON line by which `serve` checks that the gate responds."""
 TIMES: Final = "reviewTimes"
-"""Key of the JSON line that answers a PING, also before READY; its value is `ReviewTimes.document`."""
+"""Key of the JSON line that answers each PING, also before READY; its value is `ReviewTimes.document`."""
 
 LOG_LEVEL: Final = "logLevel"
-"""The key of the JSON line by which `serve` tells from which level on to log from now on."""
+"""Key of the JSON line by which `serve` changes the log level."""
 
 LINE_LIMIT: Final = 2**20
-"""Bytes of a line that the gate is told something by."""
+"""Largest line on standard input, in bytes."""
 
-LINGERING: Final = 5.0
-"""Seconds for which a gate alone still answers after SIGTERM: so long it may take until all nodes know that
-its pod is going, and Jobs that they send there meanwhile would be refused."""
+DRAIN_SECONDS: Final = 5.0
+"""Seconds for which a separate gate still serves after SIGTERM. It may take that long until all nodes stop sending
+requests to its terminating pod, and the API server would refuse the Jobs in these requests."""
 
-_LOOK_SECONDS: Final = 5.0
-"""Between two looks at the files of the certificate."""
+_CERTIFICATE_POLL_SECONDS: Final = 5.0
+"""Seconds between checks for changed certificate files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a gate is started with."""
+class GateConfig:
+    """Configuration of a gate, passed to the process as JSON."""
 
     certificate_directory: str
-    """Holds `tls.crt` and `tls.key`, which are read again when they change."""
+    """Directory of `tls.crt` and `tls.key`, which are reloaded when they change."""
     own_usernames: tuple[str, ...]
-    """Those of Sluice itself, which alone may start what is queued."""
+    """User names of Sluice itself; only these users may start queued objects."""
     kueue_labels: bool
+    """Whether Kueue's labels are accepted."""
     log_level: LogLevel
     log_format: LogFormat = "text"
     descriptors: tuple[int, ...] = ()
-    """The sockets to answer on, which listen already."""
+    """File descriptors of the sockets to serve, which are listening already."""
     frameworks: tuple[str, ...] = (BATCH_JOB,)
-    """The names of the kinds that are on."""
+    """Names of the enabled kinds, as in `integrations.frameworks`."""
     kinds: tuple[dict[str, Any], ...] = ()
-    """Users' descriptions of their own."""
+    """Definitions of custom kinds, as in `integrations.kinds`."""
     queue_labels: tuple[str, ...] = ()
     priority_labels: tuple[str, ...] = ()
     group_labels: tuple[str, ...] = ()
-    """Labels of other systems that are read."""
+    """Labels of other systems that are read in addition to those of Sluice and Kueue; never written."""
     rules: tuple[QueueRule, ...] = ()
-    """Which queue what has no queue label is for."""
+    """Rules that name the queue of objects without a queue label."""
     opentelemetry: bool = False
-    """Whether spans of reviews are sent."""
+    """Whether a span is sent for each review."""
 
     def dump(self) -> str:
-        """JSON, for `load`."""
+        """Return the configuration as JSON, for `load`."""
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod
-    def load(cls, text: str) -> Order:
-        """The order that was dumped."""
+    def load(cls, text: str) -> GateConfig:
+        """Return the configuration from the result of `dump`."""
         content: dict[str, Any] = orjson.loads(text)
         labels = ("queue_labels", "priority_labels", "group_labels")
         sequences = ("own_usernames", "descriptors", "frameworks", "kinds", *labels)
@@ -105,52 +107,52 @@ def _rule(fields: dict[str, Any]) -> QueueRule:
 
 
 class KnownQueues:
-    """The LocalQueues that `serve` has told of. They decide about a warning, and about nothing else."""
+    """Names of the LocalQueues as reported by `serve`; used only to warn of a LocalQueue that does not exist."""
 
     def __init__(self) -> None:
         self._names: set[tuple[str, str]] | None = None
 
     def exists(self, namespace: str, name: str) -> bool:
-        """True also while nobody has told anything."""
+        """Whether the LocalQueue exists; true as long as the LocalQueues are unknown."""
         return self._names is None or (namespace, name) in self._names
 
-    def told(self, change: dict[str, Any]) -> None:
-        """Take in what has come (`added`) and gone (`removed`) since the last time."""
+    def apply(self, change: dict[str, Any]) -> None:
+        """Apply a line from `serve`: lists of (namespace, name) under `added` and `removed`."""
         names = self._names if self._names is not None else set()
         names.update((namespace, name) for namespace, name in change.get("added", ()))
         names.difference_update((namespace, name) for namespace, name in change.get("removed", ()))
         self._names = names
 
 
-async def answer_for_ever(
-    order: Order,
+async def serve_until_cancelled(
+    config: GateConfig,
     sockets: Sequence[socket.socket],
     report: SelfReport | None = None,
     *,
     ending: asyncio.Event | None = None,
 ) -> NoReturn:
-    """Answer the webhook until cancelled, with whatever certificate is in the files. Raises nothing.
+    """Serve the webhook until cancelled; certificate errors are logged and retried.
 
-    Once `ending` is set, each answer closes its connection.
+    Once `ending` is set, each response closes its connection.
     """
-    await _answer(order, sockets, KnownQueues(), asyncio.Event(), ReviewTimes(), report, ending)
+    await _serve(config, sockets, KnownQueues(), asyncio.Event(), ReviewTimes(), report, ending)
 
 
-async def answer_while_told(order: Order, sockets: Sequence[socket.socket]) -> None:
-    """Answer the webhook for as long as the process that started this one lives."""
+async def serve_while_parent_lives(config: GateConfig, sockets: Sequence[socket.socket]) -> None:
+    """Serve the webhook until standard input ends, which happens when the parent process exits."""
     queues, ready, times = KnownQueues(), asyncio.Event(), ReviewTimes()
-    answering_task = asyncio.create_task(_answer(order, sockets, queues, ready, times))
+    serving_task = asyncio.create_task(_serve(config, sockets, queues, ready, times))
     try:
         await _listen_to_parent(queues, ready, times)
     finally:
-        for one in sockets:
-            one.close()  # before all else: the next `serve` may want the address already
-        answering_task.cancel()
-        await asyncio.gather(answering_task, return_exceptions=True)
+        for each in sockets:
+            each.close()  # first of all: the next `serve` may already wait for the address
+        serving_task.cancel()
+        await asyncio.gather(serving_task, return_exceptions=True)
 
 
-async def _answer(
-    order: Order,
+async def _serve(
+    config: GateConfig,
     sockets: Sequence[socket.socket],
     queues: KnownQueues,
     ready: asyncio.Event,
@@ -158,21 +160,21 @@ async def _answer(
     report: SelfReport | None = None,
     ending: asyncio.Event | None = None,
 ) -> NoReturn:
-    own = [parse_form(document) for document in order.kinds]
+    custom = [parse_form(document) for document in config.kinds]
     kinds = all_kinds(
-        kueue_labels=order.kueue_labels,
-        frameworks=order.frameworks,
-        own=own,
-        queue_labels=order.queue_labels,
-        priority_labels=order.priority_labels,
-        group_labels=order.group_labels,
+        kueue_labels=config.kueue_labels,
+        frameworks=config.frameworks,
+        own=custom,
+        queue_labels=config.queue_labels,
+        priority_labels=config.priority_labels,
+        group_labels=config.group_labels,
     )
-    reviewer = Reviewer(kinds.gated, own_usernames=order.own_usernames, queue_exists=queues.exists, rules=order.rules)
-    context = await _context(Path(order.certificate_directory))
+    reviewer = Reviewer(kinds.gated, own_usernames=config.own_usernames, queue_exists=queues.exists, rules=config.rules)
+    context = await _context(Path(config.certificate_directory))
     async with AsyncExitStack() as stack:
         tracing: Tracing | None = None
-        if order.opentelemetry:
-            from admission.serving.tracing import Tracing  # an extra
+        if config.opentelemetry:
+            from admission.serving.tracing import Tracing  # needs an optional dependency
 
             tracing = Tracing()
             stack.callback(tracing.close)
@@ -187,92 +189,97 @@ async def _answer(
                 tracing=tracing,
             )
         )
-        logger.info("answers the webhooks at %s", ", ".join(map(_address, sockets)))
+        logger.info("serving the webhooks at %s", ", ".join(map(_address, sockets)))
         ready.set()
         while True:
             if report is not None:
-                report.shows(context.certificate)
-            await asyncio.sleep(_LOOK_SECONDS)
+                report.update_certificate(context.certificate)
+            await asyncio.sleep(_CERTIFICATE_POLL_SECONDS)
             try:
                 context.refresh()
-            except UnusableCertificate as error:  # perhaps it is being written
-                logger.warning("the certificate stays as it was: %s", error)
+            except UnusableCertificate as error:  # the files may be half written
+                logger.warning("the certificate was not reloaded, and the previous one stays in use: %s", error)
 
 
 async def _context(directory: Path) -> ReloadingContext:
-    """Wait for a certificate: a Secret may be filled by a `serve` that starts at the same time."""
-    told = False
+    """Load the certificate; wait until there is one, because a `serve` that starts now may still create the Secret."""
+    logged = False
     while True:
         try:
             return ReloadingContext(directory / "tls.crt", directory / "tls.key")
         except UnusableCertificate as error:
-            if not told:
-                logger.error("cannot answer yet, and tries again until it can: %s", error)
-                told = True
+            if not logged:
+                logger.error("cannot serve the webhooks yet, retrying every second: %s", error)
+                logged = True
             await asyncio.sleep(1.0)
 
 
 async def _listen_to_parent(queues: KnownQueues, ready: asyncio.Event, times: ReviewTimes) -> None:
-    """Until its end."""
+    """Process the lines on standard input until it ends."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(LINE_LIMIT)
     async with AsyncExitStack() as stack:
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
         stack.callback(transport.close)
-        announcing = asyncio.create_task(_announce(ready))
-        stack.callback(announcing.cancel)
+        reporting = asyncio.create_task(_report_ready(ready))
+        stack.callback(reporting.cancel)
         while line := await reader.readline():
-            told = orjson.loads(line)
-            if told == PING:
-                _say(orjson.dumps({TIMES: times.document()}))
-            elif LOG_LEVEL in told:
-                set_log_level(told[LOG_LEVEL])
+            message = orjson.loads(line)
+            if message == PING:
+                _write_line(orjson.dumps({TIMES: times.document()}))
+            elif LOG_LEVEL in message:
+                set_log_level(message[LOG_LEVEL])
             else:
-                queues.told(told)
+                queues.apply(message)
 
 
-async def _announce(ready: asyncio.Event) -> None:
+async def _report_ready(ready: asyncio.Event) -> None:
     await ready.wait()
-    _say(READY)
+    _write_line(READY)
 
 
-def _say(word: bytes) -> None:
-    """A word to `serve`. A pipe holds thousands of them: if one is full, `serve` has not listened for a long time."""
+def _write_line(content: bytes) -> None:
+    """Write a line to `serve`, or drop it if the pipe is closed or full.
+
+    A pipe holds thousands of lines: when it is full, `serve` has not read for a long time.
+    """
     try:
-        os.write(sys.stdout.fileno(), word + b"\n")
+        os.write(sys.stdout.fileno(), content + b"\n")
     except (BlockingIOError, BrokenPipeError):
-        logger.debug("nobody listens to this process")
+        logger.debug("a message to `serve` was dropped: it does not read standard output")
 
 
-def run(order: Order, *, sockets: Sequence[socket.socket], alone: bool, report: SelfReport | None = None) -> None:
-    """What the process does, until it is asked to end; not `alone`: until the process that started it ends.
+def run(config: GateConfig, *, sockets: Sequence[socket.socket], alone: bool, report: SelfReport | None = None) -> None:
+    """Run the gate until SIGTERM or SIGINT; unless `alone`, also until its parent process exits.
 
-    `report`, for a process alone, answers GET /metrics and GET /readyz.
+    `report`, only with `alone`, serves GET /metrics and GET /readyz.
     """
     gc.freeze()
-    gc.set_threshold(20_000, 10, 100)  # a review leaves no cycles behind; to look for some takes milliseconds
-    with log_to_stderr(order.log_level, order.log_format):
+    gc.set_threshold(20_000, 10, 100)  # reviews create no reference cycles; a full collection takes milliseconds
+    with log_to_stderr(config.log_level, config.log_format):
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(_until_asked(order, sockets, alone=alone, report=report))
-        logger.log(_of_end(alone=alone), "ended")
+            runner.run(_run_until_signal(config, sockets, alone=alone, report=report))
+        logger.log(_shutdown_log_level(alone=alone), "ended")
 
 
-async def _until_asked(
-    order: Order, sockets: Sequence[socket.socket], *, alone: bool, report: SelfReport | None
+async def _run_until_signal(
+    config: GateConfig, sockets: Sequence[socket.socket], *, alone: bool, report: SelfReport | None
 ) -> None:
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(
-        answer_for_ever(order, sockets, report, ending=ending) if alone else answer_while_told(order, sockets)
+        serve_until_cancelled(config, sockets, report, ending=ending)
+        if alone
+        else serve_while_parent_lives(config, sockets)
     )
 
     def end(number: signal.Signals) -> None:
         if alone and number == signal.SIGTERM and not ending.is_set():
-            logger.info("shutting down: %s; answers for another %g s", number.name, LINGERING)
+            logger.info("shutting down: %s; answers for another %g s", number.name, DRAIN_SECONDS)
             ending.set()
-            loop.call_later(LINGERING, task.cancel)
+            loop.call_later(DRAIN_SECONDS, task.cancel)
         else:
-            logger.log(_of_end(alone=alone), "shutting down: %s", number.name)
+            logger.log(_shutdown_log_level(alone=alone), "shutting down: %s", number.name)
             task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -282,8 +289,8 @@ async def _until_asked(
         task.result()
 
 
-def _of_end(*, alone: bool) -> int:
-    """The level of lines about the end: that of `serve` is told by `serve`."""
+def _shutdown_log_level(*, alone: bool) -> int:
+    """Return the level of log messages about the shutdown; as a child of `serve` only debug: `serve` logs its own."""
     return logging.INFO if alone else logging.DEBUG
 
 
@@ -293,10 +300,10 @@ def _address(listening: socket.socket) -> str:
 
 
 def main() -> None:
-    """The process that `serve` starts."""
-    order = Order.load(sys.argv[1])
+    """Entry point of the process that `serve` starts."""
+    config = GateConfig.load(sys.argv[1])
     os.set_blocking(sys.stdout.fileno(), False)
-    run(order, sockets=[socket.socket(fileno=number) for number in order.descriptors], alone=False)
+    run(config, sockets=[socket.socket(fileno=number) for number in config.descriptors], alone=False)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Admission policies about pods that exist: nobody but Sluice lets one run, or takes it from what holds its quota.
+"""ValidatingAdmissionPolicies for updates of pods: only Sluice ungates a pod or changes the labels that it counts by.
 
-They are written beside webhooks, too: so nobody is called when pods are written, and no outage of Sluice is felt.
+They are used together with webhooks as well: the API server evaluates them itself, so that updates of pods need no
+webhook call and are not affected by an outage of Sluice.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from admission.kinds.base import MANAGED, POD
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.grouping import GATE
-from webhooks.expressions import label, not_by
-from webhooks.policies import VALIDATING, validation, with_binding
+from webhooks.expressions import is_not_updated_by, label
+from webhooks.policy_objects import VALIDATING, validation, with_binding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,29 +23,32 @@ if TYPE_CHECKING:
 PODS_GATED: Final = "pods.gated.sluice.dev"
 PODS_KEEP: Final = "pods.keep.sluice.dev"
 
-_GATED_TEXT: Final = (
-    f"'the scheduling gate {GATE.name} and the label {MANAGED} are taken off by Sluice alone, when there is quota for "
-    "the pod: sluice why ' + object.metadata.name + ' -n ' + object.metadata.namespace + '. To run it without a queue, "
-    "create it anew without the queue label'"
+_GATED_MESSAGE: Final = (
+    f"'spec.schedulingGates: only Sluice removes the scheduling gate {GATE.name} and the label {MANAGED}, when it "
+    "admits the pod; to see what the pod waits for: sluice why ' + object.metadata.name + ' -n ' + "
+    "object.metadata.namespace + '; to run it without a queue, delete it and create it again without the queue label'"
 )
-_QUEUED_TEXT: Final = (
-    f"'a pod keeps its queue label as long as it has the scheduling gate {GATE.name}: nobody would take that off then. "
-    "Name another queue, or create it anew without the queue label'"
+"""CEL expression of a message, as the next two."""
+_QUEUED_MESSAGE: Final = (
+    f"'metadata.labels: a pod with the scheduling gate {GATE.name} must keep its queue label, because Sluice ungates "
+    "queued pods only; name another queue, or delete the pod and create it again without the queue label'"
 )
-_RUNNING_TEXT: Final = (
-    f"'the label {MANAGED} of a pod that has not ended is written by Sluice alone: by it the pod holds its quota'"
+_RUNNING_MESSAGE: Final = (
+    f"'metadata.labels[{MANAGED}]: only Sluice changes this label before the pod has finished, because Sluice counts "
+    "the quota of the pod by it; leave the label as it is'"
 )
-_LABEL_TEXT: Final = (
-    f"the label {WORKLOAD_UID} of a pod that has not ended is written by Sluice alone: by it the pod holds its quota"
+_UID_MESSAGE: Final = (
+    f"metadata.labels[{WORKLOAD_UID}]: only Sluice changes this label before the pod has finished, because Sluice "
+    "counts the quota of the pod by it; leave the label as it is"
 )
 
-_UNENDED: Final = (
+_UNFINISHED: Final = (
     "!(has(oldObject.status) && has(oldObject.status.phase) && oldObject.status.phase in ['Succeeded', 'Failed'])"
 )
 
 
 def pod_policies(kinds: Iterable[Kind], scope: Scope) -> list[Object]:
-    """Those that these kinds need, each with its binding."""
+    """Return the policies that these kinds need, each followed by its binding."""
     kinds = tuple(kinds)
     pods = [kind for kind in kinds if (kind.group, kind.kind) == POD]
     labelled = any(kind.pods_label == WORKLOAD_UID for kind in kinds)
@@ -53,11 +57,11 @@ def pod_policies(kinds: Iterable[Kind], scope: Scope) -> list[Object]:
 
 
 def _gated(kind: Kind, scope: Scope) -> list[Object]:
-    """What lets nobody take the gate from a pod that waits, nor from any that has not ended the label of queued pods.
+    """Return the policy for queued pods: only Sluice removes the scheduling gate or changes the label MANAGED.
 
-    Sluice would delete a pod without its gate, but only after it had begun to run, and with the grace period that it
-    asks for. A pod without the label is not watched: its quota would be free while it runs on. One that has left its
-    queue, and kept its gate, would wait for ever.
+    Sluice deletes a pod that was ungated without quota, but only after it has started, and with the grace period of
+    the pod. A pod without the label is not watched, so that its quota would be released while it still runs. A gated
+    pod that left its queue would wait forever.
     """
 
     def has_gate(variable: str) -> str:
@@ -69,23 +73,23 @@ def _gated(kind: Kind, scope: Scope) -> list[Object]:
         return "(" + " || ".join(f"{each} != ''" for each in named) + ")"
 
     had, has = (label(variable, MANAGED) for variable in ("oldObject", "object"))
-    freed = f"({has_gate('oldObject')} && !{has_gate('object')}) || ({had} != '' && {had} != {has} && {_UNENDED})"
+    freed = f"({has_gate('oldObject')} && !{has_gate('object')}) || ({had} != '' && {had} != {has} && {_UNFINISHED})"
     left = f"{is_queued('oldObject')} && !{is_queued('object')} && {has_gate('object')}"
-    texts = f"!({freed}) ? {_QUEUED_TEXT} : {has_gate('oldObject')} ? {_GATED_TEXT} : {_RUNNING_TEXT}"
+    message = f"!({freed}) ? {_QUEUED_MESSAGE} : {has_gate('oldObject')} ? {_GATED_MESSAGE} : {_RUNNING_MESSAGE}"
     return _policy(
         PODS_GATED,
         scope,
         MANAGED,
-        # Mostly false: gates and these labels are changed seldom.
-        conditions=[f"{freed} || ({left})", not_by(scope.own_usernames)],
-        denied=validation("false", message_expression=texts),
+        # The first expression is mostly false: gates and these labels change rarely.
+        conditions=[f"{freed} || ({left})", is_not_updated_by(scope.own_usernames)],
+        denied=validation("false", message_expression=message),
     )
 
 
 def _keeping(scope: Scope) -> list[Object]:
-    """What lets nobody take a pod that runs away from the object that holds quota for it, by its label.
+    """Return the policy that keeps the label WORKLOAD_UID of unfinished pods.
 
-    It is looked for by that label alone, so that its quota would be free while it runs on.
+    Sluice finds the pods of a workload by this label alone: without it the quota of a running pod would be released.
     """
     had, has = (label(variable, WORKLOAD_UID) for variable in ("oldObject", "object"))
     return _policy(
@@ -94,20 +98,20 @@ def _keeping(scope: Scope) -> list[Object]:
         WORKLOAD_UID,
         conditions=[
             f"{had} != '' && {had} != {has}",
-            not_by(scope.own_usernames),
-            _UNENDED,
+            is_not_updated_by(scope.own_usernames),
+            _UNFINISHED,
         ],
-        denied=validation("false", message=_LABEL_TEXT),
+        denied=validation("false", message=_UID_MESSAGE),
     )
 
 
 def _policy(name: str, scope: Scope, selected: str, *, conditions: Sequence[str], denied: Object) -> list[Object]:
-    """A policy for updates of the pods that have, or had, the label `selected`, and its binding."""
+    """Return a policy for updates of pods that have, or had, the label `selected`, and its binding."""
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "scope": "Namespaced"}
     constraints = {
         "namespaceSelector": scope.namespaces(),
         "objectSelector": {"matchExpressions": [{"key": selected, "operator": "Exists"}]},
-        # Labels are writable through the status, too.
+        # Labels can be written through the status subresource, too.
         "resourceRules": [{**rule, "resources": ["pods", "pods/status"]}],
     }
     return with_binding(VALIDATING, name, constraints, conditions=conditions, spec={"validations": [denied]})

@@ -1,8 +1,8 @@
-"""The gate as admission policies: what the webhook does, in the API server itself, so that no outage of Sluice is felt.
+"""Admission policies that gate objects in the API server, in place of the webhook, unaffected by an outage of Sluice.
 
-What is created waits while Sluice is down, and nobody is refused for it. Policies can neither warn nor judge what needs
-more than the object: what the webhook undoes with a warning they deny with the same sentence, and faults of a Job are
-told by the controller. The forms are those that were tried at a Kubernetes 1.36 API server.
+While Sluice is down, new objects wait and none is refused. Policies can neither warn nor check what needs more than the
+object: changes that the webhook reverts with a warning are denied with a similar message, and the controller reports
+faults of a Job. The expressions use only constructs that were tested with a Kubernetes 1.36 API server.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from admission.kinds.patches import pointer
 from admission.kinds.registry import holds_items
 from webhooks.expressions import (
     ALIVE,
+    add_patch,
+    adds_no_gates,
     by_kind,
     claims_owner,
-    condition,
-    decisive,
-    is_own,
+    has_empty_label,
+    has_queue_label,
+    has_value,
+    is_not_raised,
+    is_not_updated_by,
     is_queued,
+    is_run_by_own_controller,
     is_suspended,
     is_suspended_everywhere,
     label,
-    names_no_more_gates,
-    names_no_queue,
-    not_by,
-    patch_of,
-    pods,
-    queue_of,
-    raises_nothing,
+    pod_count,
+    queue_at,
     replaces_failed,
-    shows_queue_label,
     submitter,
-    suspending,
-    there_is,
+    suspend_patches,
+    touches_gated_fields,
 )
+from webhooks.policy_objects import MUTATING, VALIDATING, validation, with_binding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,73 +45,89 @@ if TYPE_CHECKING:
     from admission.kinds.base import Kind, Object
     from webhooks.scope import Scope
 
-API: Final = "admissionregistration.k8s.io/v1"
-MUTATING: Final = "MutatingAdmissionPolicy"
-VALIDATING: Final = "ValidatingAdmissionPolicy"
-
 _REQUESTER: Final = "request.userInfo.username"
-_LABELS: Final = {"app.kubernetes.io/name": "sluice"}
-_WAITS: Final = (
-    "'this ' + request.kind.kind + ' waits in a queue: Sluice starts it when there is quota; sluice why ' + "
-    "object.metadata.name + ' -n ' + object.metadata.namespace"
+_RUNNING: Final = (
+    "'metadata.labels: the queue of a running ' + request.kind.kind + ' cannot be changed; "
+    "suspend it before you move it'"
 )
-_RUNNING: Final = "'the queue of a running ' + request.kind.kind + ' stays as it is; suspend it before you move it'"
-_MORE_PODS: Final = "a running Job gets no more pods than it has; suspend it in the same request to ask for more"
+"""CEL expression of a message, as `_MORE_AT_A_TIME`; the other messages are plain text."""
+_MORE_PODS: Final = (
+    "spec.parallelism: a running Job gets no more pods than it has; suspend it in the same request to get more"
+)
 _MORE_AT_A_TIME: Final = (
-    "'a running ' + request.kind.kind + ' runs no more pods at a time than it has asked for; ' + "
-    "'suspend it in the same request to ask for more'"
+    "'a running ' + request.kind.kind + ' cannot run more pods at a time than it has requested; "
+    "suspend it in the same request to get more'"
 )
-_HANDED_OVER: Final = "what another controller has run joins its queue suspended: suspend it in the same request"
-_REPLACEMENT: Final = "podReplacementPolicy of a running Job stays Failed, as its start has set it"
-_OURS: Final = f"{SUBMITTED_BY} is written by Sluice alone"
-_LEAVES: Final = "everything in this namespace is queued: name another queue instead of taking the label away"
+_HANDED_OVER: Final = (
+    "an object that another controller has run (managedBy) must be suspended when it joins a queue; "
+    "suspend it in the same request"
+)
+_REPLACEMENT: Final = (
+    "spec.podReplacementPolicy: Sluice sets it to Failed when it starts a Job, and it stays so while the Job runs; "
+    "suspend the Job in the same request to change it"
+)
+_SUBMITTER: Final = f"metadata.annotations[{SUBMITTED_BY}]: only Sluice writes this annotation; leave it as it is"
+_LEAVES: Final = (
+    "metadata.labels: everything in this namespace is queued; name another queue instead of removing the queue label"
+)
 
 
-def are_written_for(kind: Kind) -> bool:
-    """Whether there are policies for a kind: for what has a suspend field; what else is queued is gated by webhooks."""
+def has_policies(kind: Kind) -> bool:
+    """Whether policies can gate a kind: it must have a suspend field. Other kinds are gated by webhooks."""
     return is_job(kind) or (isinstance(kind, DeclaredKind) and not holds_items(kind))
 
 
-def sorts(kinds: Iterable[Kind]) -> list[tuple[Kind, ...]]:
-    """The kinds that policies are written for, as they share them: Jobs, and all others.
+def policy_groups(kinds: Iterable[Kind]) -> list[tuple[Kind, ...]]:
+    """Return the kinds gated by policies in the groups that share policies: Jobs, and all others.
 
-    So the names of the policies are always the same, whatever kinds are on.
+    The names of the policies are therefore the same for all selections of kinds.
     """
-    written = [kind for kind in kinds if are_written_for(kind)]
-    jobs, others = tuple(filter(is_job, written)), tuple(kind for kind in written if not is_job(kind))
-    return [sort for sort in (jobs, others) if sort]
+    gated = [kind for kind in kinds if has_policies(kind)]
+    jobs, others = tuple(filter(is_job, gated)), tuple(kind for kind in gated if not is_job(kind))
+    return [group for group in (jobs, others) if group]
 
 
 def is_job(kind: Kind) -> bool:
-    """Whether it is batch/v1 Job."""
+    """Whether the kind is the built-in Job of the API group batch."""
     return (kind.group, kind.kind) == ("batch", "Job")
 
 
-def _fields(kind: Kind) -> tuple[tuple[str, ...], ...]:
-    """Where the suspend field is, in each version of the definition."""
+def _suspend_fields(kind: Kind) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of the suspend field, one for each version of the CustomResourceDefinition that moved it."""
     return (kind.form.suspend, *kind.form.suspend_older) if isinstance(kind, DeclaredKind) else (("spec", "suspend"),)
 
 
 def _suspended(variable: str, kinds: Sequence[Kind]) -> str:
-    return by_kind(kinds, lambda kind: is_suspended(variable, _fields(kind)))
+    return by_kind(kinds, lambda kind: is_suspended(variable, _suspend_fields(kind)))
 
 
-def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) -> list[Object]:
-    """The policies, each with its binding, that gate what has a queue label and keep it gated.
+def _waits(kinds: Sequence[Kind]) -> str:
+    """CEL expression of the message that denies unsuspending a queued object."""
+    field = by_kind(kinds, lambda kind: f"'{'.'.join(_suspend_fields(kind)[0])}'")
+    return (
+        f"{field} + ': this ' + request.kind.kind + ' is queued, and only Sluice starts it, when there is quota; "
+        "to see what it waits for: sluice why ' + object.metadata.name + ' -n ' + object.metadata.namespace"
+    )
 
-    `kinds`: those of one of the `sorts`; `owners`: all that are on, of whose objects one of these may be a part.
+
+def gate_policies(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) -> list[Object]:
+    """Return the policies, each followed by its binding, that gate objects with a queue label and keep them gated.
+
+    `kinds` is one of the `policy_groups`; `owners` are all enabled kinds, whose objects may own objects of `kinds`.
     """
     namespaces = scope.namespaces()
-    named, queue = _named(kinds, scope)
+    names_queue, queue = _queue_beside_labels(kinds, scope)
     created = _policy(
         MUTATING,
         f"{_name(kinds)}.gate.sluice.dev",
         kinds,
         namespaces,
         operations=["CREATE"],
-        # What is mutated goes through all policies once more, and needs nothing then.
-        conditions=[f"({is_queued('object', kinds)} && !{_is_gated(kinds)})" + (f" || {named}" if named else "")],
-        spec=_suspends(queue, kinds, owners, where=named),
+        # Policies are evaluated again after a mutation: the condition excludes objects that are gated already.
+        conditions=[
+            f"({is_queued('object', kinds)} && !{_is_gated(kinds)})" + (f" || {names_queue}" if names_queue else "")
+        ],
+        spec=_suspend_mutation(queue, kinds, owners, where=names_queue),
     )
     joining = _policy(
         MUTATING,
@@ -119,14 +135,14 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
         kinds,
         namespaces,
         operations=["UPDATE"],
-        # So an API server makes no CEL values of what had a queue label and keeps it: of nearly all updates.
+        # The selector spares the API server CEL values for objects that keep their queue label: nearly all updates.
         objects=without_label(kinds[0]),
         conditions=[
-            not_by(scope.own_usernames),
+            is_not_updated_by(scope.own_usernames),
             is_queued("object", kinds),
             f"{_suspended('oldObject', kinds)} && !{is_queued('oldObject', kinds)}",
         ],
-        spec=_suspends("", kinds, owners),
+        spec=_suspend_mutation("", kinds, owners),
     )
     keeping = _policy(
         VALIDATING,
@@ -135,20 +151,22 @@ def gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) ->
         namespaces,
         operations=["CREATE", "UPDATE"],
         conditions=[
-            not_by(scope.own_usernames),
-            f"[object, oldObject].exists(o, o != null && {shows_queue_label('o', kinds[0])})",
+            is_not_updated_by(scope.own_usernames),
+            f"[object, oldObject].exists(o, o != null && {has_queue_label('o', kinds[0])})",
             ALIVE,
-            # The gate has suspended what is created, so that there is mostly nothing to deny.
-            decisive(*kinds, created=" || ".join([f"!{_suspended('object', kinds)}", *_unnamed("object", kinds)])),
+            # New objects have been suspended by the mutating policy, so that there is rarely anything to deny.
+            touches_gated_fields(
+                *kinds, created=" || ".join([f"!{_suspended('object', kinds)}", *_empty_queue_labels("object", kinds)])
+            ),
         ],
         spec={"variables": _variables(kinds), "validations": _validations(kinds)},
     )
     return [*created, *joining, *keeping]
 
 
-def managed_gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) -> list[Object]:
-    """What gates what has no queue label in managed namespaces: it is given the one of the default LocalQueue."""
-    named, _ = _named(kinds, scope)
+def managed_gate_policies(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] = ()) -> list[Object]:
+    """Return the policy that gates unlabelled objects in managed namespaces, and adds the default queue label."""
+    names_queue, _ = _queue_beside_labels(kinds, scope)
     return _policy(
         MUTATING,
         f"{_name(kinds)}.managed.gate.sluice.dev",
@@ -156,38 +174,42 @@ def managed_gate(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind] 
         scope.managed_namespaces(),
         operations=["CREATE"],
         objects=without_label(kinds[0]),
-        conditions=[unlabelled(*kinds), f"!{named}" if named else ""],
-        spec=_suspends(f"'{DEFAULT_QUEUE}'", kinds, owners),
+        conditions=[unlabelled(*kinds), f"!{names_queue}" if names_queue else ""],
+        spec=_suspend_mutation(f"'{DEFAULT_QUEUE}'", kinds, owners),
     )
 
 
 def without_label(kind: Kind) -> Object:
-    """The LabelSelector of what has no queue label, or of an update, had or has none."""
+    """Return the LabelSelector of objects without a queue label; an update matches by its old or its new object."""
     keys = kind.conventions.queue_labels
     return {"matchExpressions": [{"key": key, "operator": "DoesNotExist"} for key in keys]}
 
 
-def _named(kinds: Sequence[Kind], scope: Scope) -> tuple[str, str]:
-    """Whether what is created names its queue elsewhere than in a label, and the expression for its name; or empty."""
+def _queue_beside_labels(kinds: Sequence[Kind], scope: Scope) -> tuple[str, str]:
+    """Return the expressions for queues named by annotations or fields, by the rule that enables this.
+
+    The first one: whether a new object without a queue label names a queue; the second one: the name. Both are empty
+    without a rule of this kind.
+    """
     rule = next((rule for rule in scope.rules if not rule.queue), None)
     if rule is None:
         return "", ""
 
-    def there(kind: Kind) -> str:
-        return there_is("object", rule.places(kind)) if rule.places(kind) else "false"
+    def names_queue(kind: Kind) -> str:
+        return has_value("object", rule.places(kind)) if rule.places(kind) else "false"
 
-    named = f"({by_kind(kinds, there)} && {unlabelled(*kinds)})"
-    return named, by_kind(kinds, lambda kind: queue_of("object", rule.places(kind)))
+    condition = f"({by_kind(kinds, names_queue)} && {unlabelled(*kinds)})"
+    return condition, by_kind(kinds, lambda kind: queue_at("object", rule.places(kind)))
 
 
 def unlabelled(*kinds: Kind) -> str:
-    """Whether an object has no queue label and is one of Sluice's kinds."""
-    own = by_kind(kinds, lambda kind: is_own("object", kind))
-    return f"{own} && !{shows_queue_label('object', kinds[0])}"
+    """Whether an object has no queue label, and its pods are created by its kind's own controller."""
+    own = by_kind(kinds, lambda kind: is_run_by_own_controller("object", kind))
+    return f"{own} && !{has_queue_label('object', kinds[0])}"
 
 
-def managed_keeping(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
-    """What lets nobody but Sluice start anything in managed namespaces, nor take it out of its queue."""
+def managed_keep_policies(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
+    """Return the policy by which only Sluice starts objects in managed namespaces, and none leaves its queue."""
     return _policy(
         VALIDATING,
         f"{_name(kinds)}.managed.keep.sluice.dev",
@@ -195,15 +217,15 @@ def managed_keeping(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
         scope.managed_namespaces(),
         operations=["CREATE", "UPDATE"],
         conditions=[
-            not_by(scope.own_usernames),
-            by_kind(kinds, lambda kind: is_own("object", kind)),
+            is_not_updated_by(scope.own_usernames),
+            by_kind(kinds, lambda kind: is_run_by_own_controller("object", kind)),
             ALIVE,
-            decisive(*kinds, created=f"!{_suspended('object', kinds)}"),
+            touches_gated_fields(*kinds, created=f"!{_suspended('object', kinds)}"),
         ],
         spec={
             "variables": _variables(kinds),
             "validations": [
-                validation("!variables.wasSuspended || variables.suspended", message_expression=_WAITS),
+                validation("!variables.wasSuspended || variables.suspended", message_expression=_waits(kinds)),
                 validation("!variables.wasQueued || variables.queued", message=_LEAVES),
             ],
         },
@@ -211,6 +233,7 @@ def managed_keeping(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
 
 
 def _name(kinds: Sequence[Kind]) -> str:
+    """Return the first part of the policies' names for one of the `policy_groups`."""
     return "jobs" if is_job(kinds[0]) else "kinds"
 
 
@@ -218,21 +241,21 @@ def _queue_labels(kinds: Sequence[Kind]) -> tuple[str, ...]:
     return kinds[0].conventions.queue_labels
 
 
-def _unnamed(variable: str, kinds: Sequence[Kind]) -> list[str]:
-    """For each queue label whether an object has it, and it is empty."""
-    return [names_no_queue(variable, key) for key in _queue_labels(kinds)]
+def _empty_queue_labels(variable: str, kinds: Sequence[Kind]) -> list[str]:
+    """For each queue label: whether an object has it with an empty value."""
+    return [has_empty_label(variable, key) for key in _queue_labels(kinds)]
 
 
 def _is_gated(kinds: Sequence[Kind]) -> str:
-    """Whether an object is as the mutation leaves it, so that it would change nothing."""
-    suspended = by_kind(kinds, lambda kind: is_suspended_everywhere("object", _fields(kind)))
+    """Whether an object is as the mutation leaves it: the mutation would change nothing."""
+    suspended = by_kind(kinds, lambda kind: is_suspended_everywhere("object", _suspend_fields(kind)))
     return f"({submitter('object')} == {_REQUESTER} && {suspended})"
 
 
 def _variables(kinds: Sequence[Kind]) -> list[Object]:
     variables = {
         "suspended": _suspended("object", kinds),
-        # What is new, and what asks to run at once, was never let in.
+        # A new object counts as suspended: it was not admitted, even if it is created unsuspended.
         "wasSuspended": f"oldObject == null || {_suspended('oldObject', kinds)}",
         "queued": is_queued("object", kinds),
         "wasQueued": f"oldObject != null && {is_queued('oldObject', kinds)}",
@@ -246,7 +269,8 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
     not_running = "!(variables.queued || variables.wasQueued) || variables.wasSuspended"
     of_jobs = [
         validation(
-            f"{not_running} || variables.suspended || {pods('object')} <= {pods('oldObject')}", message=_MORE_PODS
+            f"{not_running} || variables.suspended || {pod_count('object')} <= {pod_count('oldObject')}",
+            message=_MORE_PODS,
         ),
         validation(
             f"{not_running} || variables.suspended || !{replaces_failed('oldObject')} || {replaces_failed('object')}",
@@ -256,82 +280,82 @@ def _validations(kinds: Sequence[Kind]) -> list[Object]:
     return [
         validation(
             "!(variables.queued || variables.wasQueued) || !variables.wasSuspended || variables.suspended",
-            message_expression=_WAITS,
+            message_expression=_waits(kinds),
         ),
-        {"expression": f"!variables.wasQueued || {submitter('object')} == {submitter('oldObject')}", "message": _OURS},
+        {
+            "expression": f"!variables.wasQueued || {submitter('object')} == {submitter('oldObject')}",
+            "message": _SUBMITTER,
+        },
         validation(f"{not_running} || ({same_labels})", message_expression=_RUNNING),
-        # By `managedBy`, for labels stay as they are.
+        # It joins by `managedBy`: labels cannot change, by the validation above.
         validation(
             "!variables.queued || variables.wasQueued || variables.wasSuspended || variables.suspended",
             message=_HANDED_OVER,
         ),
         *(
             validation(
-                f"!variables.wasQueued || {names_no_more_gates(key)}",
-                message=f"{key} names no further controllers after the creation",
+                f"!variables.wasQueued || {adds_no_gates(key)}",
+                message=f"metadata.annotations[{key}]: no controllers can be added after the creation; "
+                "name all of them when you create the object",
             )
             for key in filter(None, [kinds[0].conventions.gate_annotation])
         ),
-        # Of most other kinds no expression says how many pods there are: the controller stops what has grown.
+        # For most other kinds no expression gives the number of pods: the controller stops an object that has grown.
         *(of_jobs if is_job(kinds[0]) else [_bounded(kinds, not_running)]),
         *(
             {
-                "expression": f"!{names_no_queue('object', key)} || "
-                f"(oldObject != null && {names_no_queue('oldObject', key)})",
+                "expression": f"!{has_empty_label('object', key)} || "
+                f"(oldObject != null && {has_empty_label('oldObject', key)})",
                 "message": f"metadata.labels[{key}]: {EMPTY_LABEL}",
             }
             for key in labels
         ),
-        # Who joins through the status, or has had an empty queue name, is not mutated.
+        # The mutating policy does not cover objects that join through the status, or had an empty queue label.
         {
             "expression": f"variables.wasQueued || !variables.queued || {submitter('object')} in ['', {_REQUESTER}]",
-            "message": _OURS,
+            "message": _SUBMITTER,
         },
     ]
 
 
 def _bounded(kinds: Sequence[Kind], not_running: str) -> Object:
-    """What says how many pods run at a time keeps to that while it runs: its controller would end none of them."""
+    """The number of pods at a time must not rise while the object runs: its controller would not delete any of them."""
     by_one = by_kind(
-        kinds, lambda kind: raises_nothing(kind.form.most_pods) if isinstance(kind, DeclaredKind) else "true"
+        kinds, lambda kind: is_not_raised(kind.form.most_pods) if isinstance(kind, DeclaredKind) else "true"
     )
     return validation(f"{not_running} || variables.suspended || {by_one}", message_expression=_MORE_AT_A_TIME)
 
 
-def validation(expression: str, *, message: str = "", message_expression: str = "") -> Object:
-    """What must hold, else a request is refused with the message."""
-    says = {"message": message} if message else {"messageExpression": message_expression}
-    return {"expression": expression, **says, "reason": "Forbidden"}
+def _suspend_mutation(queue: str, kinds: Sequence[Kind], owners: Sequence[Kind], *, where: str = "true") -> Object:
+    """Return the mutation that suspends an object and records the submitting user.
 
+    `queue`: CEL expression of the queue label that is added if `where` is true; empty: no label is added.
 
-def _suspends(queue: str, kinds: Sequence[Kind], owners: Sequence[Kind], *, where: str = "true") -> Object:
-    """The mutation that suspends an object and notes who asked.
-
-    `queue`: the expression for the queue label that it is given, `where` that holds; empty: it is given none.
-
-    What would run at once, and claims an owner that may be queued, gets the mark by which the controller starts it.
+    An unsuspended object that claims an owner of a queued kind is marked by the annotation START_WITH_OWNER: the
+    controller starts it if the claim is true.
     """
     submitted = pointer("metadata", "annotations", SUBMITTED_BY)
-    parts = [_parent("annotations"), f"[{patch_of(submitted, _REQUESTER)}]"]
+    patches = [_parent("annotations"), f"[{add_patch(submitted, _REQUESTER)}]"]
     if queue:
-        noted_as = patch_of(pointer("metadata", "annotations", ADDED_LABELS), f"'{QUEUE_NAME}=' + {queue}")
-        labelled = patch_of(pointer("metadata", "labels", QUEUE_NAME), queue)
-        given = f"{_parent('labels')} + [{labelled}, {noted_as}]"
-        parts.append(given if where == "true" else f"({where} ? {given} : [])")
+        record = add_patch(pointer("metadata", "annotations", ADDED_LABELS), f"'{QUEUE_NAME}=' + {queue}")
+        labelled = add_patch(pointer("metadata", "labels", QUEUE_NAME), queue)
+        injected = f"{_parent('labels')} + [{labelled}, {record}]"
+        patches.append(injected if where == "true" else f"({where} ? {injected} : [])")
     claims = by_kind(kinds, lambda kind: claims_owner(kind, owners))
     if claims != "false":
-        mark = patch_of(pointer("metadata", "annotations", START_WITH_OWNER), "'true'")
-        parts.append(f"(!{_suspended('object', kinds)} && {claims} ? [{mark}] : [])")
-    parts.append(by_kind(kinds, lambda kind: suspending(_fields(kind))))
+        mark = add_patch(pointer("metadata", "annotations", START_WITH_OWNER), "'true'")
+        patches.append(f"(!{_suspended('object', kinds)} && {claims} ? [{mark}] : [])")
+    patches.append(by_kind(kinds, lambda kind: suspend_patches(_suspend_fields(kind))))
     return {
-        # Others that come later may start what was gated.
+        # Webhooks and policies called later may unsuspend the object.
         "reinvocationPolicy": "IfNeeded",
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": " + ".join(parts)}}],
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": " + ".join(patches)}}],
     }
 
 
 def _parent(field: str) -> str:
-    return f"(has(object.metadata.{field}) ? [] : [{patch_of(f'/metadata/{field}', '{}')}])"
+    """Return the list of JSON patches that adds a missing map of the metadata, `labels` or `annotations`."""
+    return f"(has(object.metadata.{field}) ? [] : [{add_patch(f'/metadata/{field}', '{}')}])"
 
 
 def _policy(
@@ -345,38 +369,14 @@ def _policy(
     conditions: Sequence[str],
     spec: Object,
 ) -> list[Object]:
-    """A policy for objects of these kinds, and its binding. `objects` selects by labels, of the old or the new."""
+    """Return a policy for objects of these kinds, and its binding; `objects` selects by labels, old or new ones."""
     rules: list[Object] = []
     for kind in kinds:
         rule = {"apiGroups": [kind.group], "apiVersions": list(kind.versions), "scope": "Namespaced"}
         rules.append({**rule, "operations": operations, "resources": [kind.plural]})
-        if policy_kind == VALIDATING:  # labels and annotations are writable through the status, too
+        if policy_kind == VALIDATING:  # labels and annotations can be written through the status
             rules.append({**rule, "operations": ["UPDATE"], "resources": [f"{kind.plural}/status"]})
     constraints = {"namespaceSelector": namespaces, "resourceRules": rules}
     if objects is not None:
         constraints["objectSelector"] = objects
     return with_binding(policy_kind, name, constraints, conditions=conditions, spec=spec)
-
-
-def with_binding(
-    policy_kind: str, name: str, constraints: Object, *, conditions: Sequence[str], spec: Object
-) -> list[Object]:
-    """A policy and its binding of the same name."""
-    policy = {
-        "apiVersion": API,
-        "kind": policy_kind,
-        "metadata": {"name": name, "labels": _LABELS},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"matchPolicy": "Equivalent", **constraints},
-            "matchConditions": [condition("queued", *conditions)],
-            **spec,
-        },
-    }
-    binding = {
-        "apiVersion": API,
-        "kind": f"{policy_kind}Binding",
-        "metadata": {"name": name, "labels": _LABELS},
-        "spec": {"policyName": name} | ({"validationActions": ["Deny"]} if policy_kind == VALIDATING else {}),
-    }
-    return [policy, binding]

@@ -1,9 +1,9 @@
-"""How the API server learns of the webhook: a configuration, written by Sluice itself (`webhooks.standing`).
+"""MutatingWebhookConfiguration that registers the webhook with the API server (`webhooks.gate_reconciler` writes it).
 
-Only objects with a queue label (at their creation also with one that is misspelled) are sent, so that an outage of
-Sluice stops nobody else; those are refused meanwhile (failurePolicy Fail), because a Job that slipped through would run
-beside all quotas. Each creation is sent once, and an update only if it touches what the webhook looks at. In managed
-namespaces another entry is for Jobs without the label.
+The API server sends only objects with a queue label (at their creation also with a misspelled one), so that an outage
+of Sluice does not affect other objects. Objects with a queue label are refused during an outage (failurePolicy Fail),
+because an ungated Job would run outside of all quotas. Each creation is sent once; an update is sent only if it changes
+a field that the webhook evaluates. In managed namespaces a further entry matches objects without a queue label.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from admission.kinds.deployment import DeploymentKind
 from webhooks.expressions import (
     ALIVE,
     condition,
-    decisive,
+    has_queue_label,
+    has_queue_like_label,
+    has_value,
+    is_created_by_user,
+    is_not_updated_by,
     label,
-    made_by_users,
-    not_by,
-    shows_odd_queue_label,
-    shows_queue_label,
-    there_is,
+    touches_gated_fields,
 )
 from webhooks.policies import is_job, unlabelled, without_label
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServiceReference:
-    """The Service in front of the webhook, for a Sluice that runs inside of the cluster."""
+    """The Service of the webhook, if Sluice runs in the cluster."""
 
     namespace: str
     name: str
@@ -49,23 +49,26 @@ class ServiceReference:
 
 
 Endpoint: TypeAlias = str | ServiceReference
-"""Where the API server finds the webhook: a Service, or a URL such as `https://192.0.2.1:9443`."""
+"""Address at which the API server calls the webhook: a Service, or a URL such as `https://192.0.2.1:9443`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What decides the content of the configuration."""
+    """Input of the MutatingWebhookConfiguration: gated kinds, endpoint and scope."""
 
     kinds: tuple[Kind, ...]
     endpoint: Endpoint
     scope: Scope
 
     def configuration(self, ca_bundle: bytes) -> Object:
-        """The MutatingWebhookConfiguration. It is the one that refuses, too: a second call would cost as much again."""
-        # Entries for each kind: a kind whose objects fail to be matched must not stop the others.
+        """Return the MutatingWebhookConfiguration.
+
+        The mutating webhook also refuses invalid objects: a validating webhook would be a second call of equal cost.
+        """
+        # Separate entries for each kind: an error in the match condition of one kind must not affect the others.
         webhooks = [webhook for kind in self.kinds for webhook in self._labelled(kind, ca_bundle)]
-        # After the others: what one gives a queue label to need not be sent to them as well.
-        # Of a Deployment the pods are given one, each by itself.
+        # These entries come last: an object that receives its queue label here needs no call of the entries above.
+        # Deployments are left out: their pods receive the label instead, each by itself.
         unlabelled_kinds = [
             kind for kind in self.kinds if not (kind.is_always_queued or isinstance(kind, DeploymentKind))
         ]
@@ -74,7 +77,7 @@ class Registration:
                 kind,
                 "ruled",
                 ca_bundle,
-                [made_by_users(self.kinds) if kind.ends_by_deletion else "", *conditions],
+                [is_created_by_user(self.kinds) if kind.ends_by_deletion else "", *conditions],
                 operations=["CREATE"],
                 objects=without_label(kind),
             )
@@ -96,17 +99,17 @@ class Registration:
         }
 
     def _labelled(self, kind: Kind, ca_bundle: bytes) -> list[Object]:
-        """For what has a queue label, or had one.
+        """Return the entries for objects that have, or had before an update, a queue label.
 
-        New Jobs, which come in thousands, are found by the label alone: an API server makes CEL values of the whole
-        object for each entry with a match condition, and once more when anything has mutated the object. Other kinds
-        have one entry each, because each of them is looked at for whatever is written in the cluster.
+        New Jobs, which are created in thousands, are matched by label selectors alone: for each entry with a match
+        condition the API server converts the whole object to CEL values, and again after each mutation. Other kinds
+        have one entry each, because the API server checks every entry for every write in the cluster.
         """
         changed = self._deciding(kind, _has_or_had_a_queue_label(kind))
         if not is_job(kind):
             return [self._webhook(kind, "mutate", ca_bundle, changed)]
         keys = kind.conventions.queue_labels
-        # An object with several of them is sent once.
+        # An object with several queue labels matches one entry only, and is sent once.
         selectors = [
             [{"key": key, "operator": "Exists"}, *({"key": each, "operator": "DoesNotExist"} for each in keys[:number])]
             for number, key in enumerate(keys)
@@ -118,12 +121,12 @@ class Registration:
                 )
                 for number, selector in enumerate(selectors, 1)
             ),
-            # A Job that its user thinks is queued gets a warning.
+            # The webhook warns of a misspelled queue label: the user believes that the Job is queued.
             self._webhook(
                 kind,
                 "misspelled",
                 ca_bundle,
-                [shows_odd_queue_label("object", kind)],
+                [has_queue_like_label("object", kind)],
                 operations=["CREATE"],
                 objects=without_label(kind),
             ),
@@ -131,12 +134,12 @@ class Registration:
         ]
 
     def _deciding(self, kind: Kind, *conditions: str) -> list[str]:
-        """These, and that an update touches what the webhook looks at."""
-        # A pod that was ungated is not gated again: its changes are not sent, there would be too many of them.
+        """Return these match conditions, and those that select requests which the webhook can decide on."""
+        # Updates of pods are not sent: an ungated pod cannot be gated again, and there are too many updates.
         if kind.ends_by_deletion:
-            return [made_by_users(self.kinds), *conditions]
-        # What is being deleted starts nothing any more, and has to be able to go while Sluice is down.
-        return [not_by(self.scope.own_usernames), *conditions, ALIVE, decisive(kind)]
+            return [is_created_by_user(self.kinds), *conditions]
+        # Objects in deletion start no pods any more, and their finalizers must be removable while Sluice is down.
+        return [is_not_updated_by(self.scope.own_usernames), *conditions, ALIVE, touches_gated_fields(kind)]
 
     def _webhook(
         self,
@@ -151,7 +154,7 @@ class Registration:
         managed = verb == "managed"
         if kind.ends_by_deletion:
             operations = ["CREATE"]
-        # Labels and annotations are writable through the status; other writes of it are not sent.
+        # Labels and annotations can be written through the status subresource; its other writes do not match.
         through_status = [f"{kind.plural}/status"] if "UPDATE" in operations else []
         return {
             "name": f"{kind.plural}.{kind.group}.{verb}.sluice.dev"
@@ -174,7 +177,7 @@ class Registration:
                 }
             ],
             "sideEffects": "None",
-            # Others that come later may change what was judged, or start what was gated.
+            # Webhooks called later may change the object after its review, or unsuspend it.
             "reinvocationPolicy": "IfNeeded",
             "timeoutSeconds": 5,
         }
@@ -188,13 +191,13 @@ class Registration:
 
 
 def _ruled(kind: Kind, rules: Iterable[QueueRule]) -> list[str]:
-    """The conditions for what is created without a queue label, and that a rule is for; empty: none is."""
+    """Return match conditions for new objects without a queue label that a rule matches; empty if no rule can."""
     matches = " || ".join(
         " && ".join(
             [
                 *([f"request.namespace in {_quoted(list(rule.namespaces))}"] if rule.namespaces else []),
                 *(f"{label('object', key)} == {_quoted(value)}" for key, value in rule.labels.items()),
-                *([] if rule.queue else [there_is("object", rule.places(kind))]),
+                *([] if rule.queue else [has_value("object", rule.places(kind))]),
             ]
         )
         or "true"
@@ -211,6 +214,6 @@ def _quoted(value: object) -> str:
 def _has_or_had_a_queue_label(kind: Kind) -> str:
     if kind.is_always_queued:
         return ""
-    labels = [f"({variable} != null && {shows_queue_label(variable, kind)})" for variable in ("object", "oldObject")]
-    # A Job that its user thinks is queued gets a warning.
-    return " || ".join([*labels, f"(oldObject == null && {shows_odd_queue_label('object', kind)})"])
+    labels = [f"({variable} != null && {has_queue_label(variable, kind)})" for variable in ("object", "oldObject")]
+    # The webhook warns of a misspelled queue label: the user believes that the object is queued.
+    return " || ".join([*labels, f"(oldObject == null && {has_queue_like_label('object', kind)})"])

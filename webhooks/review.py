@@ -1,17 +1,15 @@
-"""The decision of the webhook, as a function from an AdmissionReview to an AdmissionReview.
+"""Decision of the webhook: a function from an AdmissionReview request to its response.
 
-It gates, it notes who asked, and it refuses what can never run, all in one answer: the API server calls once for each
-request. It knows no quota, no database and no cluster state, so that the same request always gets the same answer.
-Where a user tries what only Sluice may do, the attempt is undone and answered with a warning, never refused: operators
-and GitOps tools write these fields in good faith, and a refusal would stop them.
+One response gates the object, records the submitting user, and refuses objects that can never run, so that the API
+server calls once for each request. It uses neither quota nor the database nor cluster state: equal requests get equal
+responses. A change that only Sluice may make is reverted with a warning, never refused: operators and GitOps tools
+write these fields in good faith, and a refusal would stop them.
 """
 
 from __future__ import annotations
 
 import base64
-import re
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,44 +23,47 @@ from admission.kinds.grouped import GroupedKind
 from admission.kinds.patches import pointer
 from admission.kinds.registry import Kinds
 from admission.kinds.rules import first_match
+from webhooks import messages
 from webhooks.errors import MalformedReview
-from webhooks.expressions import queue_like
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from admission.kinds.rules import QueueRule
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """The part of an AdmissionRequest that decides."""
+    """The fields of an AdmissionRequest that the decision depends on."""
 
     uid: str
     kind: Kind | None
-    """None: there is nothing to decide."""
+    """None: the request is allowed without a decision."""
     namespace: str
     username: str
     new: Object
     old: Object | None
-    """None: the object is created."""
+    """None for a creation."""
     managed: bool
-    """Whether its namespace is one in which everything is queued."""
+    """Whether the namespace is managed: objects without a queue label are queued, too."""
 
 
 @dataclass(slots=True)
 class _Answer:
+    """The response under construction."""
+
     patch: list[Object] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     faults: list[tuple[str, str]] = field(default_factory=list)
+    """(field path, message) of each reason to refuse the request."""
 
 
 class Reviewer:
     """Reviews objects of the given kinds.
 
-    `own_usernames` are those of Sluice itself, which alone may start what is queued. `queue_exists` (namespace, name)
-    answers from memory whether there is such a LocalQueue; None: nobody knows. `rules` name the queue of what has no
-    queue label.
+    `own_usernames` are the user names of Sluice itself; only these users may start queued objects. `queue_exists`
+    (namespace, name) returns from memory whether a LocalQueue exists; None: unknown. `rules` name the queue of objects
+    without a queue label.
     """
 
     def __init__(
@@ -80,15 +81,15 @@ class Reviewer:
         self._rules = tuple(rules)
 
     def review(self, review: Mapping[str, Any], *, managed: bool = False) -> Object:
-        """Gate what is queued, note who submitted it, refuse what can never run. Raises MalformedReview.
+        """Return the AdmissionReview with the response. Raises MalformedReview.
 
-        `managed`: in the object's namespace what has no queue label is queued, too.
+        `managed`: the namespace is managed, and objects without a queue label are queued, too.
         """
         try:
             request = self._parse(review, managed=managed)
             answer = self._decide(request, request.kind) if request.kind is not None else _Answer()
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise MalformedReview(f"the body is no AdmissionReview of a Kubernetes object: {error!r}") from error
+            raise MalformedReview(f"the body is not an AdmissionReview of a Kubernetes object: {error!r}") from error
         response: Object = {"uid": request.uid, "allowed": not answer.faults}
         if answer.faults:
             response["status"] = _status(answer.faults)
@@ -105,11 +106,11 @@ class Reviewer:
         username = request["userInfo"].get("username") or ""
         kind = self._by_resource.get((resource["group"], resource["resource"]))
         deleting = operation == "UPDATE" and "deletionTimestamp" in request["object"]["metadata"]
-        # Sluice changes objects but never creates any: what its user creates is somebody's who shares that user.
-        ours = operation == "UPDATE" and username in self._own
-        # Labels and annotations are writable through the status, too.
-        elsewhere = request.get("subResource") not in (None, "", "status")
-        if ours or deleting or elsewhere or operation not in {"CREATE", "UPDATE"}:
+        # Sluice creates no objects: those that its user creates belong to another program, and are gated.
+        by_sluice = operation == "UPDATE" and username in self._own
+        # Labels and annotations can be written through the status subresource, too.
+        other_subresource = request.get("subResource") not in (None, "", "status")
+        if by_sluice or deleting or other_subresource or operation not in {"CREATE", "UPDATE"}:
             kind = None
         return _Request(
             uid=request["uid"],
@@ -126,43 +127,43 @@ class Reviewer:
         new, old = request.new, request.old
         is_child = claimed_owner(kind, new, self._kinds) is not None
         if isinstance(kind, DeploymentKind):
-            if not is_child:  # what is part of another runs with it
+            if not is_child:  # a child runs with its owner
                 new = _label_pods(new, old, kind, answer)
-                self._judge(new, request, kind, answer)
+                self._validate(new, request, kind, answer)
             return answer
-        ruled = first_match(self._rules, kind, request.namespace, *filter(None, (new, old)))
-        if ruled is not None:
-            new = _keep_queued_by_rule(new, old, kind, answer, *ruled)
+        match = first_match(self._rules, kind, request.namespace, *filter(None, (new, old)))
+        if match is not None:
+            new = _add_queue_label_by_rule(new, old, kind, answer, *match)
         elif request.managed:
-            new = _keep_queued(new, old, kind, answer)
+            new = _add_queue_label(new, old, kind, answer)
         if isinstance(kind, GroupedKind):
-            new = _keep_grouped(new, old, kind, request.username, answer)
+            new = _keep_pods_gated(new, old, kind, request.username, answer)
         elif old is not None and not kind.gate(old):
             was_queued, is_queued = bool(kind.queue_name(old)), bool(kind.queue_name(new))
             if was_queued or is_queued:
-                _keep_waiting(new, kind, answer, was_queued=was_queued, is_queued=is_queued, is_child=is_child)
+                _keep_suspended(new, kind, answer, was_queued=was_queued, is_queued=is_queued, is_child=is_child)
             if is_queued:
-                _note_submitter(new, _submitter(old) if was_queued else request.username, answer)
+                _set_submitter(new, _submitter(old) if was_queued else request.username, answer)
         elif old is not None:
-            new = _keep_queue(new, old, kind, answer)
+            new = _keep_queue_label(new, old, kind, answer)
             if kind.queue_name(old):
-                _keep_size(new, old, kind, answer)
-                _note_submitter(new, _submitter(old), answer)
-            elif kind.queue_name(new):  # another controller's until now (`managedBy`), which nobody has charged
-                _keep_waiting(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
-                _note_submitter(new, request.username, answer)
+                _limit_pods(new, old, kind, answer)
+                _set_submitter(new, _submitter(old), answer)
+            elif kind.queue_name(new):  # it was run by another controller (`managedBy`), and uses no quota yet
+                _keep_suspended(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
+                _set_submitter(new, request.username, answer)
         elif kind.queue_name(new):
-            _keep_waiting(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
-            _note_submitter(new, request.username, answer)
-        _note_given(new, request, answer)
+            _keep_suspended(new, kind, answer, was_queued=False, is_queued=True, is_child=is_child)
+            _set_submitter(new, request.username, answer)
+        _record_injected_labels(new, request, answer)
         if old is not None and kind.queue_name(old):
-            new = _keep_gates(new, old, kind, answer)
+            new = _keep_admission_gates(new, old, kind, answer)
         if not answer.faults:
-            self._judge(new, request, kind, answer)
+            self._validate(new, request, kind, answer)
         return answer
 
-    def _judge(self, new: Object, request: _Request, kind: Kind, answer: _Answer) -> None:
-        """Note what is wrong with the object as it would be stored."""
+    def _validate(self, new: Object, request: _Request, kind: Kind, answer: _Answer) -> None:
+        """Add faults and warnings about the object as it would be stored."""
         old, queue = request.old, kind.queue_name(new)
         if not queue:
             answer.faults = [
@@ -171,64 +172,56 @@ class Reviewer:
                 if _labels(new).get(label) == "" and (old is None or _labels(old).get(label) != "")
             ]
             if old is None and not request.managed:
-                answer.warnings += _misspelled(new, kind)
+                answer.warnings += messages.misspelled_labels(_labels(new), kind)
             return
-        # What was accepted in a queue once must not keep finalizers and labels from being changed for ever.
+        # Faults that a queued object had before do not count: its finalizers and labels must remain changeable.
         known = kind.faults(old) if old is not None and kind.queue_name(old) else []
         answer.faults = [fault for fault in kind.faults(new) if fault not in known]
-        arrives = old is None or kind.queue_name(old) != queue
-        if arrives and not answer.faults and self._queue_exists and not self._queue_exists(request.namespace, queue):
-            answer.warnings.append(
-                f'there is no LocalQueue "{queue}" in namespace "{request.namespace}" yet: the {kind.kind} waits for it'
-            )
+        enters_queue = old is None or kind.queue_name(old) != queue
+        if (
+            enters_queue
+            and not answer.faults
+            and self._queue_exists
+            and not self._queue_exists(request.namespace, queue)
+        ):
+            answer.warnings.append(messages.missing_queue(_labels(new), kind, queue, request.namespace))
 
 
-def _misspelled(new: Object, kind: Kind) -> list[str]:
-    """Of labels that look as if they should name a queue, and do not."""
-    known, like = kind.conventions.queue_labels, queue_like(kind)
-    return [
-        f"the label {key} of this {kind.kind} names no queue; did you mean {_nearest(key, known)}?"
-        for key in _labels(new)
-        if key not in known and re.search(like, key)
-    ]
-
-
-def _nearest(key: str, known: Sequence[str]) -> str:
-    return next(iter(get_close_matches(key, known, n=1)), known[0])
-
-
-def _keep_queued_by_rule(
+def _add_queue_label_by_rule(
     new: Object, old: Object | None, kind: Kind, answer: _Answer, number: int, rule: QueueRule
 ) -> Object:
-    """What has no queue label is for the queue that it was for, or for that of the rule. The object with its labels."""
-    queue, by = rule.queue, f"rule {number} of integrations.rules"
+    """Add the queue label to an unlabelled object: its former one, or that of the rule; return the labelled object.
+
+    `number` is the position of the rule in `integrations.rules`, from 1.
+    """
+    queue, source = rule.queue, f"rule {number} of integrations.rules"
     named = None if queue else next(filter(None, (rule.queue_reference(kind, each) for each in (new, old) if each)))
     if named is not None:
-        queue, by = DEFAULT_QUEUE if named.fault else named.queue, named.where
-    if old is None and not kind.queue_name(new) and (given := rule.group_labels(kind, _labels(new))):
-        answer.patch += [_set("labels", label, value) for label, value in given.items()]
-        new = {**new, "metadata": {**new["metadata"], "labels": {**_labels(new), **given}}}
-    queued = _keep_queued(new, old, kind, answer, queue=queue, why=f"it is queued by {by}")
+        queue, source = DEFAULT_QUEUE if named.fault else named.queue, named.where
+    if old is None and not kind.queue_name(new) and (injected := rule.group_labels(kind, _labels(new))):
+        answer.patch += [_set("labels", label, value) for label, value in injected.items()]
+        new = {**new, "metadata": {**new["metadata"], "labels": {**_labels(new), **injected}}}
+    queued = _add_queue_label(new, old, kind, answer, queue=queue, why=f"it is queued by {source}")
     if queued is not new and (old is None or not kind.queue_name(old)):
         if named is not None and named.fault:
             answer.faults.append((named.where, named.fault))
             return queued
-        answer.warnings.append(f'it has no queue label, and is queued in LocalQueue "{queue}" by {by}')
+        answer.warnings.append(messages.queued_by_rule(kind, queue, source))
     return queued
 
 
-def _keep_queued(
+def _add_queue_label(
     new: Object,
     old: Object | None,
     kind: Kind,
     answer: _Answer,
     *,
     queue: str = DEFAULT_QUEUE,
-    why: str = "everything in this namespace is queued",
+    why: str = messages.EVERYTHING_IS_QUEUED,
 ) -> Object:
-    """Where everything is queued: what names no queue is for the one that it was for, or for the default one.
+    """Add the queue label to an unlabelled object: the one that it had, or `queue`; return the labelled object.
 
-    What runs without a queue is for the controller to take in. The object with the labels that it gets.
+    Objects that run without a queue are left to the controller. `why` is the reason in the warning.
     """
     if kind.queue_name(new) or (old is not None and kind.gate(old) and not kind.queue_name(old)):
         return new
@@ -236,81 +229,77 @@ def _keep_queued(
     kept = {label: had[label] for label in kind.conventions.queue_labels if had.get(label)}
     wanted = kept or {kind.conventions.queue_labels[0]: queue}
     labelled = {**new, "metadata": {**new["metadata"], "labels": {**_labels(new), **wanted}}}
-    if not kind.queue_name(labelled):  # it is none of ours, whatever its labels
+    if not kind.queue_name(labelled):  # not managed by Sluice, even with a queue label
         return new
     if "labels" not in new["metadata"]:
         answer.patch.append({"op": "add", "path": "/metadata/labels", "value": {}})
     answer.patch += [_set("labels", label, value) for label, value in wanted.items()]
     if kept:
-        answer.warnings.append(f"{why}: the queue label was kept; name another queue instead")
+        answer.warnings.append(messages.label_kept(kept, why))
     return labelled
 
 
-def _keep_waiting(
+def _keep_suspended(
     new: Object, kind: Kind, answer: _Answer, *, was_queued: bool, is_queued: bool, is_child: bool
 ) -> None:
-    """Gate it; a new object that asks to run at once is the normal case, one that waited was let in by someone.
+    """Suspend the object; warn if it was queued before, because a user has unsuspended it then.
 
-    `is_child`: it claims an owner that may be queued. If that is true, and the owner may run, the controller starts it.
+    New objects are normally unsuspended. `is_child`: the object claims an owner of a queued kind; the controller starts
+    it if the claim is true and the owner may run.
     """
     gate = kind.gate(new)
     answer.patch += gate
     if gate and is_child and is_queued:
         _annotate(new, START_WITH_OWNER, "true", answer)
     elif gate and not is_queued:
-        answer.warnings.append(
-            f"a {kind.kind} leaves its queue suspended: it was suspended again; unsuspend it in another request"
-        )
+        answer.warnings.append(messages.still_suspended(kind, gate))
     elif gate and was_queued:
-        answer.warnings.append(f"only Sluice starts a queued {kind.kind}: it was suspended again and keeps its place")
+        answer.warnings.append(messages.suspended_again(kind, gate))
 
 
-def _keep_grouped(new: Object, old: Object | None, kind: GroupedKind, username: str, answer: _Answer) -> Object:
-    """Have the pods of a new object gated in groups, and keep them so. The object with the labels that it keeps.
+def _keep_pods_gated(new: Object, old: Object | None, kind: GroupedKind, username: str, answer: _Answer) -> Object:
+    """Gate the pods of a new object as groups, and keep them gated; return the object with the labels that it keeps.
 
-    What was there before its kind was queued is left as it is: its pods run.
+    Objects created before their kind was enabled are left as they are: their pods run.
     """
     if old is None:
         if kind.queue_name(new):
             answer.patch += kind.gate(new)
-            _note_submitter(new, username, answer)
+            _set_submitter(new, username, answer)
         return new
     if not kind.is_gated(old):
         if kind.queue_name(new) and not kind.queue_name(old):
-            answer.warnings.append(f"a {kind.kind} is queued from its creation on: delete it, and create it anew")
+            answer.warnings.append(messages.queued_too_late(kind))
         return new
-    new = _keep_queue(new, old, kind, answer, help_="delete it, and create it in another one")
+    new = _keep_queue_label(new, old, kind, answer, advice="delete and recreate it")
     if kept := kind.keep_gated(new, old):
         answer.patch += kept
-        answer.warnings.append(f"the pods of a queued {kind.kind} stay queued: what its templates say of that was kept")
-    _note_submitter(new, _submitter(old), answer)
+        answer.warnings.append(messages.pods_stay_queued(kind))
+    _set_submitter(new, _submitter(old), answer)
     return new
 
 
 def _label_pods(new: Object, old: Object | None, kind: DeploymentKind, answer: _Answer) -> Object:
-    """Have its pods queue where it says itself. The object with the labels that it keeps."""
+    """Copy the queue label of a Deployment to its pod template; return the object with the labels that it keeps."""
     if old is not None and kind.queue_name(old):
-        new = _keep_queued(new, old, kind, answer, why=f"a queued {kind.kind} stays queued until it is deleted")
+        new = _add_queue_label(new, old, kind, answer, why=f"a {kind.kind} stays queued until it is deleted")
     answer.patch += kind.label_patch(new, old)
-    answer.warnings += [
-        f"the pods of this {kind.kind} were given its own label {key}: change that one, not spec.template"
-        for key in kind.conflicting_labels(new, old)
-    ]
+    answer.warnings += [messages.label_copied(kind, key) for key in kind.conflicting_labels(new, old)]
     return new
 
 
-def _keep_size(new: Object, old: Object, kind: Kind, answer: _Answer) -> None:
-    """What runs has quota for the pods that it has; whoever suspends it may change what it asks for."""
+def _limit_pods(new: Object, old: Object, kind: Kind, answer: _Answer) -> None:
+    """Keep a running object within the pods that it has quota for; a request that suspends it may change them."""
     if kind.gate(new):
         patch, warning = kind.limit(new, old)
         answer.patch += patch
         answer.warnings += [warning] if patch else []
 
 
-def _keep_queue(
-    new: Object, old: Object, kind: Kind, answer: _Answer, *, help_: str = "suspend it before you move it"
+def _keep_queue_label(
+    new: Object, old: Object, kind: Kind, answer: _Answer, *, advice: str = "suspend it before you move it"
 ) -> Object:
-    """Whatever runs holds the quota of the queue that it started from. The object with the labels that it keeps."""
+    """Restore the queue labels of a running object, which holds quota of its queue; return it with these labels."""
     had, has = _labels(old), _labels(new)
     changed = [label for label in kind.conventions.queue_labels if had.get(label) != has.get(label)]
     if not changed:
@@ -318,51 +307,51 @@ def _keep_queue(
     if "labels" not in new["metadata"]:
         answer.patch.append({"op": "add", "path": "/metadata/labels", "value": {}})
     answer.patch += [_set("labels", label, had.get(label)) for label in changed]
-    answer.warnings.append(f"the queue of a running {kind.kind} stays as it is; {help_}")
+    answer.warnings.append(messages.queue_kept(kind, changed, advice))
     labels = {key: value for key, value in has.items() if key not in changed}
     labels |= {key: had[key] for key in changed if key in had}
     return {**new, "metadata": {**new["metadata"], "labels": labels}}
 
 
-def _note_submitter(new: Object, user: str | None, answer: _Answer) -> None:
-    """Write the user down, whatever the request says; None: nobody was ever noted."""
-    given = _submitter(new)
-    if given == user:
+def _set_submitter(new: Object, user: str | None, answer: _Answer) -> None:
+    """Set the annotation SUBMITTED_BY to the user, whatever its value in the request; None: remove it."""
+    requested = _submitter(new)
+    if requested == user:
         return
-    if given is not None:
-        answer.warnings.append(f"only Sluice writes the annotation {SUBMITTED_BY}: the given value was not kept")
+    if requested is not None:
+        answer.warnings.append(messages.submitter_kept())
     _annotate(new, SUBMITTED_BY, user, answer)
 
 
-def _keep_gates(new: Object, old: Object, kind: Kind, answer: _Answer) -> Object:
-    """Controllers may be taken off those that hold what is queued, and none be added. The object as it is then."""
+def _keep_admission_gates(new: Object, old: Object, kind: Kind, answer: _Answer) -> Object:
+    """Restore the annotation of admission gates if an update adds controllers to it; return the object with it."""
     key = kind.conventions.gate_annotation
     had, has = (each["metadata"].get("annotations") or {} for each in (old, new))
     if set(gates_of(has, key)) <= set(gates_of(had, key)):
         return new
     _annotate(new, key, had.get(key), answer)
-    answer.warnings.append(f"{key} names no further controllers after the creation: it stays as it was")
+    answer.warnings.append(messages.gates_kept(key))
     kept = {name: value for name, value in has.items() if name != key} | ({key: had[key]} if key in had else {})
     return {**new, "metadata": {**new["metadata"], "annotations": kept}}
 
 
-def _note_given(new: Object, request: _Request, answer: _Answer) -> None:
-    """Write down which labels of the object, as it is to be stored, are from Sluice and not from its user."""
+def _record_injected_labels(new: Object, request: _Request, answer: _Answer) -> None:
+    """Record in the annotation ADDED_LABELS which labels of the object, as stored, were injected by Sluice."""
     before = {} if request.old is None else added_labels(request.old)
     if new is request.new and not before:
         return
-    has, asked, had = _labels(new), _labels(request.new), {} if request.old is None else _labels(request.old)
+    has, requested, had = _labels(new), _labels(request.new), {} if request.old is None else _labels(request.old)
 
-    def is_given(key: str) -> bool:
-        return key in before if has[key] == had.get(key) else has[key] != asked.get(key)
+    def is_injected(key: str) -> bool:
+        return key in before if has[key] == had.get(key) else has[key] != requested.get(key)
 
-    note = annotation_value({key: has[key] for key in LABEL_KEYS if key in has and is_given(key)})
-    if note and (new["metadata"].get("annotations") or {}).get(ADDED_LABELS) != note:
-        _annotate(new, ADDED_LABELS, note, answer)
+    value = annotation_value({key: has[key] for key in LABEL_KEYS if key in has and is_injected(key)})
+    if value and (new["metadata"].get("annotations") or {}).get(ADDED_LABELS) != value:
+        _annotate(new, ADDED_LABELS, value, answer)
 
 
 def _annotate(new: Object, key: str, value: str | None, answer: _Answer) -> None:
-    """None: without the annotation."""
+    """Set an annotation, or remove it if the value is None."""
     added = {"op": "add", "path": "/metadata/annotations", "value": {}}
     if "annotations" not in new["metadata"] and added not in answer.patch:
         answer.patch.append(added)
@@ -370,6 +359,7 @@ def _annotate(new: Object, key: str, value: str | None, answer: _Answer) -> None
 
 
 def _set(field: str, key: str, value: str | None) -> Object:
+    """Return the JSON patch operation that sets a label or annotation, or removes it if the value is None."""
     path = pointer("metadata", field, key)
     return {"op": "remove", "path": path} if value is None else {"op": "add", "path": path, "value": value}
 
@@ -385,6 +375,7 @@ def _labels(obj: Object) -> Mapping[str, str]:
 
 
 def _status(faults: list[tuple[str, str]]) -> Object:
+    """Return the Status of a refusal, as the API server builds it for an invalid object."""
     return {
         "code": 422,
         "reason": "Invalid",

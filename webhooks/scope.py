@@ -1,4 +1,4 @@
-"""Whom the gate is about: users, namespaces, and what names a queue in another way than by a label."""
+"""Scope of the gate: exempt users, namespaces, and rules that name the queue of objects without a queue label."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whom the gate is about, be it webhooks or policies."""
+    """Users, namespaces and rules that decide what is gated, by webhooks as well as by policies."""
 
     own_usernames: tuple[str, ...]
-    """Those of Sluice itself, which alone may start what is queued."""
+    """User names of Sluice itself; only these users may start queued objects."""
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
+    """Namespaces in which nothing is gated."""
     managed: tuple[Object, ...] | None = None
-    """The `matchExpressions` of the namespaces in which Jobs are queued without a label, too; None: nowhere."""
+    """`matchExpressions` for labels of managed namespaces, where unlabelled Jobs are queued; None: there are none."""
 
     rules: tuple[QueueRule, ...] = ()
-    """Which queue what has no queue label is for."""
+    """Rules that name the queue of objects without a queue label; the first match counts."""
 
     def namespaces(self) -> Object:
-        """The LabelSelector of all namespaces in which Jobs with a queue label are gated."""
+        """Return the LabelSelector of the namespaces in which objects with a queue label are gated."""
         return {"matchExpressions": [self._not_excluded()]}
 
     def managed_namespaces(self) -> Object:
-        """The LabelSelector of the namespaces in which all Jobs are."""
+        """Return the LabelSelector of the managed namespaces, in which objects without a queue label are gated, too."""
         return {"matchExpressions": [*(self.managed or ()), self._not_excluded()]}
 
     def _not_excluded(self) -> Object:

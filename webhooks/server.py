@@ -1,4 +1,4 @@
-"""The HTTPS server in front of the reviews; what is not an AdmissionReview gets an HTTP error, never a traceback."""
+"""HTTPS server of the webhook. A request that is not an AdmissionReview gets status 400, never a traceback."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ if TYPE_CHECKING:
 
 
 class SelfReport(Protocol):
-    """What a gate tells of itself to whoever asks at its address."""
+    """Source of /metrics and /readyz of a gate that runs separately (`webhooks.exposition.Report`)."""
 
-    def shows(self, pem: bytes) -> None:
-        """To be told now and then which certificate is shown."""
+    def update_certificate(self, pem: bytes) -> None:
+        """Set the certificate that is served now; to be called periodically."""
 
     def fault(self) -> str | None:
-        """Why no API server can use it; None: it can."""
+        """Return why no API server can call this gate, or None if it can."""
 
     def metrics(self, document: dict[str, Any]) -> bytes:
-        """Its numbers in Prometheus' text format; `document` is what `ReviewTimes.document` gives."""
+        """Return all metrics in Prometheus' text format; `document` is the result of `ReviewTimes.document`."""
 
 
 logger = logging.getLogger(__name__)
 
 MAX_BODY = 8 * 2**20
-"""Bytes. A review holds the object twice, and the API server takes objects of up to 3 MiB."""
+"""Largest request body, in bytes: a review has the object twice, and the API server accepts objects up to 3 MiB."""
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _SHUTDOWN_SECONDS: Final = 2.0
+"""Seconds that requests in progress may take at a shutdown."""
 
 
 def create_app(
@@ -58,10 +59,10 @@ def create_app(
     report: SelfReport | None = None,
     tracing: Tracing | None = None,
 ) -> web.Application:
-    """POST /mutate takes an AdmissionReview and answers with one; GET /livez is for probes.
+    """Return the application: POST /mutate and /managed review an AdmissionReview, GET /livez is for probes.
 
-    POST /managed is for the namespaces in which what has no queue label is queued, too. `report` answers GET /metrics
-    and GET /readyz; without it there are no such paths. `tracing`: where spans of reviews go.
+    /managed is called for managed namespaces, in which objects without a queue label are queued, too. `report` serves
+    GET /metrics and GET /readyz; without it these paths do not exist. `tracing` records a span for each review.
     """
     times = times or ReviewTimes()
     app = web.Application(client_max_size=MAX_BODY)
@@ -86,9 +87,9 @@ async def answering(
     ending: asyncio.Event | None = None,
     tracing: Tracing | None = None,
 ) -> AsyncIterator[None]:
-    """Serve `create_app` on listening sockets for the time of the block; `limits` are those of this process.
+    """Serve `create_app` on listening sockets for the duration of the block; `limits` defaults to `webhook_limits`.
 
-    Once `ending` is set, each answer closes its connection, so that its client makes the next one elsewhere.
+    Once `ending` is set, each response closes its connection, so that the client connects to another replica.
     """
     connections = Connections(limits or webhook_limits())
     app = create_app(reviewer, times, report=report, tracing=tracing)
@@ -105,18 +106,18 @@ async def answering(
 
 
 def webhook_limits() -> ConnectionLimits:
-    """Time for the API server's requests, and half of what the process can serve for one address.
+    """Return connection limits for the API server as client: short timeouts, half of the connections for one address.
 
-    A client is known once it has sent a review: the API server keeps such connections for its next ones.
+    A client is trusted once it has sent a review: the API server reuses such connections for its next reviews.
     """
-    usual = ConnectionLimits.for_this_process()
+    default = ConnectionLimits.for_this_process()
     return ConnectionLimits(
-        usual.total,
-        # All of the API server's connections may seem to come from one address, that of a node.
-        anonymous_per_address=max(8, usual.total // 2),
+        default.total,
+        # All connections of the API server may come from one address, that of a node.
+        anonymous_per_address=max(8, default.total // 2),
         handshake=5.0,
         header=5.0,
-        # Go's client closes what was idle for 90 s; to close it first would cost a handshake each minute.
+        # Go's client closes connections that were idle for 90 s; closing them earlier would cost a handshake a minute.
         idle=100.0,
         body=5.0,
         unread=5.0,
@@ -124,6 +125,8 @@ def webhook_limits() -> ConnectionLimits:
 
 
 def _closing(ending: asyncio.Event) -> Middleware:
+    """Return the middleware that closes connections after their next response, once `ending` is set."""
+
     @web.middleware
     async def close(request: web.Request, handler: Handler) -> web.StreamResponse:
         response = await handler(request)
@@ -146,7 +149,10 @@ def _metrics(times: ReviewTimes, report: SelfReport) -> Callable[[web.Request], 
 
 
 def _readiness(report: SelfReport) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """In the format of the API server's; who asks is told why, as it is nothing that its certificate does not say."""
+    """Return the handler of /readyz, with responses in the API server's format.
+
+    The reason is given to every client: it contains nothing that the served certificate does not show anyway.
+    """
 
     async def handle(_: web.Request) -> web.Response:
         fault = report.fault()
@@ -169,7 +175,7 @@ def _handler(
             answer = review(orjson.loads(body))
             outcome = "allowed" if answer["response"]["allowed"] else "denied"
         except orjson.JSONDecodeError as error:
-            return _refuse(f"the body is no JSON: {error}")
+            return _refuse(f"the body is not valid JSON: {error}")
         except MalformedReview as error:
             return _refuse(str(error))
         finally:

@@ -1,6 +1,7 @@
-"""The emergency switch: takes the gate's effect away and brings it back, without Sluice.
+"""Emergency switch: turns the gate off and on by the Kubernetes API alone, without a running Sluice.
 
-What is switched off stays there, empty, with what it was in an annotation; Sluice leaves it so when it starts.
+An object that is switched off remains in the cluster without effect, and its former content is kept in the annotation
+SWITCHED_OFF. Sluice leaves an object with that annotation as it is, also after a restart.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ _GATES: Final = {
     "mutatingadmissionpolicybindings": "MutatingAdmissionPolicyBinding",
     "validatingadmissionpolicybindings": "ValidatingAdmissionPolicyBinding",
 }
-OURS: Final = "app.kubernetes.io/name=sluice"
-"""The label of all that Sluice writes for itself."""
-_NOWHERE: Final = {"namespaceSelector": {"matchLabels": {SWITCHED_OFF: "no-namespace-has-this-label"}}}
+OWN_OBJECTS: Final = "app.kubernetes.io/name=sluice"
+"""Label selector of the objects that Sluice creates for its own operation."""
+_MATCHES_NOTHING: Final = {"namespaceSelector": {"matchLabels": {SWITCHED_OFF: "no-namespace-has-this-label"}}}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One object of the gate."""
+class GateObject:
+    """A webhook configuration or policy binding of the gate, as read from the API server."""
 
     kind: str
     path: str
@@ -38,24 +39,24 @@ class Part:
 
     @property
     def is_off(self) -> bool:
-        """Whether it has been switched off."""
+        """Whether the object is switched off."""
         return SWITCHED_OFF in (self.obj["metadata"].get("annotations") or {})
 
     def __str__(self) -> str:
         return f"{self.kind} {self.obj['metadata']['name']}"
 
-    def off(self) -> Object:
-        """The object without effect, and with what it was."""
+    def switched_off(self) -> Object:
+        """Return the object without effect, with its former content in the annotation SWITCHED_OFF."""
         annotations = {**(self.obj["metadata"].get("annotations") or {})}
         changed = {**self.obj, "metadata": {**self.obj["metadata"], "annotations": annotations}}
         if self.kind == _WEBHOOKS:
-            annotations[SWITCHED_OFF] = _noted(self.obj.get("webhooks", []))
+            annotations[SWITCHED_OFF] = _compact_json(self.obj.get("webhooks", []))
             return {**changed, "webhooks": []}
-        annotations[SWITCHED_OFF] = _noted(self.obj["spec"].get("matchResources"))
-        return {**changed, "spec": {**self.obj["spec"], "matchResources": _NOWHERE}}
+        annotations[SWITCHED_OFF] = _compact_json(self.obj["spec"].get("matchResources"))
+        return {**changed, "spec": {**self.obj["spec"], "matchResources": _MATCHES_NOTHING}}
 
-    def on(self) -> Object:
-        """The object as it was."""
+    def switched_on(self) -> Object:
+        """Return the object as it was before `switched_off`."""
         annotations = {**self.obj["metadata"]["annotations"]}
         before = json.loads(annotations.pop(SWITCHED_OFF))
         changed = {**self.obj, "metadata": {**self.obj["metadata"], "annotations": annotations}}
@@ -65,25 +66,25 @@ class Part:
         return {**changed, "spec": spec if before is None else {**spec, "matchResources": before}}
 
 
-async def parts(client: Client) -> AsyncIterator[Part]:
-    """All that gates Jobs in the cluster. Raises ClusterError."""
-    offered = {resource["name"] for resource in (await client.get(_GROUP))["resources"]}
+async def gate_objects(client: Client) -> AsyncIterator[GateObject]:
+    """Yield the objects by which the cluster gates Jobs. Raises ClusterError."""
+    served = {resource["name"] for resource in (await client.get(_GROUP))["resources"]}
     for plural, kind in _GATES.items():
-        if plural in offered:
-            found = await client.get(f"{_GROUP}/{plural}", params={"labelSelector": OURS})
+        if plural in served:
+            found = await client.get(f"{_GROUP}/{plural}", params={"labelSelector": OWN_OBJECTS})
             for obj in found["items"]:
-                yield Part(kind, f"{_GROUP}/{plural}/{obj['metadata']['name']}", obj)
+                yield GateObject(kind, f"{_GROUP}/{plural}/{obj['metadata']['name']}", obj)
 
 
 async def switch(client: Client, *, on: bool) -> list[str]:
-    """Bring the whole gate on or off; the names of what had to be changed. Raises ClusterError."""
+    """Turn the gate on or off; return the names of the objects that were changed. Raises ClusterError."""
     changed = []
-    async for part in parts(client):
-        if part.is_off is on:
-            await client.replace(part.path, part.on() if on else part.off())
-            changed.append(str(part))
+    async for each in gate_objects(client):
+        if each.is_off is on:
+            await client.replace(each.path, each.switched_on() if on else each.switched_off())
+            changed.append(str(each))
     return changed
 
 
-def _noted(value: Any) -> str:
+def _compact_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""How long reviews took, counted by buckets: plain numbers, which the gate can send to `serve` as JSON."""
+"""Histogram of review durations, as plain numbers that the gate's process sends to `serve` as JSON."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from bisect import bisect_left
 from typing import Any, Final
 
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""Upper bounds (s) of the buckets; a review should take 5 ms at most."""
+"""Upper bounds of the buckets, in seconds; a review should take at most 0.005 s."""
 
 
 class ReviewTimes:
-    """By outcome: allowed, denied, or malformed for requests that are no reviews."""
+    """Histogram of review durations by outcome: allowed, denied, or malformed (the request is not a review)."""
 
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = {}
@@ -19,7 +19,7 @@ class ReviewTimes:
         self._exemplars: dict[str, dict[str, Any]] = {}
 
     def observe(self, outcome: str, seconds: float, exemplar: dict[str, str] | None = None) -> None:
-        """Count one request; `exemplar` has the ids of its trace."""
+        """Add one request of this duration; `exemplar` has the ids of its trace."""
         counts = self._counts.get(outcome)
         if counts is None:
             counts = self._counts[outcome] = [0] * (len(BOUNDS) + 1)
@@ -32,9 +32,10 @@ class ReviewTimes:
             self._exemplars.setdefault(outcome, {})[str(bucket)] = last
 
     def document(self) -> dict[str, Any]:
-        """JSON: by outcome, `counts` of each bucket alone, the last one without bound, and the `sum` in seconds.
+        """Return the histogram of each outcome as JSON.
 
-        `exemplars`: by the number of a bucket, the last one.
+        `counts`: requests in each bucket, not cumulative, the last bucket without upper bound. `sum`: seconds.
+        `exemplars`: the most recent exemplar by bucket number.
         """
         return {
             outcome: {"counts": counts, "sum": self._sums[outcome], "exemplars": self._exemplars.get(outcome, {})}

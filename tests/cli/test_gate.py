@@ -25,7 +25,7 @@ from admission.cli.serve.gate_process import supervised
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from webhooks.certificates import Certificates
-from webhooks.gate import Order
+from webhooks.gate import GateConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -221,14 +221,16 @@ async def test_it_loads_nothing_of_decisions_database_or_api(tmp_path):
     certificates = Certificates(tmp_path, ["127.0.0.1"], now=lambda: datetime.now(UTC))
     certificates.renew()
     (listener,) = await open_sockets("127.0.0.1", 0)
-    order = Order(str(tmp_path), ("sluice",), kueue_labels=True, log_level="info", descriptors=(listener.fileno(),))
+    config = GateConfig(
+        str(tmp_path), ("sluice",), kueue_labels=True, log_level="info", descriptors=(listener.fileno(),)
+    )
     with listener, (tmp_path / "imports").open("wb") as imports:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-X", "importtime", "-P", "-m", "webhooks.gate", order.dump()),
+            *(sys.executable, "-X", "importtime", "-P", "-m", "webhooks.gate", config.dump()),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=imports,
-            pass_fds=order.descriptors,
+            pass_fds=config.descriptors,
         )
         assert process.stdin is not None
         caller = Caller(listener.getsockname()[1], tmp_path)

@@ -30,7 +30,7 @@ async def test_it_waits_for_its_certificate_and_follows_it(tmp_path):
     caller = Caller(port, folder)
     async with alone(folder, port) as process:
         assert process.stderr is not None
-        assert b"cannot answer yet" in await process.stderr.readline()
+        assert b"cannot serve the webhooks yet" in await process.stderr.readline()
         Certificates(folder, ["127.0.0.1"], now=lambda: now).renew()
         response = await caller.until_answered("nobody-knows-which-there-are")
         assert (response["allowed"], "warnings" in response) == (True, False)

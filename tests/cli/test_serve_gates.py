@@ -118,7 +118,7 @@ async def test_while_sluice_is_down_jobs_wait_behind_policies_and_none_is_refuse
         created = await alice.create("jobs", "default", job(f"j{number}"))
         assert created["spec"]["suspend"] is True
         assert created["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
-        with pytest.raises(ApiError, match="this Job waits in a queue"):
+        with pytest.raises(ApiError, match="this Job is queued, and only Sluice starts it"):
             await alice.patch("jobs", "default", f"j{number}", {"spec": {"suspend": False}})
     assert (await alice.create("jobsets", "default", made))["spec"]["suspend"] is True
     assert all(one["spec"]["suspend"] for one in admin.list("jobs") if one["metadata"]["name"].startswith("j"))

@@ -90,7 +90,7 @@ async def test_the_gate_alone_logs_as_it_is_told(tmp_path):
     assert process.stderr is not None
     waits = json.loads(await process.stderr.readline())
     assert (waits["level"], waits["logger"]) == ("error", "webhooks.gate")
-    assert waits["message"].startswith("cannot answer yet")
+    assert waits["message"].startswith("cannot serve the webhooks yet")
     process.terminate()
     _, rest = await process.communicate()
     assert [line["message"] for line in lines_of(rest)] == ["shutting down: SIGTERM; answers for another 5 s", "ended"]

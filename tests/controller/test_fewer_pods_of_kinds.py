@@ -17,7 +17,7 @@ from test_ways_past_the_queue import observed
 from admission.apimachinery.patches import json_patch
 from admission.kinds import NamespaceContext, all_kinds, frameworks_known, parse_form
 from admission.sandbox.apiserver.errors import ApiError
-from webhooks.policies import gate, sorts
+from webhooks.policies import gate_policies, policy_groups
 from webhooks.scope import Scope
 
 OWN = {**TRAINING_RUN_FORM, "podSets": [{**TRAINING_RUN_FORM["podSets"][0], "minCount": "least"}]}
@@ -135,7 +135,9 @@ async def guarded(request, world, tmp_path):
         if request.param == "webhooks":
             await stack.enter_async_context(gated(world.sandbox.local("admin"), kinds, tmp_path / "certificates"))
         else:
-            for policy in [each for sort in sorts(kinds) for each in gate(sort, SCOPE, owners=tuple(kinds))]:
+            for policy in [
+                each for group in policy_groups(kinds) for each in gate_policies(group, SCOPE, owners=tuple(kinds))
+            ]:
                 plural = f"{policy['kind'].lower()}s".replace("policys", "policies")
                 await world.user.create(plural, "", policy)
         await world.start(kinds=kinds)

@@ -12,7 +12,7 @@ from job_examples import cluster_queue, flavor, job, local_queue, runs
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
 from admission.kinds import all_kinds
-from webhooks.gate import Order
+from webhooks.gate import GateConfig
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
@@ -58,7 +58,7 @@ def test_a_priority_label_of_another_system_names_a_workload_priority_class():
 
 
 def test_the_gate_knows_them_and_writes_none():
-    order = Order(
+    config = GateConfig(
         "certificates",
         ("sluice",),
         kueue_labels=True,
@@ -66,7 +66,7 @@ def test_the_gate_knows_them_and_writes_none():
         queue_labels=(KAI,),
         group_labels=("applicationId",),
     )
-    assert Order.load(order.dump()) == order
+    assert GateConfig.load(config.dump()) == config
     review = {
         "request": {
             "uid": "r",

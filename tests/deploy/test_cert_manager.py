@@ -22,9 +22,9 @@ from admission.kinds import all_kinds
 from admission.sandbox.sandbox import Sandbox
 from tests.api.pki import Authority, Pair
 from tests.ports import free_port
+from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration, ServiceReference
 from webhooks.scope import Scope
-from webhooks.standing import Standing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,11 +111,13 @@ async def test_what_cert_manager_writes_is_shown_registered_and_followed(store: 
             scope = Scope(("sluice",), ("kube-system",), None)
             service = ServiceReference(*settings.webhook_service.split("/"))
             gate = Registration(kinds, service, scope)
-            standing = Standing(client, "webhooks", kinds, scope, lambda: gate.configuration(certificates.webhook_ca))
+            reconciler = GateReconciler(
+                client, "webhooks", kinds, scope, lambda: gate.configuration(certificates.webhook_ca)
+            )
             app = api_app(settings, store, client, NoController(), NoLeader(), endpoint, {}, no_estimates)
             async with listening(app, "127.0.0.1", api_address(settings)[1], ssl_context=endpoint.context):
                 await endpoint.register()
-                await standing.ensure()
+                await reconciler.ensure()
                 admin = sandbox.local("admin")
                 for authority, pair in (
                     (authorities[0], pairs[0]),
@@ -124,7 +126,7 @@ async def test_what_cert_manager_writes_is_shown_registered_and_followed(store: 
                 ):
                     if not (mounted / f"..{pair.certificate.stem}").exists():
                         write(mounted, authority, pair)
-                    for keeping in (endpoint.run(sleep=once), standing.keep(refresh=certificates.refresh, sleep=once)):
+                    for keeping in (endpoint.run(sleep=once), reconciler.run(refresh=certificates.refresh, sleep=once)):
                         await asyncio.gather(asyncio.create_task(keeping), return_exceptions=True)
                     shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
                     assert shown == pair.certificate.read_text()

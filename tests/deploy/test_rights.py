@@ -32,11 +32,11 @@ from admission.store.audit_log import Author
 from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
+from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
+from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration, ServiceReference
 from webhooks.scope import Scope
-from webhooks.sharing import refresh_shared
-from webhooks.standing import Standing
 
 if TYPE_CHECKING:
     from postgresql_server import PostgreSQL
@@ -386,10 +386,10 @@ async def _write_and_mend_gates(client: Client, admin: Any) -> None:
         kinds = all_kinds(excluded_namespaces=("kube-system",), frameworks=frameworks)
         scope = Scope((SLUICE,), ("kube-system",), managed)
         registration = Registration(kinds, endpoint, scope)
-        standing = Standing(client, mode, kinds, scope, partial(registration.configuration, b"CA"))
-        await standing.ensure()
+        reconciler = GateReconciler(client, mode, kinds, scope, partial(registration.configuration, b"CA"))
+        await reconciler.ensure()
         for plural in OTHER_GATES:
             for obj in admin.list(plural):
                 await admin.patch(plural, "", obj["metadata"]["name"], {"metadata": {"labels": None}})
-        await standing.ensure()
-        await standing.clear()
+        await reconciler.ensure()
+        await reconciler.remove_obsolete()

@@ -21,11 +21,11 @@ from admission.cluster.errors import ClusterError, NameTaken
 from admission.kinds import all_kinds, parse_form
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
+from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
+from webhooks.gate_reconciler import GateReconciler, Mode
 from webhooks.registration import Registration
 from webhooks.scope import Scope
-from webhooks.sharing import refresh_shared
-from webhooks.standing import Mode, Standing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -74,13 +74,13 @@ def registered(
     ca: bytes = b"",
     frameworks: tuple[str, ...] = ("batch/job",),
     annotations: tuple[str, ...] = (),
-) -> Standing:
+) -> GateReconciler:
     """A gate whose webhook nobody answers."""
     kinds = all_kinds(kueue_labels=True, excluded_namespaces=("kube-system", NAMESPACE), frameworks=frameworks)
     scope = Scope(("system:serviceaccount:sluice-system:sluice",), ("kube-system", NAMESPACE), managed,
                   IntegrationsSettings(queue_annotations=annotations).queue_rules())  # fmt: skip
     registration = Registration(kinds.gated, "https://127.0.0.1:9", scope)
-    return Standing(client, mode, kinds.gated, scope, lambda: registration.configuration(ca))
+    return GateReconciler(client, mode, kinds.gated, scope, lambda: registration.configuration(ca))
 
 
 async def create(client: Client, name: str, *, namespace: str = "default", labels: Object | None = None) -> str:
@@ -96,8 +96,8 @@ async def create(client: Client, name: str, *, namespace: str = "default", label
 
 async def test_without_the_gate_only_what_is_queued_is_refused_and_one_command_lets_it_in(client, sluice, sandbox):
     queued = {"sluice.dev/queue-name": "lq"}
-    standing = registered(client, managed=None, ca=sandbox.ca_pem.encode())
-    await standing.ensure()
+    reconciler = registered(client, managed=None, ca=sandbox.ca_pem.encode())
+    await reconciler.ensure()
     assert 'failed calling webhook "jobs.new-1.sluice.dev"' in await create(client, "labelled", labels=queued)
     assert await create(client, "unlabelled") == ""
     for namespace in ("kube-system", NAMESPACE):
@@ -107,11 +107,11 @@ async def test_without_the_gate_only_what_is_queued_is_refused_and_one_command_l
     assert await create(client, "labelled", labels=queued) == ""
     assert await sluice("gate", "off") == (0, "nothing to do: the gate is off already\n")
     assert await sluice("gate", "status") == (1, "MutatingWebhookConfiguration sluice: off\n")
-    await standing.ensure()  # as a Sluice that starts
+    await reconciler.ensure()  # as a Sluice that starts
     assert await create(client, "another", labels=queued) == ""
     assert await sluice("gate", "on") == (0, "MutatingWebhookConfiguration sluice: on\n")
     assert "failed calling webhook" in await create(client, "third", labels=queued)
-    assert await standing.ensure() is False, "it is as Sluice would have it"
+    assert await reconciler.ensure() is False, "it is as Sluice would have it"
 
 
 async def test_a_configuration_of_the_same_name_that_is_another_s_is_neither_changed_nor_deleted(client):
@@ -133,29 +133,29 @@ async def test_a_configuration_of_the_same_name_that_is_another_s_is_neither_cha
         await registered(client, managed=None, ca=b"CA").ensure()
     policies = registered(client, "policies")
     await policies.ensure()
-    assert await policies.clear() == []
+    assert await policies.remove_obsolete() == []
     assert [await client.get(path) for path in paths] == theirs
 
 
 async def test_the_log_says_once_that_the_gate_is_off_and_once_that_it_is_on_again(client, sluice, caplog):
-    standing = registered(client, managed=None, ca=b"CA")
+    reconciler = registered(client, managed=None, ca=b"CA")
     for switch, says in (
         ("on", ""),
         ("off", "switched off (`sluice gate off`) and left so: MutatingWebhookConfiguration sluice; Jobs with"),
         ("on", "switched on again: MutatingWebhookConfiguration sluice; Jobs with a queue label are gated"),
     ):
-        await standing.ensure()
+        await reconciler.ensure()
         await sluice("gate", switch)
         caplog.clear()
         for _ in range(3):
-            assert await standing.ensure() is False
+            assert await reconciler.ensure() is False
         assert says in caplog.text
         assert len(caplog.records) == bool(says)
 
 
 async def test_policies_are_switched_off_and_on_as_well(client, sluice):
-    standing = registered(client, "policies")
-    await standing.ensure()
+    reconciler = registered(client, "policies")
+    await reconciler.ensure()
     code, output = await sluice("gate", "off")
     assert (code, output.count(": off\n")) == (0, 5)
     await create(client, "a")
@@ -163,7 +163,7 @@ async def test_policies_are_switched_off_and_on_as_well(client, sluice):
     await sluice("gate", "on")
     await create(client, "b", labels={"sluice.dev/queue-name": "lq"})
     assert (await client.get(f"{JOBS}/b"))["spec"]["suspend"] is True
-    assert await standing.ensure() is False
+    assert await reconciler.ensure() is False
 
 
 async def test_without_a_gate_the_switch_says_so(client, sluice):
@@ -290,7 +290,7 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
     )
     gate = registered(client, mode)
     await gate.ensure()
-    await gate.clear()
+    await gate.remove_obsolete()
     code, output = await sluice("uninstall", "--kind", name, "--restore", "--yes")
     assert (code, output.splitlines()) == (
         0,

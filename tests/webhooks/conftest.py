@@ -1,4 +1,4 @@
-"""A cluster without controllers, Sluice's client and a user's, and what the gate needs."""
+"""Fixtures: a sandbox without controllers, clients of Sluice and of a user, certificates, admission policies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 import pytest
-from policy_examples import SLUICE, standing
+from policy_examples import SLUICE, make_reconciler
 
 from admission.cluster.client import Client
 from admission.sandbox import Sandbox, User
@@ -29,7 +29,7 @@ async def sandbox(users):
 
 @pytest.fixture
 def connect_to(tmp_path):
-    """Connects a user to a sandbox."""
+    """Return a function that connects a user to a sandbox."""
 
     @asynccontextmanager
     async def connect_to(sandbox, user):
@@ -43,7 +43,7 @@ def connect_to(tmp_path):
 
 @pytest.fixture
 def connect(sandbox, connect_to):
-    """Connects a user to the sandbox of the test."""
+    """Return a function that connects a user to the sandbox of the test."""
     return partial(connect_to, sandbox)
 
 
@@ -68,5 +68,5 @@ def certificates(tmp_path):
 
 @pytest.fixture
 async def gated(sluice):
-    """The gate is admission policies."""
-    assert await standing(sluice).ensure()
+    """Install the admission policies."""
+    assert await make_reconciler(sluice).ensure()

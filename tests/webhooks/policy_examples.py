@@ -1,10 +1,10 @@
-"""Admission policies in the tests: who writes them, and the Jobs that they judge."""
+"""Reconciler of the gate and example Jobs, for tests of admission policies."""
 
 from __future__ import annotations
 
 from admission.kinds import all_kinds
+from webhooks.gate_reconciler import GateReconciler
 from webhooks.scope import Scope
-from webhooks.standing import Standing
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 GROUP = "/apis/admissionregistration.k8s.io/v1"
@@ -14,8 +14,10 @@ QUEUE, KUEUE_QUEUE = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"
 TEAMS = ({"key": "team", "operator": "Exists"},)
 
 
-def standing(client, mode="policies", *, webhook=None, managed=TEAMS, leads=lambda: True, kinds=None):
-    return Standing(client, mode, tuple(kinds or all_kinds()), Scope((SLUICE,), managed=managed), webhook, leads)
+def make_reconciler(client, mode="policies", *, webhook=None, managed=TEAMS, is_leader=lambda: True, kinds=None):
+    return GateReconciler(
+        client, mode, tuple(kinds or all_kinds()), Scope((SLUICE,), managed=managed), webhook, is_leader
+    )
 
 
 def job(name, labels=None, annotations=None, **spec):

@@ -1,4 +1,4 @@
-"""Jobs, reviews of them, and what the gate answers, for the tests of the webhook."""
+"""Example Jobs, AdmissionReviews of them, and the responses of the webhook."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SLUICE = "system:serviceaccount:sluice:sluice"
 QUEUES = {("team-a", "main"), ("team-a", "other")}
 
 
-class WarningsKept(Reviewer):
-    """Keeps what it has warned of."""
+class RecordingReviewer(Reviewer):
+    """Reviewer that records the warnings of each review in `warned`."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -65,7 +65,7 @@ def make_review(new, old=None, *, user="alice", **request):
 
 
 def mutate(new, old=None, **request):
-    """The object as it is stored in the end, and the warnings."""
+    """Return the object as it is stored after its review, and the warnings."""
     review = make_review(new, old, **request)
     sent = copy.deepcopy(review)
     answer = REVIEWER.review(review)
@@ -82,7 +82,7 @@ def mutate(new, old=None, **request):
 
 
 def judge(new, old=None, **request):
-    """The answer but for the patch."""
+    """Return the response without the patch."""
     response = REVIEWER.review(make_review(new, old, **request))["response"]
     return {key: value for key, value in response.items() if not key.startswith("patch")}
 

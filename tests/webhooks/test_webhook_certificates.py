@@ -1,4 +1,4 @@
-"""Certificates: kept while they are good, renewed in time, in an order in which no client ever loses its trust."""
+"""Certificates of the webhook: renewal in time, and rotations during which clients trust every served certificate."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def served(context):
 
 
 async def handshake(port, bundle, *, host="127.0.0.1"):
-    """The certificate that a client trusting `bundle` is shown; raises if it does not trust it."""
+    """Return the certificate served to a client that trusts `bundle`; raises if the client does not trust it."""
     context = ssl.create_default_context(cadata=bundle.decode())
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=host)
@@ -185,5 +185,5 @@ async def test_lost_and_broken_files_are_replaced(make, tmp_path, name, content)
 
 def test_a_directory_that_cannot_be_written_is_an_error_of_its_own(make, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CertificateError, match="cannot keep the webhook's certificates"):
+    with pytest.raises(CertificateError, match="cannot read or write the webhook's certificates"):
         make(directory=tmp_path / "file" / "certificates")

@@ -1,4 +1,4 @@
-"""Which updates and which pods the webhooks' match conditions have an API server send."""
+"""Match conditions of the webhooks: updates and pods that an API server sends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from policy_examples import SLUICE
 from admission.kinds import all_kinds
 from admission.kinds.rules import QueueRule
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
-from webhooks.expressions import made_by_users
+from webhooks.expressions import is_created_by_user
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
@@ -93,7 +93,7 @@ def test_what_the_api_server_does_not_send_would_have_been_left_alone(old, chang
     ],
 )
 def test_pods_of_a_job_are_sent_only_if_they_are_in_a_group_with_others(maker, labels, sent):
-    condition = compile_expression(made_by_users(all_kinds(frameworks=("batch/job", "pod"))), MATCH_VARIABLES)
+    condition = compile_expression(is_created_by_user(all_kinds(frameworks=("batch/job", "pod"))), MATCH_VARIABLES)
     request = {"operation": "CREATE", "userInfo": {"username": maker}}
     pod = {"metadata": {"name": "p", "labels": labels} if labels else {"name": "p"}}
     assert evaluate(condition, {"object": pod, "oldObject": None, "request": request}) is sent

@@ -1,4 +1,4 @@
-"""Deployments: the labels that name queue and priority are copied into the pod template, and follow there."""
+"""Deployments: queue and priority labels are copied into the pod template, and kept equal there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import pytest
 from policy_examples import SLUICE
-from review_examples import WarningsKept
+from review_examples import RecordingReviewer
 
 from admission.cli.configuration.integrations import IntegrationsSettings
 from admission.cluster.client import PatchType
@@ -14,10 +14,10 @@ from admission.cluster.errors import Invalid
 from admission.kinds.rules import QueueRule
 from admission.serving.listener import open_sockets
 from admission.serving.tls import ReloadingContext
+from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration
 from webhooks.scope import Scope
 from webhooks.server import answering
-from webhooks.standing import Standing
 
 QUEUE, KUEUE, KAI = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name", "kai.scheduler/queue"
 PRIORITY, KUEUE_PRIORITY = "sluice.dev/priority-class", "kueue.x-k8s.io/priority-class"
@@ -33,17 +33,17 @@ APPLY = {"fieldManager": "kubectl", "force": "true"}
 
 @pytest.fixture(params=["webhooks", "policies"])
 async def gate(request, tmp_path, certificates, sluice):
-    """The gate stands; the namespace team-a is a managed one. What it has warned of."""
+    """Install the gate, with team-a as managed namespace; return the warnings of all reviews."""
     (socket,) = await open_sockets("127.0.0.1", 0)
     exists = {("default", "a"), ("default", "b")}.__contains__
-    reviewer = WarningsKept(
+    reviewer = RecordingReviewer(
         KINDS.gated, own_usernames=[SLUICE], rules=SCOPE.rules, queue_exists=lambda *names: exists(names)
     )
     context = ReloadingContext(tmp_path / "certificates" / "tls.crt", tmp_path / "certificates" / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(KINDS.gated, f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
         configuration = registration.configuration(certificates.ca_bundle)
-        assert await Standing(sluice, request.param, KINDS.gated, SCOPE, lambda: configuration).ensure()
+        assert await GateReconciler(sluice, request.param, KINDS.gated, SCOPE, lambda: configuration).ensure()
         yield reviewer.warned
 
 
@@ -61,7 +61,7 @@ def deployment(labels=None, of_pods=None, selector=None, **metadata):
 
 
 def of_pods(obj):
-    """The labels of its template, but for its own one."""
+    """Return the labels of the pod template, without the template's own one."""
     labels = obj["spec"]["template"]["metadata"]["labels"]
     assert labels["app"] == "web"
     return {key: value for key, value in labels.items() if key != "app"}
@@ -83,7 +83,7 @@ async def test_every_label_that_names_queue_or_priority_is_copied(alice, gate):
 
 
 async def test_a_deployment_without_the_label_is_left_alone_also_where_all_is_queued(alice, gate):
-    """Its pods are given the default queue, or that of a rule, each by itself."""
+    """Its pods receive the default queue, or that of a rule, each by itself."""
     for namespace in ("default", "team-a"):
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
         assert of_pods(await alice.create(path, deployment({PRIORITY: "high"}))) == {}
@@ -105,9 +105,10 @@ async def test_the_template_follows_when_labels_are_added_and_changed(alice, gat
 
 
 async def test_it_stays_queued_until_it_is_deleted(alice, gate):
-    """Else its pods would be replaced by others that run without quota."""
+    """Otherwise its pods would be replaced by pods that run without quota."""
     await alice.create(PATH, deployment({QUEUE: "a", PRIORITY: "high"}))
-    kept = "a queued Deployment stays queued until it is deleted: the queue label was kept; name another queue instead"
+    why = "a Deployment stays queued until it is deleted"
+    kept = f"metadata.labels[{QUEUE}]: kept, because {why}; name another queue"
     for change in ({QUEUE: None}, {QUEUE: ""}, None):
         changed = await alice.patch(WEB, {"metadata": {"labels": change}})
         assert changed["metadata"]["labels"][QUEUE] == of_pods(changed)[QUEUE] == "a"
@@ -123,20 +124,20 @@ async def test_a_label_that_only_the_template_has_stays_its_own(alice, gate):
 
 
 async def test_nobody_takes_the_label_from_the_template_alone(alice, gate):
-    """Neither to run without a queue nor to queue elsewhere than the object says."""
+    """Pods must neither run without a queue nor use another queue than the Deployment names."""
     await alice.create(PATH, deployment({QUEUE: "a"}))
     removed = {"op": "remove", "path": "/spec/template/metadata/labels/sluice.dev~1queue-name"}
     assert of_pods(await alice.patch(WEB, [removed], patch_type=PatchType.JSON)) == {QUEUE: "a"}
     named = {"spec": {"template": {"metadata": {"labels": {QUEUE: "b"}}}}}
     assert of_pods(await alice.patch(WEB, named)) == {QUEUE: "a"}
-    told = f"the pods of this Deployment were given its own label {QUEUE}: change that one, not spec.template"
+    told = f"spec.template.metadata.labels[{QUEUE}]: pods get the label of the Deployment itself; change that one"
     assert gate[-1] == [told]
     assert of_pods(await alice.create(PATH, {**deployment({QUEUE: "a"}, {QUEUE: "b"}, name="two")})) == {QUEUE: "a"}
     assert gate[-1] == [told]
 
 
 async def test_who_applies_the_same_manifest_again_changes_nothing(alice, gate):
-    """Whichever way: else each time all pods would be made anew."""
+    """For each way to apply it: a changed template would recreate all pods."""
     manifest = deployment({KUEUE: "a"})
     first = await alice.patch(WEB, manifest, patch_type=PatchType.APPLY, params=APPLY)
     assert of_pods(first) == {KUEUE: "a"}
@@ -172,7 +173,7 @@ async def test_what_the_selector_names_is_refused_to_differ_and_stays(alice, gat
 
 
 async def test_a_label_that_no_pod_could_have_is_refused(alice, gate):
-    """Else its controller would fail to make pods, and only its events say why."""
+    """Otherwise its controller could not create pods, and only events would say why."""
     for given, told in (
         ({QUEUE: "No_Name"}, f'{QUEUE}]: "No_Name" is no name'),
         ({KUEUE: ""}, f"{KUEUE}]: is empty: name what it is for"),
@@ -185,9 +186,10 @@ async def test_a_label_that_no_pod_could_have_is_refused(alice, gate):
 async def test_a_queue_that_is_not_there_and_a_label_that_is_misspelled_are_told(alice, gate):
     await alice.create(PATH, deployment({QUEUE: "c"}))
     await alice.create(PATH, deployment({"sluice.dev/queuename": "a"}, name="two"))
+    misspelled = "metadata.labels[sluice.dev/queuename]"
     assert gate == [
-        ['there is no LocalQueue "c" in namespace "default" yet: the Deployment waits for it'],
-        [f"the label sluice.dev/queuename of this Deployment names no queue; did you mean {QUEUE}?"],
+        [f'metadata.labels[{QUEUE}]: no LocalQueue "c" exists in namespace "default"; the Deployment waits for it'],
+        [f"{misspelled}: not a queue label, so the Deployment is not queued; use {QUEUE}"],
     ]
 
 

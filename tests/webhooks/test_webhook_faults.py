@@ -1,4 +1,4 @@
-"""What the gate refuses and warns of: faults of Jobs that ask for a queue."""
+"""Refusals and warnings for faults of Jobs with a queue label."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def test_what_is_undone_anyway_is_not_refused():
 def test_an_unknown_queue_is_a_warning():
     response = judge(make_job(queue="typo"))
     assert response["allowed"] is True
-    assert response["warnings"] == ['there is no LocalQueue "typo" in namespace "team-a" yet: the Job waits for it']
+    label = "metadata.labels[sluice.dev/queue-name]"
+    assert response["warnings"] == [f'{label}: no LocalQueue "typo" exists in namespace "team-a"; the Job waits for it']
     assert judge(make_job(queue="typo"), make_job(queue="typo")) == {"uid": "r-1", "allowed": True}
     assert "warnings" in judge(make_job(queue="typo"), WAITING)
 

@@ -1,4 +1,4 @@
-"""Managed namespaces by the webhook alone: an API server that has no admission policies calls it over TLS."""
+"""Managed namespaces gated by the webhook alone: the API server has no admission policies."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from admission.kinds.added_labels import ADDED_LABELS
 from admission.sandbox import Sandbox, User
 from admission.serving.listener import open_sockets
 from admission.serving.tls import ReloadingContext
+from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
 from webhooks.server import answering
-from webhooks.standing import Standing
 
 JOBS = "/apis/batch/v1/namespaces/team-a/jobs"
 ELSEWHERE = "/apis/batch/v1/namespaces/default/jobs"
@@ -34,7 +34,7 @@ async def sandbox():
 
 
 class Counting(Reviewer):
-    """Counts how often it is asked."""
+    """Reviewer that counts its reviews."""
 
     asked = 0
 
@@ -45,7 +45,7 @@ class Counting(Reviewer):
 
 @pytest.fixture
 async def reviewer(tmp_path, certificates, sluice):
-    """What answers the webhook that is registered."""
+    """Serve and register the webhook; return its reviewer."""
     (socket,) = await open_sockets("127.0.0.1", 0)
     reviewer = Counting(all_kinds(), own_usernames=[SLUICE])
     directory = tmp_path / "certificates"
@@ -53,7 +53,7 @@ async def reviewer(tmp_path, certificates, sluice):
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(all_kinds(), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
         configuration = registration.configuration(certificates.ca_bundle)
-        assert await Standing(sluice, "webhooks", all_kinds(), SCOPE, lambda: configuration).ensure()
+        assert await GateReconciler(sluice, "webhooks", all_kinds(), SCOPE, lambda: configuration).ensure()
         yield reviewer
 
 
@@ -109,7 +109,7 @@ async def test_a_running_job_keeps_its_queue(alice, sluice, reviewer):
 
 @pytest.fixture
 async def from_before(alice):
-    """Two Jobs that were created before there was a webhook."""
+    """Create two Jobs before the webhook is registered."""
     await alice.create(JOBS, job("waiting", suspend=True))
     await alice.create(JOBS, job("running"))
 

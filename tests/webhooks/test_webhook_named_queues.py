@@ -1,11 +1,11 @@
-"""Queues that annotations and fields of other systems name: a real API server gates by webhooks, or by policies."""
+"""Queues named by annotations and fields of other systems, gated by webhooks and by policies."""
 
 from __future__ import annotations
 
 import pytest
 from kind_manifests import document
 from policy_examples import SLUICE
-from review_examples import WarningsKept
+from review_examples import RecordingReviewer
 
 from admission.cli.configuration.integrations import IntegrationsSettings
 from admission.cluster.errors import Forbidden, Invalid
@@ -13,11 +13,11 @@ from admission.kinds import all_kinds
 from admission.sandbox.operators import definition
 from admission.serving.listener import open_sockets
 from admission.serving.tls import ReloadingContext
-from webhooks.gate import Order
+from webhooks.gate import GateConfig
+from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration
 from webhooks.scope import Scope
 from webhooks.server import answering
-from webhooks.standing import Standing
 
 GIVEN = "sluice.dev/given-labels"
 QUEUE, KUEUE = "sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"
@@ -37,17 +37,17 @@ WEBHOOKS = pytest.mark.parametrize("gate", ["webhooks"], indirect=True)
 
 @pytest.fixture
 async def gate(request, tmp_path, certificates, sandbox, sluice):
-    """The gate stands; the namespace team-a is a managed one."""
+    """Install the gate, with team-a as managed namespace; return the reviewer."""
     for name in (PYTORCH, SPARK):
         (kind,) = all_kinds(frameworks=(name,))
         await sandbox.local("alice").create("customresourcedefinitions", "", definition(kind, None))
     (socket,) = await open_sockets("127.0.0.1", 0)
-    reviewer = WarningsKept(KINDS, own_usernames=[SLUICE], rules=SCOPE.rules)
+    reviewer = RecordingReviewer(KINDS, own_usernames=[SLUICE], rules=SCOPE.rules)
     context = ReloadingContext(tmp_path / "certificates" / "tls.crt", tmp_path / "certificates" / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(tuple(KINDS), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
         configuration = registration.configuration(certificates.ca_bundle)
-        assert await Standing(sluice, request.param, tuple(KINDS), SCOPE, lambda: configuration).ensure()
+        assert await GateReconciler(sluice, request.param, tuple(KINDS), SCOPE, lambda: configuration).ensure()
         yield reviewer
 
 
@@ -64,7 +64,7 @@ def job(annotations=None, labels=None, name="j", **spec):
 
 
 def is_gated(obj, queue, user="alice"):
-    """Whether it waits in that queue, in its user's name."""
+    """Whether an object is suspended in this queue, with this user as its submitter."""
     metadata = obj["metadata"]
     assert metadata["labels"][QUEUE] == queue
     assert metadata["annotations"]["sluice.dev/submitted-by"] == user
@@ -172,7 +172,7 @@ async def test_pods_and_the_templates_of_stateful_sets_are_gated_by_them(alice, 
 @BOTH
 @pytest.mark.parametrize("suspend", [True, False])
 async def test_to_change_it_or_to_take_it_away_changes_nothing(alice, gate, sluice, suspend):
-    """`suspend`: it waits; otherwise Sluice has started it."""
+    """`suspend`: whether the Job is waiting; otherwise Sluice has started it."""
     await alice.create(path("jobs", "team-a"), job({YUNIKORN: "y"}))
     one = f"{path('jobs', 'team-a')}/j"
     if not suspend:
@@ -187,12 +187,12 @@ async def test_to_change_it_or_to_take_it_away_changes_nothing(alice, gate, slui
 async def test_nobody_leaves_by_taking_label_and_annotation_away_at_once(alice, gate):
     await alice.create(path("jobs"), job({YUNIKORN: "y"}))
     assert gate.warned[-1] == [
-        f'it has no queue label, and is queued in LocalQueue "y" by metadata.annotations[{YUNIKORN}]'
+        f'metadata.labels: no queue label, so this Job is queued in LocalQueue "y" by metadata.annotations[{YUNIKORN}]'
     ]
     gone = {"metadata": {"labels": {QUEUE: None}, "annotations": {YUNIKORN: None}}, "spec": {"suspend": False}}
     kept = await alice.patch(f"{path('jobs')}/j", gone)
     assert is_gated(kept, "y")
-    assert f"it is queued by metadata.annotations[{YUNIKORN}]: the queue label was kept" in gate.warned[-1][0]
+    assert f"kept, because it is queued by metadata.annotations[{YUNIKORN}]" in gate.warned[-1][0]
     moved = await alice.patch(f"{path('jobs')}/j", {"metadata": {"labels": {QUEUE: "other"}}})
     assert is_gated(moved, "other")
 
@@ -226,5 +226,5 @@ def test_what_is_not_configured_costs_nothing_and_the_gate_is_told_the_rest():
     entries = Registration(tuple(plain), "https://127.0.0.1:1", scope).configuration(b"")["webhooks"]
     assert [each["name"] for each in entries if ".ruled." in each["name"]] == []
     assert IntegrationsSettings().queue_rules() == ()
-    order = Order("certificates", (SLUICE,), kueue_labels=True, log_level="info", rules=SCOPE.rules)
-    assert Order.load(order.dump()) == order
+    config = GateConfig("certificates", (SLUICE,), kueue_labels=True, log_level="info", rules=SCOPE.rules)
+    assert GateConfig.load(config.dump()) == config

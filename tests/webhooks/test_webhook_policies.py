@@ -1,9 +1,9 @@
-"""The gate as admission policies, over HTTP: what they answer about Jobs."""
+"""The gate as admission policies: responses of the API server for Jobs."""
 
 from __future__ import annotations
 
 import pytest
-from policy_examples import GROUP, JOBS, KUEUE_QUEUE, QUEUE, SLUICE, SUBMITTED_BY, job, standing
+from policy_examples import GROUP, JOBS, KUEUE_QUEUE, QUEUE, SLUICE, SUBMITTED_BY, job, make_reconciler
 
 from admission.cluster.errors import Forbidden, Invalid
 from admission.kinds import all_kinds
@@ -12,32 +12,33 @@ from admission.kinds.base import GATED_BY
 from admission.sandbox import User
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
 from admission.sandbox.apiserver.selectors import requirements_of
-from webhooks.expressions import not_by
-from webhooks.policies import MUTATING, VALIDATING, gate, sorts
+from webhooks.expressions import is_not_updated_by
+from webhooks.gate_reconciler import GateReconciler
+from webhooks.policies import gate_policies, policy_groups
+from webhooks.policy_objects import MUTATING, VALIDATING
 from webhooks.registration import Registration
 from webhooks.scope import Scope
-from webhooks.standing import Standing
 
 
 async def running(alice, sluice, name="j", **spec):
-    """A queued Job that Sluice has started."""
+    """Create a queued Job, and start it as Sluice."""
     created = await alice.create(JOBS, job(name, {QUEUE: "q"}, **spec))
     assert created["spec"]["suspend"] is True
     return await sluice.patch(f"{JOBS}/{name}", {"spec": {"suspend": False}})
 
 
 async def test_writing_the_policies_again_changes_nothing(sluice, gated):
-    assert not await standing(sluice).ensure()
-    assert await standing(sluice).clear() == []
+    assert not await make_reconciler(sluice).ensure()
+    assert await make_reconciler(sluice).remove_obsolete() == []
 
 
 async def test_what_was_changed_by_hand_is_put_right(sluice, gated):
     path = f"{GROUP}/mutatingadmissionpolicies/jobs.gate.sluice.dev"
     await sluice.patch(path, {"spec": {"failurePolicy": "Ignore"}})
     await sluice.delete(f"{GROUP}/validatingadmissionpolicybindings/jobs.keep.sluice.dev")
-    assert await standing(sluice).ensure()
+    assert await make_reconciler(sluice).ensure()
     assert (await sluice.get(path))["spec"]["failurePolicy"] == "Fail"
-    assert not await standing(sluice).ensure()
+    assert not await make_reconciler(sluice).ensure()
 
 
 @pytest.mark.parametrize("key", [QUEUE, KUEUE_QUEUE])
@@ -71,22 +72,24 @@ async def test_a_job_that_is_none_of_sluice_s_business_is_left_alone(alice, gate
 )
 async def test_a_waiting_job_is_started_by_nobody_else(alice, gated, change):
     await alice.create(JOBS, job("j", {QUEUE: "q"}))
-    with pytest.raises(Forbidden, match=r"this Job waits in a queue: Sluice starts it .* sluice why j -n default"):
+    with pytest.raises(
+        Forbidden, match=r"spec\.suspend: this Job is queued, and only Sluice starts it.* sluice why j -n default"
+    ):
         await alice.patch(f"{JOBS}/j", change)
 
 
 async def test_a_webhook_that_an_earlier_run_registered_is_known_by_its_address(sluice):
-    here = standing(sluice, "webhooks")
+    here = make_reconciler(sluice, "webhooks")
     assert await here.registered_webhook() == ""
     configuration = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")
-    await standing(sluice, "webhooks", webhook=lambda: configuration, managed=None).ensure()
+    await make_reconciler(sluice, "webhooks", webhook=lambda: configuration, managed=None).ensure()
     assert (await here.registered_webhook()).startswith("https://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("name", ["o'brien", 'the "boss"', "a\\b", "Jörg"])
 async def test_sluice_may_have_any_name(alice, sandbox, sluice, connect, name):
     scope = Scope((name,))
-    await Standing(sluice, "policies", all_kinds(), scope, None).ensure()
+    await GateReconciler(sluice, "policies", all_kinds(), scope, None).ensure()
     await alice.create(JOBS, job("j", {QUEUE: "q"}))
     with pytest.raises(Forbidden):
         await alice.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
@@ -109,7 +112,7 @@ async def test_a_waiting_job_may_leave_its_queue_and_join_another_as_its_new_use
 @pytest.mark.parametrize("value", ["bob", None])
 async def test_the_submitter_stays_as_it_is(alice, gated, subresource, value):
     await alice.create(JOBS, job("j", {QUEUE: "q"}))
-    with pytest.raises(Invalid, match=r"sluice\.dev/submitted-by is written by Sluice alone"):
+    with pytest.raises(Invalid, match=r"sluice\.dev/submitted-by\]: only Sluice writes this annotation"):
         await alice.patch(f"{JOBS}/j{subresource}", {"metadata": {"annotations": {SUBMITTED_BY: value}}})
 
 
@@ -136,7 +139,7 @@ async def test_after_the_creation_controllers_that_hold_a_job_are_only_taken_off
     await alice.create(JOBS, made)
     change = {"metadata": {"annotations": {GATED_BY: asks}}}
     if refused:
-        with pytest.raises(Forbidden, match="names no further controllers after the creation"):
+        with pytest.raises(Forbidden, match="no controllers can be added after the creation"):
             await alice.patch(f"{JOBS}/j{subresource}", change)
     else:
         stored = await alice.patch(f"{JOBS}/j{subresource}", change)
@@ -147,7 +150,7 @@ async def test_after_the_creation_controllers_that_hold_a_job_are_only_taken_off
 @pytest.mark.parametrize("labels", [{QUEUE: "p"}, {QUEUE: None}, {KUEUE_QUEUE: "p"}])
 async def test_the_queue_of_a_running_job_stays_as_it_is(alice, sluice, gated, subresource, labels):
     await running(alice, sluice)
-    with pytest.raises(Forbidden, match="the queue of a running Job stays as it is; suspend it before you move it"):
+    with pytest.raises(Forbidden, match="the queue of a running Job cannot be changed; suspend it before you move it"):
         await alice.patch(f"{JOBS}/j{subresource}", {"metadata": {"labels": labels}})
     await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {"another": "label"}}})
 
@@ -170,7 +173,7 @@ async def test_a_running_job_gets_no_more_pods(alice, sluice, gated, spec):
 
 async def test_a_running_job_goes_on_to_replace_only_pods_that_have_ended(alice, sluice, gated):
     await running(alice, sluice, podReplacementPolicy="Failed")
-    with pytest.raises(Forbidden, match="podReplacementPolicy of a running Job stays Failed"):
+    with pytest.raises(Forbidden, match="podReplacementPolicy: Sluice sets it to Failed"):
         await alice.patch(f"{JOBS}/j", {"spec": {"podReplacementPolicy": "TerminatingOrFailed"}})
 
 
@@ -185,21 +188,21 @@ async def test_an_empty_queue_name_is_refused(alice, gated):
 
 async def test_an_empty_queue_name_of_before_does_not_stand_in_the_way(alice, sluice):
     await alice.create(JOBS, job("j", {QUEUE: ""}, suspend=True))
-    await standing(sluice).ensure()
+    await make_reconciler(sluice).ensure()
     await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {"another": "label"}}})
 
 
 async def test_what_the_gate_did_not_suspend_is_not_created(alice, sluice, gated):
     await sluice.delete(f"{GROUP}/mutatingadmissionpolicybindings/jobs.gate.sluice.dev")
-    with pytest.raises(Forbidden, match="waits in a queue"):
+    with pytest.raises(Forbidden, match="this Job is queued, and only Sluice starts it"):
         await alice.create(JOBS, job("j", {QUEUE: "q"}))
 
 
 def policies(name):
-    """The spec of one of the policies of Jobs."""
+    """Return the spec of a policy for Jobs."""
     (found,) = (
         each["spec"]
-        for each in gate(sorts(all_kinds())[0], Scope((SLUICE,)))
+        for each in gate_policies(policy_groups(all_kinds())[0], Scope((SLUICE,)))
         if each["kind"] in (MUTATING, VALIDATING) and each["metadata"]["name"] == name
     )
     return found
@@ -211,12 +214,12 @@ def compiled(spec):
 
 
 def test_an_api_server_evaluates_little_of_what_is_created_gated_and_started_by_sluice():
-    """Each match condition is evaluated to its end, so there is one, and what costs little comes first in it."""
+    """API servers evaluate all match conditions: there is a single one, which begins with its cheapest operand."""
     hooks = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
     of_updates = [hook for hook in hooks if "UPDATE" in hook["rules"][0]["operations"]]
     for each in (policies("jobs.join.gate.sluice.dev"), policies("jobs.keep.sluice.dev"), *of_updates):
         (condition,) = each["matchConditions"]
-        assert condition["expression"].startswith(f"({not_by([SLUICE])}) && ")
+        assert condition["expression"].startswith(f"({is_not_updated_by([SLUICE])}) && ")
     keeps = compiled(policies("jobs.keep.sluice.dev"))
     for labels, suspend, is_looked_at in (
         ({QUEUE: "q"}, True, False),
@@ -231,11 +234,11 @@ def creation(obj):
 
 
 async def test_what_is_gated_is_not_mutated_once_more(alice, sandbox):
-    """An API server asks all mutating policies a second time about what one of them has changed."""
+    """An API server evaluates all mutating policies again after one of them has changed the object."""
     gates = compiled(policies("jobs.gate.sluice.dev"))
     new = await alice.create(JOBS, job("new", {QUEUE: "q"}), params={"dryRun": "All"})
     assert evaluate(gates, creation(new))
-    await Standing(alice, "policies", all_kinds(), Scope((SLUICE,)), None).ensure()
+    await GateReconciler(alice, "policies", all_kinds(), Scope((SLUICE,)), None).ensure()
     gated = await alice.create(JOBS, job("gated", {QUEUE: "q"}))
     assert not evaluate(gates, creation(gated))
     started = {**gated["spec"], "suspend": False}
@@ -260,16 +263,16 @@ def test_of_updates_only_those_that_may_join_a_queue_reach_the_gate(old, new, is
 
 @pytest.mark.parametrize("subresource", ["", "/status"])
 async def test_who_joins_past_the_gate_for_joining_is_noted_as_nobody_else(alice, sluice, subresource):
-    """An empty queue name of before, and the status: what has either is not mutated when it joins."""
+    """The mutating policy covers neither objects that had an empty queue label nor those that join by the status."""
     await alice.create(JOBS, job("j", {} if subresource else {QUEUE: ""}, {SUBMITTED_BY: "bob"}, suspend=True))
-    await standing(sluice).ensure()
+    await make_reconciler(sluice).ensure()
     labels = {"labels": {QUEUE: "q"}}
     for forged in ({}, {"annotations": {SUBMITTED_BY: "boss"}}):
-        with pytest.raises(Invalid, match=r"sluice\.dev/submitted-by is written by Sluice alone"):
+        with pytest.raises(Invalid, match=r"sluice\.dev/submitted-by\]: only Sluice writes this annotation"):
             await alice.patch(f"{JOBS}/j{subresource}", {"metadata": {**labels, **forged}})
     own = {**labels, "annotations": {SUBMITTED_BY: "alice"}}
     if not subresource:
-        with pytest.raises(Forbidden, match="waits in a queue"):
+        with pytest.raises(Forbidden, match="this Job is queued, and only Sluice starts it"):
             await alice.patch(f"{JOBS}/j", {"metadata": own, "spec": {"suspend": False}})
     joined = await alice.patch(f"{JOBS}/j{subresource}", {"metadata": own})
     assert joined["spec"]["suspend"] is True
@@ -311,7 +314,7 @@ async def test_in_a_managed_namespace_nothing_leaves_its_queue(alice, gated, val
 
 async def test_in_a_managed_namespace_nobody_starts_what_no_gate_has_seen(alice, sluice):
     await alice.create(TEAM_JOBS, job("j", suspend=True))
-    await standing(sluice).ensure()
+    await make_reconciler(sluice).ensure()
     with pytest.raises(Forbidden, match="Sluice starts it"):
         await alice.patch(f"{TEAM_JOBS}/j", {"spec": {"suspend": False}})
     assert not (await sluice.patch(f"{TEAM_JOBS}/j", {"spec": {"suspend": False}}))["spec"]["suspend"]
@@ -324,13 +327,13 @@ async def test_what_another_controller_makes_pods_of_is_left_alone_in_managed_na
 
 async def test_another_selector_of_managed_namespaces_takes_the_place_of_the_first(alice, sluice, gated):
     other = ({"key": "team", "operator": "In", "values": ["b"]},)
-    assert await standing(sluice, managed=other).ensure()
+    assert await make_reconciler(sluice, managed=other).ensure()
     assert (await alice.create(TEAM_JOBS, job("j")))["spec"]["suspend"] is False
 
 
 async def test_no_managed_namespaces_any_more(alice, sluice, gated):
-    assert not await standing(sluice, managed=None).ensure()
-    removed = await standing(sluice, managed=None).clear()
+    assert not await make_reconciler(sluice, managed=None).ensure()
+    removed = await make_reconciler(sluice, managed=None).remove_obsolete()
     assert removed == [
         "MutatingAdmissionPolicy jobs.managed.gate.sluice.dev",
         "MutatingAdmissionPolicyBinding jobs.managed.gate.sluice.dev",

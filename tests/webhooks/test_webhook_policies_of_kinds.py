@@ -1,4 +1,4 @@
-"""The gate as admission policies, over HTTP, of the other kinds with a suspend field."""
+"""The gate as admission policies: responses of the API server for other kinds with a suspend field."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jsonpatch
 import pytest
 from custom_kinds import definition
 from kind_manifests import GOLDEN, document
-from policy_examples import JOBS, QUEUE, SUBMITTED_BY, job, standing
+from policy_examples import JOBS, QUEUE, SUBMITTED_BY, job, make_reconciler
 
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Forbidden, Invalid
@@ -20,11 +20,11 @@ KINDS = all_kinds(
 
 @pytest.fixture
 async def everything(alice, sluice):
-    """All kinds are served, and gated; where each is."""
+    """Serve the resources of all kinds, and gate them."""
     for kind in KINDS:
         if kind.is_custom:
             await alice.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind))
-    gate = standing(sluice, kinds=KINDS)
+    gate = make_reconciler(sluice, kinds=KINDS)
     assert await gate.ensure()
     assert not await gate.ensure()
 
@@ -34,7 +34,7 @@ def collection(kind, namespace="default"):
 
 
 def of_a_user(name):
-    """A manifest as its user writes it, for it to run."""
+    """Return the kind and the unsuspended manifest of a golden example."""
     obj = document(name)
     kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
     obj["metadata"].pop("namespace", None)
@@ -53,13 +53,13 @@ async def test_each_kind_with_a_suspend_field_waits_behind_policies(alice, sluic
         assert created["spec"] == jsonpatch.apply_patch(obj, kind.gated_by.close(obj))["spec"]
         assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice"}
         path = f"{collection(kind)}/{obj['metadata']['name']}"
-        with pytest.raises(Forbidden, match=f"this {kind.kind} waits in a queue: Sluice starts it"):
+        with pytest.raises(Forbidden, match=f": this {kind.kind} is queued, and only Sluice starts it"):
             await alice.patch(path, kind.gated_by.open(created), patch_type=PatchType.JSON)
-        with pytest.raises(Invalid, match="is written by Sluice alone"):
+        with pytest.raises(Invalid, match="only Sluice writes this annotation"):
             await alice.patch(path, {"metadata": {"annotations": {SUBMITTED_BY: "bob"}}})
         started = await sluice.patch(path, kind.resume_patch(created), patch_type=PatchType.JSON)
         assert kind.gate(started) != []
-        with pytest.raises(Forbidden, match=f"the queue of a running {kind.kind} stays as it is"):
+        with pytest.raises(Forbidden, match=f"the queue of a running {kind.kind} cannot be changed"):
             await alice.patch(path, {"metadata": {"labels": {QUEUE: "another"}}})
         del obj["metadata"]["labels"]
         unqueued = await alice.create(collection(kind), obj | {"metadata": {"name": f"unqueued-{name}"}})
@@ -73,7 +73,7 @@ async def test_each_kind_with_a_suspend_field_waits_behind_policies(alice, sluic
 async def test_a_pod_that_runs_keeps_the_label_by_which_its_quota_is_held(alice, sluice, mode):
     configuration = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     webhook = {**configuration, "metadata": {"name": "sluice"}, "webhooks": []}
-    gate = standing(sluice, mode, kinds=KINDS, webhook=lambda: webhook)
+    gate = make_reconciler(sluice, mode, kinds=KINDS, webhook=lambda: webhook)
     assert await gate.ensure()
     pods = "/api/v1/namespaces/default/pods"
     labels = {"sluice.dev/workload-uid": "u", "app": "a"}
@@ -83,7 +83,7 @@ async def test_a_pod_that_runs_keeps_the_label_by_which_its_quota_is_held(alice,
     for where in (path, f"{path}/status"):
         for value in (None, "another"):
             stripped = {"metadata": {"labels": {"sluice.dev/workload-uid": value}}}
-            with pytest.raises(Forbidden, match="of a pod that has not ended is written by Sluice alone"):
+            with pytest.raises(Forbidden, match="only Sluice changes this label before the pod has finished"):
                 await alice.patch(where, stripped)
     with pytest.raises(Forbidden):
         await alice.patch(path, [{"op": "remove", "path": "/metadata/labels"}], patch_type=PatchType.JSON)
@@ -91,7 +91,7 @@ async def test_a_pod_that_runs_keeps_the_label_by_which_its_quota_is_held(alice,
     await alice.patch(f"{path}/status", {"status": {"phase": "Succeeded"}})
     ended = await alice.patch(path, {"metadata": {"labels": None}})
     assert not ended["metadata"].get("labels")
-    await standing(sluice, "webhooks", webhook=lambda: webhook).clear()
+    await make_reconciler(sluice, "webhooks", webhook=lambda: webhook).remove_obsolete()
     assert "pods.keep.sluice.dev" not in {
         each["metadata"]["name"]
         for each in (await sluice.get(f"/apis/{configuration['apiVersion']}/validatingadmissionpolicies"))["items"]
@@ -100,10 +100,10 @@ async def test_a_pod_that_runs_keeps_the_label_by_which_its_quota_is_held(alice,
 
 @pytest.mark.parametrize("mode", ["policies", "webhooks"])
 async def test_nobody_but_sluice_lets_a_gated_pod_run(alice, sluice, mode):
-    """It would run without quota until it has ended, which takes as long as its user likes."""
+    """The pod would run without quota until it ends, for any time that its user chooses."""
     configuration = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     webhook = {**configuration, "metadata": {"name": "sluice"}, "webhooks": []}
-    assert await standing(sluice, mode, kinds=all_kinds(frameworks=("pod",)), webhook=lambda: webhook).ensure()
+    assert await make_reconciler(sluice, mode, kinds=all_kinds(frameworks=("pod",)), webhook=lambda: webhook).ensure()
     pods = "/api/v1/namespaces/default/pods"
     spec = {
         "containers": [{"name": "main", "image": "pause"}],
@@ -115,21 +115,21 @@ async def test_nobody_but_sluice_lets_a_gated_pod_run(alice, sluice, mode):
     remove = {"op": "remove", "path": "/spec/schedulingGates/1"}
     unlabelled = {"op": "remove", "path": "/metadata/labels"}
     for patch in ([remove], [remove, unlabelled], [unlabelled], [{**remove, "path": "/spec/schedulingGates"}]):
-        with pytest.raises(Forbidden, match="taken off by Sluice alone, when there is quota for the pod: sluice why p"):
+        with pytest.raises(Forbidden, match=r"only Sluice removes the scheduling gate .* sluice why p -n"):
             await alice.patch(path, patch, patch_type=PatchType.JSON)
     with pytest.raises(Forbidden):
         await alice.patch(f"{path}/status", {"metadata": {"labels": {"sluice.dev/managed": None}}})
     await alice.patch(path, [{**remove, "path": "/spec/schedulingGates/0"}], patch_type=PatchType.JSON)
     for where in (path, f"{path}/status"):
         for value in (None, ""):
-            with pytest.raises(Forbidden, match="keeps its queue label as long as it has the scheduling gate"):
+            with pytest.raises(Forbidden, match="must keep its queue label"):
                 await alice.patch(where, {"metadata": {"labels": {QUEUE: value}}})
     await alice.patch(path, {"metadata": {"labels": {QUEUE: None, "kueue.x-k8s.io/queue-name": "another"}}})
     await sluice.patch(path, {"spec": {"schedulingGates": None}})
     await alice.patch(path, {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}})
     for where in (path, f"{path}/status"):
         for value in (None, "no"):
-            with pytest.raises(Forbidden, match="of a pod that has not ended is written by Sluice alone"):
+            with pytest.raises(Forbidden, match="only Sluice changes this label before the pod has finished"):
                 await alice.patch(where, {"metadata": {"labels": {"sluice.dev/managed": value}}})
     await alice.patch(path, {"metadata": {"labels": {"app": "b"}}})
     await alice.patch(f"{path}/status", {"status": {"phase": "Succeeded"}})
@@ -152,9 +152,9 @@ async def test_what_an_owner_makes_is_marked_for_it_to_start_with_that(alice, ev
 
 
 async def test_policies_of_kinds_that_are_off_are_taken_away(alice, sluice, everything):
-    gate = standing(sluice)
+    gate = make_reconciler(sluice)
     await gate.ensure()
-    assert len(await gate.clear()) == 12
+    assert len(await gate.remove_obsolete()) == 12
     kind, obj = of_a_user("jobset")
     assert kind.gate(await alice.create(collection(kind), obj)) != []
 
@@ -174,14 +174,14 @@ async def test_what_another_operator_has_run_joins_its_queue_suspended(alice, ev
     obj["spec"]["runPolicy"]["managedBy"] = "example.com/other"
     await alice.create(collection(kind), obj)
     path = f"{collection(kind)}/{obj['metadata']['name']}"
-    with pytest.raises(Forbidden, match="what another controller has run joins its queue suspended"):
+    with pytest.raises(Forbidden, match="must be suspended when it joins a queue"):
         await alice.patch(path, {"spec": {"runPolicy": {"managedBy": None}}})
     joined = await alice.patch(path, {"spec": {"runPolicy": {"managedBy": None, "suspend": True}}})
     assert kind.gated_by.is_closed(joined)
 
 
 async def test_a_running_workflow_runs_no_more_pods_at_a_time(alice, sluice, everything):
-    """Argo would end none of those that are too many."""
+    """Argo would not delete the excess pods."""
     kind, obj = of_a_user("argo-workflow")
     path = f"{collection(kind)}/{obj['metadata']['name']}"
     await alice.create(collection(kind), obj)
@@ -189,7 +189,7 @@ async def test_a_running_workflow_runs_no_more_pods_at_a_time(alice, sluice, eve
     waiting = await alice.patch(path, {"spec": {"parallelism": 4}})
     await sluice.patch(path, kind.resume_patch(waiting), patch_type=PatchType.JSON)
     for number in (5, None):
-        with pytest.raises(Forbidden, match="a running Workflow runs no more pods at a time than it has asked for"):
+        with pytest.raises(Forbidden, match="a running Workflow cannot run more pods at a time than it has requested"):
             await alice.patch(path, {"spec": {"parallelism": number}})
     assert (await alice.patch(path, {"spec": {"parallelism": 3}}))["spec"]["parallelism"] == 3
     assert (await sluice.patch(path, {"spec": {"parallelism": 4}}))["spec"]["parallelism"] == 4

@@ -1,4 +1,4 @@
-"""The webhooks as an API server calls them: registered by Sluice itself, matched by labels, called over TLS."""
+"""Registration of the webhooks: written by Sluice, matched by labels, and called over TLS."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from admission.sandbox.apiserver.selectors import requirements_of
 from admission.sandbox.sandbox import Sandbox
 from admission.serving.listener import open_sockets
 from admission.serving.tls import ReloadingContext
+from webhooks.gate_reconciler import CONTESTED, GateReconciler
 from webhooks.registration import Registration, ServiceReference
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
 from webhooks.server import answering
-from webhooks.standing import CONTESTED, Standing
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
@@ -41,7 +41,7 @@ async def sandbox():
 
 
 class Counting(Reviewer):
-    """Knows how often it was asked."""
+    """Reviewer that counts its reviews."""
 
     asked = 0
 
@@ -57,7 +57,7 @@ def reviewer():
 
 @pytest.fixture
 async def registration(certificates, reviewer, tmp_path):
-    """What belongs to a webhook server that runs meanwhile."""
+    """Serve the webhook for the duration of the test; return its registration."""
     directory = tmp_path / "certificates"
     context = ReloadingContext(directory / "tls.crt", directory / "tls.key")
     (socket,) = await open_sockets("127.0.0.1", 0)
@@ -65,12 +65,12 @@ async def registration(certificates, reviewer, tmp_path):
         yield Registration(all_kinds(), f"https://127.0.0.1:{socket.getsockname()[1]}", Scope((SLUICE,)))
 
 
-def standing(sluice, configuration):
-    return Standing(sluice, "webhooks", all_kinds(), Scope((SLUICE,)), lambda: configuration)
+def make_reconciler(sluice, configuration):
+    return GateReconciler(sluice, "webhooks", all_kinds(), Scope((SLUICE,)), lambda: configuration)
 
 
 async def ensure_registered(sluice, configuration):
-    return await standing(sluice, configuration).ensure()
+    return await make_reconciler(sluice, configuration).ensure()
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ async def test_the_second_webhook_of_earlier_versions_is_taken_away(sluice, conn
     body = {**configuration, "kind": "ValidatingWebhookConfiguration", "webhooks": [outdated]}
     await sluice.create(VALIDATING.rpartition("/")[0], body)
     assert await ensure_registered(sluice, configuration)
-    assert await standing(sluice, configuration).clear() == ["ValidatingWebhookConfiguration sluice"]
+    assert await make_reconciler(sluice, configuration).remove_obsolete() == ["ValidatingWebhookConfiguration sluice"]
     with pytest.raises(NotFound):
         await sluice.get(VALIDATING)
     async with connect("alice") as alice:
@@ -131,9 +131,11 @@ async def test_registration_is_kept_up_for_ever(sluice, registration, certificat
         certificates.renew()
 
     scope = Scope((SLUICE,))
-    kept = Standing(sluice, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle))
+    reconciler = GateReconciler(
+        sluice, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle)
+    )
     with pytest.raises(Stopped):
-        await kept.keep(refresh=refresh, sleep=sleep)
+        await reconciler.run(refresh=refresh, sleep=sleep)
     names = [f"jobs.{verb}.sluice.dev" for verb in ("new-1", "new-2", "misspelled", "mutate")]
     assert rounds == [[], names, names]
     wanted = registration.configuration(certificates.ca_bundle)["webhooks"][0]["clientConfig"]
@@ -158,9 +160,11 @@ async def test_two_that_write_the_gate_in_turn_are_told_what_to_share(sluice, re
         pass
 
     scope = Scope((SLUICE,))
-    kept = Standing(sluice, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle))
+    reconciler = GateReconciler(
+        sluice, "webhooks", all_kinds(), scope, lambda: registration.configuration(certificates.ca_bundle)
+    )
     with pytest.raises(Stopped):
-        await kept.keep(refresh=refresh, sleep=sleep)
+        await reconciler.run(refresh=refresh, sleep=sleep)
     assert caplog.text.count("--certificate-secret") == 1, "not with each round"
 
 
@@ -239,7 +243,7 @@ async def test_a_creation_is_one_call_with_whatever_queue_labels(connect, regist
 
 
 def test_no_expression_is_evaluated_of_what_is_created_with_a_queue_label():
-    """An API server makes CEL values of the whole object for each entry that has one."""
+    """For each entry with a match condition an API server converts the whole object to CEL values."""
     hooks = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
     for labels in ({QUEUE: "q"}, {KUEUE_QUEUE: "q"}, {QUEUE: "", KUEUE_QUEUE: "q"}):
         (asked,) = (
@@ -252,7 +256,7 @@ def test_no_expression_is_evaluated_of_what_is_created_with_a_queue_label():
 
 
 def test_only_jobs_have_more_than_one_entry():
-    """An API server looks at each entry for whatever is written in the cluster, up to its selectors and rules."""
+    """For each write in the cluster an API server checks rules and selectors of every entry."""
     kinds = all_kinds(frameworks=("jobset.x-k8s.io/jobset", "statefulset"))
     hooks = Registration(kinds, "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
     assert len(hooks) == 2

@@ -1,4 +1,4 @@
-"""What the webhooks answer: they gate, note who asked, undo what only Sluice may do, and refuse nonsense."""
+"""Responses of the webhook: it gates, records the submitter, reverts changes reserved for Sluice, refuses faults."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_misspelled_queue_label_is_told_once(key, meant):
     job = make_job(labels={key: "main"})
     stored, warnings = mutate(job)
     assert stored == job
-    says = f"the label {key} of this Job names no queue; did you mean {meant}?"
+    says = f"metadata.labels[{key}]: not a queue label, so the Job is not queued; use {meant}"
     assert warnings == ([says] if meant else [])
     assert mutate(job | {"spec": {**job["spec"], "suspend": True}}, job)[1] == []
     assert mutate(make_job(labels={key: "main", "sluice.dev/queue-name": "main"}))[1] == []
@@ -161,7 +161,7 @@ JOBSET_OWNER = {
 
 
 def review_child(new, old=None, user="system:serviceaccount:jobset-system:jobset-controller-manager"):
-    """A Job of a JobSet as it is stored, where JobSets are queued, too; and the warnings."""
+    """Return the Job of a JobSet as stored, with JobSets queued as well, and the warnings."""
     for obj in (new, old):
         if obj is not None:
             obj["metadata"]["ownerReferences"] = [JOBSET_OWNER]
@@ -256,7 +256,7 @@ def test_a_running_job_keeps_its_queue(labels):
     rest = {key: value for key, value in (labels or {}).items() if "queue-name" not in key}
     assert stored["metadata"]["labels"] == {"sluice.dev/queue-name": "main", **rest}
     assert len(warnings) == 1
-    assert "stays as it is" in warnings[0]
+    assert "cannot change" in warnings[0]
 
 
 def test_suspending_and_moving_at_once_only_suspends():
@@ -306,7 +306,7 @@ def test_warnings_are_short_ascii():
     _, two = mutate(make_job(queue="other", suspend=False, annotations={"sluice.dev/submitted-by": "x"}), RUNNING)
     for warning in (*one, *two):
         assert warning.isascii()
-        assert len(warning) <= 120  # what the API server passes on
+        assert len(warning) <= 120  # the limit that Kubernetes recommends
 
 
 # Other requests ---------------------------------------------------------------------------------------------------
@@ -345,5 +345,5 @@ def test_what_is_not_ours_is_allowed_untouched(request_fields):
     ],
 )
 def test_malformed_reviews_are_named_so(review):
-    with pytest.raises(MalformedReview, match="no AdmissionReview"):
+    with pytest.raises(MalformedReview, match="not an AdmissionReview"):
         REVIEWER.review(review)

@@ -1,4 +1,4 @@
-"""Rules that name the queue of what has no queue label: an API server that calls the webhook over TLS."""
+"""Rules that name the queue of objects without a queue label, with an API server that calls the webhook over TLS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jsonpatch
 import orjson
 import pytest
 from policy_examples import SLUICE
-from review_examples import WarningsKept
+from review_examples import RecordingReviewer
 
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
@@ -17,12 +17,12 @@ from admission.kinds.rules import QueueRule
 from admission.sandbox import Sandbox, User
 from admission.serving.listener import open_sockets
 from admission.serving.tls import ReloadingContext
-from webhooks.gate import Order
+from webhooks.gate import GateConfig
+from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
 from webhooks.server import answering
-from webhooks.standing import Standing
 
 GIVEN = "sluice.dev/given-labels"
 QUEUE = "sluice.dev/queue-name"
@@ -48,15 +48,15 @@ async def sandbox():
 
 @pytest.fixture
 async def reviewer(tmp_path, certificates, sluice):
-    """What answers the webhook that is registered."""
+    """Serve and register the webhook; return its reviewer."""
     (socket,) = await open_sockets("127.0.0.1", 0)
-    reviewer = WarningsKept(KINDS, own_usernames=[SLUICE], rules=RULES)
+    reviewer = RecordingReviewer(KINDS, own_usernames=[SLUICE], rules=RULES)
     directory = tmp_path / "certificates"
     context = ReloadingContext(directory / "tls.crt", directory / "tls.key")
     async with answering(reviewer, [socket], ssl_context=context):
         registration = Registration(tuple(KINDS), f"https://127.0.0.1:{socket.getsockname()[1]}", SCOPE)
         configuration = registration.configuration(certificates.ca_bundle)
-        assert await Standing(sluice, "webhooks", tuple(KINDS), SCOPE, lambda: configuration).ensure()
+        assert await GateReconciler(sluice, "webhooks", tuple(KINDS), SCOPE, lambda: configuration).ensure()
         yield reviewer
 
 
@@ -92,8 +92,8 @@ async def test_the_first_rule_that_matches_names_the_queue_and_the_user_is_told(
     assert created["spec"]["suspend"] is True
     assert created["metadata"]["labels"] == {**labels, QUEUE: queue}
     assert created["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice", GIVEN: f"{QUEUE}={queue}"}
-    told = f'it has no queue label, and is queued in LocalQueue "{queue}" by rule {number} of integrations.rules'
-    assert reviewer.warned == [[told]]
+    queued = f'so this Job is queued in LocalQueue "{queue}" by rule {number} of integrations.rules'
+    assert reviewer.warned == [[f"metadata.labels: no queue label, {queued}"]]
 
 
 async def test_a_label_counts_before_any_rule(alice, reviewer):
@@ -117,7 +117,7 @@ async def test_nobody_leaves_the_queue_of_a_rule_by_taking_labels_away(alice, re
     assert kept["metadata"]["labels"][QUEUE] == "gpu"
     assert kept["metadata"]["labels"].keys().isdisjoint(AREAL)
     assert kept["spec"]["suspend"] is True
-    assert "it is queued by rule 1 of integrations.rules: the queue label was kept" in reviewer.warned[-1][0]
+    assert "kept, because it is queued by rule 1 of integrations.rules" in reviewer.warned[-1][0]
     moved = await alice.patch(f"{jobs('team-b')}/j", {"metadata": {"labels": {QUEUE: "other"}}})
     assert moved["metadata"]["labels"][QUEUE] == "other"
 
@@ -179,8 +179,8 @@ def test_the_process_of_the_gate_is_told_the_rules(tmp_path):
 """)
     rules = load_settings({}, config=file).integrations.queue_rules()
     assert rules == (QueueRule("q", ("a",), ("pod",), {"b": "c"}, ("d", "e"), "f"),)
-    order = Order("certificates", (SLUICE,), kueue_labels=True, log_level="info", rules=rules)
-    assert Order.load(order.dump()) == order
+    config = GateConfig("certificates", (SLUICE,), kueue_labels=True, log_level="info", rules=rules)
+    assert GateConfig.load(config.dump()) == config
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The webhook server over real TLS: reviews are answered, everything else gets a plain HTTP error."""
+"""The webhook server over TLS: it answers reviews, and any other request with a plain HTTP error."""
 
 from __future__ import annotations
 

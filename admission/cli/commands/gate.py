@@ -11,7 +11,7 @@ from admission.cli.arguments.cluster import ClusterFlags, cluster_options
 from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
-from webhooks.switch import parts, switch
+from webhooks.switch import gate_objects, switch
 
 if TYPE_CHECKING:
     from admission.cluster.client import Client
@@ -74,7 +74,7 @@ def status(cluster: ClusterFlags) -> None:
 
     async def read_states() -> list[bool]:
         async with cluster.client() as client:
-            found = [part async for part in parts(client)]
+            found = [part async for part in gate_objects(client)]
         for part in found:
             print_line(f"{part}: {'off' if part.is_off else 'on'}")
         return [not part.is_off for part in found]
@@ -97,7 +97,7 @@ async def _switch(cluster: ClusterFlags, *, on: bool) -> None:
 
 async def _explain_no_change(client: Client, *, on: bool) -> None:
     """Print that the gate has this state already. Raises CommandError if there is none."""
-    found = [part async for part in parts(client)]
+    found = [part async for part in gate_objects(client)]
     if not found:
         raise CommandError("no gate found: Sluice has not registered one in this cluster")
     print_line(f"nothing to do: the gate is {'on' if on else 'off'} already")

@@ -33,7 +33,7 @@ from admission.kinds.patches import pointer
 from admission.kinds.registry import api_root, holds_items
 from admission.model.errors import InvalidObject, Misconfigured
 from admission.model.quantity import UNLIMITED
-from webhooks.switch import OURS
+from webhooks.switch import OWN_OBJECTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -236,7 +236,7 @@ async def _own_objects(client: Client, namespace: str) -> list[tuple[str, str]]:
     served = {resource["name"] for resource in (await client.get(_ADMISSION))["resources"]}
     for plural in _GATES:
         if plural in served:
-            found = await client.get(f"{_ADMISSION}/{plural}", params={"labelSelector": OURS})
+            found = await client.get(f"{_ADMISSION}/{plural}", params={"labelSelector": OWN_OBJECTS})
             metadata = [obj["metadata"] for obj in found["items"]]
             objects += [(f"{_ADMISSION}/{plural}/{each['name']}", each["uid"]) for each in metadata]
     for path in (

@@ -17,7 +17,7 @@ from admission.cli.errors import InvalidSettings
 from admission.serving.listener import open_sockets
 from admission.serving.logs import LogFormat, LogLevel
 from webhooks.exposition import Report
-from webhooks.gate import Order, run
+from webhooks.gate import GateConfig, run
 
 
 @click.command()
@@ -116,7 +116,7 @@ def webhook(
         raise InvalidSettings(
             f"cannot listen on {webhook_address} ({why}); choose another --webhook-address"
         ) from error
-    order = Order(
+    gate_config = GateConfig(
         str(certificate_directory),
         (username,),
         accept_kueue_labels,
@@ -130,4 +130,4 @@ def webhook(
         rules=integrations.queue_rules(),
         opentelemetry=opentelemetry,
     )
-    run(order, sockets=sockets, alone=True, report=Report())
+    run(gate_config, sockets=sockets, alone=True, report=Report())

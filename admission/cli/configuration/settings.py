@@ -46,7 +46,7 @@ from admission.model.manifests import faults
 from admission.model.names import is_dns_label
 from admission.serving.logs import LogFormat, LogLevel
 from admission.store.database.connection import Location
-from webhooks.standing import Mode
+from webhooks.gate_reconciler import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -9,7 +9,7 @@ import click
 from admission.cli.configuration.local_file import LocalFile
 from admission.cli.configuration.settings import ENVIRONMENT_PREFIX, NESTED, Settings, flag_of, variable_of
 from admission.serving.logs import LogFormat, LogLevel
-from webhooks.standing import Mode
+from webhooks.gate_reconciler import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

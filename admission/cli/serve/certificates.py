@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from admission.cli.errors import InvalidSettings
 from admission.cli.serve.aggregation import api_hosts
 from admission.cli.serve.webhook_service import own_namespace, webhook_hosts
+from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
-from webhooks.sharing import refresh_shared
 
 if TYPE_CHECKING:
     from admission.cli.configuration.settings import Settings

@@ -20,8 +20,8 @@ import orjson
 
 from admission.api.errors import AddressUnusable
 from admission.serving.listener import open_sockets
-from webhooks.exposition import ShownCertificate, review_family
-from webhooks.gate import LINE_LIMIT, LOG_LEVEL, PING, READY, TIMES, Order
+from webhooks.exposition import ServedCertificate, review_family
+from webhooks.gate import LINE_LIMIT, LOG_LEVEL, PING, READY, TIMES, GateConfig
 
 if TYPE_CHECKING:
     import socket
@@ -61,8 +61,8 @@ _BATCH: Final = 500
 class Gate:
     """Supervises the process. The listening sockets stay open here, so that requests during a restart wait."""
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    def __init__(self, config: GateConfig) -> None:
+        self._config = config
         self._process: Process | None = None
         self._ready = asyncio.Event()
         self._unanswered = 0
@@ -71,7 +71,7 @@ class Gate:
         """Whether the current process has answered a ping. It does before it is ready, while it has no certificate."""
         self._times: dict[str, Any] = {}
         """Durations of admission reviews as last reported by the process, cumulative since its start."""
-        self._certificate = ShownCertificate()
+        self._certificate = ServedCertificate()
         self._queues: frozenset[tuple[str, str]] | None = None
         """(namespace, name) of all LocalQueues; None until they are known."""
         self._sent: frozenset[tuple[str, str]] | None = None
@@ -99,7 +99,7 @@ class Gate:
 
     def send_log_level(self, level: LogLevel) -> None:
         """Set the log level of the process, and of those that replace it after a restart."""
-        self._order = replace(self._order, log_level=level)
+        self._config = replace(self._config, log_level=level)
         self._send({LOG_LEVEL: level})
 
     async def run(self) -> None:
@@ -124,11 +124,11 @@ class Gate:
             "-P",  # do not import from a directory `webhooks` in the working directory
             "-m",
             "webhooks.gate",
-            self._order.dump(),
+            self._config.dump(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")},
-            pass_fds=self._order.descriptors,
+            pass_fds=self._config.descriptors,
             # Ctrl-C is handled by `serve`, which then ends this process.
             start_new_session=True,
         )
@@ -169,8 +169,8 @@ class Gate:
     async def _read_certificate(self) -> None:
         """Read the certificate's expiry here, so that the process itself does not have to load a library for it."""
         with suppress(OSError):  # without a certificate the process is not ready, and logs why
-            file = Path(self._order.certificate_directory) / "tls.crt"
-            self._certificate.shows(await asyncio.to_thread(file.read_bytes))
+            file = Path(self._config.certificate_directory) / "tls.crt"
+            self._certificate.update(await asyncio.to_thread(file.read_bytes))
 
     def _send_queue_changes(self) -> None:
         if self._queues is None or not self._ready.is_set():
@@ -195,9 +195,9 @@ class Gate:
 
 
 @asynccontextmanager
-async def supervised(order: Order) -> AsyncIterator[Gate]:
+async def supervised(config: GateConfig) -> AsyncIterator[Gate]:
     """Run a gate for the duration of the block."""
-    gate = Gate(order)
+    gate = Gate(config)
     task = asyncio.create_task(gate.run(), name="gate")
     task.add_done_callback(_log_defect)
     try:

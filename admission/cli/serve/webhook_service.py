@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 from admission.cli.configuration.addresses import split_address
 from admission.cli.serve.gate_process import supervised, webhook_sockets
-from webhooks.gate import Order
+from webhooks.gate import GateConfig
+from webhooks.gate_reconciler import GateReconciler
 from webhooks.registration import Registration, ServiceReference
 from webhooks.scope import Scope
-from webhooks.standing import Standing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -63,7 +63,7 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
     sockets = await webhook_sockets(host, port)
     for one in sockets:
         stack.callback(one.close)
-    order = Order(
+    config = GateConfig(
         certificate_directory=str(settings.certificate_directory),
         own_usernames=(username,),
         kueue_labels=settings.accept_kueue_labels,
@@ -78,7 +78,7 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
         opentelemetry=settings.opentelemetry,
         descriptors=tuple(one.fileno() for one in sockets),
     )
-    gate = await stack.enter_async_context(supervised(order))
+    gate = await stack.enter_async_context(supervised(config))
     await gate.ready()
     log.info("webhooks listen on %s:%d, in a process of their own", host, port)
     return gate
@@ -101,7 +101,7 @@ async def register_gate(
     """
     endpoint = _endpoint(settings)
     scope = gate_scope(settings, username)
-    standing = Standing(
+    reconciler = GateReconciler(
         client,
         settings.admission,
         kinds.gated,
@@ -109,14 +109,14 @@ async def register_gate(
         webhook=None
         if endpoint is None
         else lambda: Registration(kinds.gated, endpoint, scope).configuration(certificates.webhook_ca),
-        leads=leads,
+        is_leader=leads,
     )
-    await retry(standing.ensure)
-    by_policies = await retry(standing.gates_by_policies)
+    await retry(reconciler.ensure)
+    by_policies = await retry(reconciler.gates_by_policies)
     if by_policies:
         log.info("Jobs are gated by admission policies in the API server")
     elif endpoint is None:
-        if registered := await retry(standing.registered_webhook):
+        if registered := await retry(reconciler.registered_webhook):
             log.warning(
                 "no --webhook-url, but the API server still calls the webhook of an earlier run at %s: while nothing "
                 "answers there it refuses Jobs with a queue label; start with --webhook-url, or delete the webhook "
@@ -128,7 +128,7 @@ async def register_gate(
         return None
     else:
         log.info("webhooks are registered at %s", endpoint)
-    return partial(standing.keep, refresh=certificates.refresh)
+    return partial(reconciler.run, refresh=certificates.refresh)
 
 
 def gate_scope(settings: Settings, username: str) -> Scope:

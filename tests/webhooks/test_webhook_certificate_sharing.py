@@ -1,4 +1,4 @@
-"""Several replicas serve one set of certificates, whoever of them was first, and renew it together."""
+"""Certificates shared by several replicas: each serves the same ones, and they renew them together."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from admission.cluster.client import Client
 from admission.cluster.errors import Forbidden
 from admission.sandbox.sandbox import Sandbox
+from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
 from webhooks.errors import CertificateError
-from webhooks.sharing import refresh_shared
 
 SECRET = "/api/v1/namespaces/default/secrets/sluice-webhook-certificates"
 
@@ -80,5 +80,5 @@ async def test_without_the_right_nothing_is_served(tmp_path, replica):
 
 async def test_a_folder_that_cannot_be_written(client, tmp_path, replica):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CertificateError, match="cannot keep the webhook's certificates"):
+    with pytest.raises(CertificateError, match="cannot read or write the webhook's certificates"):
         await refresh(client, replica("file/certificates"))

@@ -1,24 +1,24 @@
-"""Which gate stands, the webhook or the policies, and how they change places."""
+"""Choice of the gate, webhook or policies, and changes from one to the other."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from policy_examples import GROUP, SLUICE, TEAMS, standing
+from policy_examples import GROUP, SLUICE, TEAMS, make_reconciler
 
 from admission.kinds import all_kinds
 from admission.sandbox import Sandbox
 from webhooks.errors import PoliciesNotOffered
+from webhooks.gate_reconciler import OVERLAP
 from webhooks.registration import Registration
 from webhooks.scope import Scope
-from webhooks.standing import OVERLAP
 
 WEBHOOK = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"a bundle")
 
 
 async def kinds_of(client):
-    """What of ours the server has, by kind."""
+    """Return the kinds of the gate's objects in the cluster."""
     resources = (await client.get(GROUP))["resources"]
     lists = [await client.get(f"{GROUP}/{row['name']}") for row in resources if "/" not in row["name"]]
     return {page["kind"].removesuffix("List") for page in lists if page["items"]}
@@ -50,27 +50,27 @@ POLICIES = {
 )
 async def test_what_is_written_follows_the_setting_and_the_server(users, connect_to, minor, mode, managed, wanted):
     async with Sandbox(controllers=False, users=users, minor=minor) as sandbox, connect_to(sandbox, SLUICE) as client:
-        gate = standing(client, mode, webhook=lambda: WEBHOOK, managed=managed)
+        gate = make_reconciler(client, mode, webhook=lambda: WEBHOOK, managed=managed)
         assert await gate.ensure()
         assert await kinds_of(client) == wanted
         assert not await gate.ensure()
-        assert await gate.clear() == []
+        assert await gate.remove_obsolete() == []
 
 
 async def test_policies_that_the_server_does_not_have_are_told_in_a_sentence(users, connect_to):
     async with Sandbox(controllers=False, users=users, minor=35) as sandbox, connect_to(sandbox, SLUICE) as client:
         with pytest.raises(PoliciesNotOffered, match=r"Kubernetes from 1\.36 on: set admission to auto or webhooks"):
-            await standing(client).ensure()
+            await make_reconciler(client).ensure()
 
 
 async def test_without_a_gate_of_its_own_it_takes_none_away(sluice, gated):
-    without = standing(sluice, "webhooks")
+    without = make_reconciler(sluice, "webhooks")
     assert not await without.ensure()
-    assert await without.clear() == []
+    assert await without.remove_obsolete() == []
 
 
 async def pauses_of(gate, count):
-    """Keep the gate, and note for how long it pauses."""
+    """Run the reconciler, and return its first `count` + 1 pauses."""
     pauses = []
 
     async def sleep(seconds):
@@ -82,12 +82,12 @@ async def pauses_of(gate, count):
         return None
 
     with pytest.raises(asyncio.CancelledError):
-        await gate.keep(refresh=refresh, sleep=sleep)
+        await gate.run(refresh=refresh, sleep=sleep)
     return pauses
 
 
 async def test_the_other_gate_goes_once_the_wanted_one_was_there_for_a_while(sluice, gated):
-    gate = standing(sluice, "webhooks", webhook=lambda: WEBHOOK, managed=None)
+    gate = make_reconciler(sluice, "webhooks", webhook=lambda: WEBHOOK, managed=None)
     assert (await pauses_of(gate, 1)) == [OVERLAP, OVERLAP]
     assert await kinds_of(sluice) == {"MutatingWebhookConfiguration", *POLICIES}
     await pauses_of(gate, 1)
@@ -95,6 +95,6 @@ async def test_the_other_gate_goes_once_the_wanted_one_was_there_for_a_while(slu
 
 
 async def test_only_the_leader_removes_a_gate(sluice, gated):
-    gate = standing(sluice, "webhooks", webhook=lambda: WEBHOOK, leads=lambda: False)
+    gate = make_reconciler(sluice, "webhooks", webhook=lambda: WEBHOOK, is_leader=lambda: False)
     await pauses_of(gate, 2)
     assert await kinds_of(sluice) == {"MutatingWebhookConfiguration", *POLICIES}

@@ -1,4 +1,4 @@
-"""Certificates for several replicas: all serve those of one Secret, so that whichever is asked is trusted."""
+"""Sharing of the webhook's certificates between replicas by a Secret, so that API servers trust each replica."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from webhooks.certificates import Certificates
 
 _ATTEMPTS = 5
+"""Attempts to write the Secret; each one after the first follows a write by another client."""
 
 
 async def refresh_shared(client: Client, certificates: Certificates, *, namespace: str, name: str) -> None:
-    """Take what the Secret holds, renew what has to be, and write that back.
+    """Load the certificates from the Secret, renew those that expire soon, and write changes back to the Secret.
 
-    Of replicas that renew at the same time one is first, and the others take what it has written. Raises ClusterError
-    and CertificateError.
+    If several replicas renew at the same time, the first one to write wins, and the others load its certificates.
+    Raises ClusterError and CertificateError.
     """
     collection = f"/api/v1/namespaces/{namespace}/secrets"
     for _ in range(_ATTEMPTS):
@@ -36,7 +37,10 @@ async def refresh_shared(client: Client, certificates: Certificates, *, namespac
         except (AlreadyExists, Conflict):
             continue
         return
-    raise CertificateError(f"the Secret {namespace}/{name} is being changed all the time; look who else writes it")
+    raise CertificateError(
+        f"Secret {namespace}/{name}: changed by another client during each of {_ATTEMPTS} attempts to update it; "
+        "find out which other client writes it"
+    )
 
 
 async def _find(client: Client, path: str) -> Object | None:

@@ -1,0 +1,238 @@
+"""Reconciler of the gate's objects in the cluster: webhook configuration, or admission policies and their bindings.
+
+On a change from one to the other it first writes the new objects, and removes the old ones OVERLAP seconds later: new
+objects do not take effect immediately in all API servers, and no Job must pass ungated in the meantime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from admission.cluster.desired import Outcome, reconcile
+from admission.cluster.errors import NotFound
+from admission.model.errors import SluiceError
+from webhooks.errors import PoliciesNotOffered
+from webhooks.pod_policies import PODS_GATED, PODS_KEEP, pod_policies
+from webhooks.policies import (
+    gate_policies,
+    has_policies,
+    is_job,
+    managed_gate_policies,
+    managed_keep_policies,
+    policy_groups,
+)
+from webhooks.policy_objects import MUTATING, VALIDATING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from admission.cluster.client import Client
+    from admission.kinds.base import Kind, Object
+    from webhooks.scope import Scope
+
+log = logging.getLogger(__name__)
+
+Mode: TypeAlias = Literal["webhooks", "policies", "auto"]
+
+OVERLAP: Final = 5.0
+"""Seconds that both gates exist during a change; many times the delay until a new policy takes effect."""
+RESYNC_INTERVAL: Final = 60.0
+"""Seconds between checks whether the gate's objects were changed, switched off or deleted by others."""
+
+CONTESTED: Final = 3
+"""Consecutive checks that find the gate changed, after which another writer is reported in the log."""
+
+_CONTESTED_MESSAGE: Final = (
+    "another client changed the gate after each of the last updates by Sluice, and Jobs may be refused: check for a "
+    "replica of Sluice with different certificates, --webhook-url or kinds; replicas need the same settings, and share "
+    "certificates by --certificate-secret"
+)
+
+_PATH: Final = "/apis/admissionregistration.k8s.io/v1"
+_PLURALS: Final = {
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+    MUTATING: "mutatingadmissionpolicies",
+    f"{MUTATING}Binding": "mutatingadmissionpolicybindings",
+    VALIDATING: "validatingadmissionpolicies",
+    f"{VALIDATING}Binding": "validatingadmissionpolicybindings",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GateReconciler:
+    """Keeps the gate of one cluster as the settings require.
+
+    `webhook` returns the desired webhook configuration; None: the API server could not reach a webhook. Objects are
+    removed only while `is_leader` returns true, so that of replicas with different settings one alone removes objects.
+    """
+
+    client: Client
+    mode: Mode
+    kinds: tuple[Kind, ...]
+    scope: Scope
+    webhook: Callable[[], Object] | None
+    is_leader: Callable[[], bool] = lambda: True
+    switched_off: set[str] = field(default_factory=set, init=False)
+    """Objects that were switched off at the last check, for example `MutatingWebhookConfiguration sluice`."""
+
+    async def ensure(self) -> bool:
+        """Write the desired objects; return whether any changed. Raises ClusterError, PoliciesNotOffered."""
+        desired = self._desired(await self._served_resources())
+        outcomes = {
+            f"{obj['kind']} {obj['metadata']['name']}": await reconcile(
+                self.client, _collection(obj["kind"]), obj, is_ours=is_ours
+            )
+            for obj in desired
+        }
+        self._log_switch({name for name, outcome in outcomes.items() if outcome is Outcome.SWITCHED_OFF})
+        return Outcome.CHANGED in outcomes.values()
+
+    def _log_switch(self, switched_off: set[str]) -> None:
+        """Log which objects were switched off or on since the last check; `switched_off` are those that are off now."""
+        if newly_off := switched_off - self.switched_off:
+            log.warning(
+                "switched off (`sluice gate off`) and left so: %s; Jobs with a queue label are created and run without "
+                "Sluice until `sluice gate on`",
+                ", ".join(sorted(newly_off)),
+            )
+        if on_again := self.switched_off - switched_off:
+            log.warning("switched on again: %s; Jobs with a queue label are gated", ", ".join(sorted(on_again)))
+        self.switched_off.clear()
+        self.switched_off.update(switched_off)
+
+    async def remove_obsolete(self) -> list[str]:
+        """Remove Sluice's objects that are not desired; return their names.
+
+        Call it only after `ensure` has found nothing to change. Raises ClusterError, PoliciesNotOffered.
+        """
+        served = await self._served_resources()
+        desired = {(obj["kind"], obj["metadata"]["name"]) for obj in self._desired(served)}
+        removed = []
+        for kind, name in self._all_names() if desired else ():
+            if (kind, name) not in desired and _PLURALS[kind] in served and await self._remove(kind, name):
+                removed.append(f"{kind} {name}")
+        return removed
+
+    async def gates_by_policies(self) -> bool:
+        """Whether this cluster is gated by policies. Raises ClusterError, PoliciesNotOffered."""
+        return self._by_policies(await self._served_resources())
+
+    async def registered_webhook(self) -> str:
+        """Return the address of the webhook that the API server calls now; empty if it calls none. Raises ClusterError.
+
+        The address is a URL, or a Service as `namespace/name`. Another instance of Sluice may have registered it.
+        """
+        try:
+            found = await self.client.get(f"{_collection('MutatingWebhookConfiguration')}/sluice")
+        except NotFound:
+            return ""
+        called = [webhook["clientConfig"] for webhook in found.get("webhooks") or ()]
+        if not called:
+            return ""
+        service = called[0].get("service", {})
+        return str(called[0].get("url") or f"{service.get('namespace')}/{service.get('name')}")
+
+    async def run(
+        self, *, refresh: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """Reconcile the gate periodically until cancelled, after a `refresh` of the certificates. Errors are logged."""
+        pause, changes = OVERLAP, 0
+        while True:
+            await sleep(pause)
+            pause = RESYNC_INTERVAL
+            try:
+                await refresh()
+                changes = changes + 1 if await self.ensure() else 0
+                if changes:
+                    log.info("the gate was updated")
+                    pause = OVERLAP
+                    if changes == CONTESTED:
+                        log.warning(_CONTESTED_MESSAGE)
+                elif self.is_leader() and (removed := await self.remove_obsolete()):
+                    log.info("removed objects that the gate does not use any more: %s", ", ".join(removed))
+            except SluiceError as error:
+                log.warning("the gate could not be checked: %s", error)
+
+    async def _served_resources(self) -> frozenset[str]:
+        """Return the plural names of the resources of admissionregistration.k8s.io/v1 that the API server serves."""
+        found = await self.client.get(_PATH)
+        return frozenset(resource["name"] for resource in found["resources"])
+
+    def _by_policies(self, served: Iterable[str]) -> bool:
+        if self.mode == "webhooks" or (self.mode == "auto" and _PLURALS[MUTATING] not in served):
+            return False
+        if _PLURALS[MUTATING] not in served:
+            raise PoliciesNotOffered(
+                "this API server has no MutatingAdmissionPolicy of admissionregistration.k8s.io/v1, which is part of "
+                "Kubernetes from 1.36 on: set admission to auto or webhooks"
+            )
+        return True
+
+    def _desired(self, served: Iterable[str]) -> list[Object]:
+        """Return all objects that the gate consists of."""
+        by_policies = self._by_policies(served)
+        if not by_policies and self.webhook is None:
+            return []
+        desired = [] if self.webhook is None else [self.webhook()]
+        if by_policies:
+            desired = [self._without_policy_kinds(each) for each in desired if any(self._kinds_without_policies())]
+        managed = self.scope.managed is not None
+        for kinds in policy_groups(self.kinds):
+            if by_policies:
+                desired += gate_policies(kinds, self.scope, owners=self.kinds)
+                desired += managed_gate_policies(kinds, self.scope, owners=self.kinds) if managed else []
+            # Together with webhooks only for Jobs: operators write these fields of their own kinds in good faith.
+            if managed and _PLURALS[VALIDATING] in served and (by_policies or is_job(kinds[0])):
+                desired += managed_keep_policies(kinds, self.scope)
+        return desired + (pod_policies(self.kinds, self.scope) if _PLURALS[VALIDATING] in served else [])
+
+    def _kinds_without_policies(self) -> Iterator[Kind]:
+        """Yield the kinds that are gated by webhooks in either mode."""
+        return (kind for kind in self.kinds if not has_policies(kind))
+
+    def _without_policy_kinds(self, configuration: Object) -> Object:
+        """Return the webhook configuration without the entries of kinds that policies gate."""
+        kept = [([kind.group], kind.plural) for kind in self._kinds_without_policies()]
+        rules = ((each, each["rules"][0]) for each in configuration["webhooks"])
+        webhooks = [each for each, rule in rules if (rule["apiGroups"], rule["resources"][0]) in kept]
+        return {**configuration, "webhooks": webhooks}
+
+    def _all_names(self) -> Iterator[tuple[str, str]]:
+        """Yield (kind, name) of all objects that any settings create, and that versions up to 0.1 created."""
+        yield "MutatingWebhookConfiguration", "sluice"
+        yield "ValidatingWebhookConfiguration", "sluice"
+        for name in ("jobs", "kinds"):
+            gates, keeps = ("gate", "join.gate", "managed.gate"), ("keep", "managed.keep")
+            for policy_kind, suffixes in ((MUTATING, gates), (VALIDATING, keeps)):
+                for suffix in suffixes:
+                    yield policy_kind, f"{name}.{suffix}.sluice.dev"
+                    yield f"{policy_kind}Binding", f"{name}.{suffix}.sluice.dev"
+        for name in (PODS_GATED, PODS_KEEP):
+            yield VALIDATING, name
+            yield f"{VALIDATING}Binding", name
+
+    async def _remove(self, kind: str, name: str) -> bool:
+        """Delete an object of Sluice; return whether there was one."""
+        path = f"{_collection(kind)}/{name}"
+        try:
+            found = await self.client.get(path)
+            if not is_ours(found):
+                return False
+            await self.client.delete(path, {"preconditions": {"uid": found["metadata"]["uid"]}})
+        except NotFound:
+            return False
+        return True
+
+
+def is_ours(obj: Object) -> bool:
+    """Whether Sluice created an object: its webhooks have Sluice's domain. Foreign objects may have the same name."""
+    names = [webhook["name"] for webhook in obj.get("webhooks") or ()]
+    return not names or any(name.endswith(".sluice.dev") for name in names)
+
+
+def _collection(kind: str) -> str:
+    return f"{_PATH}/{_PLURALS[kind]}"
