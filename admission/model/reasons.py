@@ -21,14 +21,14 @@ class Reason:
 
 
 WAITING: Final = (
-    Reason("PendingEvaluation", "It has only just arrived, pauses after an eviction, runs without quota and is stopped "
-           "first, or fits, but a StrictFIFO queue starts the workloads in front of it first", "Waiting"),
-    Reason("WaitingForQuota", "Too little is free now", "Waiting; asking for less; more quota or borrowing"),
+    Reason("PendingEvaluation", "It has just been created, is in backoff after an eviction, runs without quota and is "
+           "stopped first, or fits, but a StrictFIFO queue starts the workloads in front of it first", "Waiting"),
+    Reason("WaitingForQuota", "Too little is free now", "Waiting; requesting less; more quota or borrowing"),
     Reason("WaitingForPreemptedWorkloads", "Workloads were preempted, and have not stopped yet", "Waiting"),
     Reason("WaitingForPodsReady", "`waitForPodsReady.blockAdmission`: the pods of an admitted workload are not ready",
            "Waiting; looking at the pods of the workload that was admitted last", own=True),
-    Reason("ExceedsMaxQuota", "It asks for more than its ClusterQueue can ever use",
-           "Asking for less; raising the limit that the message names"),
+    Reason("ExceedsMaxQuota", "It requests more than its ClusterQueue can ever use",
+           "Requesting less; raising the limit that the message names"),
     Reason("NoMatchingFlavor", "Its pods can run on the nodes of no flavor, or request a resource without quota; the "
            "message names the label, taint or resource", "Changing nodeSelector, affinity, tolerations or requests; "
            "another LocalQueue"),
