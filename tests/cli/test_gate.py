@@ -120,7 +120,7 @@ async def test_one_that_is_stuck_before_it_is_ready_is_started_again(tmp_path, m
     """Also while there is no certificate, for which it waits."""
     monkeypatch.setattr(gate_process, "PING_SECONDS", 0.2)
     sockets = await open_sockets("127.0.0.1", 0)
-    order = Order(
+    order = GateConfig(
         str(tmp_path), (), kueue_labels=True, log_level="info", descriptors=tuple(one.fileno() for one in sockets)
     )
 
