@@ -106,7 +106,7 @@ class Trainer(Controller[tuple[str, str]]):
                 inner["template"]["spec"]["containers"][0] |= (
                     {"resources": trainer["resourcesPerNode"]} if "resourcesPerNode" in trainer else {}
                 )
-            for change in _changes(job, role["name"]):
+            for change in pod_changes(job, role["name"]):
                 inner["template"] = merged(inner["template"], change)
         spec["suspend"] = job["spec"].get("suspend") is True
         meta = {key: job["metadata"][key] for key in ("name", "namespace")}
@@ -131,7 +131,7 @@ class Trainer(Controller[tuple[str, str]]):
             await self.local.update("trainjobs", namespace, {**job, "status": status}, subresource="status")
 
 
-def _changes(job: Object, role: str) -> list[Object]:
+def pod_changes(job: Object, role: str) -> list[Object]:
     """Return the patches for the pods of a role."""
     spec = job["spec"]
     found = []

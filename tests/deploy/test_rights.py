@@ -25,6 +25,7 @@ from admission.cluster.client import Client
 from admission.kinds import all_kinds, frameworks_known, parse_form
 from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.grouped import GroupedKind
+from admission.kinds.patches import merged
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
@@ -32,6 +33,7 @@ from admission.store.audit_log import Author
 from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
+from tests.trainer import pod_changes
 from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
 from webhooks.gate_reconciler import GateReconciler
@@ -253,6 +255,18 @@ async def _make_child(admin: Any, kind: Any, owner: Object) -> None:
             await admin.create(child_kind.plural, "default", child)
 
 
+async def _update_child(admin: Any, kind: Any) -> None:
+    """Copy the patches that the start of a TrainJob adds to it into its JobSet, as its controller does."""
+    await _until(admin, kind.plural, lambda obj: bool(obj["spec"].get("runtimePatches")))
+    owner = admin.get(kind.plural, "default", kind.plural)
+    child = copy.deepcopy(admin.get("jobsets", "default", kind.plural))
+    for role in child["spec"]["replicatedJobs"]:
+        inner = role["template"]["spec"]
+        for change in pod_changes(owner, role["name"]):
+            inner["template"] = merged(inner["template"], change)
+    await admin.update("jobsets", "default", child)
+
+
 def _set(obj: Object, path: list[str], value: object) -> None:
     for key in path[:-1]:
         obj = obj.setdefault(key, {})
@@ -321,6 +335,9 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
         for kind in CUSTOM:
             created = await admin.create(_resource(kind), "default", custom_object(kind))
             await _make_child(admin, kind, created)
+        for kind in CUSTOM:
+            if kind.rendered_by:
+                await _update_child(admin, kind)
         for kind in CUSTOM:
             await _until(admin, _resource(kind), lambda obj, kind=kind: not kind.observe(obj).suspended)
         await _items_come_and_go(admin)
