@@ -294,9 +294,9 @@ async def test_nothing_is_no_error(sluice):
         (["delete", "cq"], 2, "no clusterqueues are selected"),
         (["delete", "cq", "nothing"], 1, 'error: clusterqueues.sluice.dev "nothing" not found'),
         (["get", "cq", "--token-file", "/nonexistent"], 1, "error: the token file /nonexistent cannot be read"),
-        (["get", "cq", "--server", "localhost:8080"], 1, "is no URL"),
-        (["get", "cq", "--server", "ftp://localhost"], 1, "is no URL"),
-        (["get", "cq", "--server", "http://[::"], 1, "is no URL"),
+        (["get", "cq", "--server", "localhost:8080"], 1, "is not a URL of Sluice"),
+        (["get", "cq", "--server", "ftp://localhost"], 1, "is not a URL of Sluice"),
+        (["get", "cq", "--server", "http://[::"], 1, "is not a URL of Sluice"),
         (["get", "cq", "--server", "http://sluice.invalid"], 1, "cannot be reached"),
     ],
 )

@@ -62,7 +62,7 @@ notifications:
             for number in range(3):
                 await admin.create("jobs", "default", job(f"j{number}"))
             await all_complete(admin, 3)
-            while b"a notification is not delivered" not in replica.log:  # noqa: ASYNC110
+            while b"a notification was not delivered" not in replica.log:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             replica.send(signal.SIGKILL)
             await replica.process.wait()

@@ -65,6 +65,7 @@ async def stopped(world):
         await world.end()
         for each in world.user.list("pods", "team-a"):
             await world.user.delete("pods", "team-a", each["metadata"]["name"], grace=0)
+        await all_are(world, before, lambda kind, each: not kind.observe(each).active)
         yield world, before
 
 
