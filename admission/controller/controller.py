@@ -1,10 +1,10 @@
-"""The loop that joins cluster, engine and store: what has arrived, what follows, one commit, then the requests.
+"""Control loop of a replica: processes the inbox, runs the engine, commits the decisions, and sends the requests.
 
-A step takes everything that arrived since the last one, so a burst of a thousand Jobs is a few transactions. While the
-database does not answer no step is taken; what was decided but perhaps not written is then forgotten, and everything is
-derived again from the database and from what is known of the cluster, exactly as after a start.
+A cycle processes everything that has arrived since the previous one, so a burst of a thousand Jobs takes a few
+transactions. While the database does not answer there are no cycles. Decisions that may not have been committed are
+then discarded, and the state is reloaded from the database and from the observed objects, exactly as at a start.
 
-All replicas watch the cluster (`ClusterWatches`) and one decides; what a leader begins with is made anew for the next.
+All replicas watch the cluster (`ClusterWatches`), one decides. Its state (`Leader`) is recreated at each takeover.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GATHER = 0.005
-"""Seconds to let a burst gather after the first message of a quiet time."""
+"""Debounce in seconds: delay between the first message of an empty inbox and the cycle that processes it."""
 
 COMPARE_AT_ONCE = 200
-"""How many objects are compared with the record in one go, some milliseconds: the webhooks of this process wait."""
+"""Objects compared with their stored workloads before yielding to the event loop: some ms, for which webhooks wait."""
 
 RETRY = 1.0
-"""Seconds between two looks at a database that does not answer, and before the first new beginning."""
+"""Seconds between two checks of a database that does not answer, and before the first reload of the state."""
 
 LONGEST_RETRY = 30.0
-"""Seconds before a new beginning, at most, when many have failed."""
+"""Seconds before a reload of the state at most, after repeated failures."""
 
 
 class Controller:
-    """One cluster, one store. Every replica runs `watch`; the one that leads runs `decide`."""
+    """One cluster and one store. Every replica runs `watch`; the leader also runs `decide`."""
 
     def __init__(
         self,
@@ -81,10 +81,10 @@ class Controller:
         audit_interval: float = 0.0,
         tracing: Tracing | None = None,
     ) -> None:
-        """`leads` is asked right before each change of an object: whether this replica still leads for certain.
+        """`leads`: whether this replica is certainly still the leader; called right before each change of an object.
 
-        `loading`: within it, all that is on record is made into objects that stay.
-        `audit_interval`: seconds between two audits; 0: none but those that are asked for. `tracing`: where spans go.
+        `loading`: context manager for loading the stored workloads: it may pause the garbage collector.
+        `audit_interval`: seconds between two audits; 0: only on request. `tracing`: receives spans; None: no tracing.
         """
         self.watches = ClusterWatches(client, kinds)
         self.context = self.watches.context
@@ -95,14 +95,14 @@ class Controller:
         self._client = client
         self._kinds = kinds
         self.faults = Faults(store.now)
-        """Workloads that made it fail, and are left alone."""
+        """Workloads that caused exceptions, and are ignored until they change."""
         self._loading = loading
         self._policy = policy or Policy()
         self._clock = store.now
         self._epoch = 0
         self._revision = 0
         self._uncompared: dict[str, StoredObject] = {}
-        """Objects that are known and were not yet compared with what is on record, by uid."""
+        """Observed objects that were not yet compared with their stored workloads, by uid."""
         self._pod_obstacles: PodObstacles | None = None
         self._recovered = asyncio.Event()
         self._orders_taken = asyncio.Event()
@@ -111,63 +111,63 @@ class Controller:
         self._committer = Committer(store, self.events, self.faults, tracing)
         self.metrics = self._committer.metrics
         self._doubtful = False
-        """Whether what it works on may differ from what is on record, so that it has to begin anew."""
+        """Whether the in-memory state may differ from the database, so that it has to be reloaded."""
         self.database_fault: str | None = None
-        """Why it could not write or load, until it has loaded again; None: it could, when it last tried."""
+        """Why the last write or load failed, until a load succeeds; None: it succeeded."""
         self._undecidable = False
-        """Whether decisions have failed, for a reason that is still to be found."""
+        """Whether a cycle raised an exception that could not be attributed to a workload."""
         self._failures = 0
-        """How often it began anew since the last step that succeeded."""
+        """Number of reloads since the last cycle that succeeded."""
         self._queue_objects: tuple[QueueObject, ...] = ()
-        """As they were when the state was loaded."""
+        """Queue objects at the last load of the state."""
         self._pod_waiter = PodWaiter(client, self.inbox)
         self.auditor = Auditor(store, client, kinds, self.context, interval=audit_interval, clock=store.now)
         self._reset()
 
     async def health(self) -> str | None:
-        """None once it decides; else the sentence that says what it waits for."""
+        """Return None if this replica is deciding; else the message that names what it waits for."""
         compared = None if self._recovered.is_set() else "what is on record was not yet compared with the cluster"
         return self.watches.failure() or compared
 
     @property
     def decides(self) -> bool:
-        """Whether it leads, has recovered, and neither waits for API server or database nor begins anew."""
+        """Whether it leads, has recovered, neither waits for API server or database, nor has to reload its state."""
         return self._recovered.is_set() and self.watches.probe.failure is None and not self._doubtful
 
     def standstill(self) -> str:
-        """What keeps it from deciding, or would if it led, as a sentence; empty: nothing does."""
+        """Return the message about an outage that prevents decisions, or would if this replica led; empty: none."""
         unwritable = self._recovered.is_set() and self.database_fault is not None
         return sentences.standstill(silent=self.watches.probe.failure is not None, unwritable=unwritable)
 
     @property
     def policy(self) -> EnginePolicy:
-        """What the engine is told in general."""
+        """Configuration of the engine."""
         return self._policy.engine
 
     def engine(self) -> Engine | None:
-        """The engine that decides, to be read only and at once; None while this replica decides nothing."""
+        """Return the leader's engine, for reading before the next await; None while this replica decides nothing."""
         return self._state.engine if self._recovered.is_set() else None
 
     def namespaces(self) -> dict[str, Mapping[str, str]]:
-        """The labels of each namespace."""
+        """Return the labels of each namespace, by its name."""
         return {name: self.context.namespace_labels(name) or {} for name in self.context.namespaces()}
 
     def time_limits(self) -> dict[str, float]:
-        """Seconds for which each workload that has a limit may run, from its next or last start on, by uid."""
+        """Return by uid the seconds that workloads with a time limit may run, counted from their last or next start."""
         return self._state.registry.time_limits()
 
     async def audit(self, *, repair: bool) -> list[dict[str, str]] | None:
-        """See `Auditor.documents`; None while this replica decides nothing."""
+        """Run an audit (`Auditor.documents`); None while this replica decides nothing."""
         return await self.auditor.documents(repair=repair) if self._recovered.is_set() else None
 
     async def watch(self) -> None:
-        """Know the cluster, until cancelled."""
+        """Watch the cluster until cancelled."""
         await self.watches.run()
 
     async def decide(self, *, epoch: int) -> None:
-        """Leader until cancelled; may be called again afterwards. Outages are waited out.
+        """Lead until cancelled; may be called again afterwards. Outages of API server and database are waited out.
 
-        Raises StaleEpoch, in an ExceptionGroup, if another Sluice has taken over.
+        Raises StaleEpoch, in an ExceptionGroup, if another replica has taken over.
         """
         self._epoch, self.inbox = epoch, Inbox()
         self._pod_waiter = PodWaiter(self._client, self.inbox)
@@ -231,7 +231,7 @@ class Controller:
             self._pod_obstacles.begin(self._leader.reconciler.readiness, self._leader.groups)
 
     async def _load(self) -> None:
-        """Everything that is committed, as soon as the database answers, and can be written if that was what failed."""
+        """Load all committed state once the database answers; after a failed write, once it can be written as well."""
         told = False
         while True:
             try:
@@ -264,7 +264,7 @@ class Controller:
         )
 
     async def _compare(self, before: Registry | None = None) -> None:
-        """What is committed with what is in the cluster; `before` knows what was under way."""
+        """Compare stored workloads with observed objects. `before`: registry before a reload, with sent requests."""
         for number, uid in enumerate(sources_first(self._uncompared, self._kinds), start=1):
             self._state.now = self._clock()
             kind, raw = self._uncompared.pop(uid)
@@ -278,7 +278,7 @@ class Controller:
         self._set_aside()
 
     async def _first_list(self) -> None:
-        """Take in what comes until all objects are known: all the work of a start, none of a takeover."""
+        """Process changes until all kinds are listed: all the work of a start, none of a takeover."""
         while not self.watches.objects_synced.is_set():
             waiting = asyncio.create_task(self.watches.objects_synced.wait())
             arrived = asyncio.create_task(self.inbox.wait())
@@ -290,13 +290,13 @@ class Controller:
         self._set_aside()
 
     async def _begin_anew(self) -> None:
-        """After a commit of unknown outcome: the state is what the database says, not what was decided here."""
+        """Reload the state after a commit of unknown outcome: only what the database contains has been decided."""
         before = self._state.registry
         self._uncompared = self._uncompared | self._leader.objects()
         await asyncio.sleep(min(RETRY * 2**self._failures, LONGEST_RETRY))
         self._failures += 1
         await self._load()
-        if self._undecidable:  # those are left alone with which decisions fail
+        if self._undecidable:  # isolate the workloads with which decisions fail
             suspects = undecidable(self.policy, self.context, self._queue_objects, before, now=self._clock)
             async for tracked, error in suspects:
                 self.faults.note(tracked.uid, "" if tracked.seen is None else tracked.seen.resource_version, error)
@@ -306,7 +306,7 @@ class Controller:
         log.info("deciding again")
 
     def _set_aside(self) -> bool:
-        """Set aside the workloads that failed; False: that is not enough, and the leader has to begin anew."""
+        """Isolate the workloads that failed; return False if the state has to be reloaded for that."""
         for uid in self._leader.isolation.settle() if self._leader.isolation.failures else ():
             self._doubtful = True
             if pause := self.faults.postpone(uid):
@@ -320,7 +320,7 @@ class Controller:
                     await self._begin_anew()
                     self.inbox.wake()
                 await self.inbox.wait()
-                if self.watches.probe.failure is not None:  # what cannot be asked is not decided on old knowledge
+                if self.watches.probe.failure is not None:  # no decisions while the cluster's state may be outdated
                     await self.watches.probe.wait_until_alive()
                 await asyncio.sleep(GATHER)
                 await self._turn()
@@ -330,12 +330,12 @@ class Controller:
                 self.database_fault = None if isinstance(error, Unwritable) else str(error)
             except SluiceError:
                 raise
-            except Exception as error:  # noqa: BLE001  a defect must not end it: it would be there at each start again
+            except Exception as error:  # noqa: BLE001  a defect must not end the loop: it would recur at each restart
                 self.faults.report("a cycle of decisions", error)
                 self._doubtful = self._undecidable = True
 
     async def _turn(self) -> None:
-        """Take in what has arrived, and decide if that is due."""
+        """Process the inbox, and decide and commit if that is due."""
         if self.auditor.doubts:
             self.auditor.doubts = False
             await self._begin_anew()
@@ -359,7 +359,7 @@ class Controller:
         self._failures = 0
 
     async def _step(self) -> None:
-        """What follows from all that arrived, one commit, then the requests."""
+        """Run the engine on all changes, commit its decisions in one transaction, then send the requests."""
         self._state.freed, self._state.arrived = False, 0
         began = time.perf_counter()
         decisions = self._leader.scheduler.decide()
@@ -377,19 +377,19 @@ class Controller:
         self._set_aside()
         if self._state.dirty or self._state.batch.urgent:
             self.inbox.wake()
-        await asyncio.sleep(0)  # they leave before anything is counted or logged, or the next step is thought of
+        await asyncio.sleep(0)  # let the requests be sent before the work below and the next cycle
         for pause in (due_in, self._leader.scheduler.seconds_until_next(self._clock())):
             if pause is not None:
                 self._timer.set(pause, self.inbox.wake)
 
     def _take_in(self) -> None:
-        """What has arrived, at this moment."""
+        """Process the messages that are in the inbox now."""
         self._state.now = self._clock()
         self._leader.dispatcher.messages(self.inbox.take())
 
     async def _take_in_orders(self) -> None:
-        """What others have written since the last look: before the Jobs that were submitted after it."""
-        # Whatever is written while this reads has a higher revision, and is read again if it was seen already.
+        """Process what other writers have committed since the last call, before Jobs that were submitted after it."""
+        # Writes during these reads have higher revisions: they are read again next time, which has no effect.
         revision = self._store.revisions.newest_external
         versions = await self._store.queues.changes_since(self._revision)
         news = await self._store.orders.since(self._revision)

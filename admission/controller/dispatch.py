@@ -1,4 +1,4 @@
-"""What arrives, handed to those whom it concerns: changes in the cluster, outcomes of requests, orders of admins."""
+"""Routing of inbox messages, queue objects, orders and check states to the workloads that they concern."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Dispatcher:
-    """Finds the workloads that something concerns; what follows for each, the `Reconciler` knows."""
+    """Finds the workloads that a message concerns, and passes them a trigger (`Reconciler.handle`)."""
 
     def __init__(
         self, reconciler: Reconciler, children: Children, groups: PodGroups, requests: Requests, faults: Faults
@@ -62,7 +62,7 @@ class Dispatcher:
         self._faults = faults
 
     def messages(self, messages: Iterable[Message]) -> None:
-        """What was in the inbox."""
+        """Process messages of the inbox, in order."""
         for message in messages:
             match message:
                 case ObjectsChanged(kind, changes):
@@ -89,7 +89,7 @@ class Dispatcher:
                     self._context_changed(namespace)
                 case KindListed(unlisted):
                     self._groups.kinds_changed()
-                    self._groups.tell()  # before the search for pods of groups that are not known
+                    self._groups.tell()  # before the search for pods of unknown groups
                     self._requests.look_for_the_unseen(unlisted)
         if self._groups.due or self._groups.touched:
             self._groups.tell()
@@ -105,7 +105,7 @@ class Dispatcher:
             return
         self._faults.forget(change.uid)
         if kind.watched_label and not _is_deleted(change) and (known := self._state.registry.get(change.uid)):
-            self._requests.look(known)  # it may only have lost the label by which it is watched
+            self._requests.look(known)  # the object may only have lost its watch label
             return
         if not _is_deleted(change) and self._children.lost(change):
             return
@@ -116,10 +116,10 @@ class Dispatcher:
         self._children.gone(change.uid)
 
     def _last(self, kind: Kind, obj: Object) -> Observed | None:
-        """The last state of an object that is gone; None if that cannot be read."""
+        """Return the last observed state of a deleted object; None if it cannot be read."""
         try:
             return kind.observe(obj)
-        except Exception as error:  # noqa: BLE001  it is gone, whatever is the matter with it
+        except Exception as error:  # noqa: BLE001  the deletion is processed even if the object cannot be read
             self._faults.report(f"the last state of {obj['metadata']['uid']}", error)
             return None
 
@@ -131,7 +131,7 @@ class Dispatcher:
                 self._happened(tracked.uid, ContextChange())
 
     def versions(self, versions: Iterable[QueueObjectVersion]) -> None:
-        """Queue objects that were written or deleted, in this order. Telling the same again changes nothing."""
+        """Process queue objects that were written or deleted, in order of their revisions; idempotent."""
         for version in versions:
             self._state.freed = True
             with self._isolation.of_queue_object(version.object.key):
@@ -158,7 +158,7 @@ class Dispatcher:
                 self._happened(tracked.uid, CheckRulesChanged())
 
     def news(self, news: OrdersAndChecks) -> None:
-        """What admins have ordered and checks have answered. Telling the same again changes nothing."""
+        """Process orders of users and admins, and changed states of admission checks; idempotent."""
         for order in news.orders:
             self._happened(order.uid, Ordered(order))
         for check in news.checks:
@@ -166,5 +166,5 @@ class Dispatcher:
 
 
 def _is_deleted(change: Change) -> bool:
-    """Whether it is certain that the object does not exist any more."""
+    """Return whether the object is certainly deleted, and has not only left the watch's label selector."""
     return change.object is not None and "deletionTimestamp" in change.object["metadata"]

@@ -1,4 +1,4 @@
-"""All that a leader works with, made anew whenever the state is loaded from the database."""
+"""In-memory state and services of the leader, recreated whenever the state is loaded from the database."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Leader:
-    """An empty state, and those who work on it. What is given outlasts it."""
+    """Empty state of a leader, and the services that work on it. The arguments outlive it."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Leader:
         self.scheduler = Scheduler(self.reconciler)
 
     def objects(self) -> dict[str, StoredObject]:
-        """All objects that were compared with the record, by uid."""
+        """Return all objects that were compared with stored workloads, by uid."""
         seen = {
             tracked.uid: StoredObject(tracked.seen.kind, tracked.raw)
             for tracked in self.state.registry

@@ -1,7 +1,7 @@
-"""Groups of pods that other systems declare: what a pod says of its group, and the objects that say how large it is.
+"""Pod groups of other systems: what a pod declares about its group, and the object that gives the group's size.
 
-Their labels and annotations are read where the configuration names them, the group of Kubernetes itself always. Other
-than with Kueue the number is the least that has to start together: more pods may come, and each queues by itself.
+Labels and annotations of other systems are read if the configuration names them; the PodGroup of Kubernetes always is.
+Unlike with Kueue, the number is a minimum that has to start together: further pods may come, and each queues by itself.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ NATIVE: Final = "scheduling.k8s.io"
 POD_GROUP: Final = "PodGroup"
 COMPOSITE: Final = "CompositePodGroup"
 _MOST: Final = 99_999
-"""Pods of a group."""
+"""Number of pods of a group at most."""
 
 
 class GroupSize(NamedTuple):
-    """The object that says how many pods a group needs."""
+    """Reference to the object that gives the number of pods that a group needs."""
 
     group: str
     kind: str
     name: str
     part: str = ""
-    """Which of the groups that it tells of; empty: it tells of one."""
+    """Name of the part of the object that the group is, for objects with several groups; else empty."""
 
 
 class Declared(NamedTuple):
-    """What a pod says of its group."""
+    """What a pod declares about its group."""
 
     name: str
     needed: int
-    """How many pods have to start together; 0: the pod does not say."""
+    """Number of pods that have to start together; 0: the pod does not give it."""
     size: GroupSize | None
-    """The object that says it; None: pods do."""
+    """The object that gives the number; None: the pods do."""
 
     @property
     def leaf(self) -> str:
-        """The name of the PodGroup of `scheduling.k8s.io`, which may be in a CompositePodGroup; empty: it is none."""
+        """Name of the PodGroup of `scheduling.k8s.io`, which may be in a CompositePodGroup; empty: it is none."""
         return self.size.name if self.size is not None and self.size[:2] == (NATIVE, POD_GROUP) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What goes with the label or annotation that names a group."""
+    """Where the number of pods is found, for one label or annotation that names a group."""
 
     numbers: tuple[str, ...] = ()
-    """Labels or annotations with the number of pods; the first that is there counts."""
+    """Labels or annotations with the number of pods; the first one that is set applies."""
     told_by: tuple[str, str] | None = None
-    """API group and kind of the object of the group's name that has the number."""
+    """API group and kind of the object that has the number, and the group's name."""
 
 
 FOREIGN: Final[Mapping[str, _Form]] = {
@@ -75,11 +75,11 @@ FOREIGN: Final[Mapping[str, _Form]] = {
     f"{_YUNIKORN}app-id": _Form(),
     "applicationId": _Form(),
 }
-"""By the label or annotation that names a group, of Koordinator, scheduler-plugins, Volcano, YuniKorn."""
+"""By the label or annotation that names a group, of Koordinator, scheduler-plugins, Volcano and YuniKorn."""
 
 
 def declared(pod: Object, keys: Iterable[str]) -> Declared | None:
-    """What a pod says of its group by the first of these `keys` that it has, else by its spec; None: it is in none."""
+    """Return a pod's group by the first of these `keys` that it has, else by its spec; None: it is in none."""
     for key in keys:
         if not (name := _value(pod, key)):
             continue
@@ -89,14 +89,14 @@ def declared(pod: Object, keys: Iterable[str]) -> Declared | None:
         if form.numbers:
             said = next(filter(None, (_value(pod, number) for number in form.numbers)), "")
             return Declared(name, number_of_pods(said), None)
-        # Without task groups a YuniKorn application is no gang: its pods start one by one.
+        # Without task groups a YuniKorn application is not a gang: its pods start one by one.
         if _value(pod, TASK_GROUPS) or _value(pod, _TASK_GROUP):
             return Declared(name, _of_task_groups(pod), None)
     return _native(pod["spec"])
 
 
 def declared_faults(pod: Object, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """(field path, message) of what is wrong in what a pod says of its group."""
+    """Return (field path, message) of each error in what a pod declares about its group."""
     for key in keys:
         if not (name := _value(pod, key)):
             continue
@@ -112,7 +112,7 @@ def declared_faults(pod: Object, keys: Iterable[str]) -> Iterator[tuple[str, str
 
 
 def _native(spec: Mapping[str, Any]) -> Declared | None:
-    """A field of the pod: of Kubernetes 1.35, else of later ones."""
+    """Return the group in the pod's spec: `schedulingGroup`, or `workloadRef` of Kubernetes 1.35."""
     if name := (spec.get("schedulingGroup") or NOTHING).get("podGroupName"):
         return Declared(name, 0, GroupSize(NATIVE, POD_GROUP, name))
     if (of := spec.get("workloadRef")) and of.get("name") and of.get("podGroup"):
@@ -130,7 +130,7 @@ def _value(pod: Object, key: str) -> str:
 
 
 def _path(pod: Object, key: str) -> str:
-    """Where it is; of what is missing, where its system has it."""
+    """Return the field path of a label or annotation; of a missing one, where its system would have it."""
     metadata = pod["metadata"]
     is_label = key in (metadata.get("labels") or NOTHING)
     is_annotation = key in (metadata.get("annotations") or NOTHING)
@@ -139,14 +139,14 @@ def _path(pod: Object, key: str) -> str:
 
 
 def number_of_pods(value: object) -> int:
-    """A number, or its text; 0: it is none that a group can have."""
+    """Return a number of pods from an integer or its text; 0: it is not a valid one."""
     if isinstance(value, str):
         value = int(value) if value.isascii() and value.isdecimal() and len(value) < 6 else 0
     return value if isinstance(value, int) and 0 < value <= _MOST else 0
 
 
 def _of_task_groups(pod: Object) -> int:
-    """The pods of all task groups together; 0: they are not said, or not readable."""
+    """Return the number of pods of all task groups together; 0: it is missing or invalid."""
     try:
         groups = orjson.loads(_value(pod, TASK_GROUPS) or "[]")
         members = [number_of_pods(group["minMember"]) for group in groups]

@@ -1,6 +1,6 @@
-"""Objects of other systems that say how many pods of a group have to start together (see `foreign_groups`).
+"""Kinds of other systems whose objects give the number of pods of a group (see `foreign_groups`).
 
-They are read only: nothing in them is Sluice's, and no webhook is called for them.
+Their objects are only read: Sluice never changes them, and no webhook is called for them.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupSizeKind(GroupedKind):
-    """What they have in common (see `Kind`): no pod templates, and no pods of their own."""
+    """Base class of these kinds (see `Kind`), without pod templates and pods of their own."""
 
     plural = "podgroups"
     kind = POD_GROUP
     number: ClassVar[tuple[str, ...]] = ("minMember",)
-    """The path of the number, from the spec or a part of it."""
+    """Path of the number, from the spec or the part of it."""
     parts: ClassVar[str] = ""
-    """The list of named parts in the spec; empty: there is one, the spec itself."""
+    """Field of the spec with the list of named parts; empty: the spec itself is the only part."""
 
     def needed(self, obj: Object, part: str) -> int:
-        """How many pods have to start together; 0: they need not."""
+        """Return the number of pods that have to start together; 0: any number may start."""
         found: Any = obj.get("spec") or NOTHING
         if self.parts:
             found = next((each for each in found.get(self.parts) or () if each.get("name") == part), NOTHING)
@@ -40,43 +40,43 @@ class GroupSizeKind(GroupedKind):
         return number_of_pods(found)
 
     def parent(self, obj: Object) -> str:
-        """The name of the CompositePodGroup that it is in; empty: none."""
+        """Return the name of the CompositePodGroup that the group is in; empty: none."""
         return ""
 
     def priority_class(self, obj: Object) -> str:
-        """The PriorityClass of the group as a whole; empty: its pods say it."""
+        """Return the PriorityClass of the group as a whole; empty: that of its pods applies."""
         return str((obj.get("spec") or NOTHING).get("priorityClassName") or "")
 
     def group_templates(self, obj: Object) -> list[GroupTemplate]:
-        """None."""
+        """Return []: it has no pod templates."""
         return []
 
     def pods_of_a_group(self, obj: Object) -> int:
-        """None: see `needed`."""
+        """Return 0: see `needed`."""
         return 0
 
     def starts_by_the_first(self, obj: Object) -> bool:
-        """No."""
+        """Return False: it has no controller that creates pods."""
         return False
 
     def owner_of(self, group: str) -> str:
-        """None: pods of a group are made by others."""
+        """Return "": the pods of its group belong to other objects."""
         return ""
 
     def has_group(self, obj: Object, group: str) -> bool:
-        """It asks for none."""
+        """Return False: it has no pods."""
         return False
 
     def outcome(self, obj: Object) -> Outcome | None:
-        """It never ends."""
+        """Return None: it never finishes."""
         return None
 
     def tells_of_pods_of(self, obj: Object) -> bool:
-        """Always: it says how many there have to be."""
+        """Return True: it gives the size of a group."""
         return True
 
     def form_faults(self, obj: Object) -> Iterator[tuple[str, str]]:
-        """None."""
+        """Yield nothing."""
         return iter(())
 
 
@@ -102,12 +102,12 @@ class VolcanoPodGroup(GroupSizeKind):
 
 
 class _InTree(GroupSizeKind):
-    """Kinds that may be in a CompositePodGroup."""
+    """Base class of kinds whose groups may be in a CompositePodGroup."""
 
     group = NATIVE
 
     def parent(self, obj: Object) -> str:
-        """`spec.parentCompositePodGroupName`; a value that is no valid name of an object is ignored."""
+        """Return `spec.parentCompositePodGroupName`; a value that is not a valid object name is ignored."""
         parent = (obj.get("spec") or NOTHING).get("parentCompositePodGroupName")
         return parent if isinstance(parent, str) and names.is_dns_subdomain(parent) else ""
 
@@ -120,7 +120,7 @@ class NativePodGroup(_InTree):
 
 
 class NativeCompositePodGroup(_InTree):
-    """The CompositePodGroup of Kubernetes 1.37; its number is that of the child groups that start together."""
+    """The CompositePodGroup of Kubernetes 1.37; its number is that of child groups that start together."""
 
     versions = ("v1alpha3",)
     plural = "compositepodgroups"
@@ -129,7 +129,7 @@ class NativeCompositePodGroup(_InTree):
 
 
 class NativeWorkload(GroupSizeKind):
-    """The Workload of Kubernetes 1.35, which has its groups in itself."""
+    """The Workload of Kubernetes 1.35, which contains its groups."""
 
     group = NATIVE
     versions = ("v1alpha1",)
@@ -150,6 +150,6 @@ _ALL: Final = (
 
 
 def size_kinds(conventions: Conventions) -> list[GroupSizeKind]:
-    """Those of Kubernetes itself, and of the labels that are read."""
+    """Return the kinds of Kubernetes itself, and those of the labels that the configuration names."""
     read = {FOREIGN[key].told_by for key in conventions.group_labels}
     return [each(conventions) for each in _ALL if each.group == NATIVE or (each.group, each.kind) in read]

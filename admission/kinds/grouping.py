@@ -1,4 +1,4 @@
-"""What a pod says of its group: by Kueue's labels and annotations, our own, those of its controller or of others."""
+"""A pod's group, role and number of pods, from the labels and annotations of Kueue, Sluice and controllers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 GATE: Final = SchedulingGate("sluice.dev/admission")
 GROUP_NAME: Final = ("sluice.dev/pod-group-name", f"{KUEUE}pod-group-name")
-"""The labels that name a pod's group."""
+"""Labels that name a pod's group."""
 TOTAL: Final = ("sluice.dev/pod-group-total-count", f"{KUEUE}pod-group-total-count")
-"""The annotations that say how many pods the group has."""
+"""Annotations with the number of pods of the group."""
 FAST: Final = ("sluice.dev/pod-group-fast-admission", f"{KUEUE}pod-group-fast-admission")
 RETRIABLE: Final = ("sluice.dev/retriable-in-group", f"{KUEUE}retriable-in-group")
 ROLE: Final = "sluice.dev/pod-group-role"
-"""Annotation that a start writes on a pod: its role, which its selectors do not tell any more."""
+"""Annotation that a start writes on a pod: its role, which cannot be computed once its node selector has changed."""
 STARTED_WITH: Final = "sluice.dev/pod-group-uid"
 """Annotation that a start writes on a pod: the uid of its group, as another group may have the same name later."""
 _VOLCANO_JOB: Final = "volcano.sh/job-name"
@@ -42,20 +42,20 @@ _ROLE: Final = re.compile(r"[0-9a-f]{32}-[0-9a-f]{6}", re.ASCII)
 
 
 def group_of(pod: Object, conventions: Conventions) -> str:
-    """The name of the group that a pod is in; empty: it is queued by itself."""
+    """Return the name of the group that a pod is in; empty: it is queued by itself."""
     return _own_group_of(pod) or (told.name if (told := foreign_group_of(pod, conventions)) is not None else "")
 
 
 def foreign_group_of(pod: Object, conventions: Conventions) -> Declared | None:
-    """What a pod says of its group in the way of another system; None: that is none, or does not count."""
+    """Return what a pod declares about a group of another system; None: nothing, or `_own_group_of` applies."""
     return None if _own_group_of(pod) else declared(pod, conventions.group_labels)
 
 
 def _own_group_of(pod: Object) -> str:
-    """By Sluice's and Kueue's labels, or those of its controller.
+    """Return the group by Sluice's and Kueue's labels, or by those of the pod's controller.
 
-    What the webhook has marked in the template of a kind that has its pods grouped (`grouped`) is in the group of which
-    its controller's labels tell: there the object's name may not have been known yet.
+    In the templates of grouped kinds (`grouped`) the webhook sets the total count only, as the object's name may not be
+    known yet. The group of their pods is named by their controller's labels.
     """
     labels = pod["metadata"].get("labels") or NOTHING
     named = first(labels, GROUP_NAME)
@@ -64,15 +64,15 @@ def _own_group_of(pod: Object) -> str:
     if job := labels.get(_VOLCANO_JOB):
         return str(job)
     name, number = labels.get(f"{_LEADER_WORKER_SET}name"), labels.get(f"{_LEADER_WORKER_SET}group-index")
-    if name and number:  # before the next: its pods are those of a StatefulSet, too
+    if name and number:  # before the StatefulSet's label, which these pods have as well
         return f"{name}-{number}"
     return str(labels.get(_STATEFUL_SET) or "").rpartition("-")[0]
 
 
 def before_deletion(pod: Object) -> Object | None:
-    """The merge patch by which its controller takes the deletion of a pod for no failure; None: it needs none.
+    """Return the merge patch by which a pod's controller does not count its deletion as a failure; None: none needed.
 
-    Volcano else restarts the whole Job where its policies say so of evicted pods, which counts as a retry.
+    Without it Volcano restarts the whole Job if its policies say so for evicted pods, which counts as a retry.
     """
     metadata = pod["metadata"]
     is_volcanos = _VOLCANO_JOB in (metadata.get("labels") or NOTHING)
@@ -82,19 +82,19 @@ def before_deletion(pod: Object) -> Object | None:
 
 
 def is_let_go(pod: Object) -> bool:
-    """Whether a pod is told to end, or was announced to its controller as one, which then deletes it by itself."""
+    """Whether a pod is being deleted, or has the patch of `before_deletion`, after which its controller deletes it."""
     metadata = pod["metadata"]
     return "deletionTimestamp" in metadata or _OUT_OF_SYNC in (metadata.get("annotations") or NOTHING)
 
 
 def total_of(pod: Object) -> int:
-    """How many pods its group is to have, as it says; 0: it does not say."""
+    """Return the number of pods of a pod's group by its annotation; 0: missing or invalid."""
     text = first(pod["metadata"].get("annotations"), TOTAL)
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
 
 
 def group_faults(pod: Object, conventions: Conventions) -> list[tuple[str, str]]:
-    """(field path, message) of what is wrong in what a pod says of its group."""
+    """Return (field path, message) of each error in what a pod declares about its group."""
     labels = pod["metadata"].get("labels") or NOTHING
     faults = [
         (f"metadata.labels[{label}]", 'is no name: use lower-case letters, digits, "-" and "."')
@@ -111,7 +111,7 @@ def group_faults(pod: Object, conventions: Conventions) -> list[tuple[str, str]]
 
 
 def _declaration_faults(pod: Object) -> list[tuple[str, str]]:
-    """Of what a pod says of the pods that its group will have."""
+    """Return the errors in a pod's declaration of pod sets."""
     try:
         known = [each.name for each in declared_pod_sets(pod)]
     except Misconfigured as error:
@@ -125,16 +125,16 @@ def _declaration_faults(pod: Object) -> list[tuple[str, str]]:
 
 
 def is_role(name: str) -> bool:
-    """Whether a pod set is called so because its pods are alike (`role_of`), and not because somebody named it."""
+    """Whether the name of a pod set is a computed role (`role_of`), and not one that a user gave."""
     return _ROLE.fullmatch(name) is not None
 
 
 def role_of(pod: Object, leaf: str = "") -> str:
-    """The role of a pod: what it requests, and where it may run, as two hashes.
+    """Return the role of a pod: a hash of its requests and a hash of where it may run, `HASH32-HASH6`.
 
-    Nobody can find two pods of different size whose first hashes are the same: the second one would run on the first
-    one's quota. What a start puts in changes the second; that is then in an annotation, of which only the second half
-    is believed. `leaf`: its PodGroup, if its group consists of several.
+    The first hash has 128 bits: a user cannot construct two pods of different size with the same one, so that one
+    would run on the other's quota. What a start injects changes the second hash, so a started pod has its role in an
+    annotation, which is trusted for the second hash only. `leaf`: the pod's PodGroup, if its group consists of several.
     """
     part = templates.digest_parts(pod)["spec"]
     where = {field: part.pop(field) for field in ("nodeSelector", "tolerations", "affinity") if field in part}

@@ -1,25 +1,26 @@
-"""A group of pods that is queued as one: Kueue's pod groups. There is no such object: it is put together from its pods.
+"""Adapter for groups of pods that are queued as one workload, as Kueue's pod groups are.
 
-`admission.controller.workloads.pod_groups` makes one of the pods of a namespace that name the same group:
+The API server has no objects of this kind: `admission.controller.workloads.pod_groups` assembles one from the pods of a
+namespace that name the same group:
 
-    metadata: as of an object; annotations are those of the oldest pod, labels those of the oldest that names a queue
+    metadata: as of an object; annotations of the oldest pod, labels of the oldest pod that names a queue
     spec:
-      total: how many pods there are to be
-      pod_sets: what its pods have declared that it will have, as rows of `pod_set`; empty: they have not
-      unsaid: why what it will have is not known, as a sentence; empty: it is
-      fast: whether it may start before all of them are there
-      unretriable: whether no pod is made again in place of one that has failed
-      faults: what is wrong in its pods, as text
+      total: number of pods that the group starts with
+      pod_sets: pod sets that its pods have declared, as rows of `pod_set`; empty: none are declared
+      unsaid: message about what its pods still have to declare; empty: nothing
+      fast: whether it may start before all pods exist
+      unretriable: whether failed pods are not replaced
+      faults: messages about errors in its pods
       admitted: {role: count} while it holds quota
       runs: whether it is admitted, and not being evicted
-      roles: {role: a pod of this role, as far as quota depends on it, and `priority`, its PriorityClass}
-      pods: [{role, gated, deleting, phase, ready, excess}], the oldest first; `excess`: beyond what holds quota
-      expected: {role: count}, what it is to have while none of its pods is there, where they are made again
-      wanted: how many pods the object asks for by now whose pods they are; null: it is not told
-      priority: the PriorityClass of the group as a whole, where another system says it; empty: its pods have theirs
-      over: how the object has ended whose pods they are, as {succeeded, message}; null: that is not so
+      roles: {role: fields of a pod of this role that quota depends on, and `priority`, its PriorityClass}
+      pods: [{role, gated, deleting, phase, ready, excess}], the oldest first; `excess`: runs beyond the quota
+      expected: {role: count} that its owner's controller will create while it has no pods
+      wanted: number of pods that its owner requests now; null: unknown, or the owner is finished or being deleted
+      priority: PriorityClass of the group as a whole, by another system; empty: its pods' classes apply
+      over: outcome of its owner as {succeeded, message}; null: it has no owner, or that is not finished
 
-Pods that are alike have one role, and make up one pod set; in a CompositePodGroup only pods of the same PodGroup do.
+Equal pods have one role and make up one pod set; in a CompositePodGroup, if they are of the same PodGroup.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ if TYPE_CHECKING:
 
 _MOST_ROLES: Final = 32
 ENDED: Final = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that run no more."""
+"""Phases of pods that no longer run."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodGroupKind(UnchangedKind):
-    """The adapter for what is put together of pods (see `Kind`)."""
+    """Adapter for pod groups (see `Kind`)."""
 
     group: ClassVar[str] = "sluice.dev"
     versions: ClassVar[tuple[str, ...]] = ("v1",)
@@ -66,16 +67,16 @@ class PodGroupKind(UnchangedKind):
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = ((), ())
 
     def makes(self, group: str, kind: str) -> bool:
-        """Nothing."""
+        """Return False: its object has no controller that creates others."""
         return False
 
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
-        """By its pods."""
+        """Return the state of the group, computed from its pods."""
         spec = obj["spec"]
         alive = [pod for pod in spec["pods"] if pod["phase"] not in ENDED]
         runs = [pod for pod in alive if not pod["gated"]]
         is_waiting = bool(alive) and not runs
-        # One that succeeds while it is told to end is soon gone: its controller makes it again, or its user has to.
+        # A pod that succeeds while it is being deleted does not count: it is deleted soon, and has to be recreated.
         succeeded = Counter(pod["role"] for pod in spec["pods"] if pod["phase"] == "Succeeded" and not pod["deleting"])
         present = Counter(pod["role"] for pod in runs)
         asked = _asked(spec)
@@ -93,7 +94,7 @@ class PodGroupKind(UnchangedKind):
         ready = done + sum(pod["ready"] for pod in runs)
         of_pods = (role["priority"] for role in spec["roles"].values() if role["priority"])
         return KindStatus(
-            # Its pods may all be deleted by others than Sluice, and made again: it runs on.
+            # If others than Sluice delete all of its pods, a controller may recreate them: the group is not suspended.
             suspended=all(pod["deleting"] for pod in runs) and (is_waiting or not spec["runs"]),
             active=bool(runs),
             started=False,
@@ -108,7 +109,7 @@ class PodGroupKind(UnchangedKind):
         )
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
-        """One for each role. Raises Misconfigured."""
+        """Return one pod set per role, or the declared ones. Raises Misconfigured."""
         spec = obj["spec"]
         if faults := [*(": ".join(fault) for fault in self.metadata_faults(obj)), *spec["faults"]]:
             raise Misconfigured("; ".join(faults))
@@ -125,11 +126,11 @@ class PodGroupKind(UnchangedKind):
         )
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
-        """None: its pods were judged."""
+        """Return []: its pods were validated themselves."""
         return []
 
     def gate(self, obj: Object) -> list[Object]:
-        """Nothing: its pods are gated."""
+        """Return []: its pods are gated themselves."""
         return []
 
     def start_patch(
@@ -139,7 +140,7 @@ class PodGroupKind(UnchangedKind):
         flavors: Mapping[str, ResourceFlavor],
         updates: Sequence[PodSetUpdate] = (),
     ) -> tuple[list[Object], Object]:
-        """Nothing: each pod has its own. Raises Misconfigured if a pod of a role cannot have what it would be given."""
+        """Return no patch, as each pod has its own. Raises Misconfigured if the pods of a role cannot be injected."""
         for assignment in admission.pod_sets:
             of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
             asked = [templates.of_check(update) for update in updates if update.name == assignment.name]
@@ -149,12 +150,12 @@ class PodGroupKind(UnchangedKind):
         return [], {}
 
     def templates(self, obj: Object) -> list[Object]:
-        """A pod of each role."""
+        """Return a pod of each role."""
         return list(obj["spec"]["roles"].values())
 
 
 def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
-    """How many pods there are, or are to be, of each role."""
+    """Return the number of pods of each role that exist or are expected."""
     if spec["admitted"]:
         return dict(spec["admitted"])
     if spec["pod_sets"]:
@@ -169,7 +170,7 @@ def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
-    """How many pods of a role its object is to have, as it was scaled since; of which of several, it does not say."""
+    """Return the number of pods per role that its owner requests, if scaled; known for groups of one role only."""
     is_known = spec["wanted"] is not None and len(spec["admitted"]) == 1
     return dict.fromkeys(spec["admitted"], spec["wanted"]) if is_known else {}
 
@@ -183,12 +184,12 @@ def _missing(spec: Mapping[str, Any], there: int) -> str:
 
 
 def _outcome(spec: Mapping[str, Any], alive: Sequence[Object], succeeded: int) -> Outcome | None:
-    """As in Kueue: all have succeeded, or none is left where none is made again; or it is said of their owner."""
+    """Return the outcome as in Kueue: all pods succeeded, or none is alive or replaced; or that of the owner."""
     if succeeded >= spec["total"] > 0 and not (alive and spec["wanted"] is not None):
         return Outcome(True, "", child_sentences.group_ended(succeeded, spec["total"]))
     if spec["over"] and not alive:
         return Outcome(spec["over"]["succeeded"], "", spec["over"]["message"])
-    # One that is being deleted has failed because it was told to end.
+    # A pod that is being deleted has failed because of that.
     if spec["unretriable"] and spec["pods"] and not alive and not any(pod["deleting"] for pod in spec["pods"]):
         return Outcome(False, "", child_sentences.group_ended(succeeded, spec["total"]))
     return None

@@ -1,4 +1,4 @@
-"""The registry of kinds: those that are on, by API group and kind, and the version in which each is served."""
+"""Registry of the enabled kinds by API group and kind, with the version in which the API server serves each."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def api_root(group: str, version: str) -> str:
-    """The path of an API: the core group, which has no name, is served at another one than all others."""
+    """Return the path of an API: `/apis/batch/v1`; the core group has no name, and the path `/api/v1`."""
     return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
 
 def verbs(kind: Kind) -> tuple[str, ...]:
-    """The rights that Sluice needs to objects of a kind, beside those that it is installed with: it may list pods."""
+    """Return the verbs that Sluice needs for objects of a kind, in addition to its basic role, which may list pods."""
     if isinstance(kind, GroupedKind):
         return ("list", "watch")
     return ("get", "watch", "patch", "delete") if kind.ends_by_deletion else ("get", "list", "watch", "patch")
@@ -37,12 +37,12 @@ class Right(NamedTuple):
 
 
 def holds_items(kind: Kind) -> bool:
-    """Whether there may be objects of the kind that hold others, for Sluice to make: `mcad`."""
+    """Whether objects of the kind may contain other objects that Sluice creates (AppWrapper, see `mcad`)."""
     return isinstance(kind, DeclaredKind) and kind.form.gate is not None and LEGACY in kind.versions
 
 
 def rights_beside(kinds: Kinds) -> Iterator[Right]:
-    """What Sluice needs for its kinds beside the `verbs` for their own objects, and what it is installed with."""
+    """Return the rights that the enabled kinds need besides the `verbs` for their own objects and the basic role."""
     for size in kinds.sizes.values():
         yield Right(size.group, (size.plural,), ("list", "watch"))
     holders = [kind for kind in kinds if holds_items(kind)]
@@ -55,9 +55,9 @@ def rights_beside(kinds: Kinds) -> Iterator[Right]:
 
 
 class Kinds:
-    """The kinds that are on. Group and kind identify one: two groups may have kinds of the same name.
+    """The enabled kinds, by API group and kind: two groups may have kinds of the same name.
 
-    Which version of a custom resource the API server serves is only known at run time: `serve` notes it.
+    The version in which the API server serves a custom resource is only known at run time: `serve` stores it.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class Kinds:
         sizes: Iterable[GroupSizeKind] = (),
         labelled: Iterable[Kind] = (),
     ) -> None:
-        """`composed` are those of which the API server has no objects: they are put together of others.
+        """`composed`: kinds without objects in the API server, whose objects are assembled from others.
 
-        `sizes` are read beside all these, and neither gated nor queued: their objects tell of the groups of pods.
-        `labelled` are not even read: the webhook copies labels in their objects, and that is all.
+        `sizes`: kinds whose objects give the size of pod groups; they are watched, but neither gated nor queued.
+        `labelled`: kinds that are not watched; the webhook only copies labels inside their objects.
         """
         self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
         self._composed = {(kind.group, kind.kind): kind for kind in composed}
         self.sizes = {(kind.group, kind.kind): kind for kind in sizes}
         """By API group and kind."""
         self.gated = (*self._kinds.values(), *labelled)
-        """The kinds that the gate looks at."""
+        """The kinds that the webhook handles."""
         everything = (*self._kinds.items(), *self._composed.items(), *self.sizes.items())
         self._versions = {key: kind.versions[0] for key, kind in everything}
         self._roots = {key: api_root(key[0], version) for key, version in self._versions.items()}
@@ -90,20 +90,20 @@ class Kinds:
         return len(self._kinds)
 
     def get(self, group: str, kind: str) -> Kind | None:
-        """The kind, be it composed; None if it is not on."""
+        """Return a kind, composed ones included; None: it is not enabled."""
         return self._kinds.get((group, kind)) or self._composed.get((group, kind))
 
     def is_composed(self, workload: Workload) -> bool:
-        """Whether a workload's object is put together of others."""
+        """Whether a workload's object is assembled from others."""
         return (workload.group, workload.kind) in self._composed
 
     def of(self, workload: Workload) -> Kind | None:
-        """The kind of a workload's object; None if it is not on."""
+        """Return the kind of a workload's object; None: it is not enabled."""
         key = workload.group, workload.kind
         return self._kinds.get(key) or self._composed.get(key)
 
     def serve(self, kind: Kind, version: str) -> None:
-        """The API server serves the kind in this version."""
+        """Store the version in which the API server serves the kind."""
         self._versions[kind.group, kind.kind] = version
         self._roots[kind.group, kind.kind] = api_root(kind.group, version)
         self._served.add((kind.group, kind.kind))
@@ -113,18 +113,18 @@ class Kinds:
         self._served.discard((kind.group, kind.kind))
 
     def is_served(self, group: str, kind: str) -> bool:
-        """Whether the API server is known to serve a kind of custom resource."""
+        """Whether the API server is known to serve a custom resource of this group and kind."""
         return (group, kind) in self._served
 
     def api_version(self, kind: Kind) -> str:
-        """`GROUP/VERSION` in which the kind is read and written: the version served, else the one preferred.
+        """Return the `GROUP/VERSION` in which the kind is read and written: the served version, else the preferred one.
 
-        Of the core group it is the version alone.
+        For the core group it is the version alone.
         """
         version = self._versions[kind.group, kind.kind]
         return f"{kind.group}/{version}" if kind.group else version
 
     def path(self, kind: Kind, namespace: str = "", name: str = "") -> str:
-        """The API path of all objects of the kind, or of one."""
+        """Return the API path of all objects of the kind, or of one object."""
         base = self._roots[kind.group, kind.kind]
         return f"{base}/namespaces/{namespace}/{kind.plural}/{name}" if name else f"{base}/{kind.plural}"

@@ -1,4 +1,4 @@
-"""Groups of pods as an audit sees them: put together of the pods that the API server lists, as the leader does it."""
+"""Pod groups for an audit, assembled from the pods that the API server lists, in the same way as by the leader."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _Key = tuple[str, str]
 
 
 class GroupSeen(NamedTuple):
-    """One group, as its pods are now."""
+    """One pod group, as its pods are now."""
 
     observed: Observed
     beyond: int
-    """How many of its pods run beyond the quota that it holds, and were not told to end."""
+    """Number of its running pods that exceed its quota and are not being deleted."""
     pods: frozenset[str]
-    """Their uids."""
+    """Uids of its pods."""
 
 
 class GroupsSeen:
-    """All groups; `records` are those of all workloads, by uid."""
+    """All pod groups of an audit. `records`: stored workloads by uid."""
 
     def __init__(self, kinds: Kinds, records: Mapping[str, WorkloadRecord]) -> None:
         self._kind = kinds.get(PodGroupKind.group, PodGroupKind.kind)
@@ -61,7 +61,7 @@ class GroupsSeen:
         """Gated pods with the name of their PodGroup of `scheduling.k8s.io`; assigned when all other pods are known."""
 
     def take(self, kind: Kind, obj: Object) -> bool:
-        """Take in a pod of a group, or the owner of such pods; whether it is one."""
+        """Add an object if it is a pod of a group or an owner of such pods; return whether it is."""
         if isinstance(kind, GroupedKind):
             self._owners.take(kind, obj)
             return True
@@ -91,7 +91,7 @@ class GroupsSeen:
         return group_state(tracked, self._members.get((namespace, name), ()))
 
     def groups(self) -> Iterator[GroupSeen]:
-        """Those that have pods."""
+        """Return the groups that have pods."""
         unassigned, self._unassigned = self._unassigned, []
         for leaf, obj in unassigned:
             namespace = obj["metadata"]["namespace"]
@@ -102,11 +102,11 @@ class GroupsSeen:
             try:
                 if there:
                     yield self._seen(key, sorted(there, key=lambda each: (each.created, each.name)), record)
-            except Exception as error:  # noqa: BLE001  one group that cannot be judged must not keep others from it
+            except Exception as error:  # noqa: BLE001  a group that cannot be read must not end the audit of all others
                 log.error("group %s/%s cannot be compared: %s", *key, cause(error))
 
     def made_anew(self) -> Iterator[str]:
-        """The uids of those on record that their owner makes pods for, whether there are any now or not."""
+        """Return the uids of stored groups whose pods an owner's controller creates, whether any exist now or not."""
         for key, record in self._on_record.items():
             owner = self._owners.of(key)
             if owner is not None and (owner.makes_pods or owner.over):

@@ -1,4 +1,4 @@
-"""Reads what an audit compares off database and cluster, in pieces between which others have their turn."""
+"""Collection of an audit's input from database and cluster, in batches that let other tasks run in between."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRACE = 5.0
-"""Seconds between two looks: what only one of them finds was under way."""
+"""Seconds between two comparisons: a difference that only one of them finds was a change in progress."""
 
 NAME_LABEL = "batch.kubernetes.io/job-name"
 
 PAST = 86400.0
-"""Seconds of the ledger that are searched for quota that was not there."""
+"""Age in seconds of the oldest ledger entries that are searched for violations of quota."""
 
 AT_ONCE = 100
-"""Objects that are looked at in one go, some milliseconds."""
+"""Objects processed before yielding to the event loop: some milliseconds."""
 
 
 class AuditSources:
-    """Of one database and one cluster; `clock` gives seconds since the epoch. Raises ClusterError and StoreError."""
+    """Reads one database and one cluster. `clock` returns Unix time (s). Raises ClusterError and StoreError."""
 
     def __init__(self, store: Store, client: Client, kinds: Kinds, *, clock: Callable[[], float]) -> None:
         self._store = store
@@ -50,17 +50,18 @@ class AuditSources:
         self._kinds = kinds
         self._clock = clock
         self.group_of: dict[str, str] = {}
-        """By uid of a pod: that of its group, as of the last view."""
+        """Uid of the group by uid of its pod, as of the last view."""
 
     async def view(
         self,
         memory: Callable[[str], Tracked | None] = lambda _: None,
         is_elsewhere: Callable[[Kind, str, Object], bool] = lambda *_: False,
     ) -> View:
-        """All but what a leader has in memory.
+        """Return all input of the comparison except for the leader's memory.
 
-        `memory` gives what that is of a workload: where it says the same, 100,000 of them need no second place.
-        `is_elsewhere` judges whether what runs has another template than its admission would give it.
+        `memory`: returns the leader's workload by uid; where it equals the stored one, the view has its record, so that
+        100,000 workloads are not in memory twice. `is_elsewhere`: whether the template of a running object differs from
+        the one that results from its admission.
         """
         records: dict[str, WorkloadRecord] = {}
         async with aclosing(self._store.unfinished()) as pieces:
@@ -80,7 +81,7 @@ class AuditSources:
                     objects[uid] = seen = _observed(kind, obj, memory(uid))
                     if uid in records and not seen.suspended and seen.finished is None and is_elsewhere(kind, uid, obj):
                         otherwise.add(uid)
-            except Exception as error:  # noqa: BLE001  one object that cannot be judged must not keep others from it
+            except Exception as error:  # noqa: BLE001  a faulty object must not end the audit of all others
                 log.error("workload %s cannot be compared: %s", uid, cause(error))
         of_groups = {seen.observed.uid: seen for seen in groups.groups()}
         self.group_of = {pod: uid for uid, seen in of_groups.items() for pod in seen.pods}
@@ -97,7 +98,7 @@ class AuditSources:
         )
 
     async def objects(self) -> AsyncIterator[tuple[Kind, Object]]:
-        """All of the kinds that are on, as the API server lists them now."""
+        """Return all objects of the enabled kinds, as the API server lists them now."""
         for kind in self._kinds:
             async for page in listed(self._client, self._kinds, kind):
                 for number, obj in enumerate(page):
@@ -106,7 +107,7 @@ class AuditSources:
                     yield kind, obj
 
     async def _sizes(self) -> AsyncIterator[tuple[Kind, Object]]:
-        """The PodGroups and CompositePodGroups of `scheduling.k8s.io`; those that cannot be listed are left out."""
+        """Return the PodGroups and CompositePodGroups of `scheduling.k8s.io`, without kinds that cannot be listed."""
         for kind in self._kinds.sizes.values():
             if kind.group == NATIVE and self._kinds.is_served(kind.group, kind.kind):
                 try:
@@ -133,12 +134,12 @@ class AuditSources:
 
 
 async def compared(view: View) -> list[Difference]:
-    """`differences`, on a thread: of 100,000 workloads they take a while, and decisions go on."""
+    """Return the `differences`, computed on a thread: with 100,000 workloads it must not delay the event loop."""
     return await asyncio.to_thread(differences, view)
 
 
 async def lasting(look: Callable[[], Awaitable[list[Difference]]], *, grace: float) -> list[Difference]:
-    """What two looks find, `grace` seconds apart."""
+    """Return the differences that two comparisons find, `grace` seconds apart."""
     if not (first := await look()):
         return []
     await asyncio.sleep(grace)
@@ -149,7 +150,7 @@ async def lasting(look: Callable[[], Awaitable[list[Difference]]], *, grace: flo
 async def without_leader(
     store: Store, client: Client, kinds: Kinds, *, clock: Callable[[], float]
 ) -> list[dict[str, str]]:
-    """What differs between database and cluster, for programs, when there is nobody to ask. Nothing is changed.
+    """Return the differences between database and cluster as JSON, for an audit without a leader. Changes nothing.
 
     Raises ClusterError and StoreError.
     """
@@ -165,12 +166,12 @@ async def without_leader(
 
 
 def key(difference: Difference) -> tuple[str, str, str]:
-    """By which it is known again."""
+    """Return the key by which the same difference is recognised in two comparisons."""
     return difference.problem, difference.object, difference.uid
 
 
 def document(difference: Difference, *, left: bool) -> dict[str, str]:
-    """For programs; `left`: it was not repaired."""
+    """Return a difference as JSON; `left`: it was not repaired."""
     return {
         "problem": difference.problem.value,
         "object": difference.object,
@@ -195,5 +196,5 @@ def _known(record: WorkloadRecord, memory: Callable[[str], Tracked | None]) -> W
 
 
 def _says(record: WorkloadRecord) -> tuple[object, ...]:
-    """All that is compared of it."""
+    """Return the fields of a record that are compared."""
     return record.state, record.admission, record.checks_pending, record.evict_reason

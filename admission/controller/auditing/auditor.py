@@ -1,7 +1,7 @@
-"""Reads what `audit` compares, now and then or when somebody asks, and has the controller look at what differs.
+"""Audits of the leader: runs the comparison periodically or on request, and has differences repaired.
 
-A repair is no second way of acting: an object is read again and handled as if it had just been seen, or all is derived
-anew from the database, as after an outage.
+A repair takes no path of its own: an object is read again and processed like an observed one, or the whole state is
+reloaded from the database, as after an outage.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOLD = 20
-"""How many differences are logged each time."""
+"""Number of differences that are logged per audit."""
 
 
 class Auditor:
-    """Of the replica that leads."""
+    """Consistency audits of the leading replica."""
 
     def __init__(
         self,
@@ -52,17 +52,17 @@ class Auditor:
         interval: float,
         clock: Callable[[], float],
     ) -> None:
-        """Every `interval` seconds it audits and repairs; 0: never. `clock` gives Unix time in seconds."""
+        """`interval`: seconds between two audits with repair; 0: none. `clock`: returns Unix time in seconds."""
         self.grace = GRACE
-        """Seconds between two looks, and between a repair and the look at its effect."""
+        """Seconds between two comparisons, and between a repair and the check of its effect."""
         self.doubts = False
-        """Set for the controller: it is to derive anew what it works on."""
+        """Set to make the controller reload its state."""
         self.counts: Counter[str] = Counter()
-        """Differences that were found since the start, by kind."""
+        """Number of differences found since the start of the process, by problem."""
         self.last: Counter[str] = Counter()
-        """Those that the last look found."""
+        """Number of differences that the last audit found, by problem."""
         self.looked_at: float | None = None
-        """When that was."""
+        """Unix time (s) of the last audit; None: none yet."""
         self._sources = AuditSources(store, client, kinds, clock=clock)
         self._context = context
         self._state: LeaderState | None = None
@@ -72,11 +72,11 @@ class Auditor:
         self._one = asyncio.Lock()
 
     def begin(self, state: LeaderState, inbox: Inbox) -> None:
-        """From now on the leader works on this state, and is told what to look at by this inbox."""
+        """Attach to the state of a new leader, and to the inbox that repairs are put into."""
         self._state, self._inbox = state, inbox
 
     async def run(self) -> None:
-        """Audit and repair for ever, if that is wanted."""
+        """Audit and repair every `interval` seconds until cancelled; return immediately if it is 0."""
         while self._interval:
             await asyncio.sleep(self._interval)
             try:
@@ -95,7 +95,7 @@ class Auditor:
                 )
 
     async def look(self) -> list[Difference]:
-        """What differs for longer than `grace`. Raises ClusterError and StoreError."""
+        """Return the differences that last longer than `grace`. Raises ClusterError and StoreError."""
         async with self._one:
             found = await lasting(self._differences, grace=self.grace)
             self.last = Counter(difference.problem.value for difference in found)
@@ -104,14 +104,14 @@ class Auditor:
             return found
 
     async def repair(self, found: Iterable[Difference]) -> None:
-        """Have the leader look at all that can be cured. Raises ClusterError."""
+        """Have the leader process all objects whose differences can be repaired. Raises ClusterError."""
         found = list(found)
         state, inbox = self._state, self._inbox
         assert state is not None
         assert inbox is not None
         cures = {difference.problem.cure for difference in found}
         if Cure.BEGIN_ANEW in cures:
-            self.doubts = True  # all objects are then compared, too
+            self.doubts = True  # this compares all objects as well
             inbox.wake()
             return
         strange = set()
@@ -124,7 +124,7 @@ class Auditor:
             elif tracked.in_flight is None:
                 inbox.put(Due(difference.uid))
         if strange:
-            state.ended.forget(strange)  # the list that showed them alive, unlike a watch, does not lag behind
+            state.ended.forget(strange)  # they exist by the list, which unlike a watch does not lag behind
             async for kind, obj in self._sources.objects():
                 uid = obj["metadata"]["uid"]
                 if uid in strange or self._sources.group_of.get(uid) in strange:
@@ -132,7 +132,7 @@ class Auditor:
                     inbox.put(ObjectsChanged(kind, [Change("MODIFIED", name, obj["metadata"]["uid"], obj)]))
 
     async def documents(self, *, repair: bool) -> list[dict[str, str]]:
-        """What differs, for programs; `left` is "true" unless a repair was wanted and has cured it.
+        """Return the differences as JSON; `left` is "true" unless a repair was requested and has removed a difference.
 
         Raises ClusterError and StoreError.
         """
@@ -149,7 +149,7 @@ class Auditor:
         view = await self._sources.view(self._tracked, self._is_elsewhere)
         state = self._state
         assert state is not None
-        # Engine and memory are of one moment.
+        # No await between these two: engine and registry must be of the same time.
         view = replace(view, tracked=state.registry.records(), engine=_flat(state.engine.usage()))
         return await compared(view)
 
@@ -157,14 +157,14 @@ class Auditor:
         return None if self._state is None else self._state.registry.get(uid)
 
     def _is_elsewhere(self, kind: Kind, uid: str, obj: Object) -> bool:
-        """Whether what runs has another template than its admission would give it now."""
+        """Return whether a running object's template differs from the one that its admission results in now."""
         if (tracked := self._tracked(uid)) is None:
             return False
         record = tracked.record
         if record.state is not State.ADMITTED or record.admission is None or record.original is None:
             return False
         if kind.rendered_by is not None:
-            obj = tracked.object or obj  # the object alone does not have its pods
+            obj = tracked.object or obj  # the object itself does not contain its pods
         base = kind.restored(obj, record.original)
         try:
             patch, _ = kind.start_patch(base, record.admission, self._context.flavors, tracked.updates)
@@ -174,7 +174,7 @@ class Auditor:
 
 
 def _places(kind: Kind, obj: Object) -> list[tuple[object, object]]:
-    """Where the pods of each pod set may run, as far as flavors say."""
+    """Return node selector and tolerations of each pod set: the fields that flavors set."""
     specs = [template["spec"] for template in kind.templates(obj)]
     return [(spec.get("nodeSelector") or {}, spec.get("tolerations") or []) for spec in specs]
 

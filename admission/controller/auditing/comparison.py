@@ -1,7 +1,7 @@
-"""Compares what is on record with the cluster and with what the leader works on: each difference, and what cures it.
+"""Comparison of stored workloads with the cluster and with the leader's memory: differences and their repair.
 
-Pure. What is compared is read one after the other while work goes on, so a difference means something only if a second
-look some seconds later finds it again.
+Pure functions. The inputs are read one after the other while work goes on, so a difference is real only if a second
+comparison some seconds later finds it again.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from admission.store.records import WorkloadRecord
 
 Usage: TypeAlias = "Mapping[tuple[str, str, str], int]"
-"""What is held, by ClusterQueue, flavor and resource."""
+"""Used quota by ClusterQueue, flavor and resource: `{("cq", "default", "cpu"): 4000}`."""
 
 HOLDING = frozenset({State.ADMITTED, State.EVICTING})
 
 
 class Cure(StrEnum):
-    """What a repair does about a difference."""
+    """How a difference is repaired."""
 
     LOOK = "look"
-    """The object is read again, and what is due for it is done."""
+    """Read the object again, and process it as if it had just been observed."""
     BEGIN_ANEW = "begin anew"
-    """The leader forgets what it works on, and derives it again from the database and the cluster."""
+    """Reload the leader's state from the database, and compare it with the cluster."""
     NONE = ""
-    """People decide."""
+    """Nothing: an admin has to decide."""
 
 
 class Problem(StrEnum):
-    """The kinds of differences."""
+    """Kinds of differences; the values are the `problem` of the REST API."""
 
     RUNS_WITHOUT_ADMISSION = "RunsWithoutAdmission"
     NOT_ON_RECORD = "NotOnRecord"
@@ -65,7 +65,7 @@ class Problem(StrEnum):
 
     @property
     def remedy(self) -> str:
-        """What a repair does about it, for people."""
+        """Text for users: what a repair does."""
         return _CURES[self][1]
 
 
@@ -90,54 +90,54 @@ _CURES = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it should be."""
+    """One difference between database, cluster and the leader's memory."""
 
     problem: Problem
     object: str
-    """`Kind namespace/name`, or what else it is about."""
+    """`Kind namespace/name`, or `ClusterQueue name`."""
     uid: str
-    """Of the workload; empty if it is about none."""
+    """Uid of the workload; empty if the difference is not about one."""
     found: str
     expected: str
 
 
 class Owner(NamedTuple):
-    """Whose pods have not ended: by their labels."""
+    """Owner of pods that are not finished, by the pods' owner label."""
 
     name: str
     """`namespace/name` of the Job."""
     pods: int
-    """How many of them nobody has told to end."""
+    """Number of these pods that are not being deleted."""
     had_quota: bool
-    """Whether the ledger knows it; asked only where the Job is not there."""
+    """Whether the ledger has an admission of the Job; looked up only for Jobs that were not found."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that is compared, by the uids of objects."""
+    """Input of the comparison. Maps and sets of strings are keyed by the uids of objects."""
 
     records: Mapping[str, WorkloadRecord]
-    """In the database, unfinished."""
+    """Unfinished workloads in the database."""
     objects: Mapping[str, Observed]
-    """In the cluster: those that are queued or on record."""
+    """Objects in the cluster that name a queue or have a stored workload."""
     owners: Mapping[str, Owner]
-    """Of pods that have not ended."""
+    """Owners of pods that are not finished."""
     off: Collection[str] = ()
-    """Those of kinds that are switched off, about whose objects nothing is known."""
+    """Uids of workloads whose kind is disabled, so that their objects are not listed; they are not compared."""
     tracked: Mapping[str, WorkloadRecord] | None = None
-    """What the leader works on; None: there is none to ask."""
+    """The leader's workloads; None: the audit runs without a leader."""
     engine: Usage = field(default_factory=dict)
-    """What its engine counts as held, at the same moment."""
+    """Usage as counted by the leader's engine, read at the same time as `tracked`."""
     otherwise: Collection[str] = ()
-    """Those that run elsewhere than their admission says."""
+    """Uids of objects that run with other node selectors or tolerations than their admission's flavors have."""
     beyond: Mapping[str, int] = field(default_factory=dict)
-    """How many pods of groups run beyond their quota."""
+    """Number of pods that run beyond the quota of their group, by uid of the group."""
     violations: tuple[Violation, ...] = ()
-    """Quota that was given although it was not there."""
+    """Admissions by which usage exceeded the quota of their time."""
 
 
 def differences(view: View) -> list[Difference]:
-    """All that is not as it should be."""
+    """Return all differences."""
     return [
         *(found for uid, record in view.records.items() if uid not in view.off for found in _of_record(view, record)),
         *_of_objects(view),
@@ -164,7 +164,7 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
             yield differs(Problem.RECORD_OF_GONE, f"{state}, but it does not exist", "finished")
     elif seen.finished is not None:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it has ended", "finished")
-    # An admin's hold outlasts the label of the queue.
+    # A workload that an admin has put on hold stays stored without the queue label.
     elif not is_held and not seen.queue and record.active and record.reason not in BLOCKING_REASONS:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it names no queue", "finished")
     elif not is_held and not seen.suspended and seen.active:
@@ -186,7 +186,7 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
 
 
 def _surplus(record: WorkloadRecord, seen: Observed) -> int:
-    """For how many pods a group holds quota that it neither has nor needs."""
+    """Return the number of pods that a group holds quota for, but neither has nor needs."""
     runs = any(count.needed or count.present for count in seen.counts)
     if record.admission is None or seen.suspended or not seen.kind.ends_by_deletion or not runs:
         return 0
@@ -260,7 +260,7 @@ def _amount(pot: tuple[str, str, str], amount: int) -> str:
 
 
 def _of_quota(view: View) -> Iterator[Difference]:
-    """Of those violations that last: some of what was given then is still held."""
+    """Return the violations of quota that last: at least one of the workloads admitted then still holds its quota."""
     for violation in view.violations:
         if any(uid in view.records and view.records[uid].state in HOLDING for uid in violation.workloads):
             quota_key = violation.quota_key

@@ -1,7 +1,7 @@
-"""What is in the cluster, known from the start of the process on: a follower that takes over need not list anything.
+"""Informers of a replica: they run for the lifetime of the process, so that a takeover needs no lists.
 
-It is told to whoever decides, if anybody does. Objects that are not queued, or have ended, are not kept: one that is on
-record and not among those kept is looked at singly.
+While a leader decides, changes go to its inbox; otherwise the queued, unfinished objects are stored here for the next
+leader. A stored workload whose object is not among them is read by a request of its own.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DISCOVERY = 10.0
-"""Seconds between two looks at which custom resources the API server has."""
+"""Seconds between two discoveries of the custom resources that the API server serves."""
 
 PATIENCE = 30.0
-"""Seconds for which a start waits for custom resources that the API server fails to list, as one that starts may."""
+"""Seconds that a start waits for custom resources that cannot be listed, as while an API server starts up."""
 
 Listener: TypeAlias = "Callable[[Kind, list[Change]], None]"
 
 
 class ClusterWatches:
-    """The informers of all kinds and of what workloads are computed from; they run as long as the process.
+    """The informers of all kinds, and of the objects that requests and priorities are computed from (`Context`).
 
-    A kind of custom resource is watched from when the API server serves it until it does not any more.
+    A custom resource is watched as long as the API server serves it.
     """
 
     def __init__(self, client: Client, kinds: Kinds) -> None:
@@ -56,10 +56,10 @@ class ClusterWatches:
         self._client = client
         self._custom = [*(kind for kind in kinds if kind.is_custom), *kinds.sizes.values()]
         for kind in self._custom:
-            kinds.withdraw(kind)  # until discovery has found them
+            kinds.withdraw(kind)  # until discovery finds them
         self.probe = ApiServerProbe(client)
         self._objects = {kind: self._informer(kind) for kind in kinds if not kind.is_custom}
-        """Of the kinds that are watched now."""
+        """Informers of the kinds that are watched now."""
         self._tasks: dict[Kind, asyncio.Task[None]] = {}
         self._context_informers = {
             resource: Informer(client, path, sleep=self.probe.pause) for resource, path in PATHS.items()
@@ -67,16 +67,16 @@ class ClusterWatches:
         self.lag = WatchLag(kinds, self._objects)
         self.discovery, self.patience = DISCOVERY, PATIENCE
         self._undiscovered: ClusterError | str | None = "the API server was not yet asked for its resources"
-        """Why it is not known which custom resources there are; None: it is."""
+        """Why the served custom resources are unknown; None: the last discovery succeeded."""
         self.objects_synced = asyncio.Event()
-        """Set when the first lists of all kinds are complete, and were taken by whoever decides."""
+        """Set when the first lists of all kinds are complete and were passed on."""
         self._kept: dict[str, StoredObject] = {}
-        """By uid: all that are queued and have not ended. While somebody decides, that is for him to know."""
+        """Queued, unfinished objects by uid. Empty while a leader decides, which then has them."""
         self._inbox: Inbox | None = None
         self._listeners: list[tuple[Listener, Callable[[], None]]] = []
 
     def tell(self, objects: Listener, namespaces: Callable[[], None]) -> None:
-        """Call `objects` with all changes of objects of a kind, and `namespaces` after each of namespaces."""
+        """Add listeners: `objects` is called with each batch of changes, `namespaces` after a change of namespaces."""
         self._listeners.append((objects, namespaces))
 
     async def run(self) -> None:
@@ -91,12 +91,12 @@ class ClusterWatches:
                 group.create_task(self._discover(group), name="discovery")
 
     async def context_synced(self) -> None:
-        """Wait until all is known that workloads are computed from."""
+        """Wait for the first lists of the objects that requests and priorities are computed from."""
         for informer in self._context_informers.values():
             await informer.synced.wait()
 
     def failure(self) -> str | None:
-        """None if all is known and heard of; else the sentence that says why not."""
+        """Return why the watches are incomplete or interrupted, as a message; None: they are neither."""
         if self.probe.failure is not None:
             return self.probe.failure
         informers = (*self._context_informers.values(), *self._objects.values())
@@ -110,39 +110,39 @@ class ClusterWatches:
         return "the first lists from the API server are not complete yet"
 
     def informers(self) -> dict[str, bool]:
-        """By resource: whether all of it is known and heard of."""
+        """Return by resource whether its list is complete and its watch works."""
         informers = dict(self._context_informers)
         for kind in sorted(self._objects, key=lambda kind: kind.is_custom):
-            # Of two resources of one name, as batch's and Volcano's Jobs are, the custom one has its group.
+            # Batch and Volcano both have `jobs`: the custom resource is listed with its group.
             name = f"{kind.plural}.{kind.group}" if kind.plural in informers else kind.plural
             informers[name] = self._objects[kind]
         return {name: one.failure is None and one.synced.is_set() for name, one in informers.items()}
 
     def unlisted(self) -> frozenset[Kind]:
-        """The kinds whose objects Sluice has no right to see, or the API server fails to list."""
+        """Return the kinds that Sluice is not permitted to list, or that the API server fails to list."""
         return frozenset(kind for kind, informer in self._objects.items() if self._cannot_list(kind, informer))
 
     def _cannot_list(self, kind: Kind, informer: Informer) -> bool:
-        """As when the webhook that converts a custom resource does not answer: others are not to wait for that."""
+        """Whether a kind is excluded, e.g. because its conversion webhook fails: other kinds must not wait for that."""
         fails = kind.is_custom and isinstance(informer.failure, ServerError) and informer.failing > self.patience
         return fails or isinstance(informer.failure, Forbidden)
 
     def hand_over(self, inbox: Inbox) -> dict[str, StoredObject]:
-        """All objects that are known, by uid; from now on all that changes is put into `inbox`."""
+        """Return all stored objects by uid; further changes are put into `inbox`."""
         kept, self._kept, self._inbox = self._kept, {}, inbox
         return kept
 
     def take_back(self, objects: dict[str, StoredObject], inbox: Inbox) -> None:
-        """Nobody decides any more: `objects` is what was known then, and `inbox` what was not yet taken from it."""
+        """Store objects again after a leader's end: `objects` it knew, and the changes that are left in `inbox`."""
         self._kept, self._inbox = objects, None
         for message in inbox.take():
             if isinstance(message, ObjectsChanged):
                 self._keep(message.kind, message.changes)
 
-    # --- kinds that come and go
+    # --- discovery of custom resources
 
     async def _discover(self, group: asyncio.TaskGroup) -> NoReturn:
-        """Watch each kind as soon as the API server has it, and let it go when it is gone."""
+        """Start and stop informers as the API server starts and stops serving custom resources."""
         while True:
             try:
                 served = await served_versions(self._client, self._custom)
@@ -166,7 +166,7 @@ class ClusterWatches:
                 if self._inbox is not None:
                     self._inbox.put(KindListed(self.unlisted()))
             elif informer is not None and version not in (None, self._version(kind)):
-                self._stop_following(kind)  # in the other version the same objects are listed again
+                self._stop_following(kind)  # the same objects are listed again in the other version
             if kind not in self._objects and version is not None:
                 self.kinds.serve(kind, version)
                 log.info("watches %s", self._name(kind))
@@ -174,11 +174,11 @@ class ClusterWatches:
                 self._tasks[kind] = group.create_task(self._follow(kind, informer), name=kind.plural)
 
     def _informer(self, kind: Kind) -> Informer:
-        """Its pauses end when the API server is back, so that what changed meanwhile is known at once."""
+        """Return an informer for a kind; its backoff ends as soon as the API server answers again."""
         return Informer(self._client, self.kinds.path(kind), label_selector=watched(kind), sleep=self.probe.pause)
 
     async def _is_absent(self, kind: Kind) -> bool:
-        """Whether the API server answers 404: one that has just started may not list what it has, but says 503."""
+        """Return whether the API server answers 404; while it starts, it may not announce a resource, but says 503."""
         try:
             await self._client.get(self.kinds.path(kind), params={"limit": "1"})
         except NotFound:
@@ -198,10 +198,10 @@ class ClusterWatches:
         return f"{kind.plural}.{self._version(kind)}.{kind.group}"
 
     def _holds_nobody_up(self, informer: Informer) -> bool:
-        """Whether the API server has no such custom resource, lets Sluice not see it, or fails to list it for long.
+        """Whether to go on without an informer: its custom resource is absent, forbidden, or not listable for long.
 
-        Nothing is decided about objects of that kind then, and about all others as always. What only tells of groups of
-        other systems is done without, whatever the failure: they wait.
+        Nothing is decided about objects of that kind then; all others are decided as usual. Objects that only give the
+        size of other systems' groups are dispensable at any failure: their groups wait.
         """
         kind = next((each for each in self._custom if self._objects.get(each) is informer), None)
         if kind is None or informer.failure is None:
@@ -216,7 +216,7 @@ class ClusterWatches:
         ):
             self.objects_synced.set()
 
-    # --- objects
+    # --- changes of objects
 
     async def _follow(self, kind: Kind, informer: Informer) -> None:
         noting = asyncio.create_task(self._note_when(informer))
@@ -264,10 +264,10 @@ class ClusterWatches:
         try:
             if isinstance(kind, GroupedKind):
                 return kind.tells_of_pods_of(obj)
-            # Of a group those pods count, too, that have ended.
+            # Finished pods of a group count for its total.
             if kind.queue_name(obj) and (kind.observe(obj).finished is None or belongs_to_groups(kind, obj)):
                 return True
             claimed = claimed_owner(kind, obj, self.kinds)
             return claimed is not None and rendered_owner(kind, obj, claimed) != ""
-        except Exception:  # noqa: BLE001  whoever leads then finds out what is wrong with it
+        except Exception:  # noqa: BLE001  the leader then processes the object, and reports the error
             return True

@@ -1,4 +1,4 @@
-"""One place where everything arrives that the controller has to react to, so that one wakeup handles a whole burst."""
+"""Inbox of the controller: a queue of all messages that it reacts to, so that one wakeup handles a whole burst."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ObjectsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request about an object was answered with the object as it is; the watch may have told of its end since."""
+    """A response contained the present object; the watch may have reported its deletion before this is processed."""
 
     kind: Kind
     object: Object
@@ -33,21 +33,21 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """Something has changed that matters to this object. What is known of it when this is taken is judged anew."""
+    """A dependency of this object has changed: its last observed version is processed again."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class ContextChanged:
-    """Something that requests or priorities are computed from has changed; empty `namespace`: everywhere."""
+    """A LimitRange, RuntimeClass, PriorityClass or namespace has changed; empty `namespace`: in all namespaces."""
 
     namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A request about an object has been answered: the object as it is now, or why not."""
+    """A request about an object was answered: `result` is the object as it is now, or the error."""
 
     uid: str
     step: Step
@@ -56,23 +56,23 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The time has come to look at a workload again."""
+    """A delay is over, after which a workload's object is read again."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
 class PodsGone:
-    """No pod of an object is left of those that `PodWaiter` was told to wait for."""
+    """All pods of an object that `PodWaiter` waited for have terminated."""
 
     uid: str
     wait: int
-    """The number of the wait that is over."""
+    """Number of the wait (`Tracked.wait`); the message is ignored if it is not the workload's last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodsCounted:
-    """So many pods of an object have not ended, by pod set; under an empty name those of which nobody can tell."""
+    """Number of unfinished pods of an object by pod set; key "": pods whose pod set cannot be determined."""
 
     uid: str
     pods: Mapping[str, int]
@@ -80,7 +80,7 @@ class PodsCounted:
 
 @dataclass(frozen=True, slots=True)
 class PodProblemsFound:
-    """What keeps pods of an admitted workload from running; empty: nothing does, as far as is known."""
+    """Message about what keeps pods of an admitted workload from running; empty: no obstacle is known."""
 
     uid: str
     text: str
@@ -88,7 +88,7 @@ class PodProblemsFound:
 
 @dataclass(frozen=True, slots=True)
 class KindListed:
-    """The objects of a kind became known that could not be listed before, or the API server no longer serves a kind.
+    """The first list of a kind is complete, or the API server no longer serves a kind.
 
     `unlisted`: the kinds whose objects cannot be listed now.
     """
@@ -111,7 +111,7 @@ Message: TypeAlias = (
 
 
 class Inbox:
-    """Messages since the last `take`. Sources that can wait are held back while it is full."""
+    """Queue of messages between two calls of `take`. `offer` blocks while it is full, `put` never does."""
 
     def __init__(self, *, capacity: int = 2_000) -> None:
         self._messages: list[Message] = []
@@ -122,7 +122,7 @@ class Inbox:
         self._taken = asyncio.Event()
 
     def put(self, message: Message) -> None:
-        """Of equal changes of the context one is kept, so that none of this grows while nobody takes it."""
+        """Add a message. Equal ContextChanged messages are kept once, which bounds them while nothing is taken."""
         if isinstance(message, ContextChanged):
             if message in self._contexts:
                 return
@@ -131,7 +131,7 @@ class Inbox:
         self._arrived.set()
 
     async def offer(self, kind: Kind, changes: list[Change]) -> None:
-        """Put changes from a watch; while the inbox is full, wait: its connection then fills up, not our memory."""
+        """Add changes of a watch; wait while the inbox is full: this throttles the connection and bounds the memory."""
         while self._weight >= self._capacity:
             self._taken.clear()
             await self._taken.wait()
@@ -140,14 +140,14 @@ class Inbox:
 
     @property
     def weight(self) -> int:
-        """How many changes from watches wait to be taken."""
+        """Number of changes from watches in the inbox."""
         return self._weight
 
     def wake(self) -> None:
         self._arrived.set()
 
     async def wait(self) -> None:
-        """Until something has arrived, or somebody called `wake`."""
+        """Wait until a message has arrived or `wake` was called."""
         await self._arrived.wait()
 
     def take(self) -> list[Message]:

@@ -1,4 +1,4 @@
-"""The object that the pods of a group make up (see `admission.kinds.pod_group`): pure functions of what is known."""
+"""Assembly of the `PodGroup` object from the pods of a group (see `admission.kinds.pod_group`): pure functions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Assembled(NamedTuple):
-    """What pods make up."""
+    """The result of `assembled`."""
 
     object: Object
-    """The group; it has no resourceVersion yet."""
+    """The PodGroup object, without a resourceVersion."""
     excess: Sequence[Member]
-    """Those of its pods that run without quota."""
+    """Pods of the group that run beyond its quota."""
 
 
 def assembled(
@@ -44,11 +44,11 @@ def assembled(
     conventions: Conventions,
     context: NamespaceContext,
 ) -> Assembled:
-    """The group of this namespace and name.
+    """Assemble the group with this namespace and name from its pods.
 
-    `members`: its pods, the oldest first, at least one, by the pod sets on record; `tracked`: its workload, if it has
-    one; `owners`: all that are known; `needed`: of a group that another system declares, how many pods have to start
-    together; None: it is none of another system.
+    `members`: its pods, at least one, the oldest first, with their roles by the stored pod sets. `tracked`: its
+    workload; None: it has none. `owners`: all known owners. `needed`: number of pods that have to start together, for a
+    group that another system declares; None: no other system does.
     """
     holds = tracked is not None and tracked.holds_quota
     excess = planned(tracked, members, context).excess if holds and tracked is not None else ()
@@ -73,12 +73,12 @@ def _group(
     known: GroupPodSets,
     needed: Needed | None,
 ) -> Object:
-    """The group as an object.
+    """Return the PodGroup object.
 
-    `owner`: the object whose pods they are, if it is of a kind that is queued by groups; `excess`: the uids of those
-    that run without quota; `known`: the pod sets that the group has declared.
+    `owner`: the object whose pods these are, if it is of a grouped kind. `excess`: uids of pods that run without quota.
+    `known`: the pod sets that the group has declared.
     """
-    # Who declares the others speaks for them: those may be made by a controller that nobody knows as a user.
+    # The annotations of the declaring pod apply, as they name the user: a controller may have created the other pods.
     speaking = next((member for member in members if member.declares), members[0])
     speaker = speaking.object
     namespace, name = key
@@ -88,7 +88,7 @@ def _group(
     admitted = admitted_counts(tracked) if holds and tracked is not None else {}
     untold = [member for member in members if not member.pod_set] if owner is None else []
     totals = {member.total for member in untold} if needed is None else needed.numbers
-    # Of a role one that is still as its user wrote it, if there is one: the others have what a start put in.
+    # The example of a role is a gated pod if there is one: started pods have injected node selectors and tolerations.
     examples = {member.role: member for member in sorted(members, key=lambda member: member.gated)}
     return _object(
         {
@@ -123,7 +123,7 @@ def _group(
 
 
 def _annotations(speaker: Object, members: Iterable[Member], conventions: Conventions) -> Object:
-    """Those of the pod that speaks for the group; but whatever controllers hold a pod hold the group."""
+    """Return the declaring pod's annotations, with the admission gates of all gated pods."""
     annotations: Object = dict(speaker["metadata"].get("annotations") or {})
     annotations.pop(key := conventions.gate_annotation, None)
     gates = joined(gate for member in members if member.gated for gate in member.gates)
@@ -138,7 +138,7 @@ def _total(
     known: GroupPodSets,
     needed: Needed | None,
 ) -> int:
-    """How many pods the group starts with, of which `there` are there."""
+    """Return the number of pods that the group starts with. `there`: number of existing pods."""
     if known.pod_sets:
         return sum(pod_set.count for pod_set in known.pod_sets)
     if needed is not None:
@@ -147,7 +147,7 @@ def _total(
 
 
 def _form(pod: Object) -> Object:
-    """What pods of one role have in common."""
+    """Return what the pods of one role have in common."""
     return {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
 
 
@@ -163,9 +163,9 @@ def _pod(member: Member, *, is_excess: bool) -> Object:
 
 
 def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
-    """A group whose pods are all gone, and made again by their controller, or never: it was seen as `last`.
+    """Return a group without pods, whose owner's controller will recreate them unless the owner is finished.
 
-    It has no resourceVersion of its own yet.
+    `last`: its last observed version. The result has no resourceVersion.
     """
     expected = admitted_counts(tracked)
     scaled = dict.fromkeys(expected, owner.total) if len(expected) == 1 else expected

@@ -1,7 +1,7 @@
-"""The objects whose pods are queued in groups: how many pods there are to be, who asked, and whether it is over.
+"""Owners of pod groups: objects whose pods are queued in groups, with their number of pods, labels and outcome.
 
-And objects of other systems that only say how many pods a group needs, such as PodGroups; those of Kubernetes itself
-may form trees (`group_trees`).
+Includes the objects of other systems that only give the number of pods that a group needs, such as PodGroups; those of
+Kubernetes itself may form trees (`group_trees`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupOwner:
-    """An object as it was last seen, for one of its groups."""
+    """An owner as last observed, for one of its groups."""
 
     kind: GroupedKind
     object: Object
@@ -50,85 +50,85 @@ class GroupOwner:
 
     @property
     def makes_pods(self) -> bool:
-        """Whether its controller makes the pods of the group, again where they are gone."""
+        """Whether its controller creates the pods of the group, and recreates deleted ones."""
         is_alive = "deletionTimestamp" not in self.object["metadata"] and self.over is None
         return is_alive and self.kind.has_group(self.object, self.group)
 
     @property
     def over(self) -> Object | None:
-        """How it has ended."""
+        """Outcome of the object, as in `spec.over` of the group; None: it is not finished."""
         outcome = self.kind.outcome(self.object)
         return None if outcome is None else {"succeeded": outcome.succeeded, "message": outcome.message}
 
     @property
     def total(self) -> int:
-        """How many pods the group is to have."""
+        """Number of pods of the group when it starts."""
         return self.kind.pods_of_a_group(self.object)
 
     @property
     def wanted(self) -> int | None:
-        """How many pods the group is to have by now, which follows the scale; None: it is over, or ends."""
+        """Number of pods that the group should have now, which changes by scaling; None: finished or being deleted."""
         if "deletionTimestamp" in self.object["metadata"] or self.over is not None:
             return None
         return self.total if self.kind.has_group(self.object, self.group) else 0
 
     @property
     def created(self) -> str:
-        """Since when the group waits, however often its pods are made."""
+        """Creation time of the owner: the group is queued since then, however often its pods are recreated."""
         return str(self.object["metadata"]["creationTimestamp"])
 
     @property
     def labels(self) -> dict[str, str]:
-        """Those that count for the group: priority, time limit, hold."""
+        """Labels that apply to the group: priority, time limit and hold."""
         conventions = self.kind.conventions
         known = (*conventions.priority_labels, *conventions.time_labels, HOLD)
         return _some(self.object, "labels", known)
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Who has submitted it, for its pods are made by its controller; and whether it is on hold."""
+        """Annotations that apply to the group: user (its pods are created by a controller), hold, admission gates."""
         return _some(self.object, "annotations", (SUBMITTED_BY, HOLD, self.kind.conventions.gate_annotation))
 
 
 class Needed(NamedTuple):
-    """The number of pods of a group of another system that have to start together."""
+    """Number of pods that have to start together in a group that another system declares."""
 
     numbers: frozenset[int]
-    """As pods say, or objects that they refer to; {0}: it is no gang; empty: unknown; several: they contradict."""
+    """By the pods or the objects that they name; {0}: not a gang; empty: unknown; several: contradictory."""
     waits: str
-    """Why the group cannot start, whatever pods it has, as a sentence for the user; empty: nothing is known."""
+    """Message that says why the group cannot start, whatever pods it has; empty: no reason is known."""
     leaves: Mapping[str, int]
-    """For a CompositePodGroup: number of pods by name of the PodGroup."""
+    """For a CompositePodGroup: number of pods by name of the PodGroup, `{"workers": 4}`."""
     is_incomplete: bool
-    """Whether objects that it refers to do not exist, or have not been seen yet."""
+    """Whether objects that it refers to do not exist, or were not observed yet."""
 
     @property
     def is_gang(self) -> bool:
-        """Whether its pods are one workload; if not, each pod is."""
+        """Whether its pods are one workload; if not, each pod is a workload of its own."""
         return bool(self.waits) or self.numbers != {0}
 
 
 class GroupOwners:
-    """All of them that are known."""
+    """All known owners of pod groups, and the objects that give the size of groups."""
 
     def __init__(self, kinds: Kinds, state: Callable[[str, str], GroupState]) -> None:
-        """`state` returns the state of the workload with the namespace and name of a group."""
+        """`state`: returns the state of the group with a namespace and name."""
         self._kinds = [kind for kind in kinds if isinstance(kind, GroupedKind)]
         self._sizes = kinds.sizes
         self._state_of = state
         self._trees = GroupTrees(lambda: kinds.is_served(NATIVE, COMPOSITE))
         self._known: dict[_Key, _Known] = {}
         self._keys: dict[str, _Key] = {}
-        """By uid."""
+        """Key by uid."""
         self.touched: set[tuple[str, str]] = set()
-        """Namespaces and names of changed objects that say how large groups are; the groups need an update."""
+        """Namespaces and names of changed objects that give the size of groups; these groups need an update."""
 
     def objects(self) -> dict[str, StoredObject]:
-        """All that are known, by uid."""
+        """Return all known owners, by uid."""
         return {uid: StoredObject(key[0], self._known[key].raw) for uid, key in self._keys.items()}
 
     def take(self, kind: GroupedKind, obj: Object) -> None:
-        """Take in an object as it is now, if its pods are queued in groups."""
+        """Store a version of an object, if its pods are queued in groups."""
         metadata = obj["metadata"]
         if not kind.tells_of_pods_of(obj):
             self.gone(metadata["uid"])
@@ -144,7 +144,7 @@ class GroupOwners:
         self._note(key, obj)
 
     def gone(self, uid: str) -> tuple[GroupedKind, str, str] | None:
-        """An object does not exist any more; its kind, namespace and name, if it was one of these."""
+        """Process the deletion of an object; return its kind, namespace and name if it is a known owner."""
         key = self._keys.pop(uid, None)
         if key is not None:
             del self._known[key]
@@ -152,7 +152,7 @@ class GroupOwners:
         return key
 
     def _note(self, key: _Key, obj: Object | None) -> None:
-        """Note the change of an object that says how large a group is; `obj` None: it was deleted."""
+        """Note the change of an object that gives the size of a group; `obj` None: it was deleted."""
         kind, namespace, name = key
         if not isinstance(kind, GroupSizeKind):
             return
@@ -164,19 +164,19 @@ class GroupOwners:
             self.touched.update((namespace, top) for top in tops)
 
     def is_composite(self, namespace: str, name: str) -> bool:
-        """Whether a CompositePodGroup of that name exists."""
+        """Whether a CompositePodGroup with this name exists."""
         kind = self._sizes.get((NATIVE, COMPOSITE))
         return kind is not None and (kind, namespace, name) in self._known
 
     def names(self, namespace: str, told: Declared) -> set[str]:
-        """The names of the objects that say how large a group is, and of the CompositePodGroups above them."""
+        """Return the names of the objects that give the size of a group, and of the CompositePodGroups above them."""
         above = self._trees.above(namespace, POD_GROUP, told.leaf)[0] if told.leaf else ()
         return {*above, *([told.size.name] if told.size is not None else [])}
 
     def assign(self, namespace: str, leaf: str, pod: Object | None = None) -> Assignment:
-        """The group that the pods of the Kubernetes PodGroup `leaf` are queued with.
+        """Return the group that the pods of the Kubernetes PodGroup `leaf` are queued with.
 
-        `pod`: one of them, which may replace the last pod of its PodGroup in a group that has quota.
+        `pod`: one of these pods, which may replace the last pod of its PodGroup in a group that holds quota.
         """
 
         def state(name: str) -> GroupState:
@@ -189,9 +189,9 @@ class GroupOwners:
         return self._trees.assign(namespace, leaf, cache(state))
 
     def needed(self, group: tuple[str, str], told: Iterable[Declared | None]) -> Needed | None:
-        """How many pods of a group, by namespace and name, have to start together.
+        """Return the number of pods of a group (namespace, name) that have to start together.
 
-        `told`: what its pods say about it. None: no other system declares the group.
+        `told`: what its pods declare. Returns None if no other system declares the group.
         """
         declared = {each for each in told if each is not None}
         if not declared:
@@ -221,7 +221,7 @@ class GroupOwners:
         return Needed(frozenset(numbers), waits, leaves, is_incomplete)
 
     def _is_admitted_separately(self, group: tuple[str, str], leaf: str, state: Callable[[str], GroupState]) -> bool:
-        """Whether pods of a PodGroup below the group have quota as another group, as they started before the tree."""
+        """Whether pods of this PodGroup hold quota as another group, as they started before the tree was complete."""
         namespace, name = group
         above, _ = self._trees.above(namespace, POD_GROUP, leaf)
         return any(leaf in (state(part).leaves or ()) for part in (leaf, *above) if part != name)
@@ -233,9 +233,9 @@ class GroupOwners:
         return None if found is None else found[0].needed(found[1], told.size.part)
 
     def priority_class(self, namespace: str, told: Iterable[Declared | None]) -> str:
-        """The PriorityClass of a group of another system; empty: that of its pods applies.
+        """Return the PriorityClass of a group of another system; empty: that of its pods applies.
 
-        In a tree that of the topmost group that has one.
+        In a tree, that of the topmost group that has one.
         """
         sizes = {each.size: each.leaf for each in told if each is not None and each.size is not None}
         return max((self._class_of(namespace, size, leaf) for size, leaf in sizes.items()), default="")
@@ -247,13 +247,13 @@ class GroupOwners:
         return next(filter(None, (kind.priority_class(obj) for kind, obj in filter(None, found))), "")
 
     def _size(self, namespace: str, size: GroupSize) -> tuple[GroupSizeKind, Object] | None:
-        """The object that says how large a group is; None: it is not there."""
+        """Return the kind and the object that gives the size of a group; None: it is not known."""
         kind = self._sizes.get((size.group, size.kind))
         known = None if kind is None else self._known.get((kind, namespace, size.name))
         return None if kind is None or known is None else (kind, orjson.loads(known.raw))
 
     def of(self, group: tuple[str, str]) -> GroupOwner | None:
-        """The object whose group this is, by namespace and name; None: there is none."""
+        """Return the owner of a group (namespace, name); None: it has none."""
         namespace, name = group
         for kind in self._kinds:
             owner = kind.owner_of(name)
@@ -263,7 +263,7 @@ class GroupOwners:
 
 
 def _unsaid(declared: Iterable[Declared]) -> str:
-    """The sentence for a group of unknown size: which object or annotation is missing."""
+    """Return the message for a group of unknown size: it names the missing object or annotation."""
     sizes = sorted(each.size for each in declared if each.size is not None)
     if not sizes:
         return child_sentences.group_without_number(TASK_GROUPS)

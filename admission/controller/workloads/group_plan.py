@@ -1,4 +1,4 @@
-"""Which pods of a group may run: pure functions of its pods and of what it was admitted with."""
+"""Which pods of a group are started, deleted or stay gated, by its admission and its pods: pure functions."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from admission.kinds.limits import NamespaceContext
 
 _SIZE: Final = 32
-"""Characters of a role that tell what a pod requests."""
+"""Length of the first part of a role: the hash of the pod's requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod of a group as it was last seen."""
+    """A pod of a group as last observed."""
 
     uid: str
     name: str
@@ -53,38 +53,38 @@ class Member:
     raw: bytes
     role: str
     noted_role: str
-    """What an annotation says of its role: a start has written that, or anybody."""
+    """Role in the pod's annotation; a start writes it, but users can, too."""
     gated: bool
     deleting: bool
-    """Whether it is told to end, or will be as soon as its controller looks, though it has ended."""
+    """Whether it is being deleted, or is finished and its controller will delete it."""
     phase: str
     ready: bool
     group: str
-    """The uid of the group that has started it, by an annotation; empty: none has."""
+    """Uid of the group that has started it, from an annotation; empty: it was not started."""
     queue: str
-    """The LocalQueue that it names."""
+    """LocalQueue in its label."""
     owned: bool
-    """Whether a controller has made it."""
+    """Whether it has a controller."""
     declared: Declared | None
-    """What it says of its group in the way of another system; None: it has one of ours."""
+    """The group of another system that it declares; None: it has Sluice's or Kueue's label, or its controller's."""
     pod_set: str
-    """The pod set that it says it is in; empty: it does not say."""
+    """Pod set that it names; empty: none."""
     declares: bool
-    """Whether it says which pods its group will have."""
+    """Whether it declares the pod sets of its group."""
     total: int
-    """How many pods it says that its group has; 0: it does not say."""
+    """Number of pods of its group by its annotation; 0: it has none."""
     held: bool
     """Whether it puts its group on hold."""
     fast: bool
-    """Whether it lets its group start before all of its pods are there."""
+    """Whether it permits its group to start before all pods exist."""
     gates: tuple[str, ...]
-    """The controllers that hold it, and so its group."""
+    """Controllers whose admission gates the pod, and so its group, has."""
     unretriable: bool
-    """Whether it says that no pod is made again in place of one that has failed."""
+    """Whether it declares that failed pods are not replaced."""
 
     @property
     def leaf(self) -> str:
-        """The name of its PodGroup of `scheduling.k8s.io`; empty: it has none."""
+        """Name of its PodGroup of `scheduling.k8s.io`; empty: it has none."""
         return "" if self.declared is None else self.declared.leaf
 
     @property
@@ -93,22 +93,22 @@ class Member:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it may run, or may come to it."""
+        """Whether it is not finished: it runs, or may run once its gate is removed."""
         return self.phase not in ENDED
 
     @property
     def runs(self) -> bool:
-        """Whether it may run."""
+        """Whether it is neither gated nor finished."""
         return self.is_alive and not self.gated
 
     @property
     def counts(self) -> bool:
-        """Whether it is one of those that the group is to have."""
+        """Whether it counts towards the group's number of pods: it has succeeded, or is alive and not being deleted."""
         return self.phase == "Succeeded" or (self.is_alive and not self.deleting)
 
 
 def role_leaf(group: str, leaf: str) -> str:
-    """The PodGroup as part of the role of its pods: equal pods of two PodGroups in one group are two pod sets.
+    """Return the PodGroup as part of its pods' roles: equal pods of two PodGroups of one group are two pod sets.
 
     Empty if the group is that PodGroup itself.
     """
@@ -116,14 +116,14 @@ def role_leaf(group: str, leaf: str) -> str:
 
 
 def member_of(obj: Object, known: Member | None, group: str, *, conventions: Conventions) -> Member:
-    """A pod of the group of this name as it is now; `known`: as it was before."""
+    """Return a pod of a group as observed now. `known`: its last observed version; `group`: name of the group."""
     metadata, status = obj["metadata"], obj.get("status") or {}
     conditions, annotations = status.get("conditions") or (), metadata.get("annotations") or {}
     phase = status.get("phase") or "Pending"
     declared = foreign_group_of(obj, conventions) if known is None else known.declared
     role = role_of(obj, "" if declared is None else role_leaf(group, declared.leaf))
     if known is not None and not known.gated and known.role[:_SIZE] == role[:_SIZE]:
-        role = known.role  # whatever becomes of the annotation; but one that was resized is another
+        role = known.role  # whatever its annotation says now; a pod that was resized gets another role
     return Member(
         uid=metadata["uid"],
         name=metadata["name"],
@@ -151,33 +151,33 @@ def member_of(obj: Object, known: Member | None, group: str, *, conventions: Con
 
 
 def queue_of(members: Sequence[Member]) -> str:
-    """The LocalQueue that a group is for: the oldest pod that names one says so."""
+    """Return the LocalQueue of a group: that of the oldest pod that names one."""
     return next((each.queue for each in members if each.queue), "")
 
 
 def admitted_counts(tracked: Tracked) -> dict[str, int]:
-    """How many pods of each role it was admitted with."""
+    """Return the number of pods of each role that the group was admitted with."""
     return {pod_set.name: pod_set.count for pod_set in tracked.record.workload.pod_sets}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What becomes of the pods of a group that holds quota."""
+    """What is due for the pods of a group that holds quota."""
 
     started: Sequence[Member]
-    """Lose their gate."""
+    """Pods whose scheduling gate is removed."""
     excess: Sequence[Member]
-    """Are deleted."""
+    """Pods that are deleted."""
     beside: Sequence[Member]
-    """Stay gated."""
+    """Pods that stay gated."""
 
 
 def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceContext) -> Plan:
-    """For a group that holds quota; `members` are the oldest first.
+    """Return the plan for a group that holds quota. `members`: its pods, the oldest first.
 
-    As many of each role run as it was admitted with. What runs beyond that has let itself run, or has grown. Of those
-    that are gated, as in Kueue, the newest that are more than the group is to have are deleted; but what a controller
-    has made stays, as it would only be made again, and what is beside a group of another system queues by itself.
+    Of each role, as many pods run as were admitted. Running pods beyond that were not ungated by Sluice, or were
+    resized. Of the gated pods, the newest that exceed the group's total are deleted, as in Kueue; except those with a
+    controller, which would recreate them, and surplus pods of another system's group, which are queued one by one.
     """
     admitted = admitted_counts(tracked)
     room = Counter(admitted)
@@ -211,7 +211,7 @@ def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceConte
 
 
 def group_state(tracked: Tracked | None, members: Collection[Member]) -> GroupState:
-    """The state of a group by its workload and known pods; `tracked` None: it has no workload, or that has finished."""
+    """Return the state of a group from its workload and pods; `tracked` None: it has no unfinished workload."""
     if tracked is None:
         return GroupState(None, (), lambda: any(each.group for each in members))
     if not tracked.holds_quota:
@@ -222,7 +222,7 @@ def group_state(tracked: Tracked | None, members: Collection[Member]) -> GroupSt
 
 
 def gang_pods(members: Iterable[Member], leaves: Mapping[str, int]) -> list[Member]:
-    """The pods that a CompositePodGroup starts with: the oldest of each PodGroup, and all that are not gated.
+    """Return the pods that a CompositePodGroup starts with: the oldest of each PodGroup, and all that are not gated.
 
     `leaves`: number of pods by name of the PodGroup; `members`: sorted by age, the oldest first.
     """
@@ -236,18 +236,18 @@ def gang_pods(members: Iterable[Member], leaves: Mapping[str, int]) -> list[Memb
 
 
 def room_in(tracked: Tracked, members: Iterable[Member]) -> int:
-    """How many pods a group that holds quota lacks; less than 0: it has more than it needs."""
+    """Return the number of pods that a group with quota lacks; less than 0: it has surplus pods."""
     return sum(admitted_counts(tracked).values()) - sum(each.counts for each in members)
 
 
 def beyond(tracked: Tracked, members: Sequence[Member], plan: Plan) -> list[Member]:
-    """Those of a group of another system that it does not need, and that may queue by themselves, the newest."""
+    """Return the newest surplus pods of another system's group, which may be queued one by one."""
     number = max(-room_in(tracked, members), 0)
     return [each for each in plan.beside if each.declared][-number:] if number else []
 
 
 def _role(tracked: Tracked, each: Member, context: NamespaceContext) -> str:
-    """The role of a pod that runs; a smaller one than was admitted, or one hashed by another version, keeps its own."""
+    """Return the role of a running pod: the annotated one if it was downsized, or hashed by another Sluice version."""
     if each.role == each.noted_role:
         return each.role
     for pod_set in tracked.record.workload.pod_sets:

@@ -28,7 +28,7 @@ LEVELS: Final = 4
 
 
 class Place(NamedTuple):
-    """The fields of a PodGroup or CompositePodGroup that matter here."""
+    """The fields of a PodGroup or CompositePodGroup that trees depend on."""
 
     parent: str
     """`spec.parentCompositePodGroupName`; empty: it is a root."""
@@ -39,14 +39,14 @@ class Place(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """The workload that has the name of a group."""
+    """State of the workload that has the name of a group."""
 
     leaves: frozenset[str] | None
-    """Names of the PodGroups of the pods that it has quota for; None: it has no quota."""
+    """Names of the PodGroups whose pods it holds quota for; None: it holds no quota."""
     roles: Container[str]
     """Names of its pod sets, which are the roles of its pods."""
     has_started: Callable[[], bool]
-    """Whether it has quota, or has finished and pods of it are left."""
+    """Returns whether it holds quota, or is finished and some of its pods exist."""
 
 
 class Gang(NamedTuple):
@@ -55,35 +55,35 @@ class Gang(NamedTuple):
     pods: Mapping[str, int]
     """Number of pods by name of the PodGroup."""
     waits: str
-    """Why the gang is not complete, as a sentence for the user; empty: it is."""
+    """Message that says why the gang is not complete; empty: it is."""
 
 
 class Assignment(NamedTuple):
     """The group that the pods of a PodGroup are queued with."""
 
     group: str
-    """Its name; empty: the pods are queued one by one."""
+    """Name of the group; empty: the pods are queued one by one."""
     waits: str = ""
-    """Why they cannot start, whatever quota there is, as a sentence for the user; empty: nothing is known."""
+    """Message that says why they cannot start, whatever quota is free; empty: no reason is known."""
 
 
 class GroupTrees:
     """The PodGroups and CompositePodGroups of all namespaces."""
 
     def __init__(self, has_composites: Callable[[], bool]) -> None:
-        """`has_composites`: whether the API server serves CompositePodGroups; if not, parents are ignored."""
+        """`has_composites`: returns whether the API server serves CompositePodGroups; if not, parents are ignored."""
         self._has_composites = has_composites
         self._places: dict[tuple[str, str, str], Place] = {}
         """By namespace, kind and name."""
         self._children: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
-        """Kinds and names of children by namespace and name of the CompositePodGroup."""
+        """Kinds and names of the children, by namespace and name of the CompositePodGroup."""
         self._gangs: dict[tuple[str, str], Gang] = {}
         """Cached results of `gang`, dropped at each change."""
 
     def take(self, key: tuple[str, str, str], place: Place | None) -> set[str]:
         """Store a group (namespace, kind, name); `place` None: it was deleted.
 
-        Returns the names of its roots before and after the change. Groups below these may have to be assigned anew.
+        Returns the names of its roots before and after the change: groups below these may have to be assigned again.
         """
         namespace, kind, name = key
         if place is not None and place == self._places.get(key):
@@ -102,9 +102,9 @@ class GroupTrees:
         return {*roots, *self.above(*key)[0][-1:]}
 
     def above(self, namespace: str, kind: str, name: str) -> tuple[list[str], str]:
-        """The names of the CompositePodGroups above a group, its parent first; and what is wrong with that path.
+        """Return the names of the CompositePodGroups above a group, its parent first, and a message about that path.
 
-        The second value is a sentence for the user: the group or a parent does not exist, or there are too many levels.
+        The message is empty unless the group or a parent does not exist, or there are too many levels.
         """
         place, names = self._places.get((namespace, kind, name)), []
         if place is None:
@@ -119,11 +119,11 @@ class GroupTrees:
         return names, ""
 
     def assign(self, namespace: str, leaf: str, state: Callable[[str], GroupState]) -> Assignment:
-        """The group that the pods of the PodGroup `leaf` are queued with; `state` returns that of a group by name."""
+        """Return the group for the pods of the PodGroup `leaf`. `state`: returns the state of a group by its name."""
         above, fault = self.above(namespace, POD_GROUP, leaf)
         if not above and (fault or self._places[namespace, POD_GROUP, leaf].needed):
             return Assignment(leaf, fault)
-        # An admission stands, whatever becomes of the tree: no edit of it moves pods that have quota.
+        # An admission remains whatever happens to the tree: no edit of it moves pods that hold quota.
         for name in (leaf, *above):
             if leaf in (state(name).leaves or ()):
                 return Assignment(name)
@@ -131,7 +131,7 @@ class GroupTrees:
             root_is_missing = 0 < len(above) < LEVELS and state(above[-1]).leaves is None
             return Assignment(above[-1] if root_is_missing else leaf, fault)
         taken: set[str] = set()
-        """PodGroups that start with a gang further up."""
+        """PodGroups that start with a gang higher up."""
         waits = ""
         for name in reversed(above):
             needed = self._places[namespace, COMPOSITE, name].needed
@@ -148,7 +148,7 @@ class GroupTrees:
         return Assignment(leaf if is_gang or waits else "", waits)
 
     def gang(self, namespace: str, composite: str) -> Gang:
-        """The PodGroups that start together as a CompositePodGroup."""
+        """Return the PodGroups that start together as a CompositePodGroup."""
         key = namespace, composite
         if key not in self._gangs:
             pods: dict[str, int] = {}
@@ -156,7 +156,7 @@ class GroupTrees:
         return self._gangs[key]
 
     def _add(self, namespace: str, composite: str, level: int, pods: dict[str, int]) -> str:
-        """Add the PodGroups that a CompositePodGroup starts with to `pods`; returns why they are not complete."""
+        """Add the PodGroups that a CompositePodGroup starts with to `pods`; return why they are incomplete, or ""."""
         place = self._places.get((namespace, COMPOSITE, composite))
         if place is None:
             return child_sentences.group_without_parent(composite)
@@ -175,7 +175,7 @@ class GroupTrees:
         return waits
 
     def _rank(self, namespace: str, since: str, child: tuple[str, str]) -> tuple[bool, str, str, str]:
-        """Sort key of children: the oldest first, but those older than their parent (created at `since`) last.
+        """Return the sort key of children: the oldest first, but children created before their parent (`since`) last.
 
         Controllers create parents first. A child that existed before may have been created to get into the gang.
         """

@@ -1,4 +1,4 @@
-"""Work queue of pod groups whose workloads are to be updated: deduplicates, and delays large and incomplete groups."""
+"""Work queue of pod groups to be updated: deduplicates, and delays updates of large and incomplete groups."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
 
 _LARGE: Final = 200
-"""Pods of a group above which its updates are spaced out, as each reads all of its pods."""
+"""Number of pods of a group above which its updates are rate-limited, as each reads all of its pods."""
 _PAUSE: Final = 10.0
-"""The pause after an update of a large group, in multiples of the time that the update took."""
+"""Minimum pause after the update of a large group, in multiples of the update's duration."""
 MAX_WAIT: Final = 1.0
 """Seconds that a new group waits for objects that it refers to: their watch may lag behind the watch of pods."""
 
@@ -20,27 +20,27 @@ _Key = tuple[str, str]
 
 
 class GroupUpdates:
-    """The groups that are due now, later, or when an object that they refer to is seen."""
+    """Groups that are due now, after a pause, or when an object that they refer to is observed."""
 
     def __init__(self, inbox: Inbox) -> None:
         self._inbox = inbox
         self.due: dict[_Key, None] = {}
         """Groups to update now, in order of arrival."""
         self._not_before: dict[_Key, float] = {}
-        """Time (`loop.time`) of the next update of large groups."""
+        """Time (`loop.time`) before which a large group is not updated again."""
         self._scheduled: set[_Key] = set()
-        """Large groups with an update scheduled for that time."""
+        """Large groups whose update is scheduled for that time."""
         self._waiting: dict[_Key, bool] = {}
-        """New groups that refer to unknown objects; the value: MAX_WAIT is over."""
+        """New groups that refer to unknown objects; the value says whether MAX_WAIT is over."""
 
     def enqueue(self, key: _Key) -> None:
         """Make a group due now."""
         self.due[key] = None
 
     def pods_changed(self, key: _Key) -> None:
-        """Make a group due now, or after the pause if it is large: its pods change one by one.
+        """Make a group due now, or after its pause if it is large: its pods change one by one.
 
-        Until then the controller answers from the pods that it knows.
+        Until then decisions are based on the last update.
         """
         due = self._not_before.get(key, 0.0)
         if not due or due <= (loop := asyncio.get_running_loop()).time():
@@ -55,9 +55,9 @@ class GroupUpdates:
         self._inbox.wake()
 
     def must_wait(self, key: _Key, *, is_incomplete: bool) -> bool:
-        """Whether to skip the update of a new group, because objects that it refers to may be seen within MAX_WAIT.
+        """Return whether to skip the update of a new group: objects that it refers to may be observed within MAX_WAIT.
 
-        `is_incomplete`: such objects are unknown now. The group becomes due again when one is seen, or after MAX_WAIT.
+        `is_incomplete`: there are unknown ones. The group becomes due again when one is observed, or after MAX_WAIT.
         """
         if not is_incomplete:
             self._waiting.pop(key, None)
@@ -72,7 +72,7 @@ class GroupUpdates:
             self._pause_ended(key)
 
     def updated(self, key: _Key, pods: int, seconds: float) -> None:
-        """Note that a group of so many pods was updated, and how long that took."""
+        """Note that a group with this number of pods was updated, and the duration of the update."""
         self._not_before.pop(key, None)
         if not pods:
             self._waiting.pop(key, None)

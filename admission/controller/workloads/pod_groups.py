@@ -1,13 +1,13 @@
-"""Groups of pods: what is seen of their pods makes up one object.
+"""Pod groups: assembles the pods of each group to one object, which is processed like an observed object.
 
-A group's identity is on record: while a workload of that name is not finished, the group is that one. A new one gets an
-uid from that of its oldest pod, so that after a restart the same pods make the same group. Everything else follows from
-the pods.
+The identity of a group is stored: as long as a workload of its name is not finished, the group is that workload. The
+uid of a new group is derived from that of its oldest pod, so that after a restart the same pods make up the same group.
+All other fields follow from the pods.
 
-Pods that have ended stay until somebody deletes them. A new group may have the name of theirs: they are not part of it.
+Finished pods exist until they are deleted. A new group may have the name of their group; they are not part of it.
 
-The group of a pod with a PodGroup of `scheduling.k8s.io` depends on objects that may be seen after the pod
-(`group_trees`). The pod is assigned again at each update of its group, as long as it is gated and the group has no
+The group of a pod with a PodGroup of `scheduling.k8s.io` depends on objects that may be observed after the pod
+(`group_trees`). The pod is assigned again at each update of its group, as long as it is gated and the group holds no
 quota for it.
 """
 
@@ -54,35 +54,35 @@ if TYPE_CHECKING:
 
 
 class PodGroups:
-    """All pods that are in groups."""
+    """All pods that are in groups, and the owners of these groups."""
 
     def __init__(self, *, reconciler: Reconciler, inbox: Inbox, listed: Callable[[], bool]) -> None:
-        """`listed`: whether the first lists of all kinds are complete; before that no group is updated."""
+        """`listed`: returns whether the first lists of all kinds are complete; until then no group is updated."""
         self._reconciler = reconciler
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._kind = self._kinds.get(PodGroupKind.group, PodGroupKind.kind)
-        """None where pods are not queued: then there are no groups."""
+        """None if pods are not queued: then there are no groups."""
         self._inbox = inbox
         self._listed = listed
         grouped = [*(kind for kind in self._kinds if isinstance(kind, GroupedKind)), *self._kinds.sizes.values()]
         self.kinds = {POD, *((kind.group, kind.kind) for kind in grouped)}
-        """API group and kind of objects that may be pods in groups, or tell of groups."""
+        """API group and kind of objects that may be pods in groups, owners of groups, or give the size of groups."""
         self._owners = GroupOwners(self._kinds, self._state_of)
         self._groups: dict[tuple[str, str], dict[str, Member]] = {}
         self._group_of: dict[str, tuple[str, str]] = {}
-        """By uid of a pod: the group that it was first seen in; whoever changes the label later moves nothing."""
+        """Group in which a pod was first observed, by the pod's uid; later changes of the label have no effect."""
         self._updates = GroupUpdates(inbox)
         self.due, self.touched = self._updates.due, self._owners.touched
-        """The work of `tell`. Attributes, because they are tested after each batch of messages of the inbox."""
+        """The groups that `update` processes. Attributes, because they are tested after each batch of messages."""
         self._known_states: dict[tuple[str, str], tuple[bool, bool]] = {}
-        """By namespace and name of a CompositePodGroup: whether it has started, and whether it has no quota."""
+        """By namespace and name of a CompositePodGroup: whether it has started, and whether it holds no quota."""
         self._version = 0
 
-    # --- what is seen
+    # --- observed objects
 
     def take(self, kind: Kind, obj: Object) -> bool:
-        """Take in an object as it is now, if it is a pod in a group or an owner of such pods; whether it is."""
+        """Process an object if it is a pod in a group or an owner of such pods; return whether it is."""
         metadata = obj["metadata"]
         if isinstance(kind, GroupedKind):
             self._owners.take(kind, obj)
@@ -107,7 +107,7 @@ class PodGroups:
         return True
 
     def _starter(self, obj: Object) -> Tracked | None:
-        """The group that has started a pod, whatever labels that has by now."""
+        """Return the group that has started a pod, by its annotation: its labels may have changed since."""
         metadata = obj["metadata"]
         tracked = self._registry.get((metadata.get("annotations") or {}).get(STARTED_WITH, ""))
         if tracked is None or GATE.is_closed(obj) or not self._kinds.is_composed(tracked.record.workload):
@@ -115,16 +115,16 @@ class PodGroups:
         return tracked if tracked.record.workload.namespace == metadata["namespace"] else None
 
     def has(self, uid: str) -> bool:
-        """Whether it is a pod of a group, and exists as far as is known."""
+        """Whether this is a known pod of a group."""
         return uid in self._group_of
 
     def member(self, uid: str) -> Object | None:
-        """The pod of a group as it was last seen; None: it is in none."""
+        """Return a pod of a group as last observed; None: it is in no group."""
         key = self._group_of.get(uid)
         return None if key is None else self._groups[key][uid].object
 
     def gone(self, uid: str) -> None:
-        """A pod, or an owner of pods, does not exist any more."""
+        """Process the deletion of a pod or an owner of pods."""
         if (owner := self._owners.gone(uid)) is not None:
             self._owner_changed(*owner)
         elif (key := self._group_of.pop(uid, None)) is not None:
@@ -132,7 +132,7 @@ class PodGroups:
             self._updates.pods_changed(key)
 
     def objects(self) -> dict[str, StoredObject]:
-        """All pods and owners of pods that are known, by uid."""
+        """Return all known pods and owners of pods, by uid."""
         pod = self._kinds.get(*POD)
         assert pod is not None or not self._groups
         return self._owners.objects() | {
@@ -142,7 +142,7 @@ class PodGroups:
         }
 
     def _owner_changed(self, kind: GroupedKind, namespace: str, name: str) -> None:
-        """Enqueue the groups of an object; `_enqueue_changed` does it for those that only say how large groups are."""
+        """Enqueue the groups of an owner; objects that only give the size of groups: see `_enqueue_changed`."""
         if isinstance(kind, GroupSizeKind):
             return
         if kind.owner_of(name) == name:
@@ -162,16 +162,16 @@ class PodGroups:
                 self._updates.enqueue(key)
 
     def kinds_changed(self) -> None:
-        """Enqueue all groups that have PodGroups, as the API server serves other kinds than before."""
+        """Enqueue all groups that have PodGroups, because the API server serves other kinds than before."""
         self.touched.update((key[0], each.leaf) for key, pods in self._groups.items() for each in pods.values())
 
     def touch(self, tracked: Tracked) -> None:
-        """Have the group told again as it is."""
+        """Enqueue a group, so that it is processed again."""
         workload = tracked.record.workload
         self._updates.enqueue((workload.namespace, workload.name))
 
     def tell(self) -> None:
-        """Tell all groups that have changed, each once, however many of its pods have."""
+        """Update all groups that have changed, each once, however many of its pods have changed."""
         while (self.due or self.touched) and self._listed():
             self._enqueue_changed()
             due = list(self.due)
@@ -197,7 +197,7 @@ class PodGroups:
             conventions, context = self._conventions, self._context_of(key[0])
             self._see(assembled(key, members, tracked, self._owners, needed, conventions, context).object)
             if tracked is not None and self._registry.get(tracked.uid) is None:
-                self._updates.enqueue(key)  # it is over: those of its pods that wait are another group
+                self._updates.enqueue(key)  # it is finished: gated pods are a new group
             self._enqueue_followers(key)
             return
         owner = self._owners.of(key)
@@ -225,20 +225,19 @@ class PodGroups:
             self._known_states[key] = now
             self.touched.add(key)
 
-    # --- groups of other systems, beside which their pods may queue alone
+    # --- groups of other systems, whose surplus pods may be queued one by one
 
     def _group_named(self, obj: Object) -> str:
-        """The name of the group that a pod belongs to, as far as is known; empty: it is queued by itself."""
+        """Return the name of the group that a pod belongs to by what is known now; empty: it is queued by itself."""
         told = foreign_group_of(obj, self._conventions)
         if told is None or not told.leaf:
             return group_of(obj, self._conventions)
         return self._owners.assign(obj["metadata"]["namespace"], told.leaf, obj).group
 
     def _queues_beside(self, obj: Object, group: str) -> bool:
-        """Whether a pod that names a group of another system is a workload of its own.
+        """Return whether a pod with the name of another system's group is a workload of its own.
 
-        What runs without having been started with the group is; and what comes when that has all of its pods, or when
-        it is known to be no gang.
+        It is if it runs but was not started with the group, if the group has all of its pods, or if that is not a gang.
         """
         told = foreign_group_of(obj, self._conventions)
         if told is None or not GATE.is_closed(obj):
@@ -254,7 +253,7 @@ class PodGroups:
     def _kept(
         self, key: tuple[str, str], tracked: Tracked | None, members: list[Member], needed: Needed | None
     ) -> list[Member]:
-        """Have those pods of a group of another system queue by themselves that it does not need; the others."""
+        """Have the surplus pods of another system's group queued one by one; return the other pods."""
         if needed is None:
             return members
         if tracked is not None and tracked.holds_quota:
@@ -266,9 +265,9 @@ class PodGroups:
         return [each for each in members if each.uid in self._groups[key]] if leaving else members
 
     def _reassign(self, key: tuple[str, str]) -> str:
-        """Move gated pods with a PodGroup of `scheduling.k8s.io` to the groups that they belong to by now.
+        """Move gated pods with a PodGroup of `scheduling.k8s.io` to the groups that they belong to now.
 
-        Returns the last of these groups, such as `CompositePodGroup rc`; empty: no pod was moved to another group.
+        Returns the last of these groups, for example `CompositePodGroup rc`; empty: no pod was moved to another group.
         """
         waiting = [each for each in self._groups.get(key, {}).values() if each.leaf and each.gated and each.is_alive]
         held = (self._state_of(*key).leaves or ()) if waiting else ()
@@ -285,7 +284,7 @@ class PodGroups:
         return moved
 
     def _move(self, key: tuple[str, str], each: Member, group: str) -> None:
-        """Move a pod from a group to another one; `group` empty: it is queued by itself."""
+        """Move a pod from one group to another; `group` empty: it is queued by itself."""
         del self._groups[key][each.uid]
         if group:
             other = self._group_of[each.uid] = key[0], group
@@ -321,7 +320,7 @@ class PodGroups:
     def _context_of(self, namespace: str) -> NamespaceContext:
         return self._reconciler.environment.context.of_namespace(namespace)
 
-    # --- what is asked about groups
+    # --- queries
 
     def _state_of(self, namespace: str, name: str) -> GroupState:
         assert self._kind is not None
@@ -329,12 +328,12 @@ class PodGroups:
         return group_state(self._registry.named(self._kind, namespace, name), members.values())
 
     def members(self, tracked: Tracked) -> list[Member]:
-        """The pods of a group, the oldest first."""
+        """Return the pods of a group, the oldest first."""
         workload = tracked.record.workload
         return self._present((workload.namespace, workload.name), tracked)
 
     def _present(self, key: tuple[str, str], tracked: Tracked | None) -> list[Member]:
-        """The pods that make up the group that has the name now, the oldest first."""
+        """Return the pods of the group that has the name now, the oldest first."""
         members = sorted(self._belonging(key, tracked), key=lambda member: (member.created, member.name))
         return in_pod_sets(members, on_record(tracked), self._context_of(key[0]))
 
@@ -344,11 +343,11 @@ class PodGroups:
                 yield member
 
     def owner(self, tracked: Tracked) -> GroupOwner | None:
-        """The object whose pods the group is; None: it has none."""
+        """Return the owner of a group; None: it has none."""
         return self._owners.of((tracked.record.workload.namespace, tracked.record.workload.name))
 
     def is_lost(self, obj: Object) -> bool:
-        """Whether a pod without the label by which it is watched is one of a group on record."""
+        """Return whether a pod that has lost its watch label belongs to a stored group."""
         if self._kind is None or self._starter(obj) is not None:
             return self._kind is not None
         group = self._group_named(obj)
@@ -357,7 +356,7 @@ class PodGroups:
 
     @property
     def pod_kind(self) -> Kind:
-        """The kind of their pods."""
+        """The kind `Pod`."""
         kind = self._kinds.get(*POD)
         assert kind is not None
         return kind

@@ -1,4 +1,4 @@
-"""Drives objects towards what is committed: which request is due for each, and what its outcome means."""
+"""Requests by which objects reach their committed state: which one is due, and how its response is processed."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READS_AT_ONCE = 16
-"""Objects that are read at one time: the connections are for the patches."""
+"""Number of objects read at a time: the other connections are for patches."""
 
 LONGEST_PAUSE = 30.0
-"""Seconds between two attempts, at most."""
+"""Seconds between two attempts at most."""
 
 _CHANGES: Final = {Step.START: "start it", Step.STOP: "stop it", Step.RESTORE: "give it back as it was"}
 
 
 class Requests:
-    """Looks at workloads that changed, does the one step that is due for each, and takes in how that went.
+    """Sends the request that is due for each changed workload after a commit, and processes the response.
 
-    At most one request is under way for each workload; until its outcome is known nothing else is decided about it.
+    At most one request is in flight per workload; until its response no other one is sent for it.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Requests:
         reads: set[asyncio.Task[None]],
         traces: Traces | None,
     ) -> None:
-        """`reads`: where requests under way that only read are kept, for them to be cancelled."""
+        """`reads`: set of the running tasks that only read, which are cancelled at the end of leadership."""
         self._reconciler = reconciler
         self._children = children
         self._groups = groups
@@ -98,7 +98,7 @@ class Requests:
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
     def release_stopped(self) -> None:
-        """Before a commit: evicted workloads that have stopped and are restored give their quota back with it."""
+        """Before a commit: release the quota of evicted workloads that have stopped and are restored."""
         for uid in list(self._state.dirty):
             tracked = self._state.registry.get(uid)
             if (
@@ -114,10 +114,10 @@ class Requests:
                         if self._kinds.is_composed(tracked.record.workload):
                             self._groups.touch(tracked)
         if self._groups.due or self._groups.touched:
-            self._groups.tell()  # what waits asks for the pods that are there now, not for those that it had
+            self._groups.tell()  # a pending group requests the pods that exist now, not the former ones
 
     def send_due(self) -> None:
-        """After a commit: send what is due for all workloads that changed."""
+        """After a commit: send the due request of each workload that has changed."""
         dirty, self._state.dirty = self._state.dirty, {}
         for uid in dirty:
             tracked = self._state.registry.get(uid)
@@ -125,12 +125,12 @@ class Requests:
                 continue
             try:
                 self._send(tracked, tracked.seen, _due(tracked, tracked.seen))
-            except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this workload
+            except Exception as error:  # noqa: BLE001  any exception is attributed to this workload
                 self._reconciler.isolation.failed(uid, error)
 
     def _send(self, tracked: Tracked, seen: Observed, step: Step) -> None:
         if step is Step.RELEASE:
-            self._state.dirty[seen.uid] = None  # evicted before it was started: the next commit frees its quota
+            self._state.dirty[seen.uid] = None  # evicted before its start: the next commit releases its quota
         elif tracked.unsettled and (seen.suspended or seen.deleting) and tracked.holds_quota:
             self._reconciler.wait_for_pods(tracked)
         elif step is Step.START:
@@ -146,10 +146,10 @@ class Requests:
         elif (held := promised(tracked, seen)) and (body := seen.kind.scale_patch(obj, held)):
             self._submit(tracked, step, body)
         else:
-            tracked.attempts = 0  # what had failed is not wanted any more
+            tracked.attempts = 0  # the request that failed is no longer due
 
     def done(self, message: StepDone) -> None:
-        """The outcome of a request."""
+        """Process the response to a request."""
         tracked = self._state.registry.get(message.uid)
         if tracked is None:
             return
@@ -157,7 +157,7 @@ class Requests:
         if isinstance(message.result, ClusterError):
             self._failed(tracked, message.step, message.result)
             return
-        if message.step is not Step.WAIT:  # a look at it says nothing about the request that is tried again after it
+        if message.step is not Step.WAIT:  # a read says nothing about the request that is repeated after it
             tracked.attempts = 0
         if message.step in (Step.STOP, Step.RESTORE) and tracked.record.is_stop_refused:
             self._handle(tracked, StopRefused(""))
@@ -168,9 +168,9 @@ class Requests:
             self._handle(tracked, ObjectGone(tracked.seen))
             return
         if tracked.seen is None and message.step is not Step.WAIT:
-            return  # it was changed before its end, of which the watch has told meanwhile
+            return  # this response is older than the deletion that the watch has reported
         if message.step is Step.START:
-            if tracked.record.reason == PODS_UNSCHEDULED:  # it was refused before
+            if tracked.record.reason == PODS_UNSCHEDULED:  # its start was refused before
                 self._handle(tracked, PodProblem(""))
             tracked.in_sync, tracked.start_patch = message.result["metadata"].get("generation") or 0, None
         self._state.dirty[message.uid] = None
@@ -184,33 +184,33 @@ class Requests:
             self._label_again(message.uid, kind, message.result)
 
     def _handle(self, tracked: Tracked, trigger: Trigger) -> None:
-        """Have it take effect, at this moment: since the leader has looked at the clock a commit may have passed."""
+        """Pass a trigger to the Reconciler at the present time: a commit may have taken a while since the last one."""
         self._state.now = self._state.clock()
         self._reconciler.handle(tracked, trigger)
 
     def _group_done(self, tracked: Tracked, step: Step) -> None:
-        if step is Step.START and tracked.record.reason == PODS_UNSCHEDULED:  # some were refused before
+        if step is Step.START and tracked.record.reason == PODS_UNSCHEDULED:  # some starts were refused before
             self._handle(tracked, PodProblem(""))
-        if step is Step.START and tracked.start_patch is not None:  # else it was for pods that were made anew
+        if step is Step.START and tracked.start_patch is not None:  # else it was the start of recreated pods
             tracked.start_patch = None
             self._record_admitted(tracked)
         self._state.dirty[tracked.uid] = None
         self._groups.touch(tracked)
 
     def _label_again(self, uid: str, kind: Kind, obj: Object) -> None:
-        """Give it back the label by which it is watched, if somebody has taken that away."""
+        """Restore the label by which the object is watched, if it was removed."""
         tracked = self._state.registry.get(uid)
         if tracked is not None and tracked.in_flight is None and not kind.is_watched(obj):
             self._submit(tracked, Step.WAIT, {"metadata": {"uid": uid, "labels": {kind.watched_label: "true"}}})
 
     def due(self, message: Due) -> None:
-        """After a pause: what became of it, and what is due now?"""
+        """Read a workload's object after a delay."""
         tracked = self._state.registry.get(message.uid)
         if tracked is not None:
             self.look(tracked)
 
     def look(self, tracked: Tracked) -> None:
-        """Read the object; nothing is decided about it before the answer is there."""
+        """Read the object of a workload; no other request is sent for it before the response."""
         if self._kinds.is_composed(tracked.record.workload):
             self._group_requests.look(tracked)
             return
@@ -220,10 +220,10 @@ class Requests:
         task.add_done_callback(self._reads.discard)
 
     def look_for_the_unseen(self, unlisted: Collection[Kind]) -> None:
-        """Those on record that were not seen: ended, or not queued any more, or gone. The API server knows.
+        """Read the objects of workloads that were not observed: finished, no longer queued, or deleted.
 
-        `unlisted`: kinds that it does not tell of. What waits of them is on hold; they are looked for once their list
-        is complete, because nobody would tell of the deletion of one that was read before.
+        `unlisted`: kinds that cannot be listed. Their pending workloads stay unadmitted until the list succeeds:
+        no watch would report the deletion of an object that was read before.
         """
         self._group_requests.look_for_the_lost()
         for uid in [tracked.uid for tracked in self._state.registry]:
@@ -262,7 +262,7 @@ class Requests:
             self._handle(tracked, StartImpossible(seen.generation, str(error)))
             return
         if start.original != record.original:
-            # It was edited since: what is to be restored has to be on record before it is replaced.
+            # The object was edited since: the fields to restore have to be committed before they are replaced.
             self._handle(tracked, EditedBeforeStart(start.original))
             return
         self._submit(tracked, Step.START, start.body)
@@ -276,7 +276,7 @@ class Requests:
         self._writer.submit(Patch(path, body, subresource=subresource, patch_type=patch_type), answered)
 
     def _answer(self, uid: str, step: Step) -> Callable[[Object | ClusterError], None]:
-        """What becomes of the answer to a request that is submitted now."""
+        """Return the callback for the response to a request that is submitted now."""
         began = time.time()
 
         def answered(result: Object | ClusterError) -> None:
@@ -293,19 +293,19 @@ class Requests:
         )
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
-        """Decide by the kind of failure; in doubt look at the object again before anything else is done."""
+        """Handle an error by its type; when in doubt, read the object again before any other request."""
         tracked.attempts += 1
         if isinstance(error, NotFound):
             if self._kinds.is_composed(tracked.record.workload) and self._groups.members(tracked):
-                self._groups.touch(tracked)  # while its pods were looked for, others were made
+                self._groups.touch(tracked)  # other pods were created during the search for its pods
             else:
                 self._handle(tracked, ObjectGone(tracked.seen))
             return
         seen, obj = tracked.seen, tracked.object
         if seen is not None and obj is not None and self._refused(tracked, seen, obj, step, error):
             return
-        tracked.in_flight = step  # its outcome is not known before the object was read again
-        # What is known of a group is what the watch has told: it is not read, but waited for.
+        tracked.in_flight = step  # its outcome is unknown until the object was read again
+        # A group is not read: its pods are observed by the watch.
         is_read = not self._kinds.is_composed(tracked.record.workload)
         if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2 and is_read:
             self.look(tracked)
@@ -318,13 +318,13 @@ class Requests:
         if step in _CHANGES and is_lasting and isinstance(error, StatusError):
             text = sentences.change_refused(_CHANGES[step], clean(str(error.status.get("message") or error)))
             self._handle(tracked, PodProblem(text) if step is Step.START else StopRefused(text))
-        # What has only changed meanwhile is not refused: the watch tells of it in a moment.
+        # After a conflict the watch delivers the present version soon, so the backoff stays short.
         tries = 1 if isinstance(error, Conflict) else tracked.attempts
         pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tries, LONGEST_PAUSE)
         asyncio.get_running_loop().call_later(pause, self._inbox.put, Due(tracked.uid))
 
     def _refused(self, tracked: Tracked, seen: Observed, obj: Object, step: Step, error: ClusterError) -> bool:
-        """Whether the API server will never have the change; what follows from that is then done."""
+        """Return whether the API server refuses the change for good; the consequence is then handled."""
         refused = isinstance(error, Invalid) and bool(error.status.get("details"))
         if refused and seen.started and step in (Step.START, Step.RESTORE) and tracked.attempts == 1:
             # Before Kubernetes 1.36 a Job's template may change only after its start time was cleared.
@@ -363,7 +363,7 @@ class Requests:
 
 
 def _due(tracked: Tracked, seen: Observed) -> Step:
-    # Whether something is to be restored matters, and costs, only then.
+    # Computing whether something has to be restored is expensive, and only needed then.
     state = tracked.record.state
     stopped = (state is State.EVICTING or (state is State.PENDING and tracked.came_late)) and not seen.active
     return next_step(
@@ -376,7 +376,7 @@ def _due(tracked: Tracked, seen: Observed) -> Step:
 
 
 def _body(step: Step, tracked: Tracked, seen: Observed, obj: Object) -> Object | list[Object]:
-    """Of the request that stops or restores a workload."""
+    """Return the patch that stops or restores a workload."""
     if step is Step.STOP:
         return seen.kind.stop_patch(obj)
     patch = _restoration(tracked, seen, obj)
@@ -390,7 +390,7 @@ def _restoration(tracked: Tracked, seen: Observed, obj: Object) -> Object | list
 
 
 def reference(workload: Workload) -> Reference:
-    """The object of a workload, for an Event."""
+    """Return the reference to a workload's object, for an Event."""
     return Reference(
         api_version=workload.api_version,
         kind=workload.kind,
