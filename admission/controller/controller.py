@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-GATHER = 0.005
+DEBOUNCE = 0.005
 """Debounce in seconds: delay between the first message of an empty inbox and the cycle that processes it."""
 
-COMPARE_AT_ONCE = 200
+COMPARE_BATCH = 200
 """Objects compared with their stored workloads before yielding to the event loop: some ms, for which webhooks wait."""
 
-RETRY = 1.0
+RETRY_INTERVAL = 1.0
 """Seconds between two checks of a database that does not answer, and before the first reload of the state."""
 
-LONGEST_RETRY = 30.0
+MAX_RETRY_INTERVAL = 30.0
 """Seconds before a reload of the state at most, after repeated failures."""
 
 
@@ -89,7 +89,7 @@ class Controller:
         self.watches = ClusterWatches(client, kinds)
         self.context = self.watches.context
         self.inbox = Inbox()
-        self.writer = Writer(client, permitted=leads, on_patched=self.watches.lag.answered)
+        self.writer = Writer(client, permitted=leads, on_patched=self.watches.lag.patched)
         self.events = EventRecorder(client, busy=lambda: self.writer.busy, now=store.now)
         self._store = store
         self._client = client
@@ -105,12 +105,12 @@ class Controller:
         """Observed objects that were not yet compared with their stored workloads, by uid."""
         self._pod_obstacles: PodObstacles | None = None
         self._recovered = asyncio.Event()
-        self._orders_taken = asyncio.Event()
+        self._orders_processed = asyncio.Event()
         self._reads: set[asyncio.Task[None]] = set()
         self._timer = Timer()
         self._committer = Committer(store, self.events, self.faults, tracing)
         self.metrics = self._committer.metrics
-        self._doubtful = False
+        self._must_reload = False
         """Whether the in-memory state may differ from the database, so that it has to be reloaded."""
         self.database_fault: str | None = None
         """Why the last write or load failed, until a load succeeds; None: it succeeded."""
@@ -130,9 +130,9 @@ class Controller:
         return self.watches.failure() or compared
 
     @property
-    def decides(self) -> bool:
+    def is_deciding(self) -> bool:
         """Whether it leads, has recovered, neither waits for API server or database, nor has to reload its state."""
-        return self._recovered.is_set() and self.watches.probe.failure is None and not self._doubtful
+        return self._recovered.is_set() and self.watches.probe.failure is None and not self._must_reload
 
     def standstill(self) -> str:
         """Return the message about an outage that prevents decisions, or would if this replica led; empty: none."""
@@ -174,7 +174,7 @@ class Controller:
         self._reset()
         readiness, groups = self._leader.reconciler.readiness, self._leader.groups
         obstacles = self._pod_obstacles = PodObstacles(self._client, self.inbox, readiness, groups, clock=self._clock)
-        self._orders_taken.set()
+        self._orders_processed.set()
         self._uncompared = self.watches.hand_over(self.inbox)
         try:
             async with asyncio.TaskGroup() as group:
@@ -185,11 +185,11 @@ class Controller:
                 group.create_task(obstacles.run(), name="pod obstacles")
                 await self.watches.context_synced()
                 await self._load()
-                group.create_task(self._follow_orders(), name="orders")
+                group.create_task(self._watch_orders(), name="orders")
                 await self._compare()
-                await self._first_list()
+                await self._await_lists()
                 log_start(self._state.registry)
-                self._leader.requests.look_for_the_unseen(self.watches.unlisted())
+                self._leader.requests.read_unobserved(self.watches.unlisted())
                 self._recovered.set()
                 self.inbox.wake()
                 group.create_task(self.auditor.run(), name="audit")
@@ -203,12 +203,12 @@ class Controller:
                 task.cancel()
             await asyncio.gather(*self._reads, return_exceptions=True)
 
-    async def _follow_orders(self) -> None:
+    async def _watch_orders(self) -> None:
         while True:
             await self._store.revisions.wait_for_external(self._revision)
-            self._orders_taken.clear()
+            self._orders_processed.clear()
             self.inbox.wake()
-            await self._orders_taken.wait()
+            await self._orders_processed.wait()
 
     def _reset(self) -> None:
         self._leader = Leader(
@@ -232,7 +232,7 @@ class Controller:
 
     async def _load(self) -> None:
         """Load all committed state once the database answers; after a failed write, once it can be written as well."""
-        told = False
+        is_logged = False
         while True:
             try:
                 if (fault := await self._store.health()) is None:
@@ -243,10 +243,10 @@ class Controller:
             except (DatabaseUnavailable, DatabaseUnusable) as error:
                 fault = str(error)
             self.database_fault = fault
-            if not told:
+            if not is_logged:
                 log.error("no decisions until the database is back: %s", fault)
-                told = True
-            await asyncio.sleep(RETRY)
+                is_logged = True
+            await asyncio.sleep(RETRY_INTERVAL)
 
     async def _load_now(self) -> None:
         loaded = await self._store.load()
@@ -268,16 +268,16 @@ class Controller:
         for number, uid in enumerate(sources_first(self._uncompared, self._kinds), start=1):
             self._state.now = self._clock()
             kind, raw = self._uncompared.pop(uid)
-            self._leader.children.see(kind, orjson.loads(raw))
+            self._leader.children.process(kind, orjson.loads(raw))
             former = before.get(uid) if before is not None else None
             if former is not None and (now := self._state.registry.get(uid)) is not None:
                 now.in_flight, now.refused = former.in_flight, former.refused
-            if number % COMPARE_AT_ONCE == 0:
+            if number % COMPARE_BATCH == 0:
                 await asyncio.sleep(0)
-        self._leader.groups.tell()
-        self._set_aside()
+        self._leader.groups.update_due()
+        self._isolate_failed()
 
-    async def _first_list(self) -> None:
+    async def _await_lists(self) -> None:
         """Process changes until all kinds are listed: all the work of a start, none of a takeover."""
         while not self.watches.objects_synced.is_set():
             waiting = asyncio.create_task(self.watches.objects_synced.wait())
@@ -285,96 +285,96 @@ class Controller:
             await asyncio.wait({waiting, arrived}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
             arrived.cancel()
-            self._take_in()
-        self._take_in()
-        self._set_aside()
+            self._process_inbox()
+        self._process_inbox()
+        self._isolate_failed()
 
-    async def _begin_anew(self) -> None:
+    async def _reload(self) -> None:
         """Reload the state after a commit of unknown outcome: only what the database contains has been decided."""
         before = self._state.registry
         self._uncompared = self._uncompared | self._leader.objects()
-        await asyncio.sleep(min(RETRY * 2**self._failures, LONGEST_RETRY))
+        await asyncio.sleep(min(RETRY_INTERVAL * 2**self._failures, MAX_RETRY_INTERVAL))
         self._failures += 1
         await self._load()
         if self._undecidable:  # isolate the workloads with which decisions fail
             suspects = undecidable(self.policy, self.context, self._queue_objects, before, now=self._clock)
             async for tracked, error in suspects:
                 self.faults.note(tracked.uid, "" if tracked.seen is None else tracked.seen.resource_version, error)
-        self._doubtful = self._undecidable = False
+        self._must_reload = self._undecidable = False
         await self._compare(before)
-        self._leader.requests.look_for_the_unseen(self.watches.unlisted())
+        self._leader.requests.read_unobserved(self.watches.unlisted())
         log.info("deciding again")
 
-    def _set_aside(self) -> bool:
+    def _isolate_failed(self) -> bool:
         """Isolate the workloads that failed; return False if the state has to be reloaded for that."""
         for uid in self._leader.isolation.settle() if self._leader.isolation.failures else ():
-            self._doubtful = True
-            if pause := self.faults.postpone(uid):
+            self._must_reload = True
+            if pause := self.faults.start_backoff(uid):
                 asyncio.get_running_loop().call_later(pause, self.inbox.put, Due(uid))
-        return not self._doubtful
+        return not self._must_reload
 
     async def _loop(self) -> None:
         while True:
             try:
-                if self._doubtful:
-                    await self._begin_anew()
+                if self._must_reload:
+                    await self._reload()
                     self.inbox.wake()
                 await self.inbox.wait()
                 if self.watches.probe.failure is not None:  # no decisions while the cluster's state may be outdated
                     await self.watches.probe.wait_until_alive()
-                await asyncio.sleep(GATHER)
-                await self._turn()
+                await asyncio.sleep(DEBOUNCE)
+                await self._cycle()
             except (DatabaseUnavailable, DatabaseUnusable, Unwritable) as error:
                 log.error("begins anew, because what was decided may not be on record: %s", error)
-                self._doubtful = True
+                self._must_reload = True
                 self.database_fault = None if isinstance(error, Unwritable) else str(error)
             except SluiceError:
                 raise
             except Exception as error:  # noqa: BLE001  a defect must not end the loop: it would recur at each restart
                 self.faults.report("a cycle of decisions", error)
-                self._doubtful = self._undecidable = True
+                self._must_reload = self._undecidable = True
 
-    async def _turn(self) -> None:
+    async def _cycle(self) -> None:
         """Process the inbox, and decide and commit if that is due."""
-        if self.auditor.doubts:
-            self.auditor.doubts = False
-            await self._begin_anew()
-        if not self._orders_taken.is_set():
-            await self._take_in_orders()
-        self._take_in()
-        self._leader.reconciler.pass_time()
+        if self.auditor.must_reload:
+            self.auditor.must_reload = False
+            await self._reload()
+        if not self._orders_processed.is_set():
+            await self._process_orders()
+        self._process_inbox()
+        self._leader.reconciler.handle_deadlines()
         if self._state.dirty:
             self._leader.requests.release_stopped()
-        if not self._set_aside():
+        if not self._isolate_failed():
             return
-        arrived, wanted = self._state.arrived, self._state.freed and self._state.is_wanted
+        arrived, wanted = self._state.arrivals, self._state.quota_freed and self._state.has_waiting
         pause = self._committer.batching.due_in(time.monotonic(), arrived=arrived, wanted=wanted)
         if pause > 0:
             self._timer.set(pause, self.inbox.wake)
             return
         try:
-            await self._step()
+            await self._decide_and_commit()
         finally:
-            self._committer.tell()
+            self._committer.flush_reports()
         self._failures = 0
 
-    async def _step(self) -> None:
+    async def _decide_and_commit(self) -> None:
         """Run the engine on all changes, commit its decisions in one transaction, then send the requests."""
-        self._state.freed, self._state.arrived = False, 0
+        self._state.quota_freed, self._state.arrivals = False, 0
         began = time.perf_counter()
         decisions = self._leader.scheduler.decide()
         self._committer.decided(decisions, time.perf_counter() - began, self._state.engine.cluster_queue_of)
-        if not self._set_aside():
+        if not self._isolate_failed():
             return
         try:
             due_in = await self._committer.commit(
                 self._state.batch, self._leader.isolation, known=self._revision, epoch=self._epoch
             )
         except Unwritable:
-            self._set_aside()
+            self._isolate_failed()
             raise
         self._leader.requests.send_due()
-        self._set_aside()
+        self._isolate_failed()
         if self._state.dirty or self._state.batch.urgent:
             self.inbox.wake()
         await asyncio.sleep(0)  # let the requests be sent before the work below and the next cycle
@@ -382,19 +382,19 @@ class Controller:
             if pause is not None:
                 self._timer.set(pause, self.inbox.wake)
 
-    def _take_in(self) -> None:
+    def _process_inbox(self) -> None:
         """Process the messages that are in the inbox now."""
         self._state.now = self._clock()
         self._leader.dispatcher.messages(self.inbox.take())
 
-    async def _take_in_orders(self) -> None:
+    async def _process_orders(self) -> None:
         """Process what other writers have committed since the last call, before Jobs that were submitted after it."""
         # Writes during these reads have higher revisions: they are read again next time, which has no effect.
         revision = self._store.revisions.newest_external
         versions = await self._store.queues.changes_since(self._revision)
         news = await self._store.orders.since(self._revision)
         self._state.now = self._clock()
-        self._leader.dispatcher.versions(versions)
-        self._leader.dispatcher.news(news)
+        self._leader.dispatcher.queue_objects(versions)
+        self._leader.dispatcher.orders_and_checks(news)
         self._revision = max(self._revision, revision)
-        self._orders_taken.set()
+        self._orders_processed.set()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.controller.state.inbox import (
-    Answered,
     ContextChanged,
     Due,
     KindListed,
-    LookAgain,
+    ObjectReturned,
     ObjectsChanged,
     PodProblemsFound,
     PodsCounted,
     PodsGone,
+    Recheck,
     StepDone,
 )
 from admission.controller.workloads.triggers import (
@@ -21,7 +21,7 @@ from admission.controller.workloads.triggers import (
     CheckRulesChanged,
     ContextChange,
     LastPodEnded,
-    ObjectGone,
+    ObjectDeleted,
     Ordered,
     PodProblem,
     SurplusCounted,
@@ -68,10 +68,10 @@ class Dispatcher:
                 case ObjectsChanged(kind, changes):
                     for change in changes:
                         self._object_changed(kind, change)
-                case Answered(kind, obj):
-                    self._children.answered(kind, obj)
-                case LookAgain(uid):
-                    self._children.look_again(uid)
+                case ObjectReturned(kind, obj):
+                    self._children.object_returned(kind, obj)
+                case Recheck(uid):
+                    self._children.recheck(uid)
                 case StepDone():
                     with self._isolation.of(message.uid):
                         self._requests.done(message)
@@ -80,40 +80,40 @@ class Dispatcher:
                         self._requests.due(message)
                 case PodsGone(uid, wait):
                     if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
-                        self._happened(uid, LastPodEnded())
+                        self._trigger(uid, LastPodEnded())
                 case PodsCounted(uid, pods):
-                    self._happened(uid, SurplusCounted(pods))
+                    self._trigger(uid, SurplusCounted(pods))
                 case PodProblemsFound(uid, text):
-                    self._happened(uid, PodProblem(text))
+                    self._trigger(uid, PodProblem(text))
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
                 case KindListed(unlisted):
                     self._groups.kinds_changed()
-                    self._groups.tell()  # before the search for pods of unknown groups
-                    self._requests.look_for_the_unseen(unlisted)
+                    self._groups.update_due()  # before the search for pods of unknown groups
+                    self._requests.read_unobserved(unlisted)
         if self._groups.due or self._groups.touched:
-            self._groups.tell()
+            self._groups.update_due()
 
-    def _happened(self, uid: str, trigger: Trigger) -> None:
+    def _trigger(self, uid: str, trigger: Trigger) -> None:
         if (tracked := self._state.registry.get(uid)) is not None:
             with self._isolation.of(uid):
                 self._reconciler.handle(tracked, trigger)
 
     def _object_changed(self, kind: Kind, change: Change) -> None:
         if change.type != "DELETED" and change.object is not None:
-            self._children.see(kind, change.object)
+            self._children.process(kind, change.object)
             return
         self._faults.forget(change.uid)
         if kind.watched_label and not _is_deleted(change) and (known := self._state.registry.get(change.uid)):
-            self._requests.look(known)  # the object may only have lost its watch label
+            self._requests.read(known)  # the object may only have lost its watch label
             return
-        if not _is_deleted(change) and self._children.lost(change):
+        if not _is_deleted(change) and self._children.check_watch_label(change):
             return
         if (tracked := self._state.registry.get(change.uid)) is not None:
             last = tracked.seen if change.object is None else self._last(kind, change.object)
-            self._happened(change.uid, ObjectGone(last))
-        self._groups.gone(change.uid)
-        self._children.gone(change.uid)
+            self._trigger(change.uid, ObjectDeleted(last))
+        self._groups.object_deleted(change.uid)
+        self._children.object_deleted(change.uid)
 
     def _last(self, kind: Kind, obj: Object) -> Observed | None:
         """Return the last observed state of a deleted object; None if it cannot be read."""
@@ -125,27 +125,27 @@ class Dispatcher:
 
     def _context_changed(self, namespace: str) -> None:
         if namespace:
-            self._state.tell(NamespaceChanged(namespace, self._context.namespace_labels(namespace)))
+            self._state.observe(NamespaceChanged(namespace, self._context.namespace_labels(namespace)))
         for tracked in list(self._state.registry):
             if not namespace or tracked.record.workload.namespace == namespace:
-                self._happened(tracked.uid, ContextChange())
+                self._trigger(tracked.uid, ContextChange())
 
-    def versions(self, versions: Iterable[QueueObjectVersion]) -> None:
+    def queue_objects(self, versions: Iterable[QueueObjectVersion]) -> None:
         """Process queue objects that were written or deleted, in order of their revisions; idempotent."""
         for version in versions:
-            self._state.freed = True
+            self._state.quota_freed = True
             with self._isolation.of_queue_object(version.object.key):
-                self._version(version)
+                self._queue_object(version)
 
-    def _version(self, version: QueueObjectVersion) -> None:
+    def _queue_object(self, version: QueueObjectVersion) -> None:
         kind, namespace, name = version.object.key
         rules = self._context.check_rules.get(name, ())
         if version.operation == "delete":
             self._context.forget_queue_object(kind, name)
-            self._state.tell(QueueObjectDeleted(kind, namespace, name))
+            self._state.observe(QueueObjectDeleted(kind, namespace, name))
         else:
-            self._context.see_queue_object(version.object)
-            self._state.tell(QueueObjectChanged(version.object))
+            self._context.update_queue_object(version.object)
+            self._state.observe(QueueObjectChanged(version.object))
         if kind == WorkloadPriorityClass.kind:
             self._context_changed("")
         if kind == ClusterQueue.kind and self._context.check_rules.get(name, ()) != rules:
@@ -155,14 +155,14 @@ class Dispatcher:
         for tracked in list(self._state.registry):
             record = tracked.record
             if record.state is State.ADMITTED and record.admission and record.cluster_queue == cluster_queue:
-                self._happened(tracked.uid, CheckRulesChanged())
+                self._trigger(tracked.uid, CheckRulesChanged())
 
-    def news(self, news: OrdersAndChecks) -> None:
+    def orders_and_checks(self, news: OrdersAndChecks) -> None:
         """Process orders of users and admins, and changed states of admission checks; idempotent."""
         for order in news.orders:
-            self._happened(order.uid, Ordered(order))
+            self._trigger(order.uid, Ordered(order))
         for check in news.checks:
-            self._happened(check.uid, CheckAnswered(check))
+            self._trigger(check.uid, CheckAnswered(check))
 
 
 def _is_deleted(change: Change) -> bool:

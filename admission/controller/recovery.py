@@ -57,14 +57,14 @@ def restore(
     """Fill an empty state with `loaded`, and the context with its queue objects; `seeds`: events for policies."""
     context.forget_queue_objects()
     for namespace in context.namespaces():
-        state.tell(NamespaceChanged(namespace, context.namespace_labels(namespace)))
+        state.observe(NamespaceChanged(namespace, context.namespace_labels(namespace)))
     for obj in loaded.queue_objects:
         with isolation.of_queue_object(obj.key):
-            context.see_queue_object(obj)
-            state.tell(QueueObjectChanged(obj))
+            context.update_queue_object(obj)
+            state.observe(QueueObjectChanged(obj))
     state.engine.settle(now=state.now)  # builds the cohort trees now, while they contain no workloads
     for seed in seeds:
-        state.tell(seed)
+        state.observe(seed)
     orders = {order.uid: order for order in loaded.orders}
     checks: dict[str, list[CheckRecord]] = {}
     for check in loaded.checks:

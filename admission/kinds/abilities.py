@@ -83,7 +83,7 @@ class SelectsPods(Protocol):
         """Label on the object's pods since its start, with its uid as value; empty: it is a pod itself, or a group."""
 
     @property
-    def tells_of_pods(self) -> bool:
+    def reports_pods(self) -> bool:
         """Whether the object's status shows when its last pod has terminated; else pods are listed by `pods_label`."""
 
 

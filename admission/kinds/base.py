@@ -126,7 +126,7 @@ class PodCount(NamedTuple):
     """Pods that have still to succeed, however many may run at a time; None: unknown."""
     present: int = 0
     """Pods that exist, including terminating ones."""
-    wished: int = 0
+    scale_up: int = 0
     """Pods of a requested scale-up that waits for quota; 0: no more than `wanted`."""
 
     @property

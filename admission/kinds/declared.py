@@ -84,7 +84,7 @@ class DeclaredKind(CommonKind):
         return True
 
     @property
-    def tells_of_pods(self) -> bool:
+    def reports_pods(self) -> bool:
         """Always False: no status of these kinds counts terminating pods."""
         return False
 
@@ -293,8 +293,8 @@ class DeclaredKind(CommonKind):
             if (assignment := assignments.get(place.name)) is None:
                 raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was reserved')
             own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
-            of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-            of_checks = [templates.of_check(update) for update in updates if update.name == place.name]
+            of_flavors = [templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+            of_checks = [templates.from_check(update) for update in updates if update.name == place.name]
             added, injected[pointer(*place.target)] = inject_at(obj, place, (*of_flavors, *of_checks, own))
             patch += added
         original = {_TEMPLATES: injected, **({_NUMBERS: lowered} if lowered else {})}

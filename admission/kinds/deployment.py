@@ -36,7 +36,7 @@ class DeploymentKind(UnchangedKind):
     plural: ClassVar[str] = "deployments"
     kind: ClassVar[str] = "Deployment"
     is_custom: ClassVar[bool] = False
-    tells_of_pods: ClassVar[bool] = True
+    reports_pods: ClassVar[bool] = True
     ends_by_deletion: ClassVar[bool] = False
     watched_label: ClassVar[str] = ""
     pods_label: ClassVar[str] = ""

@@ -27,7 +27,7 @@ _TASK_GROUP: Final = f"{_YUNIKORN}task-group-name"
 NATIVE: Final = "scheduling.k8s.io"
 POD_GROUP: Final = "PodGroup"
 COMPOSITE: Final = "CompositePodGroup"
-_MOST: Final = 99_999
+_MAX_PODS: Final = 99_999
 """Number of pods of a group at most."""
 
 
@@ -62,16 +62,16 @@ class _Form:
 
     numbers: tuple[str, ...] = ()
     """Labels or annotations with the number of pods; the first one that is set applies."""
-    told_by: tuple[str, str] | None = None
+    size_kind: tuple[str, str] | None = None
     """API group and kind of the object that has the number, and the group's name."""
 
 
 FOREIGN: Final[Mapping[str, _Form]] = {
     f"{_GANG}name": _Form((f"{_GANG}total-number", f"{_GANG}min-available")),
     f"{_LIGHT}/name": _Form((f"{_LIGHT}/min-available",)),
-    _LIGHT: _Form(told_by=("scheduling.sigs.k8s.io", POD_GROUP)),
-    "scheduling.x-k8s.io/pod-group": _Form(told_by=("scheduling.x-k8s.io", POD_GROUP)),
-    "scheduling.k8s.io/group-name": _Form(told_by=("scheduling.volcano.sh", POD_GROUP)),
+    _LIGHT: _Form(size_kind=("scheduling.sigs.k8s.io", POD_GROUP)),
+    "scheduling.x-k8s.io/pod-group": _Form(size_kind=("scheduling.x-k8s.io", POD_GROUP)),
+    "scheduling.k8s.io/group-name": _Form(size_kind=("scheduling.volcano.sh", POD_GROUP)),
     f"{_YUNIKORN}app-id": _Form(),
     "applicationId": _Form(),
 }
@@ -84,11 +84,11 @@ def declared(pod: Object, keys: Iterable[str]) -> Declared | None:
         if not (name := _value(pod, key)):
             continue
         form = FOREIGN[key]
-        if form.told_by is not None:
-            return Declared(name, 0, GroupSize(*form.told_by, name))
+        if form.size_kind is not None:
+            return Declared(name, 0, GroupSize(*form.size_kind, name))
         if form.numbers:
-            said = next(filter(None, (_value(pod, number) for number in form.numbers)), "")
-            return Declared(name, number_of_pods(said), None)
+            value = next(filter(None, (_value(pod, number) for number in form.numbers)), "")
+            return Declared(name, number_of_pods(value), None)
         # Without task groups a YuniKorn application is not a gang: its pods start one by one.
         if _value(pod, TASK_GROUPS) or _value(pod, _TASK_GROUP):
             return Declared(name, _of_task_groups(pod), None)
@@ -106,7 +106,7 @@ def declared_faults(pod: Object, keys: Iterable[str]) -> Iterator[tuple[str, str
         if form.numbers and declared(pod, (key,)) == Declared(name, 0, None):
             where = next((number for number in form.numbers if _value(pod, number)), form.numbers[-1])
             yield _path(pod, where), "must say how many pods start together, from 1 to 99999"
-        if not (form.numbers or form.told_by) and _value(pod, TASK_GROUPS) and not _of_task_groups(pod):
+        if not (form.numbers or form.size_kind) and _value(pod, TASK_GROUPS) and not _of_task_groups(pod):
             yield _path(pod, TASK_GROUPS), "must be a JSON list of task groups, each with its minMember"
         return
 
@@ -142,7 +142,7 @@ def number_of_pods(value: object) -> int:
     """Return a number of pods from an integer or its text; 0: it is not a valid one."""
     if isinstance(value, str):
         value = int(value) if value.isascii() and value.isdecimal() and len(value) < 6 else 0
-    return value if isinstance(value, int) and 0 < value <= _MOST else 0
+    return value if isinstance(value, int) and 0 < value <= _MAX_PODS else 0
 
 
 def _of_task_groups(pod: Object) -> int:

@@ -55,7 +55,7 @@ class GroupSizeKind(GroupedKind):
         """Return 0: see `needed`."""
         return 0
 
-    def starts_by_the_first(self, obj: Object) -> bool:
+    def starts_with_first_pod(self, obj: Object) -> bool:
         """Return False: it has no controller that creates pods."""
         return False
 
@@ -71,7 +71,7 @@ class GroupSizeKind(GroupedKind):
         """Return None: it never finishes."""
         return None
 
-    def tells_of_pods_of(self, obj: Object) -> bool:
+    def has_grouped_pods(self, obj: Object) -> bool:
         """Return True: it gives the size of a group."""
         return True
 
@@ -151,5 +151,5 @@ _ALL: Final = (
 
 def size_kinds(conventions: Conventions) -> list[GroupSizeKind]:
     """Return the kinds of Kubernetes itself, and those of the labels that the configuration names."""
-    read = {FOREIGN[key].told_by for key in conventions.group_labels}
+    read = {FOREIGN[key].size_kind for key in conventions.group_labels}
     return [each(conventions) for each in _ALL if each.group == NATIVE or (each.group, each.kind) in read]

@@ -45,7 +45,7 @@ class GroupedKind(UnchangedKind):
     plural: ClassVar[str]
     kind: ClassVar[str]
     is_custom: ClassVar[bool] = True
-    tells_of_pods: ClassVar[bool] = True
+    reports_pods: ClassVar[bool] = True
     ends_by_deletion: ClassVar[bool] = False
     watched_label: ClassVar[str] = ""
     pods_label: ClassVar[str] = ""
@@ -61,7 +61,7 @@ class GroupedKind(UnchangedKind):
         """Return the number of pods of each of its groups."""
 
     @abstractmethod
-    def starts_by_the_first(self, obj: Object) -> bool:
+    def starts_with_first_pod(self, obj: Object) -> bool:
         """Whether its controller creates the other pods of a group only when the first one runs."""
 
     @abstractmethod
@@ -125,7 +125,7 @@ class GroupedKind(UnchangedKind):
             "labels": {QUEUE_NAME: self.queue_name(obj)},
             "annotations": {TOTAL[0]: str(max(self.pods_of_a_group(obj), 1))},
         }
-        if self.starts_by_the_first(obj):
+        if self.starts_with_first_pod(obj):
             marks["annotations"][FAST[0]] = "true"
         pod_set_marks = self.pod_set_marks(obj)
         return [
@@ -139,7 +139,7 @@ class GroupedKind(UnchangedKind):
         templates = self.templates(obj)
         return bool(templates) and all(map(_marks_of, templates))
 
-    def tells_of_pods_of(self, obj: Object) -> bool:
+    def has_grouped_pods(self, obj: Object) -> bool:
         """Whether this object's pods are queued in groups, so that it has to be watched."""
         return self.is_gated(obj) and not self.is_managed_elsewhere(obj)
 

@@ -43,7 +43,7 @@ _ROLE: Final = re.compile(r"[0-9a-f]{32}-[0-9a-f]{6}", re.ASCII)
 
 def group_of(pod: Object, conventions: Conventions) -> str:
     """Return the name of the group that a pod is in; empty: it is queued by itself."""
-    return _own_group_of(pod) or (told.name if (told := foreign_group_of(pod, conventions)) is not None else "")
+    return _own_group_of(pod) or (found.name if (found := foreign_group_of(pod, conventions)) is not None else "")
 
 
 def foreign_group_of(pod: Object, conventions: Conventions) -> Declared | None:
@@ -81,7 +81,7 @@ def before_deletion(pod: Object) -> Object | None:
     return {"metadata": {"uid": metadata["uid"], "annotations": {_OUT_OF_SYNC: "true"}}}
 
 
-def is_let_go(pod: Object) -> bool:
+def is_being_deleted(pod: Object) -> bool:
     """Whether a pod is being deleted, or has the patch of `before_deletion`, after which its controller deletes it."""
     metadata = pod["metadata"]
     return "deletionTimestamp" in metadata or _OUT_OF_SYNC in (metadata.get("annotations") or NOTHING)
@@ -105,8 +105,8 @@ def group_faults(pod: Object, conventions: Conventions) -> list[tuple[str, str]]
     if declares(pod):
         faults += _declaration_faults(pod)
     elif own and not total_of(pod) and not pod_set_named(pod):
-        told = "must say how many pods the group has, from 1 to 99999: it waits for all of them"
-        faults.append((f"metadata.annotations[{TOTAL[0]}]", told))
+        message = "must say how many pods the group has, from 1 to 99999: it waits for all of them"
+        faults.append((f"metadata.annotations[{TOTAL[0]}]", message))
     return faults if own else [*faults, *declared_faults(pod, conventions.group_labels)]
 
 

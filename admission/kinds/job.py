@@ -60,7 +60,7 @@ class JobKind(CommonKind):
     annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, GATED_BY, *MIN_PARALLELISM, *_COMPLETIONS_FOLLOW)
 
     booleans: ClassVar[tuple[str, ...]] = _COMPLETIONS_FOLLOW
-    tells_of_pods: ClassVar[bool] = True
+    reports_pods: ClassVar[bool] = True
     ends_by_deletion: ClassVar[bool] = False
     watched_label: ClassVar[str] = ""
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("spec", "managedBy"), (_CONTROLLER,))
@@ -145,8 +145,8 @@ class JobKind(CommonKind):
         """Return a patch with the additions of flavors and checks, the admitted parallelism, and `suspend: false`."""
         (assignment,) = admission.pod_sets
         needed = _needed(obj)
-        injections = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-        injections += [templates.of_check(update) for update in updates if update.name == assignment.name]
+        injections = [templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+        injections += [templates.from_check(update) for update in updates if update.name == assignment.name]
         if obj["spec"].get("manualSelector"):  # otherwise the API server has added the label
             injections.append(templates.Addition("Sluice", {}, (), {POD_OWNER: obj["metadata"]["uid"]}))
         template, original = templates.inject(obj["spec"]["template"], injections, path=_TEMPLATE)

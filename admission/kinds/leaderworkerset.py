@@ -36,7 +36,7 @@ class LeaderWorkerSetKind(GroupedKind):
         """Return the size: a leader and its workers."""
         return paths.number(obj, _SIZE, 1) or 1
 
-    def starts_by_the_first(self, obj: Object) -> bool:
+    def starts_with_first_pod(self, obj: Object) -> bool:
         """Whether the leader must be ready before its workers are created."""
         return bool(obj["spec"].get("startupPolicy") == "LeaderReady")
 
@@ -55,7 +55,7 @@ class LeaderWorkerSetKind(GroupedKind):
 
     def form_faults(self, obj: Object) -> Iterable[tuple[str, str]]:
         """Return what keeps its pods from being queued as groups."""
-        if self.starts_by_the_first(obj) and _template(obj).get("leaderTemplate"):
+        if self.starts_with_first_pod(obj) and _template(obj).get("leaderTemplate"):
             fault = "a leader and workers of another form start as a whole: use LeaderCreated"
             yield "spec.startupPolicy", fault
         found = [fault for path in (_REPLICAS, _SIZE) for fault in paths.number_fault(obj, path)]

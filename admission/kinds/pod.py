@@ -43,7 +43,7 @@ class PodKind(UnchangedKind):
     group: ClassVar[str] = ""
     versions: ClassVar[tuple[str, ...]] = ("v1",)
     is_custom: ClassVar[bool] = False
-    tells_of_pods: ClassVar[bool] = True
+    reports_pods: ClassVar[bool] = True
     ends_by_deletion: ClassVar[bool] = True
     watched_label: ClassVar[str] = MANAGED
     pods_label: ClassVar[str] = ""
@@ -108,8 +108,8 @@ class PodKind(UnchangedKind):
     ) -> tuple[list[Object], Object]:
         """Return a patch with what flavors and checks add, and without the gate. There is nothing to restore."""
         (assignment,) = admission.pod_sets
-        of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-        of_checks = [templates.of_check(update) for update in updates if update.name == assignment.name]
+        of_flavors = [templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+        of_checks = [templates.from_check(update) for update in updates if update.name == assignment.name]
         injected, _ = templates.inject(obj, (*of_flavors, *of_checks), path="")
         return [*same_generation(obj), *_added(obj, injected), *GATE.open(obj)], {}
 

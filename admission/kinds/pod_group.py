@@ -7,7 +7,7 @@ namespace that name the same group:
     spec:
       total: number of pods that the group starts with
       pod_sets: pod sets that its pods have declared, as rows of `pod_set`; empty: none are declared
-      unsaid: message about what its pods still have to declare; empty: nothing
+      undeclared: message about what its pods still have to declare; empty: nothing
       fast: whether it may start before all pods exist
       unretriable: whether failed pods are not replaced
       faults: messages about errors in its pods
@@ -18,7 +18,7 @@ namespace that name the same group:
       expected: {role: count} that its owner's controller will create while it has no pods
       wanted: number of pods that its owner requests now; null: unknown, or the owner is finished or being deleted
       priority: PriorityClass of the group as a whole, by another system; empty: its pods' classes apply
-      over: outcome of its owner as {succeeded, message}; null: it has no owner, or that is not finished
+      outcome: outcome of its owner as {succeeded, message}; null: it has no owner, or that is not finished
 
 Equal pods have one role and make up one pod set; in a CompositePodGroup, if they are of the same PodGroup.
 """
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet
 
-_MOST_ROLES: Final = 32
-ENDED: Final = frozenset({"Succeeded", "Failed"})
+_MAX_ROLES: Final = 32
+FINISHED_PHASES: Final = frozenset({"Succeeded", "Failed"})
 """Phases of pods that no longer run."""
 
 
@@ -57,7 +57,7 @@ class PodGroupKind(UnchangedKind):
     versions: ClassVar[tuple[str, ...]] = ("v1",)
     is_custom: ClassVar[bool] = False
     is_composed: ClassVar[bool] = True
-    tells_of_pods: ClassVar[bool] = True
+    reports_pods: ClassVar[bool] = True
     ends_by_deletion: ClassVar[bool] = True
     watched_label: ClassVar[str] = ""
     pods_label: ClassVar[str] = ""
@@ -73,26 +73,26 @@ class PodGroupKind(UnchangedKind):
     def status(self, obj: Object, *, deleting: bool) -> KindStatus:
         """Return the state of the group, computed from its pods."""
         spec = obj["spec"]
-        alive = [pod for pod in spec["pods"] if pod["phase"] not in ENDED]
+        alive = [pod for pod in spec["pods"] if pod["phase"] not in FINISHED_PHASES]
         runs = [pod for pod in alive if not pod["gated"]]
         is_waiting = bool(alive) and not runs
         # A pod that succeeds while it is being deleted does not count: it is deleted soon, and has to be recreated.
         succeeded = Counter(pod["role"] for pod in spec["pods"] if pod["phase"] == "Succeeded" and not pod["deleting"])
         present = Counter(pod["role"] for pod in runs)
-        asked = _asked(spec)
+        requested = _requested(spec)
         counts = tuple(
             PodCount(
                 role,
-                wanted := min(asked.get(role, count), count),
+                wanted := min(requested.get(role, count), count),
                 max(wanted - succeeded[role], 0),
                 present[role],
-                asked[role] if asked.get(role, 0) > count else 0,
+                requested[role] if requested.get(role, 0) > count else 0,
             )
             for role, count in _counts(spec).items()
         )
         done = sum(succeeded.values())
         ready = done + sum(pod["ready"] for pod in runs)
-        of_pods = (role["priority"] for role in spec["roles"].values() if role["priority"])
+        pod_classes = (role["priority"] for role in spec["roles"].values() if role["priority"])
         return KindStatus(
             # If others than Sluice delete all of its pods, a controller may recreate them: the group is not suspended.
             suspended=all(pod["deleting"] for pod in runs) and (is_waiting or not spec["runs"]),
@@ -103,7 +103,7 @@ class PodGroupKind(UnchangedKind):
             finished=_outcome(spec, alive, done),
             ready=ready >= min(spec["total"], sum(spec["admitted"].values()) or spec["total"]) > 0,
             ending=False,
-            pod_priority_class=spec.get("priority") or next(of_pods, ""),
+            pod_priority_class=spec.get("priority") or next(pod_classes, ""),
             waits_for=_missing(spec, sum(not pod["deleting"] for pod in alive) + done),
             is_uneven=any((pod["gated"] or pod["excess"]) and not pod["deleting"] for pod in alive),
         )
@@ -116,9 +116,9 @@ class PodGroupKind(UnchangedKind):
         if spec["pod_sets"]:
             return tuple(map(pod_set, spec["pod_sets"]))
         counts = _counts(spec)
-        if len(counts) > _MOST_ROLES:
-            many = f"the group has pods of {len(counts)} different forms or PodGroups"
-            raise Misconfigured(f"{many}, but {_MOST_ROLES} is the most")
+        if len(counts) > _MAX_ROLES:
+            prefix = f"the group has pods of {len(counts)} different forms or PodGroups"
+            raise Misconfigured(f"{prefix}, but {_MAX_ROLES} is the most")
         return tuple(
             templates.pod_set(role, spec["roles"][role], context, path="", count=count)
             for role, count in sorted(counts.items())
@@ -142,11 +142,11 @@ class PodGroupKind(UnchangedKind):
     ) -> tuple[list[Object], Object]:
         """Return no patch, as each pod has its own. Raises Misconfigured if the pods of a role cannot be injected."""
         for assignment in admission.pod_sets:
-            of_flavors = [templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-            asked = [templates.of_check(update) for update in updates if update.name == assignment.name]
+            of_flavors = [templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+            of_checks = [templates.from_check(update) for update in updates if update.name == assignment.name]
             role = obj["spec"]["roles"].get(assignment.name)
             if role is not None:
-                templates.inject(role, (*of_flavors, *asked), path="")
+                templates.inject(role, (*of_flavors, *of_checks), path="")
         return [], {}
 
     def templates(self, obj: Object) -> list[Object]:
@@ -169,26 +169,26 @@ def _counts(spec: Mapping[str, Any]) -> dict[str, int]:
     return dict(counts)
 
 
-def _asked(spec: Mapping[str, Any]) -> dict[str, int]:
+def _requested(spec: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of pods per role that its owner requests, if scaled; known for groups of one role only."""
     is_known = spec["wanted"] is not None and len(spec["admitted"]) == 1
     return dict.fromkeys(spec["admitted"], spec["wanted"]) if is_known else {}
 
 
-def _missing(spec: Mapping[str, Any], there: int) -> str:
-    if spec["unsaid"] and not spec["admitted"]:
-        return str(spec["unsaid"])
-    if spec["admitted"] or spec["pod_sets"] or there >= spec["total"] or (spec["fast"] and there):
+def _missing(spec: Mapping[str, Any], present: int) -> str:
+    if spec["undeclared"] and not spec["admitted"]:
+        return str(spec["undeclared"])
+    if spec["admitted"] or spec["pod_sets"] or present >= spec["total"] or (spec["fast"] and present):
         return ""
-    return child_sentences.group_incomplete(there, spec["total"])
+    return child_sentences.group_incomplete(present, spec["total"])
 
 
 def _outcome(spec: Mapping[str, Any], alive: Sequence[Object], succeeded: int) -> Outcome | None:
     """Return the outcome as in Kueue: all pods succeeded, or none is alive or replaced; or that of the owner."""
     if succeeded >= spec["total"] > 0 and not (alive and spec["wanted"] is not None):
         return Outcome(True, "", child_sentences.group_ended(succeeded, spec["total"]))
-    if spec["over"] and not alive:
-        return Outcome(spec["over"]["succeeded"], "", spec["over"]["message"])
+    if spec["outcome"] and not alive:
+        return Outcome(spec["outcome"]["succeeded"], "", spec["outcome"]["message"])
     # A pod that is being deleted has failed because of that.
     if spec["unretriable"] and spec["pods"] and not alive and not any(pod["deleting"] for pod in spec["pods"]):
         return Outcome(False, "", child_sentences.group_ended(succeeded, spec["total"]))

@@ -57,7 +57,7 @@ class StatefulSetKind(GroupedKind):
         replicas: int | None = obj["spec"].get("replicas")
         return 1 if replicas is None else replicas
 
-    def starts_by_the_first(self, obj: Object) -> bool:
+    def starts_with_first_pod(self, obj: Object) -> bool:
         """Always True: its pods are alike, and created one after the other with `OrderedReady`."""
         return True
 

@@ -88,12 +88,12 @@ class Addition(NamedTuple):
     annotations: Mapping[str, str] = {}
 
 
-def of_flavor(flavor: ResourceFlavor) -> Addition:
+def from_flavor(flavor: ResourceFlavor) -> Addition:
     """Return what sends pods to the nodes of a flavor."""
     return Addition(f'ResourceFlavor "{flavor.metadata.name}"', flavor.spec.node_labels, flavor.spec.tolerations)
 
 
-def of_check(update: PodSetUpdate) -> Addition:
+def from_check(update: PodSetUpdate) -> Addition:
     """Return the pod set update of an admission check."""
     return Addition("an admission check", update.node_selector, update.tolerations, update.labels, update.annotations)
 

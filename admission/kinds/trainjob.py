@@ -144,8 +144,8 @@ class TrainJobKind(DeclaredKind):
                 raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was reserved')
             own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
             added = [
-                *(templates.of_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())),
-                *(templates.of_check(update) for update in updates if update.name == place.name),
+                *(templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())),
+                *(templates.from_check(update) for update in updates if update.name == place.name),
                 own,
             ]
             put, original = templates.inject(place.template, added, path=place.path)

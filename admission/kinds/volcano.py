@@ -60,7 +60,7 @@ class VolcanoJobKind(GroupedKind):
         """Return the number of all its pods, whatever `minAvailable` is: all are created, and use resources."""
         return sum(_pods(task) for task in _tasks(obj))
 
-    def starts_by_the_first(self, obj: Object) -> bool:
+    def starts_with_first_pod(self, obj: Object) -> bool:
         """Always False: where tasks depend on others, its pods declare the pod sets."""
         return False
 

@@ -90,8 +90,10 @@ async def _measure(url: str) -> list[Figure]:
 
 def _state() -> LeaderState:
     state = LeaderState(Engine(), clock=time.time)
-    state.tell(NamespaceChanged("ns", {}))
-    state.tell(QueueObjectChanged(parse_manifest({"kind": "ResourceFlavor", "metadata": {"name": "default"}} | _API)))
+    state.observe(NamespaceChanged("ns", {}))
+    state.observe(
+        QueueObjectChanged(parse_manifest({"kind": "ResourceFlavor", "metadata": {"name": "default"}} | _API))
+    )
     for number in range(10):
         quota = {"name": "default", "resources": [{"name": "cpu", "nominalQuota": 10_000}]}
         spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]}
@@ -102,7 +104,7 @@ def _state() -> LeaderState:
             "spec": {"clusterQueue": f"cq-{number}"},
         }
         for document in (queue, local_queue):
-            state.tell(QueueObjectChanged(parse_manifest(document | _API)))
+            state.observe(QueueObjectChanged(parse_manifest(document | _API)))
     return state
 
 

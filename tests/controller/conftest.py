@@ -110,7 +110,7 @@ class World:
             audit_interval=audit_interval,
         )
         watches, events = self.controller.watches, self.controller.events
-        watches.discovery, watches.patience = 0.2, 1.0
+        watches.discovery_interval, watches.max_list_wait = 0.2, 1.0
         items = AppWrapperItems(self.client, watches, events, leads=lambda: True) if makes_items else None
         self._running = asyncio.create_task(self._run(self.controller, epoch, items))
         await self.eventually(self._decides)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from observed_examples import SUSPENDED
 
-from admission.controller.auditing.comparison import Cure, Owner, Problem, View, differences
+from admission.controller.auditing.comparison import Owner, Problem, Repair, View, differences
 from admission.kinds.base import Observed, Outcome
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.records import State, WorkloadRecord
@@ -87,7 +87,7 @@ def test_what_an_admin_holds_is_on_record_without_its_label(fields):
         (view(State.ADMITTED, None), Problem.ADMISSION_OF_GONE),
         (view(State.PENDING, SUSPENDED, pods=2), Problem.PODS_WITHOUT_ADMISSION),
         (view(None, None, pods=2), Problem.PODS_WITHOUT_ADMISSION),
-        (view(State.ADMITTED, RUNNING, otherwise={"u"}), Problem.FLAVORS_DIFFER),
+        (view(State.ADMITTED, RUNNING, misplaced={"u"}), Problem.FLAVORS_DIFFER),
         (view(State.ADMITTED, RUNNING, tracked={}, engine={}), Problem.MEMORY_DIFFERS),
         (view(None, None, tracked={"u": WorkloadRecord(WORKLOAD, State.PENDING, 0.0)}), Problem.MEMORY_DIFFERS),
         (
@@ -101,4 +101,4 @@ def test_what_is_not(wrong, problem):
     (difference,) = differences(wrong)
     assert difference.problem is problem
     assert difference.found != difference.expected
-    assert (problem.cure is Cure.NONE) == problem.remedy.startswith("nothing;")
+    assert (problem.repair is Repair.NONE) == problem.remedy.startswith("nothing;")

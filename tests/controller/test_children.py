@@ -22,7 +22,7 @@ ASKED = {"sluice.dev/start-with-owner": "true"}
 @pytest.fixture
 async def sluice(world, monkeypatch):
     """A running Sluice for Jobs and their parent kinds, with 4 CPUs and no delay of Events about waiting children."""
-    monkeypatch.setattr(child_requests, "WAITS_AFTER", 0.0)
+    monkeypatch.setattr(child_requests, "WAIT_EVENT_DELAY", 0.0)
     await world.apply(flavor(), cluster_queue(), local_queue())
     for kind in KINDS:
         if kind.is_custom:

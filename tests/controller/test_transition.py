@@ -15,7 +15,7 @@ from admission.controller.workloads.observed import arrival
 from admission.controller.workloads.transition import transition
 from admission.controller.workloads.triggers import (
     EditedBeforeStart,
-    ObjectGone,
+    ObjectDeleted,
     ObjectSeen,
     QuotaReserved,
     StartImpossible,
@@ -82,7 +82,7 @@ def test_quota_that_is_given_changes_nothing_before_it_is_applied(environment):
 
 def test_what_is_admitted_and_gone_without_pods_gives_its_quota_back_at_once(environment):
     tracked = admitted(environment)
-    change = transition(tracked, ObjectGone(tracked.seen), environment, now=3.0)
+    change = transition(tracked, ObjectDeleted(tracked.seen), environment, now=3.0)
     assert [type(entry) for entry in change.ledger] == [Closed]
     assert [type(event) for event in change.engine_events] == [WorkloadGone]
     assert (change.is_finished, change.frees_quota) == (True, True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.controller.state.workload_events import AGAIN_AFTER, LONG, TOLD_AGAIN, WAITS_AFTER, WorkloadEvents
+from admission.controller.state.workload_events import AGAIN_AFTER, LONG, MAX_REPEATED, WAIT_EVENT_DELAY, WorkloadEvents
 from admission.model.workload import Workload
 from admission.store.records import Changes, Eviction, State, Transition, WorkloadRecord
 
@@ -51,7 +51,7 @@ def test_a_thousand_jobs_that_start_undisturbed_get_no_event_but_that_of_their_s
     """`Admitted` is written when the start has succeeded, by another part."""
     jobs = [waits(f"w{number}", "PendingEvaluation") for number in range(1000)]
     told.commit(*jobs)
-    told.now += WAITS_AFTER - 1
+    told.now += WAIT_EVENT_DELAY - 1
     told.commit(*(replace(job, reason="WaitingForQuota", message="It waits.") for job in jobs))
     told.commit(*(replace(job, state=State.ADMITTED, reason="Admitted", message="It runs.") for job in jobs))
     assert told.take(10 * LONG) == []
@@ -59,9 +59,9 @@ def test_a_thousand_jobs_that_start_undisturbed_get_no_event_but_that_of_their_s
 
 def test_one_that_waits_for_quota_is_told_so_after_a_while_and_after_a_long_time(told):
     told.commit(waits())
-    assert told.take(WAITS_AFTER - 1) == []
+    assert told.take(WAIT_EVENT_DELAY - 1) == []
     assert told.take(1) == [("w", "Pending", False)]
-    assert told.take(LONG - WAITS_AFTER - 1) == []
+    assert told.take(LONG - WAIT_EVENT_DELAY - 1) == []
     assert told.take(1) == [("w", "PendingForLong", True)]
     assert told.take(LONG - 1) == []
     assert told.take(1) == [("w", "PendingForLong", True)]
@@ -145,7 +145,7 @@ def test_another_leader_tells_nothing_again(told):
 
 def test_what_was_due_when_the_leader_changed_is_one_occasion_for_both(told):
     told.commit(waits())
-    assert told.take(WAITS_AFTER) == [("w", "Pending", False)]
+    assert told.take(WAIT_EVENT_DELAY) == [("w", "Pending", False)]
     successor = Told()
     successor.now = told.now + 5
     successor.events.begin([waits()], {"w": 1000.0})
@@ -175,7 +175,7 @@ def test_a_changed_reason_that_a_killed_leader_may_not_have_told_is_told_however
 
 def test_at_a_start_no_more_are_told_again_than_those_of_which_something_was_written_last(told):
     told.now += 2 * LONG
-    names = [f"w{number}" for number in range(TOLD_AGAIN + 1)]
+    names = [f"w{number}" for number in range(MAX_REPEATED + 1)]
     written = {name: told.now - number / 100 for number, name in enumerate(reversed(names))}
     told.events.begin([waits(name) for name in names], written)
     assert {name for name, _, _ in told.take()} == set(names[1:])

@@ -156,7 +156,7 @@ def test_more_pods_than_were_admitted_are_taken_back():
     assert warning.startswith("a running RayCluster has quota for the pods that it has; it gets more as soon as")
     # The requested count is kept in the annotation.
     assert orjson.loads(limited["metadata"]["annotations"][SCALE_REQUEST]) == {"gpu": {"replicas": 4}}
-    counts = {count.name: (count.wanted, count.wished) for count in kind.observe(limited).counts}
+    counts = {count.name: (count.wanted, count.scale_up) for count in kind.observe(limited).counts}
     assert counts["gpu"] == (4, 8)
     assert kind.scale_patch(limited, {"head": 1, "gpu": 7, "cpu": 9}) == []
     larger = json_patch(limited, kind.scale_patch(limited, {"gpu": 8}))
@@ -171,7 +171,7 @@ def test_more_pods_than_were_admitted_are_taken_back():
     for text in ("no JSON", '["gpu"]', '{"gpu": 4}', '{"gpu": {"replicas": "four"}}', '{"none": {"replicas": 4}}', ""):
         limited["metadata"]["annotations"][SCALE_REQUEST] = text
         assert kind.scale_patch(limited, {"head": 99, "gpu": 99, "cpu": 99}) == []
-        assert all(count.wished <= count.wanted for count in kind.observe(limited).counts)
+        assert all(count.scale_up <= count.wanted for count in kind.observe(limited).counts)
     again = json_patch(old, kind.limit(old, new)[0])
     assert again["spec"]["workerGroupSpecs"][1]["suspend"] is True
 

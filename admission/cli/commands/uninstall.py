@@ -317,7 +317,7 @@ def _is_stopped(kind: Kind, obj: Object, observed: Observed) -> bool:
         labels = ((each.get("metadata") or {}).get("labels") or {} for each in kind.templates(obj))
         if any(WORKLOAD_UID in each for each in labels):
             return True
-    return kind.tells_of_pods and observed.active
+    return kind.reports_pods and observed.active
 
 
 def _lines(plan: Plan, *, restore: bool, knows_originals: bool) -> list[str]:

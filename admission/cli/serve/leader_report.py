@@ -42,7 +42,7 @@ class LeaderReport:
         """Return the result of the leader's last audit; None if there was none since it became leader."""
         auditor = self._controller.auditor
         if self._elector is None or self._elector.leads():
-            return None if auditor.looked_at is None else LastAudit(auditor.looked_at, dict(auditor.last))
+            return None if auditor.last_audit_at is None else LastAudit(auditor.last_audit_at, dict(auditor.last))
         return _read(self._elector.reported.get(LAST_AUDIT, ""))
 
     def _own_standstill(self) -> str:
@@ -53,7 +53,7 @@ class LeaderReport:
 
     def _annotations(self) -> dict[str, str]:
         found = self._controller.auditor
-        text = "" if found.looked_at is None else json.dumps({"at": found.looked_at, "differences": found.last})
+        text = "" if found.last_audit_at is None else json.dumps({"at": found.last_audit_at, "differences": found.last})
         return {STANDSTILL: self._own_standstill(), LAST_AUDIT: text}
 
 

@@ -68,7 +68,7 @@ class ReplicaMetrics:
         text = (
             "1 for the leader while it makes decisions: it has recovered, and API server and database respond; else 0."
         )
-        yield _gauge("sluice_deciding", text, int(epoch is not None and self.controller.decides))
+        yield _gauge("sluice_deciding", text, int(epoch is not None and self.controller.is_deciding))
         if epoch is not None:
             yield _gauge("sluice_leader_epoch", "Epoch of the leader; increases with each change of leader.", epoch)
 
@@ -139,7 +139,7 @@ class ReplicaMetrics:
         for problem in Problem:
             total.add_metric((problem.value,), auditor.counts[problem.value])
         yield total
-        if auditor.looked_at is not None:
+        if auditor.last_audit_at is not None:
             yield _by(
                 "sluice_audit_last_differences",
                 "Differences found by the last audit.",
@@ -147,7 +147,7 @@ class ReplicaMetrics:
                 (((problem.value,), auditor.last[problem.value]) for problem in Problem),
             )
             text = "Unix time of the last audit."
-            yield _gauge("sluice_audit_timestamp_seconds", text, auditor.looked_at)
+            yield _gauge("sluice_audit_timestamp_seconds", text, auditor.last_audit_at)
 
     def _of_notifications(self) -> Iterator[Metric]:
         sent = CounterMetricFamily(

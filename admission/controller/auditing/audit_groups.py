@@ -11,7 +11,7 @@ from admission.controller.state.tracked import Tracked
 from admission.controller.workloads.group_object import assembled
 from admission.controller.workloads.group_owners import GroupOwners
 from admission.controller.workloads.group_plan import group_state, member_of
-from admission.controller.workloads.group_pod_sets import in_pod_sets, on_record
+from admission.controller.workloads.group_pod_sets import in_pod_sets, stored_pod_sets
 from admission.kinds.base import POD
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.grouping import GATE, STARTED_WITH, foreign_group_of, group_of
@@ -33,7 +33,7 @@ _Key = tuple[str, str]
 """Namespace and name of a group."""
 
 
-class GroupSeen(NamedTuple):
+class AuditedGroup(NamedTuple):
     """One pod group, as its pods are now."""
 
     observed: Observed
@@ -43,18 +43,18 @@ class GroupSeen(NamedTuple):
     """Uids of its pods."""
 
 
-class GroupsSeen:
+class AuditedGroups:
     """All pod groups of an audit. `records`: stored workloads by uid."""
 
     def __init__(self, kinds: Kinds, records: Mapping[str, WorkloadRecord]) -> None:
         self._kind = kinds.get(PodGroupKind.group, PodGroupKind.kind)
         self._records = records
-        self._on_record: dict[_Key, WorkloadRecord] = {
+        self._stored: dict[_Key, WorkloadRecord] = {
             (record.workload.namespace, record.workload.name): record
             for record in records.values()
             if kinds.is_composed(record.workload)
         }
-        self._started = {record.workload.uid: key for key, record in self._on_record.items()}
+        self._started = {record.workload.uid: key for key, record in self._stored.items()}
         self._owners = GroupOwners(kinds, self._state_of)
         self._members: dict[_Key, list[Member]] = defaultdict(list)
         self._unassigned: list[tuple[str, Object]] = []
@@ -74,9 +74,9 @@ class GroupsSeen:
             key = namespace, group_of(obj, self._kind.conventions)
             if not key[1] or not kind.queue_name(obj):
                 return False
-            told = foreign_group_of(obj, self._kind.conventions)
-            if told is not None and told.leaf and GATE.is_closed(obj):
-                self._unassigned.append((told.leaf, obj))
+            declared = foreign_group_of(obj, self._kind.conventions)
+            if declared is not None and declared.leaf and GATE.is_closed(obj):
+                self._unassigned.append((declared.leaf, obj))
                 return True
         self._add(key, obj)
         return True
@@ -86,38 +86,40 @@ class GroupsSeen:
         self._members[key].append(member_of(obj, None, key[1], conventions=self._kind.conventions))
 
     def _state_of(self, namespace: str, name: str) -> GroupState:
-        record = self._on_record.get((namespace, name))
+        record = self._stored.get((namespace, name))
         tracked = None if record is None else Tracked(record)
         return group_state(tracked, self._members.get((namespace, name), ()))
 
-    def groups(self) -> Iterator[GroupSeen]:
+    def groups(self) -> Iterator[AuditedGroup]:
         """Return the groups that have pods."""
         unassigned, self._unassigned = self._unassigned, []
         for leaf, obj in unassigned:
             namespace = obj["metadata"]["namespace"]
             self._add((namespace, self._owners.assign(namespace, leaf, obj).group or leaf), obj)
         for key, members in self._members.items():
-            record = self._on_record.get(key)
-            there = [each for each in members if each.is_alive or (record and each.group in ("", record.workload.uid))]
+            record = self._stored.get(key)
+            present = [
+                each for each in members if each.is_alive or (record and each.group in ("", record.workload.uid))
+            ]
             try:
-                if there:
-                    yield self._seen(key, sorted(there, key=lambda each: (each.created, each.name)), record)
+                if present:
+                    yield self._audited(key, sorted(present, key=lambda each: (each.created, each.name)), record)
             except Exception as error:  # noqa: BLE001  a group that cannot be read must not end the audit of all others
                 log.error("group %s/%s cannot be compared: %s", *key, cause(error))
 
-    def made_anew(self) -> Iterator[str]:
+    def uids_with_owner(self) -> Iterator[str]:
         """Return the uids of stored groups whose pods an owner's controller creates, whether any exist now or not."""
-        for key, record in self._on_record.items():
+        for key, record in self._stored.items():
             owner = self._owners.of(key)
-            if owner is not None and (owner.makes_pods or owner.over):
+            if owner is not None and (owner.makes_pods or owner.outcome):
                 yield record.workload.uid
 
-    def _seen(self, key: _Key, members: list[Member], record: WorkloadRecord | None) -> GroupSeen:
+    def _audited(self, key: _Key, members: list[Member], record: WorkloadRecord | None) -> AuditedGroup:
         assert self._kind is not None
         tracked, context = None if record is None else Tracked(record), NamespaceContext()
-        members = in_pod_sets(members, on_record(tracked), context)
+        members = in_pod_sets(members, stored_pod_sets(tracked), context)
         needed = self._owners.needed(key, (each.declared for each in members))
         group = assembled(key, members, tracked, self._owners, needed, self._kind.conventions, context)
         group.object["metadata"]["resourceVersion"] = ""
         beyond = sum(each.runs and not each.deleting for each in group.excess)
-        return GroupSeen(self._kind.observe(group.object), beyond, frozenset(each.uid for each in members))
+        return AuditedGroup(self._kind.observe(group.object), beyond, frozenset(each.uid for each in members))

@@ -8,11 +8,11 @@ from collections import Counter
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from admission.controller.auditing.audit_groups import GroupsSeen
+from admission.controller.auditing.audit_groups import AuditedGroups
 from admission.controller.auditing.comparison import Owner, View, differences
 from admission.controller.intake.served import listed, served_versions
 from admission.controller.state.faults import cause
-from admission.controller.workloads.pod_waiter import ENDED
+from admission.controller.workloads.pod_waiter import FINISHED_PHASES
 from admission.kinds.foreign_groups import NATIVE
 from admission.model.errors import ClusterError
 
@@ -34,10 +34,10 @@ GRACE = 5.0
 
 NAME_LABEL = "batch.kubernetes.io/job-name"
 
-PAST = 86400.0
+LEDGER_PERIOD = 86400.0
 """Age in seconds of the oldest ledger entries that are searched for violations of quota."""
 
-AT_ONCE = 100
+BATCH_SIZE = 100
 """Objects processed before yielding to the event loop: some milliseconds."""
 
 
@@ -55,23 +55,23 @@ class AuditSources:
     async def view(
         self,
         memory: Callable[[str], Tracked | None] = lambda _: None,
-        is_elsewhere: Callable[[Kind, str, Object], bool] = lambda *_: False,
+        is_misplaced: Callable[[Kind, str, Object], bool] = lambda *_: False,
     ) -> View:
         """Return all input of the comparison except for the leader's memory.
 
         `memory`: returns the leader's workload by uid; where it equals the stored one, the view has its record, so that
-        100,000 workloads are not in memory twice. `is_elsewhere`: whether the template of a running object differs from
+        100,000 workloads are not in memory twice. `is_misplaced`: whether the template of a running object differs from
         the one that results from its admission.
         """
         records: dict[str, WorkloadRecord] = {}
-        async with aclosing(self._store.unfinished()) as pieces:
-            async for piece in pieces:
-                records.update((record.workload.uid, _known(record, memory)) for record in piece)
+        async with aclosing(self._store.unfinished()) as batches:
+            async for batch in batches:
+                records.update((record.workload.uid, _known(record, memory)) for record in batch)
                 await asyncio.sleep(0)
-        violations = await self._store.reports.violations(since=max(self._clock() - PAST, 0.0))
+        violations = await self._store.reports.violations(since=max(self._clock() - LEDGER_PERIOD, 0.0))
         objects: dict[str, Observed] = {}
-        otherwise: set[str] = set()
-        groups = GroupsSeen(self._kinds, records)
+        misplaced: set[str] = set()
+        groups = AuditedGroups(self._kinds, records)
         async for kind, obj in self._sizes():
             groups.take(kind, obj)
         async for kind, obj in self.objects():
@@ -79,8 +79,8 @@ class AuditSources:
             try:
                 if not groups.take(kind, obj) and (uid in records or kind.queue_name(obj)):
                     objects[uid] = seen = _observed(kind, obj, memory(uid))
-                    if uid in records and not seen.suspended and seen.finished is None and is_elsewhere(kind, uid, obj):
-                        otherwise.add(uid)
+                    if uid in records and not seen.suspended and seen.finished is None and is_misplaced(kind, uid, obj):
+                        misplaced.add(uid)
             except Exception as error:  # noqa: BLE001  a faulty object must not end the audit of all others
                 log.error("workload %s cannot be compared: %s", uid, cause(error))
         of_groups = {seen.observed.uid: seen for seen in groups.groups()}
@@ -89,11 +89,11 @@ class AuditSources:
         return View(
             records=records,
             objects=objects,
-            off={uid for uid, record in records.items() if self._kinds.of(record.workload) is None}
-            | (set(groups.made_anew()) - of_groups.keys()),
+            disabled={uid for uid, record in records.items() if self._kinds.of(record.workload) is None}
+            | (set(groups.uids_with_owner()) - of_groups.keys()),
             beyond={uid: seen.beyond for uid, seen in of_groups.items() if seen.beyond},
             owners=await self._owners(records, objects),
-            otherwise=otherwise,
+            misplaced=misplaced,
             violations=violations,
         )
 
@@ -102,7 +102,7 @@ class AuditSources:
         for kind in self._kinds:
             async for page in listed(self._client, self._kinds, kind):
                 for number, obj in enumerate(page):
-                    if number % AT_ONCE == 0:
+                    if number % BATCH_SIZE == 0:
                         await asyncio.sleep(0)
                     yield kind, obj
 
@@ -124,13 +124,13 @@ class AuditSources:
             async for page in self._client.list_pages("/api/v1/pods", params={"labelSelector": owner}):
                 for pod in page["items"]:
                     metadata = pod["metadata"]
-                    if pod.get("status", {}).get("phase") not in ENDED:
+                    if pod.get("status", {}).get("phase") not in FINISHED_PHASES:
                         uid, labels = metadata["labels"][owner], metadata["labels"]
                         pods[uid] += "deletionTimestamp" not in metadata
                         names[uid] = f"{metadata['namespace']}/{labels.get(NAME_LABEL, uid)}"
-        strange = {uid for uid, count in pods.items() if count and uid not in records and uid not in objects}
-        had = {uid for uid in strange if await self._store.workloads.ledger(uid)}
-        return {uid: Owner(names[uid], count, uid in had) for uid, count in pods.items()}
+        unknown = {uid for uid, count in pods.items() if count and uid not in records and uid not in objects}
+        had_quota = {uid for uid in unknown if await self._store.workloads.ledger(uid)}
+        return {uid: Owner(names[uid], count, uid in had_quota) for uid, count in pods.items()}
 
 
 async def compared(view: View) -> list[Difference]:
@@ -138,13 +138,13 @@ async def compared(view: View) -> list[Difference]:
     return await asyncio.to_thread(differences, view)
 
 
-async def lasting(look: Callable[[], Awaitable[list[Difference]]], *, grace: float) -> list[Difference]:
+async def lasting_differences(compare: Callable[[], Awaitable[list[Difference]]], *, grace: float) -> list[Difference]:
     """Return the differences that two comparisons find, `grace` seconds apart."""
-    if not (first := await look()):
+    if not (first := await compare()):
         return []
     await asyncio.sleep(grace)
     before = set(map(key, first))
-    return [difference for difference in await look() if key(difference) in before]
+    return [difference for difference in await compare() if key(difference) in before]
 
 
 async def without_leader(
@@ -159,10 +159,10 @@ async def without_leader(
         kinds.serve(kind, version)
     sources = AuditSources(store, client, kinds, clock=clock)
 
-    async def look() -> list[Difference]:
+    async def compare() -> list[Difference]:
         return await compared(await sources.view())
 
-    return [document(difference, left=True) for difference in await lasting(look, grace=GRACE)]
+    return [document(difference, left=True) for difference in await lasting_differences(compare, grace=GRACE)]
 
 
 def key(difference: Difference) -> tuple[str, str, str]:
@@ -192,9 +192,9 @@ def _observed(kind: Kind, obj: Object, tracked: Tracked | None) -> Observed:
 
 def _known(record: WorkloadRecord, memory: Callable[[str], Tracked | None]) -> WorkloadRecord:
     tracked = memory(record.workload.uid)
-    return tracked.record if tracked is not None and _says(tracked.record) == _says(record) else record
+    return tracked.record if tracked is not None and _fields(tracked.record) == _fields(record) else record
 
 
-def _says(record: WorkloadRecord) -> tuple[object, ...]:
+def _fields(record: WorkloadRecord) -> tuple[object, ...]:
     """Return the fields of a record that are compared."""
     return record.state, record.admission, record.checks_pending, record.evict_reason

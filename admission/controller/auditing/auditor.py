@@ -14,8 +14,15 @@ from typing import TYPE_CHECKING
 
 from admission.apimachinery.patches import json_patch
 from admission.cluster.informer import Change
-from admission.controller.auditing.audit_sources import GRACE, AuditSources, compared, document, key, lasting
-from admission.controller.auditing.comparison import Cure
+from admission.controller.auditing.audit_sources import (
+    GRACE,
+    AuditSources,
+    compared,
+    document,
+    key,
+    lasting_differences,
+)
+from admission.controller.auditing.comparison import Repair
 from admission.controller.state.inbox import Due, ObjectsChanged
 from admission.model.errors import ClusterError, Misconfigured, StoreError
 from admission.store.records import State
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TOLD = 20
+MAX_LOGGED = 20
 """Number of differences that are logged per audit."""
 
 
@@ -55,13 +62,13 @@ class Auditor:
         """`interval`: seconds between two audits with repair; 0: none. `clock`: returns Unix time in seconds."""
         self.grace = GRACE
         """Seconds between two comparisons, and between a repair and the check of its effect."""
-        self.doubts = False
+        self.must_reload = False
         """Set to make the controller reload its state."""
         self.counts: Counter[str] = Counter()
         """Number of differences found since the start of the process, by problem."""
         self.last: Counter[str] = Counter()
         """Number of differences that the last audit found, by problem."""
-        self.looked_at: float | None = None
+        self.last_audit_at: float | None = None
         """Unix time (s) of the last audit; None: none yet."""
         self._sources = AuditSources(store, client, kinds, clock=clock)
         self._context = context
@@ -69,7 +76,7 @@ class Auditor:
         self._inbox: Inbox | None = None
         self._interval = interval
         self._clock = clock
-        self._one = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def begin(self, state: LeaderState, inbox: Inbox) -> None:
         """Attach to the state of a new leader, and to the inbox that repairs are put into."""
@@ -80,12 +87,12 @@ class Auditor:
         while self._interval:
             await asyncio.sleep(self._interval)
             try:
-                found = await self.look()
+                found = await self.run_once()
                 await self.repair(found)
             except (ClusterError, StoreError) as error:
                 log.warning("the audit is put off: %s", error)
                 continue
-            for difference in found[:TOLD]:
+            for difference in found[:MAX_LOGGED]:
                 log.warning(
                     "audit: %s %s: %s; %s",
                     difference.problem,
@@ -94,13 +101,13 @@ class Auditor:
                     difference.problem.remedy,
                 )
 
-    async def look(self) -> list[Difference]:
+    async def run_once(self) -> list[Difference]:
         """Return the differences that last longer than `grace`. Raises ClusterError and StoreError."""
-        async with self._one:
-            found = await lasting(self._differences, grace=self.grace)
+        async with self._lock:
+            found = await lasting_differences(self._differences, grace=self.grace)
             self.last = Counter(difference.problem.value for difference in found)
             self.counts.update(self.last)
-            self.looked_at = self._clock()
+            self.last_audit_at = self._clock()
             return found
 
     async def repair(self, found: Iterable[Difference]) -> None:
@@ -109,25 +116,25 @@ class Auditor:
         state, inbox = self._state, self._inbox
         assert state is not None
         assert inbox is not None
-        cures = {difference.problem.cure for difference in found}
-        if Cure.BEGIN_ANEW in cures:
-            self.doubts = True  # this compares all objects as well
+        repairs = {difference.problem.repair for difference in found}
+        if Repair.RELOAD in repairs:
+            self.must_reload = True  # this compares all objects as well
             inbox.wake()
             return
-        strange = set()
+        untracked = set()
         for difference in found:
             tracked = state.registry.get(difference.uid)
-            if difference.problem.cure is not Cure.LOOK:
+            if difference.problem.repair is not Repair.RECONCILE:
                 continue
             if tracked is None:
-                strange.add(difference.uid)
+                untracked.add(difference.uid)
             elif tracked.in_flight is None:
                 inbox.put(Due(difference.uid))
-        if strange:
-            state.ended.forget(strange)  # they exist by the list, which unlike a watch does not lag behind
+        if untracked:
+            state.ended.forget(untracked)  # they exist by the list, which unlike a watch does not lag behind
             async for kind, obj in self._sources.objects():
                 uid = obj["metadata"]["uid"]
-                if uid in strange or self._sources.group_of.get(uid) in strange:
+                if uid in untracked or self._sources.group_of.get(uid) in untracked:
                     name = f"{obj['metadata']['namespace']}/{obj['metadata']['name']}"
                     inbox.put(ObjectsChanged(kind, [Change("MODIFIED", name, obj["metadata"]["uid"], obj)]))
 
@@ -136,27 +143,27 @@ class Auditor:
 
         Raises ClusterError and StoreError.
         """
-        found = await self.look()
+        found = await self.run_once()
         left = found
         if repair and found:
             await self.repair(found)
             await asyncio.sleep(self.grace)
-            left = await self.look()
+            left = await self.run_once()
         still = set(map(key, left))
         return [document(difference, left=key(difference) in still) for difference in found]
 
     async def _differences(self) -> list[Difference]:
-        view = await self._sources.view(self._tracked, self._is_elsewhere)
+        view = await self._sources.view(self._tracked, self._is_misplaced)
         state = self._state
         assert state is not None
         # No await between these two: engine and registry must be of the same time.
-        view = replace(view, tracked=state.registry.records(), engine=_flat(state.engine.usage()))
+        view = replace(view, tracked=state.registry.records(), engine=_flattened(state.engine.usage()))
         return await compared(view)
 
     def _tracked(self, uid: str) -> Tracked | None:
         return None if self._state is None else self._state.registry.get(uid)
 
-    def _is_elsewhere(self, kind: Kind, uid: str, obj: Object) -> bool:
+    def _is_misplaced(self, kind: Kind, uid: str, obj: Object) -> bool:
         """Return whether a running object's template differs from the one that its admission results in now."""
         if (tracked := self._tracked(uid)) is None:
             return False
@@ -168,18 +175,18 @@ class Auditor:
         base = kind.restored(obj, record.original)
         try:
             patch, _ = kind.start_patch(base, record.admission, self._context.flavors, tracked.updates)
-            return _places(kind, json_patch(base, patch)) != _places(kind, obj)
+            return _placement(kind, json_patch(base, patch)) != _placement(kind, obj)
         except (Misconfigured, KeyError):
             return True
 
 
-def _places(kind: Kind, obj: Object) -> list[tuple[object, object]]:
+def _placement(kind: Kind, obj: Object) -> list[tuple[object, object]]:
     """Return node selector and tolerations of each pod set: the fields that flavors set."""
     specs = [template["spec"] for template in kind.templates(obj)]
     return [(spec.get("nodeSelector") or {}, spec.get("tolerations") or []) for spec in specs]
 
 
-def _flat(usage: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[tuple[str, str, str], int]:
+def _flattened(usage: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[tuple[str, str, str], int]:
     return {
         (queue, flavor, resource): amount
         for queue, flavors in usage.items()

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 Usage: TypeAlias = "Mapping[tuple[str, str, str], int]"
 """Used quota by ClusterQueue, flavor and resource: `{("cq", "default", "cpu"): 4000}`."""
 
-HOLDING = frozenset({State.ADMITTED, State.EVICTING})
+QUOTA_STATES = frozenset({State.ADMITTED, State.EVICTING})
 
 
-class Cure(StrEnum):
+class Repair(StrEnum):
     """How a difference is repaired."""
 
-    LOOK = "look"
+    RECONCILE = "reconcile"
     """Read the object again, and process it as if it had just been observed."""
-    BEGIN_ANEW = "begin anew"
+    RELOAD = "reload"
     """Reload the leader's state from the database, and compare it with the cluster."""
     NONE = ""
     """Nothing: an admin has to decide."""
@@ -60,31 +60,31 @@ class Problem(StrEnum):
     OVER_QUOTA = "OverQuota"
 
     @property
-    def cure(self) -> Cure:
-        return _CURES[self][0]
+    def repair(self) -> Repair:
+        return _REPAIRS[self][0]
 
     @property
     def remedy(self) -> str:
         """Text for users: what a repair does."""
-        return _CURES[self][1]
+        return _REPAIRS[self][1]
 
 
-_CURES = {
-    Problem.RUNS_WITHOUT_ADMISSION: (Cure.LOOK, "it is stopped"),
-    Problem.NOT_ON_RECORD: (Cure.LOOK, "it is recorded, and waits"),
-    Problem.NOT_STARTED: (Cure.LOOK, "it is started"),
-    Problem.NOT_STOPPED: (Cure.LOOK, "it is stopped"),
-    Problem.NOT_RELEASED: (Cure.LOOK, "it is restored, and its quota is freed"),
-    Problem.NOT_FINISHED: (Cure.LOOK, "its record is finished, and its quota is freed"),
-    Problem.RECORD_OF_GONE: (Cure.LOOK, "its record is finished"),
-    Problem.ADMISSION_OF_GONE: (Cure.LOOK, "its quota is freed"),
-    Problem.PODS_WITHOUT_ADMISSION: (Cure.NONE, "nothing; delete the pods"),
-    Problem.FLAVORS_DIFFER: (Cure.NONE, "nothing; sluice hold and sluice release start it again as it should be"),
-    Problem.PODS_BEYOND_QUOTA: (Cure.LOOK, "the newest of them are deleted"),
-    Problem.QUOTA_BEYOND_PODS: (Cure.LOOK, "it is freed"),
-    Problem.MEMORY_DIFFERS: (Cure.BEGIN_ANEW, "the leader begins anew from the database"),
-    Problem.USAGE_DIFFERS: (Cure.BEGIN_ANEW, "the leader begins anew from the database"),
-    Problem.OVER_QUOTA: (Cure.NONE, "nothing; nothing more is admitted there until enough has ended"),
+_REPAIRS = {
+    Problem.RUNS_WITHOUT_ADMISSION: (Repair.RECONCILE, "it is stopped"),
+    Problem.NOT_ON_RECORD: (Repair.RECONCILE, "it is recorded, and waits"),
+    Problem.NOT_STARTED: (Repair.RECONCILE, "it is started"),
+    Problem.NOT_STOPPED: (Repair.RECONCILE, "it is stopped"),
+    Problem.NOT_RELEASED: (Repair.RECONCILE, "it is restored, and its quota is freed"),
+    Problem.NOT_FINISHED: (Repair.RECONCILE, "its record is finished, and its quota is freed"),
+    Problem.RECORD_OF_GONE: (Repair.RECONCILE, "its record is finished"),
+    Problem.ADMISSION_OF_GONE: (Repair.RECONCILE, "its quota is freed"),
+    Problem.PODS_WITHOUT_ADMISSION: (Repair.NONE, "nothing; delete the pods"),
+    Problem.FLAVORS_DIFFER: (Repair.NONE, "nothing; sluice hold and sluice release start it again as it should be"),
+    Problem.PODS_BEYOND_QUOTA: (Repair.RECONCILE, "the newest of them are deleted"),
+    Problem.QUOTA_BEYOND_PODS: (Repair.RECONCILE, "it is freed"),
+    Problem.MEMORY_DIFFERS: (Repair.RELOAD, "the leader begins anew from the database"),
+    Problem.USAGE_DIFFERS: (Repair.RELOAD, "the leader begins anew from the database"),
+    Problem.OVER_QUOTA: (Repair.NONE, "nothing; nothing more is admitted there until enough has ended"),
 }
 
 
@@ -122,13 +122,13 @@ class View:
     """Objects in the cluster that name a queue or have a stored workload."""
     owners: Mapping[str, Owner]
     """Owners of pods that are not finished."""
-    off: Collection[str] = ()
+    disabled: Collection[str] = ()
     """Uids of workloads whose kind is disabled, so that their objects are not listed; they are not compared."""
     tracked: Mapping[str, WorkloadRecord] | None = None
     """The leader's workloads; None: the audit runs without a leader."""
     engine: Usage = field(default_factory=dict)
     """Usage as counted by the leader's engine, read at the same time as `tracked`."""
-    otherwise: Collection[str] = ()
+    misplaced: Collection[str] = ()
     """Uids of objects that run with other node selectors or tolerations than their admission's flavors have."""
     beyond: Mapping[str, int] = field(default_factory=dict)
     """Number of pods that run beyond the quota of their group, by uid of the group."""
@@ -139,7 +139,12 @@ class View:
 def differences(view: View) -> list[Difference]:
     """Return all differences."""
     return [
-        *(found for uid, record in view.records.items() if uid not in view.off for found in _of_record(view, record)),
+        *(
+            found
+            for uid, record in view.records.items()
+            if uid not in view.disabled
+            for found in _of_record(view, record)
+        ),
         *_of_objects(view),
         *_of_pods(view),
         *(() if view.tracked is None else _of_memory(view.records, view.tracked)),
@@ -151,23 +156,23 @@ def differences(view: View) -> list[Difference]:
 def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
     workload, state = record.workload, record.state
     seen = view.objects.get(workload.uid)
-    is_held = state in HOLDING
+    holds_quota = state in QUOTA_STATES
     pods = workload.uid in view.owners
 
     def differs(problem: Problem, found: str, expected: str) -> Difference:
         return Difference(problem, f"{workload.kind} {workload.key}", workload.uid, found, expected)
 
     if seen is None:
-        if is_held and not pods:
+        if holds_quota and not pods:
             yield differs(Problem.ADMISSION_OF_GONE, f"{state}, but neither it nor a pod of it exists", "finished")
-        elif not is_held:
+        elif not holds_quota:
             yield differs(Problem.RECORD_OF_GONE, f"{state}, but it does not exist", "finished")
     elif seen.finished is not None:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it has ended", "finished")
     # A workload that an admin has put on hold stays stored without the queue label.
-    elif not is_held and not seen.queue and record.active and record.reason not in BLOCKING_REASONS:
+    elif not holds_quota and not seen.queue and record.active and record.reason not in BLOCKING_REASONS:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it names no queue", "finished")
-    elif not is_held and not seen.suspended and seen.active:
+    elif not holds_quota and not seen.suspended and seen.active:
         yield differs(Problem.RUNS_WITHOUT_ADMISSION, "it runs and holds no quota", "suspended")
     elif state is State.ADMITTED and record.checks_pending and not seen.suspended:
         yield differs(Problem.NOT_STOPPED, "it runs, but its admission checks are not ready", "suspended")
@@ -177,9 +182,9 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
         yield differs(Problem.NOT_STOPPED, f"evicted ({record.evict_reason}), but it runs", "suspended")
     elif state is State.EVICTING and not seen.active and not pods:
         yield differs(Problem.NOT_RELEASED, "evicted and stopped, but it holds its quota", "pending")
-    elif is_held and not seen.suspended and workload.uid in view.otherwise:
+    elif holds_quota and not seen.suspended and workload.uid in view.misplaced:
         yield differs(Problem.FLAVORS_DIFFER, "its pods do not go where its flavors are", "as admitted")
-    elif is_held and workload.uid in view.beyond:
+    elif holds_quota and workload.uid in view.beyond:
         yield differs(Problem.PODS_BEYOND_QUOTA, f"{view.beyond[workload.uid]} pods run beyond its quota", "none")
     elif state is State.ADMITTED and (surplus := _surplus(record, seen)):
         yield differs(Problem.QUOTA_BEYOND_PODS, f"it holds quota for {surplus} pods that it has no more", "none")
@@ -204,7 +209,7 @@ def _of_objects(view: View) -> Iterator[Difference]:
 def _of_pods(view: View) -> Iterator[Difference]:
     for uid, owner in view.owners.items():
         record, seen = view.records.get(uid), view.objects.get(uid)
-        if not owner.pods or (record is not None and record.state in HOLDING):
+        if not owner.pods or (record is not None and record.state in QUOTA_STATES):
             continue
         waits = seen is not None and bool(seen.queue) and seen.suspended and seen.finished is None
         if waits or (seen is None and (record is not None or owner.had_quota)):
@@ -217,17 +222,17 @@ def _of_pods(view: View) -> Iterator[Difference]:
 def _of_memory(records: Mapping[str, WorkloadRecord], memory: Mapping[str, WorkloadRecord]) -> Iterator[Difference]:
     for uid in records.keys() | memory.keys():
         record, tracked = records.get(uid), memory.get(uid)
-        if record is not tracked and _standing(record) != _standing(tracked):
+        if record is not tracked and _compared_fields(record) != _compared_fields(tracked):
             name = uid if record is None else f"{record.workload.kind} {record.workload.key}"
-            found, expected = _shown(tracked), _shown(record)
+            found, expected = _description(tracked), _description(record)
             yield Difference(Problem.MEMORY_DIFFERS, name, uid, f"the leader has it as {found}", expected)
 
 
-def _standing(record: WorkloadRecord | None) -> tuple[State, Admission | None] | None:
+def _compared_fields(record: WorkloadRecord | None) -> tuple[State, Admission | None] | None:
     return None if record is None else (record.state, record.admission)
 
 
-def _shown(record: WorkloadRecord | None) -> str:
+def _description(record: WorkloadRecord | None) -> str:
     if record is None:
         return "finished or unknown"
     state, admission = record.state, record.admission
@@ -247,22 +252,22 @@ def _of_usage(memory: Mapping[str, WorkloadRecord], engine: Usage) -> Iterator[D
         if (admission := record.admission) is not None:
             for (flavor, resource), amount in usage_of(admission):
                 sums[admission.cluster_queue, flavor, resource] += amount
-    for pot in sorted(sums.keys() | engine.keys()):
-        held, counted = sums[pot], engine.get(pot, 0)
+    for key in sorted(sums.keys() | engine.keys()):
+        held, counted = sums[key], engine.get(key, 0)
         if held != counted:
             yield Difference(
-                Problem.USAGE_DIFFERS, f"ClusterQueue {pot[0]}", "", _amount(pot, counted), _amount(pot, held)
+                Problem.USAGE_DIFFERS, f"ClusterQueue {key[0]}", "", _amount(key, counted), _amount(key, held)
             )
 
 
-def _amount(pot: tuple[str, str, str], amount: int) -> str:
-    return f"{amount} {pot[2]} of flavor {pot[1]} in use"
+def _amount(key: tuple[str, str, str], amount: int) -> str:
+    return f"{amount} {key[2]} of flavor {key[1]} in use"
 
 
 def _of_quota(view: View) -> Iterator[Difference]:
     """Return the violations of quota that last: at least one of the workloads admitted then still holds its quota."""
     for violation in view.violations:
-        if any(uid in view.records and view.records[uid].state in HOLDING for uid in violation.workloads):
+        if any(uid in view.records and view.records[uid].state in QUOTA_STATES for uid in violation.workloads):
             quota_key = violation.quota_key
             yield Difference(
                 Problem.OVER_QUOTA,

@@ -99,13 +99,13 @@ class Committer:
         return None
 
     def _written(self, changes: Changes, *, unwritten: Collection[str] = ()) -> None:
-        """Trace a commit, and defer its metrics, log lines and Events until `tell`."""
+        """Trace a commit, and defer its metrics, log lines and Events until `flush_reports`."""
         if self.traces is not None:
             self.traces.committed(changes, unwritten=unwritten)
         for report in (self.metrics.committed, self.work_log.committed, self.workload_events.committed):
             self._reports.append(partial(report, changes, unwritten=unwritten))
 
-    def tell(self) -> None:
+    def flush_reports(self) -> None:
         """Count and log decisions and commit, and write Events: at the end of an iteration, after its requests."""
         reports, self._reports = self._reports, []
         for report in reports:
@@ -122,7 +122,7 @@ class Committer:
         """Set aside the workloads that could not be written. Raises `error` if nothing was written."""
         for uid, cause in error.faults.items():
             # A contradiction to the ledger may come from outdated state in memory, which is reloaded: one retry.
-            if not isinstance(error, ContradictsLedger) or self._faults.suspect(uid):
+            if not isinstance(error, ContradictsLedger) or self._faults.note_suspect(uid):
                 isolation.failed(uid, cause)
         if error.revision is None:
             raise error

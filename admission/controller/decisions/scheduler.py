@@ -115,7 +115,7 @@ class Scheduler:
         if tracked is not None and tracked.larger == larger and may_take_over(tracked, decision.admission):
             self._reconciler.handle(tracked, LargerAdmitted(decision.admission))
             return
-        self._state.tell(WorkloadGone(larger.uid))
+        self._state.observe(WorkloadGone(larger.uid))
         if tracked is not None and tracked.holds_quota:
             change = WorkloadChange(tracked, now=self._state.now)
             change.withdraw_larger()  # it is queued again when the object is seen next

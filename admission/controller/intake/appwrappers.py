@@ -82,7 +82,7 @@ class AppWrapperItems:
         self._changed: dict[str, None] = {}
         """Uids of AppWrappers to reconcile, in order of their changes."""
         self._wakeup = asyncio.Event()
-        watches.tell(self._seen, lambda: None)
+        watches.add_listener(self._seen, lambda: None)
 
     async def run(self) -> NoReturn:
         """Reconcile AppWrappers until cancelled. Errors of the API server are logged, and the attempt is repeated."""

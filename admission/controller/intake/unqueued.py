@@ -77,7 +77,7 @@ class UnqueuedObjects:
         self._logged: set[str] = set()
         """Uids of the running objects of the last attempt, which are not logged again."""
         self._wakeup = asyncio.Event()
-        watches.tell(self._seen, self._wakeup.set)
+        watches.add_listener(self._seen, self._wakeup.set)
 
     async def run(self) -> NoReturn:
         """Queue objects until cancelled. Errors of the API server are logged, and the attempt is repeated."""

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DISCOVERY = 10.0
+DISCOVERY_INTERVAL = 10.0
 """Seconds between two discoveries of the custom resources that the API server serves."""
 
-PATIENCE = 30.0
+MAX_LIST_WAIT = 30.0
 """Seconds that a start waits for custom resources that cannot be listed, as while an API server starts up."""
 
 Listener: TypeAlias = "Callable[[Kind, list[Change]], None]"
@@ -65,17 +65,17 @@ class ClusterWatches:
             resource: Informer(client, path, sleep=self.probe.pause) for resource, path in PATHS.items()
         }
         self.lag = WatchLag(kinds, self._objects)
-        self.discovery, self.patience = DISCOVERY, PATIENCE
+        self.discovery_interval, self.max_list_wait = DISCOVERY_INTERVAL, MAX_LIST_WAIT
         self._undiscovered: ClusterError | str | None = "the API server was not yet asked for its resources"
         """Why the served custom resources are unknown; None: the last discovery succeeded."""
         self.objects_synced = asyncio.Event()
         """Set when the first lists of all kinds are complete and were passed on."""
-        self._kept: dict[str, StoredObject] = {}
+        self._stored: dict[str, StoredObject] = {}
         """Queued, unfinished objects by uid. Empty while a leader decides, which then has them."""
         self._inbox: Inbox | None = None
         self._listeners: list[tuple[Listener, Callable[[], None]]] = []
 
-    def tell(self, objects: Listener, namespaces: Callable[[], None]) -> None:
+    def add_listener(self, objects: Listener, namespaces: Callable[[], None]) -> None:
         """Add listeners: `objects` is called with each batch of changes, `namespaces` after a change of namespaces."""
         self._listeners.append((objects, namespaces))
 
@@ -101,11 +101,11 @@ class ClusterWatches:
             return self.probe.failure
         informers = (*self._context_informers.values(), *self._objects.values())
         for informer in informers:
-            if informer.failure is not None and not self._holds_nobody_up(informer):
+            if informer.failure is not None and not self._is_dispensable(informer):
                 return str(informer.failure)
         if self._custom and self._undiscovered is not None and not self.objects_synced.is_set():
             return str(self._undiscovered)
-        if all(informer.synced.is_set() or self._holds_nobody_up(informer) for informer in informers):
+        if all(informer.synced.is_set() or self._is_dispensable(informer) for informer in informers):
             return None
         return "the first lists from the API server are not complete yet"
 
@@ -124,20 +124,20 @@ class ClusterWatches:
 
     def _cannot_list(self, kind: Kind, informer: Informer) -> bool:
         """Whether a kind is excluded, e.g. because its conversion webhook fails: other kinds must not wait for that."""
-        fails = kind.is_custom and isinstance(informer.failure, ServerError) and informer.failing > self.patience
+        fails = kind.is_custom and isinstance(informer.failure, ServerError) and informer.failing > self.max_list_wait
         return fails or isinstance(informer.failure, Forbidden)
 
     def hand_over(self, inbox: Inbox) -> dict[str, StoredObject]:
         """Return all stored objects by uid; further changes are put into `inbox`."""
-        kept, self._kept, self._inbox = self._kept, {}, inbox
-        return kept
+        stored, self._stored, self._inbox = self._stored, {}, inbox
+        return stored
 
     def take_back(self, objects: dict[str, StoredObject], inbox: Inbox) -> None:
         """Store objects again after a leader's end: `objects` it knew, and the changes that are left in `inbox`."""
-        self._kept, self._inbox = objects, None
+        self._stored, self._inbox = objects, None
         for message in inbox.take():
             if isinstance(message, ObjectsChanged):
-                self._keep(message.kind, message.changes)
+                self._store(message.kind, message.changes)
 
     # --- discovery of custom resources
 
@@ -151,8 +151,8 @@ class ClusterWatches:
             else:
                 await self._adjust(served, group)
                 self._undiscovered = None
-                self._note_synced()
-            await asyncio.sleep(self.discovery)
+                self._check_synced()
+            await asyncio.sleep(self.discovery_interval)
 
     async def _adjust(self, served: dict[Kind, str], group: asyncio.TaskGroup) -> None:
         for kind in self._custom:
@@ -161,8 +161,8 @@ class ClusterWatches:
                 log.info("the API server has no %s any more", self._name(kind))
                 self._stop_following(kind)
                 self.kinds.withdraw(kind)
-                if gone := informer.forget():
-                    await self._tell(kind, gone)
+                if deleted := informer.forget():
+                    await self._deliver(kind, deleted)
                 if self._inbox is not None:
                     self._inbox.put(KindListed(self.unlisted()))
             elif informer is not None and version not in (None, self._version(kind)):
@@ -197,7 +197,7 @@ class ClusterWatches:
     def _name(self, kind: Kind) -> str:
         return f"{kind.plural}.{self._version(kind)}.{kind.group}"
 
-    def _holds_nobody_up(self, informer: Informer) -> bool:
+    def _is_dispensable(self, informer: Informer) -> bool:
         """Whether to go on without an informer: its custom resource is absent, forbidden, or not listable for long.
 
         Nothing is decided about objects of that kind then; all others are decided as usual. Objects that only give the
@@ -206,34 +206,34 @@ class ClusterWatches:
         kind = next((each for each in self._custom if self._objects.get(each) is informer), None)
         if kind is None or informer.failure is None:
             return False
-        missed = isinstance(kind, GroupSizeKind) or isinstance(informer.failure, NotFound)
-        return missed or self._cannot_list(kind, informer)
+        is_dispensable = isinstance(kind, GroupSizeKind) or isinstance(informer.failure, NotFound)
+        return is_dispensable or self._cannot_list(kind, informer)
 
-    def _note_synced(self) -> None:
+    def _check_synced(self) -> None:
         known = not self._custom or self._undiscovered is None
         if known and all(
-            informer.synced.is_set() or self._holds_nobody_up(informer) for informer in self._objects.values()
+            informer.synced.is_set() or self._is_dispensable(informer) for informer in self._objects.values()
         ):
             self.objects_synced.set()
 
     # --- changes of objects
 
     async def _follow(self, kind: Kind, informer: Informer) -> None:
-        noting = asyncio.create_task(self._note_when(informer))
+        waiting = asyncio.create_task(self._wait_for_list(informer))
         try:
             async for batch in informer.batches():
-                await self._tell(kind, batch)
+                await self._deliver(kind, batch)
         finally:
-            noting.cancel()
+            waiting.cancel()
 
-    async def _note_when(self, informer: Informer) -> None:
+    async def _wait_for_list(self, informer: Informer) -> None:
         await informer.synced.wait()
         if self.objects_synced.is_set() and self._inbox is not None:
             self._inbox.put(KindListed(self.unlisted()))
-        self._note_synced()
+        self._check_synced()
 
-    async def _tell(self, kind: Kind, batch: list[Change]) -> None:
-        self.lag.heard(kind, batch)
+    async def _deliver(self, kind: Kind, batch: list[Change]) -> None:
+        self.lag.changes_delivered(kind, batch)
         for objects, _ in self._listeners:
             objects(kind, batch)
         while (inbox := self._inbox) is not None:
@@ -241,29 +241,29 @@ class ClusterWatches:
             if inbox is self._inbox:
                 break
         else:
-            self._keep(kind, batch)
+            self._store(kind, batch)
 
-    def _keep(self, kind: Kind, batch: list[Change]) -> None:
+    def _store(self, kind: Kind, batch: list[Change]) -> None:
         for change in batch:
             obj = change.object
-            if change.type != "DELETED" and obj is not None and self._concerns_us(kind, obj):
-                self._kept[change.uid] = StoredObject(kind, packed(obj))
+            if change.type != "DELETED" and obj is not None and self._is_relevant(kind, obj):
+                self._stored[change.uid] = StoredObject(kind, packed(obj))
             else:
-                self._kept.pop(change.uid, None)
+                self._stored.pop(change.uid, None)
 
     async def _follow_context(self, resource: str, informer: Informer) -> None:
         async for batch in informer.batches():
-            for namespace in {self.context.see(resource, change) for change in batch}:
+            for namespace in {self.context.update(resource, change) for change in batch}:
                 if self._inbox is not None:
                     self._inbox.put(ContextChanged(namespace))
             if resource == "namespaces":
                 for _, namespaces in self._listeners:
                     namespaces()
 
-    def _concerns_us(self, kind: Kind, obj: Object) -> bool:
+    def _is_relevant(self, kind: Kind, obj: Object) -> bool:
         try:
             if isinstance(kind, GroupedKind):
-                return kind.tells_of_pods_of(obj)
+                return kind.has_grouped_pods(obj)
             # Finished pods of a group count for its total.
             if kind.queue_name(obj) and (kind.observe(obj).finished is None or belongs_to_groups(kind, obj)):
                 return True

@@ -45,7 +45,7 @@ class Context:
         self.check_rules: dict[str, tuple[AdmissionCheckRule, ...]] = {}
         """Admission checks that each ClusterQueue requires, by its name."""
 
-    def see(self, resource: str, change: Change) -> str:
+    def update(self, resource: str, change: Change) -> str:
         """Process a change from a watch; return the namespace whose workloads it may affect, "" for all namespaces."""
         objects = self._objects[resource]
         if change.type == "DELETED" or change.object is None:
@@ -55,7 +55,7 @@ class Context:
         self._namespaces.clear()
         return change.key.partition("/")[0] if resource in ("limitranges", "namespaces") else ""
 
-    def see_queue_object(self, obj: QueueObject) -> None:
+    def update_queue_object(self, obj: QueueObject) -> None:
         """Store a queue object that is new or has changed."""
         match obj:
             case WorkloadPriorityClass():

@@ -58,7 +58,7 @@ class Faults:
         self.by_uid: dict[str, Fault] = {}
         """Failures of workloads by uid, regardless of the versions of their objects."""
         self._suspects: set[str] = set()
-        """Uids passed to `suspect` before."""
+        """Uids passed to `note_suspect` before."""
         self._logged: set[tuple[str, ...]] = set()
         """Exception types and code locations whose traceback was logged: `("KeyError", "/app/x.py:12")`."""
 
@@ -88,13 +88,13 @@ class Faults:
         self._logged.add(place)
         log.error("%s is left alone: %s%s", what, cause(error), "" if known else f"\n{_traceback(error)}")
 
-    def suspect(self, uid: str) -> bool:
+    def note_suspect(self, uid: str) -> bool:
         """Note that a workload may have caused a failure; return whether it was suspected before."""
         known = uid in self._suspects
         self._suspects.add(uid)
         return known
 
-    def postpone(self, uid: str) -> float:
+    def start_backoff(self, uid: str) -> float:
         """Start the backoff of a workload that made the leader reload its state; return its length in seconds."""
         fault = self.by_uid[uid]
         pause = 0.0 if fault.count <= IMMEDIATE_RETRIES else min(2.0**fault.count, MAX_BACKOFF)

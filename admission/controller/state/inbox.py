@@ -24,7 +24,7 @@ class ObjectsChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class ObjectReturned:
     """A response contained the present object; the watch may have reported its deletion before this is processed."""
 
     kind: Kind
@@ -32,7 +32,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
+class Recheck:
     """A dependency of this object has changed: its last observed version is processed again."""
 
     uid: str
@@ -98,8 +98,8 @@ class KindListed:
 
 Message: TypeAlias = (
     ObjectsChanged
-    | Answered
-    | LookAgain
+    | ObjectReturned
+    | Recheck
     | ContextChanged
     | StepDone
     | Due

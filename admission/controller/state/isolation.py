@@ -39,7 +39,7 @@ class Isolation:
         self.failures: dict[str, tuple[Kind, Object] | None] = {}
         """Workloads to set aside, by uid: kind and object, or None if they are not known."""
 
-    def leaves_alone(self, kind: Kind, obj: Object) -> bool:
+    def ignores(self, kind: Kind, obj: Object) -> bool:
         """Whether this version of an object is not processed, because it has failed before; it then stays set aside."""
         metadata = obj["metadata"]
         if self.faults.of(metadata["uid"], metadata["resourceVersion"]) is None:

@@ -40,7 +40,7 @@ class WatchLag:
         self._awaited: dict[tuple[Kind, str], tuple[str, float]] = {}
         """resourceVersion in the response and time of the response, by kind and key (`namespace/name`)."""
 
-    def answered(self, obj: Object) -> None:
+    def patched(self, obj: Object) -> None:
         """Note the object with which the API server has answered a patch."""
         metadata = obj["metadata"]
         key, version = f"{metadata['namespace']}/{metadata['name']}", metadata["resourceVersion"]
@@ -52,7 +52,7 @@ class WatchLag:
         elif len(self._awaited) < _MAX_AWAITED:
             self._awaited[kind, key] = version, self._clock()
 
-    def heard(self, kind: Kind, changes: list[Change]) -> None:
+    def changes_delivered(self, kind: Kind, changes: list[Change]) -> None:
         """Process changes that the watch of a kind has delivered."""
         informer = self._informers.get(kind)
         if not self._awaited or informer is None:

@@ -36,9 +36,9 @@ class LeaderState:
         self.batch = Batch()
         self.dirty: dict[str, None] = {}
         """Uids of workloads for which a request may be due, in order (used as an ordered set)."""
-        self.freed = False
+        self.quota_freed = False
         """Whether quota was released, or queue objects changed, since the last cycle."""
-        self.arrived = 0
+        self.arrivals = 0
         """Number of workloads that have arrived since the last cycle."""
         self.ended = EndedWorkloads()
         self.clock = clock
@@ -46,11 +46,11 @@ class LeaderState:
         """Time (Unix time, s) of all events of one iteration of the leader, which reads the clock once at its start."""
 
     @property
-    def is_wanted(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether workloads wait for quota that have not arrived since the last cycle."""
-        return self.engine.waiting > self.arrived
+        return self.engine.waiting > self.arrivals
 
-    def tell(self, event: Event) -> None:
+    def observe(self, event: Event) -> None:
         """Pass an event to the engine."""
         self.engine.observe(event, now=self.now)
 
@@ -59,11 +59,11 @@ class LeaderState:
         tracked = change.tracked
         uid = tracked.record.workload.uid
         if change.is_new:
-            self.arrived += 1
+            self.arrivals += 1
         self.registry.put(tracked)
         self.batch.add(change)
         if change.frees_quota:
-            self.freed = True
+            self.quota_freed = True
         if change.is_due:
             self.dirty[uid] = None
         for event in change.engine_events:
@@ -110,7 +110,7 @@ class LeaderState:
         self.dirty.pop(uid, None)
         if self.registry.get(uid) is not None:
             self.registry.remove(uid)
-        self.tell(WorkloadGone(uid))
+        self.observe(WorkloadGone(uid))
 
     def keep_out(self, tracked: Tracked) -> None:
         """Record a dropped workload with its present reason, and exclude it from cycles; if it runs, it is stopped."""
@@ -236,7 +236,7 @@ class Batch:
         if change.is_written:
             self._reasons.pop(uid, None)
             self._records[uid] = record
-        elif change.is_noted:
+        elif change.is_written_later:
             (self._records if uid in self._records else self._reasons)[uid] = record
         self._transitions += change.transitions
         for entry in change.ledger:

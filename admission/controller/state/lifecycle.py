@@ -92,7 +92,7 @@ def next_step(
 def _step_of_deleted(state: State, seen: Observed, *, settled: bool) -> Step:
     """Return the step for a workload whose object is being deleted (second table)."""
     # The controller of a user-defined kind may create pods even while the object is being deleted.
-    may_go_on = not seen.suspended and not seen.kind.tells_of_pods
+    may_go_on = not seen.suspended and not seen.kind.reports_pods
     if state in (State.PENDING, State.EVICTING) and (seen.active or may_go_on) and not seen.ending:
         return Step.STOP
     if state is State.EVICTING and settled and not seen.active:

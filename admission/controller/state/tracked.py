@@ -137,14 +137,14 @@ class Tracked:
     def object(self, obj: Object | None) -> None:
         self.raw = None if obj is None else packed(obj)
 
-    def saw(self, seen: Observed, obj: Object) -> None:
+    def update_object(self, seen: Observed, obj: Object) -> None:
         """Process a newer version of the object."""
         before, self.seen, self.raw = self.seen, seen, packed(obj)
         if seen.kind.ends_by_deletion:
             self.unsettled = False  # a gated object of such a kind has never run
         elif not seen.suspended:
-            self.unsettled = seen.stopped or not seen.started or not seen.kind.tells_of_pods
-        elif not seen.kind.tells_of_pods:
+            self.unsettled = seen.stopped or not seen.started or not seen.kind.reports_pods
+        elif not seen.kind.reports_pods:
             pass  # the status shows no pods: unchanged until the PodWaiter has listed them
         elif seen.active:
             self.unsettled = False

@@ -46,8 +46,8 @@ class WorkloadChange:
         "is_due",
         "is_finished",
         "is_new",
-        "is_noted",
         "is_written",
+        "is_written_later",
         "ledger",
         "now",
         "requested_checks",
@@ -67,10 +67,10 @@ class WorkloadChange:
         """Events for the engine, in order."""
         self.is_written = False
         """Whether its record is written with the next commit, which is due soon."""
-        self.is_noted = False
+        self.is_written_later = False
         """Whether its record may be written later: only reason, message or the readiness of its pods has changed."""
         self.transitions: list[Transition] = []
-        """History entries, in order; with `is_noted` alone they are written later, too."""
+        """History entries, in order; with `is_written_later` alone they are written later, too."""
         self.ledger: list[Opened | Closed | Resized] = []
         """Starts, ends and new sizes of its admissions, in order."""
         self.requested_checks: list[CheckRecord] = []
@@ -97,9 +97,9 @@ class WorkloadChange:
         entry = Transition(record.workload.uid, self.now, record.state, reason or record.reason, message)
         self.transitions.append(entry)
 
-    def note(self, transition: Transition | None = None) -> None:
+    def write_later(self, transition: Transition | None = None) -> None:
         """Write the record, and a history entry if given, with a later commit: neither makes a commit due."""
-        self.is_noted = True
+        self.is_written_later = True
         if transition is not None:
             self.transitions.append(transition)
 
@@ -132,7 +132,7 @@ class WorkloadChange:
             tracked.reason_changes += 1
             transition = Transition(tracked.uid, self.now, State.PENDING, reason, message)
         tracked.change(reason=reason, message=message)
-        self.note(transition)
+        self.write_later(transition)
 
     def block(self, *, generation: int, message: str) -> None:
         """Mark a pending workload as impossible to start as it is; it is tried again when its object is edited.
@@ -216,10 +216,10 @@ class WorkloadChange:
             return
         if text and text != record.message:
             self.tracked.change(reason=PODS_UNSCHEDULED, message=text)
-            self.note()
+            self.write_later()
         elif not text and record.reason == PODS_UNSCHEDULED:
             self.tracked.change(reason=ADMITTED, message=sentences.admitted(record.workload, record.admission))
-            self.note()
+            self.write_later()
 
     def resize(self, admission: Admission, workload: Workload, *, why: str) -> None:
         """Change the size of its admission. `workload`: with the new pod counts. `why`: end reason of the old rows."""
@@ -246,7 +246,7 @@ class WorkloadChange:
         message = " ".join(filter(None, [sentences.admitted(record.workload, record.admission), text]))
         if message != record.message:
             self.tracked.change(message=message)
-            self.note()
+            self.write_later()
 
     def amend(self, *, original: Object) -> None:
         """Replace the values to restore: the object was edited between admission and start."""
@@ -286,7 +286,7 @@ class WorkloadChange:
             return
         if (message := text or record.eviction.message) != record.message:
             self.tracked.change(message=message)
-            self.note()
+            self.write_later()
 
     def deactivate(self, *, cause: str, because: str) -> None:
         """Evict it and deactivate it: it does not queue again before it is activated.

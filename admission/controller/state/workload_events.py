@@ -1,7 +1,7 @@
 """Kubernetes Events about workloads: why they are pending, or were evicted, for `kubectl describe job`.
 
-A Job that is admitted within `WAITS_AFTER` gets no Event about its wait, so that a Job that starts undisturbed has a
-single Event, `Admitted`. Notes are the same messages as in conditions. The recorder writes Events in the background.
+A Job that is admitted within `WAIT_EVENT_DELAY` gets no Event about its wait, so that a Job that starts undisturbed has
+a single Event, `Admitted`. Notes are the same messages as in conditions. The recorder writes Events in the background.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from admission.store.records import Changes, Eviction, WorkloadRecord
 
-WAITS_AFTER: Final = 10.0
+WAIT_EVENT_DELAY: Final = 10.0
 """Seconds of waiting for quota after which an Event gives the reason; other reasons are reported immediately."""
 
 AGAIN_AFTER: Final = 60.0
@@ -39,7 +39,7 @@ IN_DOUBT: Final = 300.0
 """Seconds before the last persisted transition in which the former leader may have left due Events unwritten, however
 long ago it was killed. They are written again with the same occasion, so that each exists once."""
 
-TOLD_AGAIN: Final = 2_000
+MAX_REPEATED: Final = 2_000
 """Workloads at most whose Events are written again when a leader starts: those with the latest transitions."""
 
 Emit: TypeAlias = "Callable[[WorkloadRecord, str, str, bool, str], object]"
@@ -98,7 +98,7 @@ class WorkloadEvents:
         self._due.clear()
         now = self._clock()
         doubtful = min(max(written.values(), default=now), now) - IN_DOUBT
-        left = TOLD_AGAIN
+        left = MAX_REPEATED
         for record in sorted(records, key=lambda each: written.get(each.workload.uid, 0.0), reverse=True):
             uid = record.workload.uid
             if record.eviction is not None and record.eviction.at > doubtful and left > 0:
@@ -107,7 +107,7 @@ class WorkloadEvents:
             if record.state is not State.PENDING:
                 continue
             waiting = self._waiting[uid] = _Waiting(record, written.get(uid, record.queued_at))
-            first = record.queued_at + WAITS_AFTER
+            first = record.queued_at + WAIT_EVENT_DELAY
             if first > now:
                 self._schedule(waiting, first)
                 continue
@@ -162,7 +162,7 @@ class WorkloadEvents:
             return
         known.record = record
         is_transient = record.reason in _TRANSIENT
-        earliest = record.queued_at + WAITS_AFTER if is_transient else now
+        earliest = record.queued_at + WAIT_EVENT_DELAY if is_transient else now
         again = known.reported_at + AGAIN_AFTER if is_transient or record.reason in known.reasons else 0.0
         self._schedule(known, min(max(earliest, again if known.reported else 0.0), known.long_from))
 

@@ -184,10 +184,10 @@ def _note_readiness(change: WorkloadChange, seen: Observed, policy: WaitForPodsR
     if is_ready:
         if record.ready_at is None or record.unready_at is not None:
             change.tracked.change(ready_at=change.now, unready_at=None)
-            change.note()
+            change.write_later()
     elif record.ready_at is not None and record.unready_at is None:
         change.tracked.change(unready_at=change.now)
-        change.note()
+        change.write_later()
 
 
 def _deadline(record: WorkloadRecord, seen: Observed, policy: WaitForPodsReady | None) -> float | None:

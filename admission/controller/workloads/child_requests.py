@@ -4,7 +4,7 @@ A pod is stopped by deletion. While its owner is being stopped, that is left to 
 count a pod deleted by others as a failure. No more pods of an owner run than the owner requests; beyond that the newest
 are deleted, so that a user who removes a pod's gate gains nothing by an owner reference to a running owner.
 
-A child that has waited for `WAITS_AFTER` gets an Event with the reason; why its owner waits is reported on the owner.
+A child that has waited for `WAIT_EVENT_DELAY` gets an Event with the reason; its owner's reason is reported there.
 Each new leader records the Event again with the same `occasion`, by which it exists once, even if the previous leader
 was killed before it was written.
 """
@@ -22,8 +22,8 @@ import orjson
 from admission.cluster.client import PatchType
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
-from admission.controller.state.inbox import Answered
-from admission.controller.state.workload_events import PENDING, TOLD_AGAIN, WAITS_AFTER
+from admission.controller.state.inbox import ObjectReturned
+from admission.controller.state.workload_events import MAX_REPEATED, PENDING, WAIT_EVENT_DELAY
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.children import controller_of
 from admission.kinds.patches import pointer
@@ -117,16 +117,16 @@ class ChildRequests:
         writer: Writer,
         events: EventRecorder,
         inbox: Inbox,
-        look_again: Callable[[str], None],
+        recheck: Callable[[str], None],
     ) -> None:
-        """`look_again`: callback that reconciles a child again, by its uid."""
+        """`recheck`: callback that reconciles a child again, by its uid."""
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._now = reconciler.state.clock
         self._writer = writer
         self._events = events
         self._inbox = inbox
-        self._look_again = look_again
+        self._recheck = recheck
         self._leading_since = self._now()
         self._repeated_events = 0
         """Events recorded about children that may have got them from the previous leader."""
@@ -169,7 +169,7 @@ class ChildRequests:
         elif verdict.stops:
             tracked = self._registry.get(child.owner)
             if tracked is not None and tracked.record.state is State.EVICTING:
-                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._look_again, seen.uid)
+                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._recheck, seen.uid)
             else:
                 self._delete(child, seen, child_sentences.POD_WITHOUT_OWNER)
         elif verdict is Verdict.EXCESS:
@@ -179,7 +179,7 @@ class ChildRequests:
             if now - child.excess_since >= _EXCESS_TOLERANCE:
                 self._delete(child, seen, child_sentences.MORE_PODS_THAN_OWNER)
             else:
-                asyncio.get_running_loop().call_later(_EXCESS_TOLERANCE / 4, self._look_again, seen.uid)
+                asyncio.get_running_loop().call_later(_EXCESS_TOLERANCE / 4, self._recheck, seen.uid)
 
     # --- Events of waiting children
 
@@ -195,7 +195,7 @@ class ChildRequests:
         child.wait_message = wait_message
         if wait_message:
             asyncio.get_running_loop().call_later(
-                WAITS_AFTER, self._record_wait_event, child, self._reference(seen), wait_message
+                WAIT_EVENT_DELAY, self._record_wait_event, child, self._reference(seen), wait_message
             )
 
     def _record_wait_event(self, child: Child, regarding: Reference, wait_message: str) -> None:
@@ -204,9 +204,9 @@ class ChildRequests:
             return
         tracked = self._registry.get(child.owner)
         since = f"{tracked.record.queued_at:.0f}" if tracked is not None else child.created
-        if self._now() - self._leading_since < 2 * WAITS_AFTER:
+        if self._now() - self._leading_since < 2 * WAIT_EVENT_DELAY:
             self._repeated_events += 1
-            if self._repeated_events > TOLD_AGAIN:
+            if self._repeated_events > MAX_REPEATED:
                 return
         occasion = f"{wait_message} since {since}"
         self._events.record(regarding, reason=PENDING, action=PENDING, note=wait_message, occasion=occasion)
@@ -224,7 +224,7 @@ class ChildRequests:
             child.in_flight = False
             if isinstance(result, ClusterError):
                 log.debug("cannot delete %s: %s", seen.key, result)
-                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._look_again, seen.uid)
+                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._recheck, seen.uid)
 
         self._events.record(self._reference(seen), reason="Stopped", action="Stop", note=note)
         self._writer.submit(Deletion(self._kinds.path(seen.kind, seen.namespace, seen.name), seen.uid), done)
@@ -237,9 +237,9 @@ class ChildRequests:
             child.in_flight = False
             if isinstance(result, ClusterError):
                 log.debug("cannot start or stop %s: %s", seen.key, result)
-                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._look_again, seen.uid)
+                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._recheck, seen.uid)
             else:
-                self._inbox.put(Answered(seen.kind, result))
+                self._inbox.put(ObjectReturned(seen.kind, result))
 
         path = self._kinds.path(seen.kind, seen.namespace, seen.name)
         self._writer.submit(Patch(path, body, patch_type=PatchType.JSON), done)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission.cluster.errors import NotFound
-from admission.controller.state.inbox import Answered, LookAgain
+from admission.controller.state.inbox import ObjectReturned, Recheck
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.child_requests import Child, ChildRequests, Verdict
 from admission.controller.workloads.renderings import Renderings
@@ -93,7 +93,7 @@ class Children:
         self._client = client
         self._inbox = inbox
         self._child_requests = ChildRequests(
-            reconciler=reconciler, writer=writer, events=events, inbox=inbox, look_again=self._look_again
+            reconciler=reconciler, writer=writer, events=events, inbox=inbox, recheck=self._recheck
         )
         self._context = self._environment.context
         self._read_tasks = reads
@@ -111,17 +111,17 @@ class Children:
         """Return the known child objects, by uid."""
         return {uid: StoredObject(child.kind, child.raw) for uid, child in self._children.items()}
 
-    def see(self, kind: Kind, obj: Object) -> None:
+    def process(self, kind: Kind, obj: Object) -> None:
         """Process a version of an object, as a workload or as a child. An exception is attributed to that object."""
         metadata = obj["metadata"]
-        if metadata["uid"] in self._isolation.faults.by_uid and self._isolation.leaves_alone(kind, obj):
+        if metadata["uid"] in self._isolation.faults.by_uid and self._isolation.ignores(kind, obj):
             return
         try:
-            self._see(kind, obj)
+            self._process(kind, obj)
         except Exception as error:  # noqa: BLE001  any error sets this object aside, and no other
             self._isolation.failed_at(kind, obj, error)
 
-    def answered(self, kind: Kind, obj: Object) -> None:
+    def object_returned(self, kind: Kind, obj: Object) -> None:
         """Process an object from a response, if it is still known.
 
         The response may arrive after the watch has reported the object's deletion, which it does not report again.
@@ -129,30 +129,30 @@ class Children:
         uid = obj["metadata"]["uid"]
         is_known = uid in self._children or self._registry.get(uid) is not None or self._groups.has(uid)
         if is_known or self._fetched_owners.get(uid) is not None:
-            self.see(kind, obj)
+            self.process(kind, obj)
 
-    def look_again(self, uid: str) -> None:
+    def recheck(self, uid: str) -> None:
         """Process the last observed version of an object again, if it still exists."""
         tracked = self._registry.get(uid)
         if (child := self._children.get(uid)) is not None:
-            self.see(child.kind, child.object)
+            self.process(child.kind, child.object)
         elif tracked is not None and tracked.seen is not None and (obj := tracked.object) is not None:
-            self.see(tracked.seen.kind, obj)
+            self.process(tracked.seen.kind, obj)
 
-    def _see(self, kind: Kind, obj: Object) -> None:
+    def _process(self, kind: Kind, obj: Object) -> None:
         metadata = obj["metadata"]
         uid = metadata["uid"]
         claimed = claimed_owner(kind, obj, self._kinds) if "ownerReferences" in metadata else None
         is_known = claimed is not None or uid in self._renderings.owners
         if is_known and (owner := self._renderings.note(kind, obj, claimed)):
-            self._look_again(owner)
+            self._recheck(owner)
         if kind.rendered_by is not None:
             obj = self._renderings.complete(obj)
         if claimed is None and uid in self._children:
             self._remove_child(uid)
         is_part = claimed is not None and self._process_child(kind, obj, claimed)
         if not is_part and not ((kind.group, kind.kind) in self._groups.kinds and self._groups.take(kind, obj)):
-            self._reconciler.see(kind, obj)
+            self._reconciler.process(kind, obj)
         if uid in self._by_owner:
             self._owner_changed(kind, obj)
 
@@ -199,9 +199,9 @@ class Children:
         state = (kind.queue_name(obj), metadata.get("generation"), admission_state)
         if self._owner_states.get(uid) != state:
             self._owner_states[uid] = state
-            self._look_again_at_children(uid)
+            self._recheck_children(uid)
 
-    def lost(self, change: Change) -> bool:
+    def check_watch_label(self, change: Change) -> bool:
         """Return whether a deleted object is a pod or child that may only have lost its watch label.
 
         It is then read, and its deletion or present version is reported to the inbox.
@@ -215,15 +215,15 @@ class Children:
         self._labels.check(child.kind, child.object)
         return True
 
-    def gone(self, uid: str) -> None:
+    def object_deleted(self, uid: str) -> None:
         """Process the deletion of an object: reconcile its children, and the owner whose rendered child it was."""
-        if owner := self._renderings.gone(uid):
-            self._look_again(owner)
+        if owner := self._renderings.child_deleted(uid):
+            self._recheck(owner)
         self._remove_child(uid)
         if uid in self._by_owner:
             self._owner_states.pop(uid, None)
             self._fetched_owners[uid] = None
-            self._look_again_at_children(uid)
+            self._recheck_children(uid)
 
     def _remove_child(self, uid: str) -> None:
         """Remove an object from the known children, if it is one."""
@@ -239,15 +239,15 @@ class Children:
             self._owner_states.pop(child.owner, None)
         for other in others if child.kind.ends_by_deletion else ():
             if not self._children[other].runs:
-                self._look_again(other)  # one of the gated pods of the owner may run in its place
+                self._recheck(other)  # one of the gated pods of the owner may run in its place
 
-    def _look_again(self, uid: str) -> None:
+    def _recheck(self, uid: str) -> None:
         """Process an object again by way of the inbox, so that its errors are isolated from the present object."""
-        self._inbox.put(LookAgain(uid))
+        self._inbox.put(Recheck(uid))
 
-    def _look_again_at_children(self, uid: str) -> None:
+    def _recheck_children(self, uid: str) -> None:
         for child in self._by_owner.get(uid, ()):
-            self._look_again(child)
+            self._recheck(child)
 
     # --- verdicts
 
@@ -316,15 +316,15 @@ class Children:
         except ClusterError as error:
             log.warning("cannot read the owner %s: %s", path, error)
             await asyncio.sleep(_RETRY_DELAY)
-            self._look_again_at_children(uid)
+            self._recheck_children(uid)
             return
         if owner is None or owner["metadata"]["uid"] != uid:
             self._fetched_owners[uid] = None
         else:
             # An entry that exists by now is newer: the watch may have reported the deletion of the owner meanwhile.
             self._fetched_owners.setdefault(uid, StoredObject(kind, packed(owner)))
-            self._inbox.put(Answered(kind, owner))
-        self._look_again_at_children(uid)
+            self._inbox.put(ObjectReturned(kind, owner))
+        self._recheck_children(uid)
 
     # --- consequences
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from admission.controller.workloads.group_plan import admitted_counts, gang_pods, planned
-from admission.controller.workloads.group_pod_sets import in_pod_sets, of_group, over
+from admission.controller.workloads.group_pod_sets import group_outcome, in_pod_sets, pod_sets_of
 from admission.kinds import templates
 from admission.kinds.admission_gates import joined
 from admission.kinds.base import HOLD
@@ -52,7 +52,7 @@ def assembled(
     """
     holds = tracked is not None and tracked.holds_quota
     excess = planned(tracked, members, context).excess if holds and tracked is not None else ()
-    known = of_group(tracked, members, context)
+    known = pod_sets_of(tracked, members, context)
     if not holds:
         members = in_pod_sets(members, known.pod_sets, context)
     if needed is not None and needed.leaves and not holds:
@@ -79,15 +79,15 @@ def _group(
     `known`: the pod sets that the group has declared.
     """
     # The annotations of the declaring pod apply, as they name the user: a controller may have created the other pods.
-    speaking = next((member for member in members if member.declares), members[0])
-    speaker = speaking.object
+    declaring = next((member for member in members if member.declares), members[0])
+    declaring_pod = declaring.object
     namespace, name = key
     holds = tracked is not None and tracked.holds_quota
-    queued = next((member for member in (speaking, *members) if member.queue), speaking)
-    held = any(member.held for member in members)
+    queued = next((member for member in (declaring, *members) if member.queue), declaring)
+    on_hold = any(member.on_hold for member in members)
     admitted = admitted_counts(tracked) if holds and tracked is not None else {}
-    untold = [member for member in members if not member.pod_set] if owner is None else []
-    totals = {member.total for member in untold} if needed is None else needed.numbers
+    without_pod_set = [member for member in members if not member.pod_set] if owner is None else []
+    totals = {member.total for member in without_pod_set} if needed is None else needed.numbers
     # The example of a role is a gated pod if there is one: started pods have injected node selectors and tolerations.
     examples = {member.role: member for member in sorted(members, key=lambda member: member.gated)}
     return _object(
@@ -96,57 +96,60 @@ def _group(
             "name": name,
             "uid": tracked.uid if tracked is not None else str(uuid5(NAMESPACE_URL, f"{members[0].uid}/{name}")),
             "creationTimestamp": members[0].created,
-            "labels": {**(queued.object["metadata"].get("labels") or {}), **({HOLD: "true"} if held else {})},
-            "annotations": _annotations(speaker, members, conventions),
+            "labels": {**(queued.object["metadata"].get("labels") or {}), **({HOLD: "true"} if on_hold else {})},
+            "annotations": _annotations(declaring_pod, members, conventions),
         },
         {
-            "total": _total(speaker, len(members), owner, admitted, known, needed),
+            "total": _total(declaring_pod, len(members), owner, admitted, known, needed),
             "pod_sets": [
                 {"name": one.name, "count": one.count, "min_count": None, "spec": pod_set_document(one)}
                 for one in known.pod_sets
             ],
-            "unsaid": (needed is not None and needed.waits) or known.unsaid,
+            "undeclared": (needed is not None and needed.waits) or known.undeclared,
             "fast": members[0].fast,
             "unretriable": any(member.unretriable for member in members)
-            or (needed is not None and not any(member.owned for member in members)),
-            "faults": [*_faults(members, group_faults(speaker, conventions), totals), *filter(None, [known.fault])],
+            or (needed is not None and not any(member.has_controller for member in members)),
+            "faults": [
+                *_faults(members, group_faults(declaring_pod, conventions), totals),
+                *filter(None, [known.fault]),
+            ],
             "admitted": admitted,
             "runs": tracked is not None and tracked.record.state is State.ADMITTED,
             "expected": {},
             "wanted": None if owner is None or needed is not None or known.pod_sets else owner.wanted,
-            "over": over(tracked, members) if owner is None else owner.over,
-            "roles": {role: _form(member.object) for role, member in examples.items()},
+            "outcome": group_outcome(tracked, members) if owner is None else owner.outcome,
+            "roles": {role: _common_fields(member.object) for role, member in examples.items()},
             "pods": [_pod(member, is_excess=member.uid in excess) for member in members],
         },
         owner,
     )
 
 
-def _annotations(speaker: Object, members: Iterable[Member], conventions: Conventions) -> Object:
+def _annotations(declaring_pod: Object, members: Iterable[Member], conventions: Conventions) -> Object:
     """Return the declaring pod's annotations, with the admission gates of all gated pods."""
-    annotations: Object = dict(speaker["metadata"].get("annotations") or {})
+    annotations: Object = dict(declaring_pod["metadata"].get("annotations") or {})
     annotations.pop(key := conventions.gate_annotation, None)
     gates = joined(gate for member in members if member.gated for gate in member.gates)
     return {**annotations, key: gates} if gates else annotations
 
 
 def _total(
-    speaker: Object,
-    there: int,
+    declaring_pod: Object,
+    present: int,
     owner: GroupOwner | None,
     admitted: Mapping[str, int],
     known: GroupPodSets,
     needed: Needed | None,
 ) -> int:
-    """Return the number of pods that the group starts with. `there`: number of existing pods."""
+    """Return the number of pods that the group starts with. `present`: number of existing pods."""
     if known.pod_sets:
         return sum(pod_set.count for pod_set in known.pod_sets)
     if needed is not None:
-        return sum(admitted.values()) or min(needed.numbers, default=there)
-    return total_of(speaker) if owner is None else owner.total
+        return sum(admitted.values()) or min(needed.numbers, default=present)
+    return total_of(declaring_pod) if owner is None else owner.total
 
 
-def _form(pod: Object) -> Object:
+def _common_fields(pod: Object) -> Object:
     """Return what the pods of one role have in common."""
     return {**templates.digest_parts(pod), "priority": pod["spec"].get("priorityClassName", "")}
 
@@ -178,7 +181,7 @@ def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
             "runs": tracked.record.state is State.ADMITTED,
             "expected": scaled,
             "wanted": owner.wanted,
-            "over": owner.over,
+            "outcome": owner.outcome,
             "pods": [],
         },
         owner,

@@ -51,12 +51,12 @@ class GroupOwner:
     @property
     def makes_pods(self) -> bool:
         """Whether its controller creates the pods of the group, and recreates deleted ones."""
-        is_alive = "deletionTimestamp" not in self.object["metadata"] and self.over is None
+        is_alive = "deletionTimestamp" not in self.object["metadata"] and self.outcome is None
         return is_alive and self.kind.has_group(self.object, self.group)
 
     @property
-    def over(self) -> Object | None:
-        """Outcome of the object, as in `spec.over` of the group; None: it is not finished."""
+    def outcome(self) -> Object | None:
+        """Outcome of the object, as in `spec.outcome` of the group; None: it is not finished."""
         outcome = self.kind.outcome(self.object)
         return None if outcome is None else {"succeeded": outcome.succeeded, "message": outcome.message}
 
@@ -68,7 +68,7 @@ class GroupOwner:
     @property
     def wanted(self) -> int | None:
         """Number of pods that the group should have now, which changes by scaling; None: finished or being deleted."""
-        if "deletionTimestamp" in self.object["metadata"] or self.over is not None:
+        if "deletionTimestamp" in self.object["metadata"] or self.outcome is not None:
             return None
         return self.total if self.kind.has_group(self.object, self.group) else 0
 
@@ -130,8 +130,8 @@ class GroupOwners:
     def take(self, kind: GroupedKind, obj: Object) -> None:
         """Store a version of an object, if its pods are queued in groups."""
         metadata = obj["metadata"]
-        if not kind.tells_of_pods_of(obj):
-            self.gone(metadata["uid"])
+        if not kind.has_grouped_pods(obj):
+            self.object_deleted(metadata["uid"])
             return
         uid, version = metadata["uid"], metadata["resourceVersion"]
         key = kind, metadata["namespace"], metadata["name"]
@@ -143,7 +143,7 @@ class GroupOwners:
         self._known[key], self._keys[uid] = _Known(uid, version, packed(obj)), key
         self._note(key, obj)
 
-    def gone(self, uid: str) -> tuple[GroupedKind, str, str] | None:
+    def object_deleted(self, uid: str) -> tuple[GroupedKind, str, str] | None:
         """Process the deletion of an object; return its kind, namespace and name if it is a known owner."""
         key = self._keys.pop(uid, None)
         if key is not None:
@@ -168,10 +168,10 @@ class GroupOwners:
         kind = self._sizes.get((NATIVE, COMPOSITE))
         return kind is not None and (kind, namespace, name) in self._known
 
-    def names(self, namespace: str, told: Declared) -> set[str]:
+    def names(self, namespace: str, declared: Declared) -> set[str]:
         """Return the names of the objects that give the size of a group, and of the CompositePodGroups above them."""
-        above = self._trees.above(namespace, POD_GROUP, told.leaf)[0] if told.leaf else ()
-        return {*above, *([told.size.name] if told.size is not None else [])}
+        above = self._trees.above(namespace, POD_GROUP, declared.leaf)[0] if declared.leaf else ()
+        return {*above, *([declared.size.name] if declared.size is not None else [])}
 
     def assign(self, namespace: str, leaf: str, pod: Object | None = None) -> Assignment:
         """Return the group that the pods of the Kubernetes PodGroup `leaf` are queued with.
@@ -188,12 +188,12 @@ class GroupOwners:
 
         return self._trees.assign(namespace, leaf, cache(state))
 
-    def needed(self, group: tuple[str, str], told: Iterable[Declared | None]) -> Needed | None:
+    def needed(self, group: tuple[str, str], declarations: Iterable[Declared | None]) -> Needed | None:
         """Return the number of pods of a group (namespace, name) that have to start together.
 
-        `told`: what its pods declare. Returns None if no other system declares the group.
+        `declarations`: what its pods declare. Returns None if no other system declares the group.
         """
-        declared = {each for each in told if each is not None}
+        declared = {each for each in declarations if each is not None}
         if not declared:
             return None
         namespace, name = group
@@ -217,7 +217,7 @@ class GroupOwners:
         if leaves and numbers:
             waits, numbers = child_sentences.groups_of_one_name(name), set()
         numbers |= {sum(leaves.values())} if leaves else set()
-        waits = waits or gang.waits or ("" if numbers else _unsaid(declared))
+        waits = waits or gang.waits or ("" if numbers else _size_unknown(declared))
         return Needed(frozenset(numbers), waits, leaves, is_incomplete)
 
     def _is_admitted_separately(self, group: tuple[str, str], leaf: str, state: Callable[[str], GroupState]) -> bool:
@@ -226,18 +226,18 @@ class GroupOwners:
         above, _ = self._trees.above(namespace, POD_GROUP, leaf)
         return any(leaf in (state(part).leaves or ()) for part in (leaf, *above) if part != name)
 
-    def _number(self, namespace: str, told: Declared) -> int | None:
-        if told.size is None:
-            return told.needed or None
-        found = self._size(namespace, told.size)
-        return None if found is None else found[0].needed(found[1], told.size.part)
+    def _number(self, namespace: str, declared: Declared) -> int | None:
+        if declared.size is None:
+            return declared.needed or None
+        found = self._size(namespace, declared.size)
+        return None if found is None else found[0].needed(found[1], declared.size.part)
 
-    def priority_class(self, namespace: str, told: Iterable[Declared | None]) -> str:
+    def priority_class(self, namespace: str, declarations: Iterable[Declared | None]) -> str:
         """Return the PriorityClass of a group of another system; empty: that of its pods applies.
 
         In a tree, that of the topmost group that has one.
         """
-        sizes = {each.size: each.leaf for each in told if each is not None and each.size is not None}
+        sizes = {each.size: each.leaf for each in declarations if each is not None and each.size is not None}
         return max((self._class_of(namespace, size, leaf) for size, leaf in sizes.items()), default="")
 
     def _class_of(self, namespace: str, size: GroupSize, leaf: str) -> str:
@@ -262,7 +262,7 @@ class GroupOwners:
         return None
 
 
-def _unsaid(declared: Iterable[Declared]) -> str:
+def _size_unknown(declared: Iterable[Declared]) -> str:
     """Return the message for a group of unknown size: it names the missing object or annotation."""
     sizes = sorted(each.size for each in declared if each.size is not None)
     if not sizes:

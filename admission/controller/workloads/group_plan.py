@@ -23,11 +23,11 @@ from admission.kinds.grouping import (
     ROLE,
     STARTED_WITH,
     foreign_group_of,
-    is_let_go,
+    is_being_deleted,
     role_of,
     total_of,
 )
-from admission.kinds.pod_group import ENDED
+from admission.kinds.pod_group import FINISHED_PHASES
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Member:
     version: str
     raw: bytes
     role: str
-    noted_role: str
+    annotated_role: str
     """Role in the pod's annotation; a start writes it, but users can, too."""
     gated: bool
     deleting: bool
@@ -63,7 +63,7 @@ class Member:
     """Uid of the group that has started it, from an annotation; empty: it was not started."""
     queue: str
     """LocalQueue in its label."""
-    owned: bool
+    has_controller: bool
     """Whether it has a controller."""
     declared: Declared | None
     """The group of another system that it declares; None: it has Sluice's or Kueue's label, or its controller's."""
@@ -73,7 +73,7 @@ class Member:
     """Whether it declares the pod sets of its group."""
     total: int
     """Number of pods of its group by its annotation; 0: it has none."""
-    held: bool
+    on_hold: bool
     """Whether it puts its group on hold."""
     fast: bool
     """Whether it permits its group to start before all pods exist."""
@@ -94,7 +94,7 @@ class Member:
     @property
     def is_alive(self) -> bool:
         """Whether it is not finished: it runs, or may run once its gate is removed."""
-        return self.phase not in ENDED
+        return self.phase not in FINISHED_PHASES
 
     @property
     def runs(self) -> bool:
@@ -131,19 +131,19 @@ def member_of(obj: Object, known: Member | None, group: str, *, conventions: Con
         version=metadata["resourceVersion"],
         raw=packed(obj),
         role=role,
-        noted_role=annotations.get(ROLE, ""),
+        annotated_role=annotations.get(ROLE, ""),
         gated=GATE.is_closed(obj),
-        deleting="deletionTimestamp" in metadata or (phase in ENDED and is_let_go(obj)),
+        deleting="deletionTimestamp" in metadata or (phase in FINISHED_PHASES and is_being_deleted(obj)),
         phase=phase,
         ready=any(each["type"] == "Ready" and each["status"] == "True" for each in conditions),
         group=annotations.get(STARTED_WITH, ""),
         queue=first(metadata.get("labels"), conventions.queue_labels),
-        owned=controller_of(obj) is not None,
+        has_controller=controller_of(obj) is not None,
         declared=declared,
         pod_set=pod_set_named(obj),
         declares=declares(obj),
         total=total_of(obj),
-        held="true" in (annotations.get(HOLD), (metadata.get("labels") or {}).get(HOLD)),
+        on_hold="true" in (annotations.get(HOLD), (metadata.get("labels") or {}).get(HOLD)),
         fast=first(annotations, FAST) == "true",
         gates=tuple(gates_of(annotations, conventions.gate_annotation)),
         unretriable=first(annotations, RETRIABLE) == "false",
@@ -168,7 +168,7 @@ class Plan:
     """Pods whose scheduling gate is removed."""
     excess: Sequence[Member]
     """Pods that are deleted."""
-    beside: Sequence[Member]
+    gated: Sequence[Member]
     """Pods that stay gated."""
 
 
@@ -200,7 +200,7 @@ def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceConte
     kept = [
         each
         for each in members
-        if each.counts and each.uid not in settled and not (each.gated and (each.owned or each.declared))
+        if each.counts and each.uid not in settled and not (each.gated and (each.has_controller or each.declared))
     ]
     settled.update(each.uid for each in started)
     gated = [each for each in kept if each.gated and each.uid not in settled]
@@ -235,27 +235,27 @@ def gang_pods(members: Iterable[Member], leaves: Mapping[str, int]) -> list[Memb
     return found
 
 
-def room_in(tracked: Tracked, members: Iterable[Member]) -> int:
+def missing_pods(tracked: Tracked, members: Iterable[Member]) -> int:
     """Return the number of pods that a group with quota lacks; less than 0: it has surplus pods."""
     return sum(admitted_counts(tracked).values()) - sum(each.counts for each in members)
 
 
-def beyond(tracked: Tracked, members: Sequence[Member], plan: Plan) -> list[Member]:
+def surplus_pods(tracked: Tracked, members: Sequence[Member], plan: Plan) -> list[Member]:
     """Return the newest surplus pods of another system's group, which may be queued one by one."""
-    number = max(-room_in(tracked, members), 0)
-    return [each for each in plan.beside if each.declared][-number:] if number else []
+    number = max(-missing_pods(tracked, members), 0)
+    return [each for each in plan.gated if each.declared][-number:] if number else []
 
 
 def _role(tracked: Tracked, each: Member, context: NamespaceContext) -> str:
     """Return the role of a running pod: the annotated one if it was downsized, or hashed by another Sluice version."""
-    if each.role == each.noted_role:
+    if each.role == each.annotated_role:
         return each.role
     for pod_set in tracked.record.workload.pod_sets:
-        if pod_set.name == each.noted_role and each.group == tracked.uid:
+        if pod_set.name == each.annotated_role and each.group == tracked.uid:
             try:
                 now = templates.pod_set(each.role, each.object, context, path="", count=1).requests
             except Misconfigured:
-                return each.noted_role
+                return each.annotated_role
             if all(amount <= pod_set.requests.get(name, 0) for name, amount in now.items()):
-                return each.noted_role
+                return each.annotated_role
     return each.role

@@ -31,11 +31,11 @@ class GroupPodSets(NamedTuple):
     pod_sets: tuple[PodSet, ...] = ()
     fault: str = ""
     """Message about an invalid declaration; empty: it is valid."""
-    unsaid: str = ""
+    undeclared: str = ""
     """Message about what the group still has to declare before it can be admitted; empty: nothing."""
 
 
-def on_record(tracked: Tracked | None) -> tuple[PodSet, ...]:
+def stored_pod_sets(tracked: Tracked | None) -> tuple[PodSet, ...]:
     """Return the pod sets that a group holds quota for, if they were declared; else ()."""
     if tracked is None or not tracked.holds_quota:
         return ()
@@ -43,14 +43,14 @@ def on_record(tracked: Tracked | None) -> tuple[PodSet, ...]:
     return () if any(is_role(pod_set.name) for pod_set in pod_sets) else pod_sets
 
 
-def of_group(tracked: Tracked | None, members: Sequence[Member], context: NamespaceContext) -> GroupPodSets:
+def pod_sets_of(tracked: Tracked | None, members: Sequence[Member], context: NamespaceContext) -> GroupPodSets:
     """Return the declared pod sets of a group. `tracked`: its workload, None if it has none; `members`: its pods."""
-    if known := on_record(tracked):
+    if known := stored_pod_sets(tracked):
         return GroupPodSets(known)
     alive = [member for member in members if member.counts]
     if not any(member.declares for member in alive):
         waits = any(member.pod_set for member in alive) and not (tracked is not None and tracked.holds_quota)
-        return GroupPodSets(unsaid=child_sentences.GROUP_UNDECLARED if waits else "")
+        return GroupPodSets(undeclared=child_sentences.GROUP_UNDECLARED if waits else "")
     try:
         declarations = [declared_pod_sets(member.object) for member in alive if member.declares]
         if any(each != declarations[0] for each in declarations):
@@ -58,7 +58,7 @@ def of_group(tracked: Tracked | None, members: Sequence[Member], context: Namesp
         pod_sets, missing = completed(declarations[0], [member.object for member in alive], context)
     except Misconfigured as error:
         return GroupPodSets(fault=str(error))
-    return GroupPodSets(pod_sets, unsaid=child_sentences.pod_sets_unknown(missing) if missing else "")
+    return GroupPodSets(pod_sets, undeclared=child_sentences.pod_sets_unknown(missing) if missing else "")
 
 
 def in_pod_sets(members: Sequence[Member], pod_sets: Sequence[PodSet], context: NamespaceContext) -> list[Member]:
@@ -91,7 +91,7 @@ def _fits(pod: Object, pod_set: PodSet, context: NamespaceContext) -> bool:
         return False
 
 
-def over(tracked: Tracked | None, members: Sequence[Member]) -> Object | None:
+def group_outcome(tracked: Tracked | None, members: Sequence[Member]) -> Object | None:
     """Return the outcome of an admitted group whose declaring pods have all finished; None: it is not finished.
 
     While any pod is alive, the group keeps its quota, and its finished pods may be recreated.
@@ -99,7 +99,7 @@ def over(tracked: Tracked | None, members: Sequence[Member]) -> Object | None:
     declarers = [member for member in members if member.declares]
     if tracked is None or tracked.record.state is not State.ADMITTED or not declarers:
         return None
-    if not on_record(tracked) or any(member.is_alive for member in members):
+    if not stored_pod_sets(tracked) or any(member.is_alive for member in members):
         return None
     last = declarers[-1]
     return {"succeeded": last.phase == "Succeeded", "message": child_sentences.declarer_ended(last.name, last.phase)}

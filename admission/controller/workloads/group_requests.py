@@ -15,9 +15,9 @@ from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import Reference
 from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
-from admission.controller.state.inbox import Answered, Due, ObjectsChanged, StepDone
+from admission.controller.state.inbox import Due, ObjectReturned, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
-from admission.controller.workloads.group_plan import Member, admitted_counts, beyond, queue_of
+from admission.controller.workloads.group_plan import Member, admitted_counts, queue_of, surplus_pods
 from admission.controller.workloads.lost_labels import deleted
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion, is_role
 from admission.kinds.patches import pointer
@@ -74,8 +74,8 @@ class GroupRequests:
         if tracked.start_patch is not None:  # otherwise other pods of the group run already
             for member in _distinct_patches(tracked, plan.started):
                 self._ungate_patch(tracked, member)  # raises Misconfigured before any request is sent
-        alone = {member.uid for member in beyond(tracked, members, plan)}
-        for member in plan.beside:
+        alone = {member.uid for member in surplus_pods(tracked, members, plan)}
+        for member in plan.gated:
             if member.uid in alone:
                 continue  # it queues by itself
             count = admitted_counts(tracked).get(member.role, 0)
@@ -109,14 +109,14 @@ class GroupRequests:
         running = (each for each in members if each.runs and not each.deleting)
         self._send(tracked, Step.STOP, members, (self._deletion(tracked, each, note) for each in running))
         if tracked.in_flight is None:
-            self._groups.touch(tracked)
+            self._groups.enqueue(tracked)
             self._inbox.wake()
 
-    def look(self, tracked: Tracked) -> None:
+    def reconcile(self, tracked: Tracked) -> None:
         """Reconcile the group from its watched pods; if none is known, search for pods without the watch label."""
         workload, owner = tracked.record.workload, self._groups.owner(tracked)
         if self._groups.members(tracked) or (owner is not None and owner.makes_pods):
-            self._groups.touch(tracked)
+            self._groups.enqueue(tracked)
             self._inbox.put(StepDone(tracked.uid, Step.WAIT, {"metadata": {"uid": tracked.uid}}))
             return
         tracked.in_flight = tracked.in_flight or Step.WAIT
@@ -129,7 +129,7 @@ class GroupRequests:
 
         self._labels.find(self._groups.pod_kind, workload.namespace, self._groups.is_lost, then)
 
-    def look_for_the_lost(self) -> None:
+    def restore_watch_labels(self) -> None:
         """Restore the watch label of pods that lost it while no watch was running, also in groups with other pods."""
         groups = (each.record.workload for each in self._registry)
         for namespace in {group.namespace for group in groups if self._kinds.is_composed(group)}:
@@ -208,7 +208,7 @@ class GroupRequests:
             elif isinstance(result, ClusterError):
                 failed.append(result)
             elif isinstance(request, Patch):
-                self._inbox.put(Answered(self._groups.pod_kind, result))
+                self._inbox.put(ObjectReturned(self._groups.pod_kind, result))
             send_next()
             if not under_way:
                 outcome = failed[0] if failed else {"metadata": {"uid": tracked.uid}}

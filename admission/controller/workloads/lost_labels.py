@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.cluster.errors import NotFound
 from admission.cluster.informer import Change
 from admission.cluster.writer import Patch
-from admission.controller.state.inbox import Answered, ObjectsChanged
+from admission.controller.state.inbox import ObjectReturned, ObjectsChanged
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class LostLabels:
             labels = {"metadata": {"uid": metadata["uid"], "labels": {kind.watched_label: "true"}}}
             self._writer.submit(Patch(path, labels), lambda _: self.check(kind, obj))
         else:
-            self._inbox.put(Answered(kind, found))
+            self._inbox.put(ObjectReturned(kind, found))
 
 
 def deleted(obj: Object) -> Change:

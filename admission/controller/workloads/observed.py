@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.triggers import (
         ContextChange,
         LastPodEnded,
-        ObjectGone,
+        ObjectDeleted,
         ObjectSeen,
         Ordered,
         Stopped,
@@ -51,7 +51,7 @@ def arrival(event: ObjectSeen, environment: Environment, *, now: float) -> Workl
     record = WorkloadRecord(reading.workload, State.PENDING, queued_at=now, reason=reason, message=message)
     tracked = Tracked(record, on_hold=on_hold, own_priority=reading.workload.priority)
     tracked.pod_class = seen.pod_priority_class
-    tracked.saw(seen, obj)
+    tracked.update_object(seen, obj)
     change = WorkloadChange(tracked, now=now, is_new=True)
     change.arrive()
     change.is_due = not seen.suspended or seen.deleting  # otherwise it is suspended already, and no request is due
@@ -62,13 +62,13 @@ def object_seen(change: WorkloadChange, event: ObjectSeen, environment: Environm
     """Process a version of the object. Idempotent; versions may be skipped, but none is older than the known one."""
     tracked, seen = change.tracked, event.seen
     before = (tracked.object or event.object) if _may_be_edited(tracked, seen) else None
-    tracked.saw(seen, event.object)
+    tracked.update_object(seen, event.object)
     _update(change, seen, event.object, before, environment)
     # Otherwise it is pending and suspended, and no request is due.
     change.is_due = tracked.record.state is not State.PENDING or not seen.suspended or tracked.came_late
 
 
-def object_gone(change: WorkloadChange, event: ObjectGone, environment: Environment) -> None:
+def object_deleted(change: WorkloadChange, event: ObjectDeleted, environment: Environment) -> None:
     """Process the deletion of the object. Its pods may still exist, unless the object was a pod itself."""
     tracked, last = change.tracked, event.last
     kind = environment.kinds.of(tracked.record.workload)

@@ -23,15 +23,15 @@ from admission.controller.workloads.group_object import assembled, without_pods
 from admission.controller.workloads.group_owners import GroupOwners
 from admission.controller.workloads.group_plan import (
     Member,
-    beyond,
     group_state,
     member_of,
+    missing_pods,
     planned,
-    room_in,
+    surplus_pods,
 )
-from admission.controller.workloads.group_pod_sets import in_pod_sets, on_record
+from admission.controller.workloads.group_pod_sets import in_pod_sets, stored_pod_sets
 from admission.controller.workloads.group_updates import GroupUpdates
-from admission.controller.workloads.triggers import LeftQueue, ObjectGone
+from admission.controller.workloads.triggers import LeftQueue, ObjectDeleted
 from admission.kinds.base import POD
 from admission.kinds.foreign_groups import COMPOSITE, POD_GROUP
 from admission.kinds.group_sizes import GroupSizeKind
@@ -74,7 +74,7 @@ class PodGroups:
         """Group in which a pod was first observed, by the pod's uid; later changes of the label have no effect."""
         self._updates = GroupUpdates(inbox)
         self.due, self.touched = self._updates.due, self._owners.touched
-        """The groups that `update` processes. Attributes, because they are tested after each batch of messages."""
+        """The groups that `update_due` processes. Attributes, because they are tested after each batch of messages."""
         self._known_states: dict[tuple[str, str], tuple[bool, bool]] = {}
         """By namespace and name of a CompositePodGroup: whether it has started, and whether it holds no quota."""
         self._version = 0
@@ -95,7 +95,7 @@ class PodGroups:
             starter, group = self._starter(obj), self._group_named(obj)
             if starter is not None:
                 group = starter.record.workload.name
-            elif not group or not kind.queue_name(obj) or self._queues_beside(obj, group):
+            elif not group or not kind.queue_name(obj) or self._is_queued_alone(obj, group):
                 return False
             self._group_of[uid] = metadata["namespace"], group
         key = self._group_of[uid]
@@ -123,9 +123,9 @@ class PodGroups:
         key = self._group_of.get(uid)
         return None if key is None else self._groups[key][uid].object
 
-    def gone(self, uid: str) -> None:
+    def object_deleted(self, uid: str) -> None:
         """Process the deletion of a pod or an owner of pods."""
-        if (owner := self._owners.gone(uid)) is not None:
+        if (owner := self._owners.object_deleted(uid)) is not None:
             self._owner_changed(*owner)
         elif (key := self._group_of.pop(uid, None)) is not None:
             self._groups[key].pop(uid, None)
@@ -165,12 +165,12 @@ class PodGroups:
         """Enqueue all groups that have PodGroups, because the API server serves other kinds than before."""
         self.touched.update((key[0], each.leaf) for key, pods in self._groups.items() for each in pods.values())
 
-    def touch(self, tracked: Tracked) -> None:
+    def enqueue(self, tracked: Tracked) -> None:
         """Enqueue a group, so that it is processed again."""
         workload = tracked.record.workload
         self._updates.enqueue((workload.namespace, workload.name))
 
-    def tell(self) -> None:
+    def update_due(self) -> None:
         """Update all groups that have changed, each once, however many of its pods have changed."""
         while (self.due or self.touched) and self._listed():
             self._enqueue_changed()
@@ -179,12 +179,12 @@ class PodGroups:
             for key in due:
                 began = time.monotonic()
                 try:
-                    self._tell_of(key)
+                    self._update(key)
                 except Exception as error:  # noqa: BLE001  other groups must be updated whatever is wrong with this one
                     self._reconciler.isolation.faults.report(f"group {key[1]} of namespace {key[0]}", error)
                 self._updates.updated(key, len(self._groups.get(key, ())), time.monotonic() - began)
 
-    def _tell_of(self, key: tuple[str, str]) -> None:
+    def _update(self, key: tuple[str, str]) -> None:
         assert self._kind is not None
         tracked = self._registry.named(self._kind, *key)
         moved_to = self._reassign(key)
@@ -193,23 +193,23 @@ class PodGroups:
         is_incomplete = tracked is None and needed is not None and needed.is_incomplete
         if self._updates.must_wait(key, is_incomplete=is_incomplete):
             return
-        if members := self._kept(key, tracked, members, needed):
+        if members := self._release_surplus(key, tracked, members, needed):
             conventions, context = self._conventions, self._context_of(key[0])
-            self._see(assembled(key, members, tracked, self._owners, needed, conventions, context).object)
+            self._process(assembled(key, members, tracked, self._owners, needed, conventions, context).object)
             if tracked is not None and self._registry.get(tracked.uid) is None:
                 self._updates.enqueue(key)  # it is finished: gated pods are a new group
             self._enqueue_followers(key)
             return
         owner = self._owners.of(key)
-        if tracked is not None and owner is not None and (owner.makes_pods or owner.over):
+        if tracked is not None and owner is not None and (owner.makes_pods or owner.outcome):
             if (last := tracked.object) is not None:
-                self._see(without_pods(last, tracked, owner))
+                self._process(without_pods(last, tracked, owner))
             return
         if not self._groups.get(key):
             self._groups.pop(key, None)
         if tracked is not None:
             is_moved = moved_to and not tracked.holds_quota
-            trigger = LeftQueue(child_sentences.part_of(moved_to)) if is_moved else ObjectGone(tracked.seen)
+            trigger = LeftQueue(child_sentences.part_of(moved_to)) if is_moved else ObjectDeleted(tracked.seen)
             with self._reconciler.isolation.of(tracked.uid):
                 self._reconciler.handle(tracked, trigger)
         self._enqueue_followers(key)
@@ -229,35 +229,35 @@ class PodGroups:
 
     def _group_named(self, obj: Object) -> str:
         """Return the name of the group that a pod belongs to by what is known now; empty: it is queued by itself."""
-        told = foreign_group_of(obj, self._conventions)
-        if told is None or not told.leaf:
+        declared = foreign_group_of(obj, self._conventions)
+        if declared is None or not declared.leaf:
             return group_of(obj, self._conventions)
-        return self._owners.assign(obj["metadata"]["namespace"], told.leaf, obj).group
+        return self._owners.assign(obj["metadata"]["namespace"], declared.leaf, obj).group
 
-    def _queues_beside(self, obj: Object, group: str) -> bool:
+    def _is_queued_alone(self, obj: Object, group: str) -> bool:
         """Return whether a pod with the name of another system's group is a workload of its own.
 
         It is if it runs but was not started with the group, if the group has all of its pods, or if that is not a gang.
         """
-        told = foreign_group_of(obj, self._conventions)
-        if told is None or not GATE.is_closed(obj):
-            return told is not None
+        declared = foreign_group_of(obj, self._conventions)
+        if declared is None or not GATE.is_closed(obj):
+            return declared is not None
         key = obj["metadata"]["namespace"], group
         assert self._kind is not None
         tracked = self._registry.named(self._kind, *key)
         if tracked is not None and tracked.holds_quota:
-            return room_in(tracked, self._belonging(key, tracked)) <= 0
-        needed = self._owners.needed(key, [told])
+            return missing_pods(tracked, self._belonging(key, tracked)) <= 0
+        needed = self._owners.needed(key, [declared])
         return needed is not None and not needed.is_gang
 
-    def _kept(
+    def _release_surplus(
         self, key: tuple[str, str], tracked: Tracked | None, members: list[Member], needed: Needed | None
     ) -> list[Member]:
         """Have the surplus pods of another system's group queued one by one; return the other pods."""
         if needed is None:
             return members
         if tracked is not None and tracked.holds_quota:
-            leaving = beyond(tracked, members, self.plan(tracked, members))
+            leaving = surplus_pods(tracked, members, self.plan(tracked, members))
         else:
             leaving = [each for each in members if each.declared and each.gated and not needed.is_gang]
         for each in leaving:
@@ -270,15 +270,15 @@ class PodGroups:
         Returns the last of these groups, for example `CompositePodGroup rc`; empty: no pod was moved to another group.
         """
         waiting = [each for each in self._groups.get(key, {}).values() if each.leaf and each.gated and each.is_alive]
-        held = (self._state_of(*key).leaves or ()) if waiting else ()
+        leaves_with_quota = (self._state_of(*key).leaves or ()) if waiting else ()
         assigned: dict[tuple[str, str], str] = {}
         moved = ""
         for each in waiting:
-            if each.leaf in held:
+            if each.leaf in leaves_with_quota:
                 continue
-            if (like := (each.leaf, each.role)) not in assigned:
-                assigned[like] = self._owners.assign(key[0], each.leaf, each.object).group
-            if (target := assigned[like]) != key[1]:
+            if (same := (each.leaf, each.role)) not in assigned:
+                assigned[same] = self._owners.assign(key[0], each.leaf, each.object).group
+            if (target := assigned[same]) != key[1]:
                 self._move(key, each, target)
                 moved = target and f"{POD_GROUP if target == each.leaf else COMPOSITE} {target}"
         return moved
@@ -296,15 +296,15 @@ class PodGroups:
         change = Change("MODIFIED", f"{key[0]}/{each.name}", each.uid, each.object)
         self._inbox.put(ObjectsChanged(self.pod_kind, [change]))
 
-    def _see(self, group: Object) -> None:
+    def _process(self, group: Object) -> None:
         assert self._kind is not None
         self._version += 1
         group["metadata"]["resourceVersion"] = str(self._version)
         isolation = self._reconciler.isolation
-        if isolation.leaves_alone(self._kind, group):
+        if isolation.ignores(self._kind, group):
             return
         try:
-            self._reconciler.see(self._kind, group)
+            self._reconciler.process(self._kind, group)
         except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this group
             isolation.failed_at(self._kind, group, error)
 
@@ -335,7 +335,7 @@ class PodGroups:
     def _present(self, key: tuple[str, str], tracked: Tracked | None) -> list[Member]:
         """Return the pods of the group that has the name now, the oldest first."""
         members = sorted(self._belonging(key, tracked), key=lambda member: (member.created, member.name))
-        return in_pod_sets(members, on_record(tracked), self._context_of(key[0]))
+        return in_pod_sets(members, stored_pod_sets(tracked), self._context_of(key[0]))
 
     def _belonging(self, key: tuple[str, str], tracked: Tracked | None) -> Iterator[Member]:
         for member in self._groups.get(key, {}).values():

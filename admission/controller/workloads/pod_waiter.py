@@ -40,7 +40,7 @@ requests a second, by default, and a worker that has read a Job while it was run
 after it was suspended again. The Job's status does not show that: it is empty while a worker is processing it, too.
 """
 
-ENDED = frozenset({"Succeeded", "Failed"})
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ class PodWaiter:
         params = {"labelSelector": f"{label} in ({','.join(wait.uid for wait in waits)})"}
         async for page in self._client.list_pages(f"/api/v1/namespaces/{namespace}/pods", params=params):
             for pod in page["items"]:
-                if pod.get("status", {}).get("phase") not in ENDED:  # terminating pods still use quota
+                if pod.get("status", {}).get("phase") not in FINISHED_PHASES:  # terminating pods still use quota
                     labels = pod["metadata"]["labels"]
                     alive[labels[label]][labels.get(POD_SET, "")] += 1
         for wait in waits:

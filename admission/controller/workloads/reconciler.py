@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from admission.controller.state.tracked import is_older
 from admission.controller.workloads.observed import arrival
 from admission.controller.workloads.transition import transition
-from admission.controller.workloads.triggers import DeadlineReached, ObjectGone, ObjectSeen
+from admission.controller.workloads.triggers import DeadlineReached, ObjectDeleted, ObjectSeen
 from admission.kinds.base import POD_OWNER
 from admission.store.records import DEQUEUED, State
 
@@ -49,7 +49,7 @@ class Reconciler:
         """Compute the transition of a workload for a trigger, and apply it."""
         self._apply(transition(tracked, trigger, self.environment, now=self.state.now), tracked.deadline)
 
-    def see(self, kind: Kind, obj: Object) -> None:
+    def process(self, kind: Kind, obj: Object) -> None:
         """Process a version of an object that is not part of another workload (see `Children`)."""
         seen = kind.observe(obj)
         registry = self.state.registry
@@ -59,7 +59,7 @@ class Reconciler:
                 self.handle(tracked, ObjectSeen(seen, obj))
             return
         if (former := registry.named(kind, seen.namespace, seen.name)) is not None:  # deleted and recreated
-            self.handle(former, ObjectGone(former.seen))
+            self.handle(former, ObjectDeleted(former.seen))
         if seen.queue and seen.finished is None and not self.state.ended.has(seen.uid, seen.resource_version):
             self._apply(arrival(ObjectSeen(seen, obj), self.environment, now=self.state.now), None)
 
@@ -70,7 +70,7 @@ class Reconciler:
         if not self.environment.kinds.is_composed(record.workload) and (seen or record.outcome != DEQUEUED):
             self.state.ended.add(tracked.uid, "" if seen is None else seen.resource_version)
 
-    def pass_time(self) -> None:
+    def handle_deadlines(self) -> None:
         """Handle the deadlines that have passed."""
         if not self.deadlines.heap or self.deadlines.heap[0][0] > self.state.now:
             return

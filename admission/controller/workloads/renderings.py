@@ -52,7 +52,7 @@ class Renderings:
         metadata = obj["metadata"]
         owner = "" if claimed is None else rendered_owner(kind, obj, claimed)
         if not owner:
-            return self.gone(metadata["uid"]) if metadata["uid"] in self.owners else ""
+            return self.child_deleted(metadata["uid"]) if metadata["uid"] in self.owners else ""
         content = {"generation": metadata.get("generation"), "spec": obj.get("spec")}
         rendering = _Rendering(metadata["uid"], bytes(orjson.dumps(content)))
         if self._of_owner.get(owner) == rendering:
@@ -61,7 +61,7 @@ class Renderings:
         self.owners[rendering.child] = owner
         return owner
 
-    def gone(self, child: str) -> str:
+    def child_deleted(self, child: str) -> str:
         """Process the deletion of an object; return the uid of the owner whose rendered child it was, or ""."""
         owner = self.owners.pop(child, "")
         if owner and self._of_owner[owner].child == child:

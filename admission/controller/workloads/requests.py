@@ -16,11 +16,11 @@ from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import Due, StepDone
 from admission.controller.state.lifecycle import Step, next_step
 from admission.controller.state.tracked import StartPatch
-from admission.controller.workloads.scaling import promised
+from admission.controller.workloads.scaling import reserved_scale_up
 from admission.controller.workloads.triggers import (
     EditedBeforeStart,
     KindUnlisted,
-    ObjectGone,
+    ObjectDeleted,
     PodProblem,
     StartImpossible,
     Stopped,
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-READS_AT_ONCE = 16
+MAX_READS = 16
 """Number of objects read at a time: the other connections are for patches."""
 
-LONGEST_PAUSE = 30.0
+MAX_BACKOFF = 30.0
 """Seconds between two attempts at most."""
 
 _CHANGES: Final = {Step.START: "start it", Step.STOP: "stop it", Step.RESTORE: "give it back as it was"}
@@ -95,7 +95,7 @@ class Requests:
         self._inbox = inbox
         self._reads = reads
         self._traces = traces
-        self._reading = asyncio.Semaphore(READS_AT_ONCE)
+        self._reading = asyncio.Semaphore(MAX_READS)
 
     def release_stopped(self) -> None:
         """Before a commit: release the quota of evicted workloads that have stopped and are restored."""
@@ -112,9 +112,9 @@ class Requests:
                     if _due(tracked, tracked.seen) is Step.RELEASE:
                         self._handle(tracked, Stopped())
                         if self._kinds.is_composed(tracked.record.workload):
-                            self._groups.touch(tracked)
+                            self._groups.enqueue(tracked)
         if self._groups.due or self._groups.touched:
-            self._groups.tell()  # a pending group requests the pods that exist now, not the former ones
+            self._groups.update_due()  # a pending group requests the pods that exist now, not the former ones
 
     def send_due(self) -> None:
         """After a commit: send the due request of each workload that has changed."""
@@ -143,7 +143,7 @@ class Requests:
             pass
         elif step is not Step.WAIT:
             self._submit(tracked, step, _body(step, tracked, seen, obj))
-        elif (held := promised(tracked, seen)) and (body := seen.kind.scale_patch(obj, held)):
+        elif (counts := reserved_scale_up(tracked, seen)) and (body := seen.kind.scale_patch(obj, counts)):
             self._submit(tracked, step, body)
         else:
             tracked.attempts = 0  # the request that failed is no longer due
@@ -165,7 +165,7 @@ class Requests:
             self._group_done(tracked, message.step)
             return
         if message.result["metadata"]["uid"] != message.uid:
-            self._handle(tracked, ObjectGone(tracked.seen))
+            self._handle(tracked, ObjectDeleted(tracked.seen))
             return
         if tracked.seen is None and message.step is not Step.WAIT:
             return  # this response is older than the deletion that the watch has reported
@@ -180,8 +180,8 @@ class Requests:
                 for note in kind.remarks(message.result):
                     regarding = reference(tracked.record.workload)
                     self._events.record(regarding, reason="Admitted", action="Admit", note=note, warning=True)
-            self._children.see(kind, message.result)
-            self._label_again(message.uid, kind, message.result)
+            self._children.process(kind, message.result)
+            self._restore_label(message.uid, kind, message.result)
 
     def _handle(self, tracked: Tracked, trigger: Trigger) -> None:
         """Pass a trigger to the Reconciler at the present time: a commit may have taken a while since the last one."""
@@ -195,9 +195,9 @@ class Requests:
             tracked.start_patch = None
             self._record_admitted(tracked)
         self._state.dirty[tracked.uid] = None
-        self._groups.touch(tracked)
+        self._groups.enqueue(tracked)
 
-    def _label_again(self, uid: str, kind: Kind, obj: Object) -> None:
+    def _restore_label(self, uid: str, kind: Kind, obj: Object) -> None:
         """Restore the label by which the object is watched, if it was removed."""
         tracked = self._state.registry.get(uid)
         if tracked is not None and tracked.in_flight is None and not kind.is_watched(obj):
@@ -207,25 +207,25 @@ class Requests:
         """Read a workload's object after a delay."""
         tracked = self._state.registry.get(message.uid)
         if tracked is not None:
-            self.look(tracked)
+            self.read(tracked)
 
-    def look(self, tracked: Tracked) -> None:
+    def read(self, tracked: Tracked) -> None:
         """Read the object of a workload; no other request is sent for it before the response."""
         if self._kinds.is_composed(tracked.record.workload):
-            self._group_requests.look(tracked)
+            self._group_requests.reconcile(tracked)
             return
         tracked.in_flight = tracked.in_flight or Step.WAIT
         task = asyncio.create_task(self._read(tracked.record.workload))
         self._reads.add(task)
         task.add_done_callback(self._reads.discard)
 
-    def look_for_the_unseen(self, unlisted: Collection[Kind]) -> None:
+    def read_unobserved(self, unlisted: Collection[Kind]) -> None:
         """Read the objects of workloads that were not observed: finished, no longer queued, or deleted.
 
         `unlisted`: kinds that cannot be listed. Their pending workloads stay unadmitted until the list succeeds:
         no watch would report the deletion of an object that was read before.
         """
-        self._group_requests.look_for_the_lost()
+        self._group_requests.restore_watch_labels()
         for uid in [tracked.uid for tracked in self._state.registry]:
             tracked = self._state.registry.get(uid)
             if tracked is None or tracked.seen is not None or tracked.in_flight is not None:
@@ -233,7 +233,7 @@ class Requests:
             if (kind := self._kinds.of(tracked.record.workload)) is None:
                 continue
             if kind not in unlisted:
-                self.look(tracked)
+                self.read(tracked)
             elif tracked.record.state is State.PENDING:
                 self._handle(tracked, KindUnlisted())
 
@@ -270,26 +270,26 @@ class Requests:
     def _submit(self, tracked: Tracked, step: Step, body: Object | list[Object], *, subresource: str = "") -> None:
         tracked.in_flight = step
         seen, workload = tracked.seen, tracked.record.workload
-        answered = self._answer(workload.uid, step)
+        callback = self._callback(workload.uid, step)
         path = self._path(workload) if seen is None else self._kinds.path(seen.kind, seen.namespace, seen.name)
         patch_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
-        self._writer.submit(Patch(path, body, subresource=subresource, patch_type=patch_type), answered)
+        self._writer.submit(Patch(path, body, subresource=subresource, patch_type=patch_type), callback)
 
-    def _answer(self, uid: str, step: Step) -> Callable[[Object | ClusterError], None]:
+    def _callback(self, uid: str, step: Step) -> Callable[[Object | ClusterError], None]:
         """Return the callback for the response to a request that is submitted now."""
         began = time.time()
 
-        def answered(result: Object | ClusterError) -> None:
+        def callback(result: Object | ClusterError) -> None:
             if step is Step.START and self._traces is not None:
                 self._traces.patched(uid, began, time.time(), failed=isinstance(result, ClusterError))
             self._inbox.put(StepDone(uid, step, result))
 
-        return answered
+        return callback
 
     def _delete(self, tracked: Tracked) -> None:
         tracked.in_flight = Step.STOP
         self._writer.submit(
-            Deletion(self._path(tracked.record.workload), tracked.uid), self._answer(tracked.uid, Step.STOP)
+            Deletion(self._path(tracked.record.workload), tracked.uid), self._callback(tracked.uid, Step.STOP)
         )
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
@@ -297,18 +297,18 @@ class Requests:
         tracked.attempts += 1
         if isinstance(error, NotFound):
             if self._kinds.is_composed(tracked.record.workload) and self._groups.members(tracked):
-                self._groups.touch(tracked)  # other pods were created during the search for its pods
+                self._groups.enqueue(tracked)  # other pods were created during the search for its pods
             else:
-                self._handle(tracked, ObjectGone(tracked.seen))
+                self._handle(tracked, ObjectDeleted(tracked.seen))
             return
         seen, obj = tracked.seen, tracked.object
-        if seen is not None and obj is not None and self._refused(tracked, seen, obj, step, error):
+        if seen is not None and obj is not None and self._is_refused(tracked, seen, obj, step, error):
             return
         tracked.in_flight = step  # its outcome is unknown until the object was read again
         # A group is not read: its pods are observed by the watch.
         is_read = not self._kinds.is_composed(tracked.record.workload)
         if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2 and is_read:
-            self.look(tracked)
+            self.read(tracked)
             return
         first = 3 if isinstance(error, Invalid) and is_read else 1
         if tracked.attempts == first or isinstance(error, Forbidden):
@@ -320,10 +320,10 @@ class Requests:
             self._handle(tracked, PodProblem(text) if step is Step.START else StopRefused(text))
         # After a conflict the watch delivers the present version soon, so the backoff stays short.
         tries = 1 if isinstance(error, Conflict) else tracked.attempts
-        pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tries, LONGEST_PAUSE)
+        pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tries, MAX_BACKOFF)
         asyncio.get_running_loop().call_later(pause, self._inbox.put, Due(tracked.uid))
 
-    def _refused(self, tracked: Tracked, seen: Observed, obj: Object, step: Step, error: ClusterError) -> bool:
+    def _is_refused(self, tracked: Tracked, seen: Observed, obj: Object, step: Step, error: ClusterError) -> bool:
         """Return whether the API server refuses the change for good; the consequence is then handled."""
         refused = isinstance(error, Invalid) and bool(error.status.get("details"))
         if refused and seen.started and step in (Step.START, Step.RESTORE) and tracked.attempts == 1:

@@ -97,7 +97,7 @@ def surplus_counted(change: WorkloadChange, event: SurplusCounted, _: Environmen
         change.is_due = True
 
 
-def promised(tracked: Tracked, seen: Observed) -> dict[str, int]:
+def reserved_scale_up(tracked: Tracked, seen: Observed) -> dict[str, int]:
     """Return the pod sets whose quota is reserved but whose object is not scaled up yet: number of pods by name.
 
     Pod sets with surplus pods are left out until those have terminated: the object's controller would create new pods
@@ -109,7 +109,7 @@ def promised(tracked: Tracked, seen: Observed) -> dict[str, int]:
     return {
         count.name: held[count.name]
         for count in seen.counts
-        if count.name not in surplus and count.wanted < count.wished <= held.get(count.name, 0)
+        if count.name not in surplus and count.wanted < count.scale_up <= held.get(count.name, 0)
     }
 
 
@@ -120,14 +120,14 @@ def _release_surplus(change: WorkloadChange, seen: Observed, counted: Mapping[st
     """
     tracked = change.tracked
     tracked.surplus = frozenset()
-    if seen.suspended or (seen.kind.tells_of_pods and tracked.unsettled) or _is_ending(seen):
+    if seen.suspended or (seen.kind.reports_pods and tracked.unsettled) or _is_ending(seen):
         return
     held, new_counts, wanted = _held_pods(tracked), {}, {}
     admitted = {each.name: each.count for each in tracked.record.workload.pod_sets}
     for count in seen.counts:
         had = held.get(count.name, 0)
         # Pods for which quota is reserved and that the object is about to be scaled to are needed as well.
-        least = max(count.needed, count.wished if count.wished <= had else 0)
+        least = max(count.needed, count.scale_up if count.scale_up <= had else 0)
         present = count.present
         if present == UNLIMITED:  # unknown: at most those that were admitted and have not succeeded
             present = admitted.get(count.name, had) - (0 if count.left is None else count.wanted - count.left)
@@ -169,7 +169,7 @@ def _request_more(change: WorkloadChange, seen: Observed) -> None:
     held = _held_pods(tracked)
     # An object that is still to be started with fewer pods (partial admission) has its full count: no request for more.
     counts = {
-        count.name: max(held[count.name], 0 if seen.suspended and count.wished <= count.wanted else count.wished)
+        count.name: max(held[count.name], 0 if seen.suspended and count.scale_up <= count.wanted else count.scale_up)
         for count in seen.counts
         if count.name in held
     }

@@ -22,7 +22,7 @@ from admission.controller.workloads.triggers import (
     LargerReasonChanged,
     LastPodEnded,
     LeftQueue,
-    ObjectGone,
+    ObjectDeleted,
     ObjectSeen,
     Ordered,
     PodProblem,
@@ -74,7 +74,7 @@ def _evicted(change: WorkloadChange, trigger: EvictionDecided, _: Environment) -
 _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     # Trigger type -> rule: a function that is called with the change, the trigger and the environment.
     ObjectSeen: observed.object_seen,
-    ObjectGone: observed.object_gone,
+    ObjectDeleted: observed.object_deleted,
     LastPodEnded: observed.last_pod_ended,
     ContextChange: observed.context_changed,
     Ordered: observed.ordered,

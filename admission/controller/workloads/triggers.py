@@ -24,7 +24,7 @@ class ObjectSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectGone:
+class ObjectDeleted:
     """The workload's object was deleted. `last`: its last observed version; None: it was never observed."""
 
     last: Observed | None
@@ -160,7 +160,7 @@ class DeadlineReached:
 
 Trigger: TypeAlias = (
     ObjectSeen
-    | ObjectGone
+    | ObjectDeleted
     | LastPodEnded
     | PodProblem
     | StopRefused

@@ -126,7 +126,7 @@ async def _plan(found: Found, kinds: Kinds, destination: Destination, *, namespa
     plan = plans.plan_objects(found.documents, present, namespace=namespace)
     items = present | {entry.item.key: entry.item for entry in plan if entry.item is not None}
     for item in items.values():
-        found.context.see_queue_object(item)
+        found.context.update_queue_object(item)
     workloads = plan_takeovers(
         found,
         kinds,

@@ -74,7 +74,7 @@ async def in_cluster(client: Client, kinds: Kinds) -> Found:
         async for item in _items(client, path):
             metadata = item["metadata"]
             key = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
-            found.context.see(resource, Change("ADDED", key, metadata["uid"], item))
+            found.context.update(resource, Change("ADDED", key, metadata["uid"], item))
     return found
 
 
