@@ -126,7 +126,7 @@ class Controller:
 
     async def health(self) -> str | None:
         """Return None if this replica is deciding; else the message that names what it waits for."""
-        compared = None if self._recovered.is_set() else "what is on record was not yet compared with the cluster"
+        compared = None if self._recovered.is_set() else "the stored workloads were not yet compared with the cluster"
         return self.watches.failure() or compared
 
     @property
@@ -325,7 +325,7 @@ class Controller:
                 await asyncio.sleep(DEBOUNCE)
                 await self._cycle()
             except (DatabaseUnavailable, DatabaseUnusable, Unwritable) as error:
-                log.error("begins anew, because what was decided may not be on record: %s", error)
+                log.error("reloads the state, as decisions may not have been committed: %s", error)
                 self._must_reload = True
                 self.database_fault = None if isinstance(error, Unwritable) else str(error)
             except SluiceError:

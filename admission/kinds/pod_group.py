@@ -7,7 +7,7 @@ namespace that name the same group:
     spec:
       total: number of pods that the group starts with
       pod_sets: pod sets that its pods have declared, as rows of `pod_set`; empty: none are declared
-      undeclared: message about what its pods still have to declare; empty: nothing
+      wait_message: why the group cannot be queued yet, whatever pods it has; empty: no reason is known
       fast: whether it may start before all pods exist
       unretriable: whether failed pods are not replaced
       faults: messages about errors in its pods
@@ -117,8 +117,8 @@ class PodGroupKind(UnchangedKind):
             return tuple(map(pod_set, spec["pod_sets"]))
         counts = _counts(spec)
         if len(counts) > _MAX_ROLES:
-            prefix = f"the group has pods of {len(counts)} different forms or PodGroups"
-            raise Misconfigured(f"{prefix}, but {_MAX_ROLES} is the most")
+            differences = "which differ in requests, placement or PodGroup"
+            raise Misconfigured(f"the group has pods of {len(counts)} roles, {differences}; {_MAX_ROLES} is the most")
         return tuple(
             templates.pod_set(role, spec["roles"][role], context, path="", count=count)
             for role, count in sorted(counts.items())
@@ -176,8 +176,8 @@ def _requested(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _missing(spec: Mapping[str, Any], present: int) -> str:
-    if spec["undeclared"] and not spec["admitted"]:
-        return str(spec["undeclared"])
+    if spec["wait_message"] and not spec["admitted"]:
+        return str(spec["wait_message"])
     if spec["admitted"] or spec["pod_sets"] or present >= spec["total"] or (spec["fast"] and present):
         return ""
     return child_sentences.group_incomplete(present, spec["total"])

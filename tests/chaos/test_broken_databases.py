@@ -130,7 +130,7 @@ async def test_the_disk_is_nearly_full(sandbox, tmp_path):
             assert (await replica.get("/livez"))[0] == 200
             while b"no decisions until the database is back: the disk of the database" not in replica.log:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-            assert replica.log.count(b"begins anew") == 1
+            assert replica.log.count(b"reloads the state") == 1
             filler.unlink()
             await replica.until_ready()
             await all_complete(sandbox.local("admin"), jobs)

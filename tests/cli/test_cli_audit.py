@@ -65,7 +65,7 @@ async def test_what_differs_is_told_and_repaired(deciding, store):
     told = await sluice("audit")
     assert told.exit_code == 1
     assert "UsageDiffers  ClusterQueue cq: 0 cpu of flavor default in use; should be: " in told.stdout
-    assert "  repair: the leader begins anew from the database" in told.stdout
+    assert "  repair: the leader reloads its state from the database" in told.stdout
 
     while (done := await sluice("audit", "--repair", "-o", "json")).exit_code:
         pass  # the leader needs a moment, and here none is waited for

@@ -85,8 +85,8 @@ async def test_each_difference_is_told_and_cured(cluster):
         "PodGroup team-a/left": (Problem.RECORD_OF_GONE, "pending, but it does not exist"),
         "PodGroup team-a/grown": (Problem.PODS_BEYOND_QUOTA, "1 pods run beyond its quota"),
         "PodGroup team-a/waits": (Problem.RUNS_WITHOUT_ADMISSION, "it runs and holds no quota"),
-        "PodGroup team-a/surplus": (Problem.QUOTA_BEYOND_PODS, "it holds quota for 1 pods that it has no more"),
-        "PodGroup team-a/forgotten": (Problem.NOT_ON_RECORD, "running in LocalQueue lq, but not on record"),
+        "PodGroup team-a/surplus": (Problem.QUOTA_BEYOND_PODS, "it holds quota for 1 pods that do not exist"),
+        "PodGroup team-a/forgotten": (Problem.NOT_ON_RECORD, "running in LocalQueue lq, but not in the database"),
     }
 
     await cluster.start(kinds=KINDS)

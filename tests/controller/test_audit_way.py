@@ -165,7 +165,7 @@ async def test_what_nobody_knows_is_taken_in(queues):
     await sql(queues, "UPDATE workloads SET state = 'finished' WHERE uid = :uid", "waits")
     queues.controller._state.registry.remove(record.workload.uid)
     documents = await found(queues, Problem.NOT_ON_RECORD)
-    assert [document["found"] for document in documents] == ["suspended in LocalQueue lq, but not on record"]
+    assert [document["found"] for document in documents] == ["suspended in LocalQueue lq, but not in the database"]
     await repaired(queues)
     await queues.record("waits", "pending", reason="ExceedsMaxQuota")
 
@@ -220,7 +220,7 @@ async def test_more_than_there_is(queues):
     documents = await found(queues, Problem.OVER_QUOTA, Problem.MEMORY_DIFFERS)
     over = [document for document in documents if document["problem"] == "OverQuota"]
     assert over[0]["object"] == "ClusterQueue cq"
-    assert over[0]["found"].startswith("5000 cpu of flavor default more than there was")
+    assert over[0]["found"].startswith("5000 cpu of flavor default more than the quota")
 
 
 async def test_pods_that_outlive_their_quota(queues):

@@ -99,7 +99,7 @@ def test_circles_end():
     found = trees((WHOLE, "a", "b", 1), (WHOLE, "b", "a", 1), (LEAF, "leaf", "a", 1), (WHOLE, "self", "self", 1))
     assert found.assign("ns", "leaf", state()) == ("leaf", child_sentences.group_too_deep(LEAF, "leaf", LEVELS))
     for name in ("a", "b", "self"):
-        assert found.gang("ns", name).waits
+        assert found.gang("ns", name).wait_message
 
 
 def test_what_is_missing_is_named():

@@ -34,8 +34,8 @@ KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
     [
         (STOPPED, "Forbidden", "stop it"),
         (STOPPED, "Invalid", "stop it"),
-        (GIVEN_BACK + " && oldObject.spec.suspend", "Forbidden", "give it back as it was"),
-        (GIVEN_BACK + " && oldObject.spec.suspend", "Invalid", "give it back as it was"),
+        (GIVEN_BACK + " && oldObject.spec.suspend", "Forbidden", "restore it"),
+        (GIVEN_BACK + " && oldObject.spec.suspend", "Invalid", "restore it"),
     ],
 )
 async def test_its_user_is_told_and_it_is_tried_again(world, caplog, expression, reason, what):

@@ -90,7 +90,7 @@ class Auditor:
                 found = await self.run_once()
                 await self.repair(found)
             except (ClusterError, StoreError) as error:
-                log.warning("the audit is put off: %s", error)
+                log.warning("the audit is postponed: %s", error)
                 continue
             for difference in found[:MAX_LOGGED]:
                 log.warning(

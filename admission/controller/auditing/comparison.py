@@ -71,20 +71,20 @@ class Problem(StrEnum):
 
 _REPAIRS = {
     Problem.RUNS_WITHOUT_ADMISSION: (Repair.RECONCILE, "it is stopped"),
-    Problem.NOT_ON_RECORD: (Repair.RECONCILE, "it is recorded, and waits"),
+    Problem.NOT_ON_RECORD: (Repair.RECONCILE, "it is queued"),
     Problem.NOT_STARTED: (Repair.RECONCILE, "it is started"),
     Problem.NOT_STOPPED: (Repair.RECONCILE, "it is stopped"),
-    Problem.NOT_RELEASED: (Repair.RECONCILE, "it is restored, and its quota is freed"),
-    Problem.NOT_FINISHED: (Repair.RECONCILE, "its record is finished, and its quota is freed"),
-    Problem.RECORD_OF_GONE: (Repair.RECONCILE, "its record is finished"),
-    Problem.ADMISSION_OF_GONE: (Repair.RECONCILE, "its quota is freed"),
+    Problem.NOT_RELEASED: (Repair.RECONCILE, "it is restored, and its quota is released"),
+    Problem.NOT_FINISHED: (Repair.RECONCILE, "it is recorded as finished, and its quota is released"),
+    Problem.RECORD_OF_GONE: (Repair.RECONCILE, "it is recorded as finished"),
+    Problem.ADMISSION_OF_GONE: (Repair.RECONCILE, "its quota is released"),
     Problem.PODS_WITHOUT_ADMISSION: (Repair.NONE, "nothing; delete the pods"),
-    Problem.FLAVORS_DIFFER: (Repair.NONE, "nothing; sluice hold and sluice release start it again as it should be"),
-    Problem.PODS_BEYOND_QUOTA: (Repair.RECONCILE, "the newest of them are deleted"),
-    Problem.QUOTA_BEYOND_PODS: (Repair.RECONCILE, "it is freed"),
-    Problem.MEMORY_DIFFERS: (Repair.RELOAD, "the leader begins anew from the database"),
-    Problem.USAGE_DIFFERS: (Repair.RELOAD, "the leader begins anew from the database"),
-    Problem.OVER_QUOTA: (Repair.NONE, "nothing; nothing more is admitted there until enough has ended"),
+    Problem.FLAVORS_DIFFER: (Repair.NONE, "nothing; sluice hold and sluice release restart it with its flavors"),
+    Problem.PODS_BEYOND_QUOTA: (Repair.RECONCILE, "the newest of these pods are deleted"),
+    Problem.QUOTA_BEYOND_PODS: (Repair.RECONCILE, "this quota is released"),
+    Problem.MEMORY_DIFFERS: (Repair.RELOAD, "the leader reloads its state from the database"),
+    Problem.USAGE_DIFFERS: (Repair.RELOAD, "the leader reloads its state from the database"),
+    Problem.OVER_QUOTA: (Repair.NONE, "nothing; no workload is admitted there until enough quota is released"),
 }
 
 
@@ -168,7 +168,7 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
         elif not holds_quota:
             yield differs(Problem.RECORD_OF_GONE, f"{state}, but it does not exist", "finished")
     elif seen.finished is not None:
-        yield differs(Problem.NOT_FINISHED, f"{state}, but it has ended", "finished")
+        yield differs(Problem.NOT_FINISHED, f"{state}, but it is finished", "finished")
     # A workload that an admin has put on hold stays stored without the queue label.
     elif not holds_quota and not seen.queue and record.active and record.reason not in BLOCKING_REASONS:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it names no queue", "finished")
@@ -181,13 +181,15 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
     elif state is State.EVICTING and not seen.suspended and seen.active and not seen.ending:
         yield differs(Problem.NOT_STOPPED, f"evicted ({record.evict_reason}), but it runs", "suspended")
     elif state is State.EVICTING and not seen.active and not pods:
-        yield differs(Problem.NOT_RELEASED, "evicted and stopped, but it holds its quota", "pending")
+        yield differs(Problem.NOT_RELEASED, "evicted and stopped, but it still holds quota", "pending")
     elif holds_quota and not seen.suspended and workload.uid in view.misplaced:
-        yield differs(Problem.FLAVORS_DIFFER, "its pods do not go where its flavors are", "as admitted")
+        yield differs(
+            Problem.FLAVORS_DIFFER, "its node selectors or tolerations are not those of its flavors", "as admitted"
+        )
     elif holds_quota and workload.uid in view.beyond:
         yield differs(Problem.PODS_BEYOND_QUOTA, f"{view.beyond[workload.uid]} pods run beyond its quota", "none")
     elif state is State.ADMITTED and (surplus := _surplus(record, seen)):
-        yield differs(Problem.QUOTA_BEYOND_PODS, f"it holds quota for {surplus} pods that it has no more", "none")
+        yield differs(Problem.QUOTA_BEYOND_PODS, f"it holds quota for {surplus} pods that do not exist", "none")
 
 
 def _surplus(record: WorkloadRecord, seen: Observed) -> int:
@@ -202,8 +204,10 @@ def _surplus(record: WorkloadRecord, seen: Observed) -> int:
 def _of_objects(view: View) -> Iterator[Difference]:
     for uid, seen in view.objects.items():
         if uid not in view.records and seen.queue and seen.finished is None:
-            found = f"{'suspended' if seen.suspended else 'running'} in LocalQueue {seen.queue}, but not on record"
-            yield Difference(Problem.NOT_ON_RECORD, f"{seen.kind.kind} {seen.key}", uid, found, "on record")
+            found = (
+                f"{'suspended' if seen.suspended else 'running'} in LocalQueue {seen.queue}, but not in the database"
+            )
+            yield Difference(Problem.NOT_ON_RECORD, f"{seen.kind.kind} {seen.key}", uid, found, "in the database")
 
 
 def _of_pods(view: View) -> Iterator[Difference]:
@@ -273,7 +277,7 @@ def _of_quota(view: View) -> Iterator[Difference]:
                 Problem.OVER_QUOTA,
                 f"ClusterQueue {quota_key.cluster_queue}",
                 "",
-                f"{violation.over} {quota_key.resource} of flavor {quota_key.flavor} more than there was, "
+                f"{violation.over} {quota_key.resource} of flavor {quota_key.flavor} more than the quota, "
                 f"since revision {violation.revision}",
                 "within the quota",
             )

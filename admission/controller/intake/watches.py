@@ -158,7 +158,7 @@ class ClusterWatches:
         for kind in self._custom:
             informer, version = self._objects.get(kind), served.get(kind)
             if informer is not None and version is None and await self._is_absent(kind):
-                log.info("the API server has no %s any more", self._name(kind))
+                log.info("the API server no longer serves %s", self._name(kind))
                 self._stop_following(kind)
                 self.kinds.withdraw(kind)
                 if deleted := informer.forget():
@@ -169,7 +169,7 @@ class ClusterWatches:
                 self._stop_following(kind)  # the same objects are listed again in the other version
             if kind not in self._objects and version is not None:
                 self.kinds.serve(kind, version)
-                log.info("watches %s", self._name(kind))
+                log.info("watching %s", self._name(kind))
                 informer = self._objects[kind] = self._informer(kind)
                 self._tasks[kind] = group.create_task(self._follow(kind, informer), name=kind.plural)
 
@@ -184,7 +184,7 @@ class ClusterWatches:
         except NotFound:
             return True
         except ClusterError as error:
-            log.warning("cannot see whether the API server still has %s: %s", self._name(kind), error)
+            log.warning("cannot determine whether the API server still serves %s: %s", self._name(kind), error)
         return False
 
     def _stop_following(self, kind: Kind) -> None:

@@ -105,7 +105,7 @@ def _group(
                 {"name": one.name, "count": one.count, "min_count": None, "spec": pod_set_document(one)}
                 for one in known.pod_sets
             ],
-            "undeclared": (needed is not None and needed.waits) or known.undeclared,
+            "wait_message": (needed is not None and needed.wait_message) or known.undeclared,
             "fast": members[0].fast,
             "unretriable": any(member.unretriable for member in members)
             or (needed is not None and not any(member.has_controller for member in members)),

@@ -82,12 +82,12 @@ class GroupOwner:
         """Labels that apply to the group: priority, time limit and hold."""
         conventions = self.kind.conventions
         known = (*conventions.priority_labels, *conventions.time_labels, HOLD)
-        return _some(self.object, "labels", known)
+        return _selected(self.object, "labels", known)
 
     @property
     def annotations(self) -> dict[str, str]:
         """Annotations that apply to the group: user (its pods are created by a controller), hold, admission gates."""
-        return _some(self.object, "annotations", (SUBMITTED_BY, HOLD, self.kind.conventions.gate_annotation))
+        return _selected(self.object, "annotations", (SUBMITTED_BY, HOLD, self.kind.conventions.gate_annotation))
 
 
 class Needed(NamedTuple):
@@ -95,7 +95,7 @@ class Needed(NamedTuple):
 
     numbers: frozenset[int]
     """By the pods or the objects that they name; {0}: not a gang; empty: unknown; several: contradictory."""
-    waits: str
+    wait_message: str
     """Message that says why the group cannot start, whatever pods it has; empty: no reason is known."""
     leaves: Mapping[str, int]
     """For a CompositePodGroup: number of pods by name of the PodGroup, `{"workers": 4}`."""
@@ -105,7 +105,7 @@ class Needed(NamedTuple):
     @property
     def is_gang(self) -> bool:
         """Whether its pods are one workload; if not, each pod is a workload of its own."""
-        return bool(self.waits) or self.numbers != {0}
+        return bool(self.wait_message) or self.numbers != {0}
 
 
 class GroupOwners:
@@ -141,17 +141,17 @@ class GroupOwners:
         if known is not None:
             self._keys.pop(known.uid, None)
         self._known[key], self._keys[uid] = _Known(uid, version, packed(obj)), key
-        self._note(key, obj)
+        self._size_changed(key, obj)
 
     def object_deleted(self, uid: str) -> tuple[GroupedKind, str, str] | None:
         """Process the deletion of an object; return its kind, namespace and name if it is a known owner."""
         key = self._keys.pop(uid, None)
         if key is not None:
             del self._known[key]
-            self._note(key, None)
+            self._size_changed(key, None)
         return key
 
-    def _note(self, key: _Key, obj: Object | None) -> None:
+    def _size_changed(self, key: _Key, obj: Object | None) -> None:
         """Note the change of an object that gives the size of a group; `obj` None: it was deleted."""
         kind, namespace, name = key
         if not isinstance(kind, GroupSizeKind):
@@ -198,13 +198,13 @@ class GroupOwners:
             return None
         namespace, name = group
         state = cache(partial(self._state_of, namespace))
-        numbers, waits, is_incomplete, is_tree = set(), "", False, False
+        numbers, wait_message, is_incomplete, is_tree = set(), "", False, False
         for each in sorted(declared, key=lambda each: each.name):
             above: list[str] = []
             if leaf := each.leaf:
                 above, fault = self._trees.above(namespace, POD_GROUP, leaf)
                 assigned = self._trees.assign(namespace, leaf, state)
-                waits = waits or (assigned.waits if assigned.group == name else "")
+                wait_message = wait_message or (assigned.wait_message if assigned.group == name else "")
                 is_incomplete = is_incomplete or bool(fault)
             if name in above:
                 is_tree = True
@@ -215,10 +215,10 @@ class GroupOwners:
             leaf: number for leaf, number in gang.pods.items() if not self._is_admitted_separately(group, leaf, state)
         }
         if leaves and numbers:
-            waits, numbers = child_sentences.groups_of_one_name(name), set()
+            wait_message, numbers = child_sentences.groups_of_one_name(name), set()
         numbers |= {sum(leaves.values())} if leaves else set()
-        waits = waits or gang.waits or ("" if numbers else _size_unknown(declared))
-        return Needed(frozenset(numbers), waits, leaves, is_incomplete)
+        wait_message = wait_message or gang.wait_message or ("" if numbers else _unknown_size(declared))
+        return Needed(frozenset(numbers), wait_message, leaves, is_incomplete)
 
     def _is_admitted_separately(self, group: tuple[str, str], leaf: str, state: Callable[[str], GroupState]) -> bool:
         """Whether pods of this PodGroup hold quota as another group, as they started before the tree was complete."""
@@ -262,7 +262,7 @@ class GroupOwners:
         return None
 
 
-def _size_unknown(declared: Iterable[Declared]) -> str:
+def _unknown_size(declared: Iterable[Declared]) -> str:
     """Return the message for a group of unknown size: it names the missing object or annotation."""
     sizes = sorted(each.size for each in declared if each.size is not None)
     if not sizes:
@@ -270,6 +270,6 @@ def _size_unknown(declared: Iterable[Declared]) -> str:
     return child_sentences.group_without_object(sizes[0].kind, sizes[0].name, sizes[0].group)
 
 
-def _some(obj: Object, field: str, keys: tuple[str, ...]) -> dict[str, str]:
+def _selected(obj: Object, field: str, keys: tuple[str, ...]) -> dict[str, str]:
     values: dict[str, Any] = obj["metadata"].get(field) or {}
     return {key: values[key] for key in keys if key in values}

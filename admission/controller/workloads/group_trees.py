@@ -54,7 +54,7 @@ class Gang(NamedTuple):
 
     pods: Mapping[str, int]
     """Number of pods by name of the PodGroup."""
-    waits: str
+    wait_message: str
     """Message that says why the gang is not complete; empty: it is."""
 
 
@@ -63,7 +63,7 @@ class Assignment(NamedTuple):
 
     group: str
     """Name of the group; empty: the pods are queued one by one."""
-    waits: str = ""
+    wait_message: str = ""
     """Message that says why they cannot start, whatever quota is free; empty: no reason is known."""
 
 
@@ -132,7 +132,7 @@ class GroupTrees:
             return Assignment(above[-1] if root_is_missing else leaf, fault)
         taken: set[str] = set()
         """PodGroups that start with a gang higher up."""
-        waits = ""
+        wait_message = ""
         for name in reversed(above):
             needed = self._places[namespace, COMPOSITE, name].needed
             if not needed or any(name in self.above(namespace, POD_GROUP, each)[0] for each in taken):
@@ -140,12 +140,12 @@ class GroupTrees:
             found = state(name)
             leaves = self.gang(namespace, name).pods.keys() if found.leaves is None else found.leaves
             if leaf in leaves:
-                return Assignment(name, waits)
+                return Assignment(name, wait_message)
             taken.update(leaves)
-            if not waits and not found.has_started():
-                waits = child_sentences.starts_after(name, needed)
+            if not wait_message and not found.has_started():
+                wait_message = child_sentences.starts_after(name, needed)
         is_gang = self._places[namespace, POD_GROUP, leaf].needed > 0
-        return Assignment(leaf if is_gang or waits else "", waits)
+        return Assignment(leaf if is_gang or wait_message else "", wait_message)
 
     def gang(self, namespace: str, composite: str) -> Gang:
         """Return the PodGroups that start together as a CompositePodGroup."""
@@ -166,13 +166,13 @@ class GroupTrees:
         children = sorted(self._children.get((namespace, composite), ()), key=rank)
         needed = max(place.needed, 1)  # a gang above a group with the policy `basic` needs one child of it
         incomplete = child_sentences.groups_incomplete(composite, len(children), needed)
-        waits = incomplete if len(children) < needed else ""
+        wait_message = incomplete if len(children) < needed else ""
         for kind, name in children[:needed]:
             if kind == COMPOSITE:
-                waits = self._add(namespace, name, level + 1, pods) or waits
+                wait_message = self._add(namespace, name, level + 1, pods) or wait_message
             else:
                 pods[name] = max(self._places[namespace, kind, name].needed, 1)
-        return waits
+        return wait_message
 
     def _rank(self, namespace: str, since: str, child: tuple[str, str]) -> tuple[bool, str, str, str]:
         """Return the sort key of children: the oldest first, but children created before their parent (`since`) last.

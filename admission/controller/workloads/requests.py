@@ -57,7 +57,7 @@ MAX_READS = 16
 MAX_BACKOFF = 30.0
 """Seconds between two attempts at most."""
 
-_CHANGES: Final = {Step.START: "start it", Step.STOP: "stop it", Step.RESTORE: "give it back as it was"}
+_CHANGES: Final = {Step.START: "start it", Step.STOP: "stop it", Step.RESTORE: "restore it"}
 
 
 class Requests:
@@ -312,7 +312,7 @@ class Requests:
             return
         first = 3 if isinstance(error, Invalid) and is_read else 1
         if tracked.attempts == first or isinstance(error, Forbidden):
-            what = "look at" if step is Step.WAIT else step.value
+            what = "read" if step is Step.WAIT else step.value
             log.warning("cannot %s %s: %s", what, tracked.record.workload.key, error)
         is_lasting = isinstance(error, Forbidden) or tracked.attempts > 2
         if step in _CHANGES and is_lasting and isinstance(error, StatusError):
