@@ -392,9 +392,9 @@ class Controller:
         # Writes during these reads have higher revisions: they are read again next time, which has no effect.
         revision = self._store.revisions.newest_external
         versions = await self._store.queues.changes_since(self._revision)
-        news = await self._store.orders.since(self._revision)
+        orders = await self._store.orders.since(self._revision)
         self._state.now = self._clock()
         self._leader.dispatcher.queue_objects(versions)
-        self._leader.dispatcher.orders_and_checks(news)
+        self._leader.dispatcher.orders_and_checks(orders)
         self._revision = max(self._revision, revision)
         self._orders_processed.set()

@@ -157,11 +157,11 @@ class Dispatcher:
             if record.state is State.ADMITTED and record.admission and record.cluster_queue == cluster_queue:
                 self._trigger(tracked.uid, CheckRulesChanged())
 
-    def orders_and_checks(self, news: OrdersAndChecks) -> None:
+    def orders_and_checks(self, changes: OrdersAndChecks) -> None:
         """Process orders of users and admins, and changed states of admission checks; idempotent."""
-        for order in news.orders:
+        for order in changes.orders:
             self._trigger(order.uid, Ordered(order))
-        for check in news.checks:
+        for check in changes.checks:
             self._trigger(check.uid, CheckAnswered(check))
 
 

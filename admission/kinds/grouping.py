@@ -29,7 +29,9 @@ GROUP_NAME: Final = ("sluice.dev/pod-group-name", f"{KUEUE}pod-group-name")
 TOTAL: Final = ("sluice.dev/pod-group-total-count", f"{KUEUE}pod-group-total-count")
 """Annotations with the number of pods of the group."""
 FAST: Final = ("sluice.dev/pod-group-fast-admission", f"{KUEUE}pod-group-fast-admission")
+"""Annotations that let a group start before all of its pods exist, if "true"."""
 RETRIABLE: Final = ("sluice.dev/retriable-in-group", f"{KUEUE}retriable-in-group")
+"""Annotations that say that failed pods of the group are not replaced, if "false"."""
 ROLE: Final = "sluice.dev/pod-group-role"
 """Annotation that a start writes on a pod: its role, which cannot be computed once its node selector has changed."""
 STARTED_WITH: Final = "sluice.dev/pod-group-uid"
@@ -137,13 +139,13 @@ def role_of(pod: Object, leaf: str = "") -> str:
     annotation, which is trusted for the second hash only. `leaf`: the pod's PodGroup, if its group consists of several.
     """
     part = templates.digest_parts(pod)["spec"]
-    where = {field: part.pop(field) for field in ("nodeSelector", "tolerations", "affinity") if field in part}
+    placement = {field: part.pop(field) for field in ("nodeSelector", "tolerations", "affinity") if field in part}
     if leaf:
-        where["leaf"] = leaf
-    what, noted = _hash(part, 16), (pod["metadata"].get("annotations") or NOTHING).get(ROLE, "")
-    if not GATE.is_closed(pod) and _ROLE.fullmatch(noted) and noted.startswith(f"{what}-"):
-        return str(noted)
-    return f"{what}-{_hash(where, 3)}"
+        placement["leaf"] = leaf
+    requests_hash, annotated = _hash(part, 16), (pod["metadata"].get("annotations") or NOTHING).get(ROLE, "")
+    if not GATE.is_closed(pod) and _ROLE.fullmatch(annotated) and annotated.startswith(f"{requests_hash}-"):
+        return str(annotated)
+    return f"{requests_hash}-{_hash(placement, 3)}"
 
 
 def _hash(document: Mapping[str, Any], size: int) -> str:

@@ -91,7 +91,7 @@ class AuditedGroups:
         return group_state(tracked, self._members.get((namespace, name), ()))
 
     def groups(self) -> Iterator[AuditedGroup]:
-        """Return the groups that have pods."""
+        """Yield the groups that have pods."""
         unassigned, self._unassigned = self._unassigned, []
         for leaf, obj in unassigned:
             namespace = obj["metadata"]["namespace"]
@@ -108,7 +108,7 @@ class AuditedGroups:
                 log.error("group %s/%s cannot be compared: %s", *key, cause(error))
 
     def uids_with_owner(self) -> Iterator[str]:
-        """Return the uids of stored groups whose pods an owner's controller creates, whether any exist now or not."""
+        """Yield the uids of stored groups whose pods an owner's controller creates, whether any exist now or not."""
         for key, record in self._stored.items():
             owner = self._owners.of(key)
             if owner is not None and (owner.makes_pods or owner.outcome):

@@ -33,6 +33,7 @@ GRACE = 5.0
 """Seconds between two comparisons: a difference that only one of them finds was a change in progress."""
 
 NAME_LABEL = "batch.kubernetes.io/job-name"
+"""Label of the Job controller on pods, with the name of their Job."""
 
 LEDGER_PERIOD = 86400.0
 """Age in seconds of the oldest ledger entries that are searched for violations of quota."""
@@ -98,7 +99,7 @@ class AuditSources:
         )
 
     async def objects(self) -> AsyncIterator[tuple[Kind, Object]]:
-        """Return all objects of the enabled kinds, as the API server lists them now."""
+        """Yield all objects of the enabled kinds, as the API server lists them now."""
         for kind in self._kinds:
             async for page in listed(self._client, self._kinds, kind):
                 for number, obj in enumerate(page):
@@ -107,7 +108,7 @@ class AuditSources:
                     yield kind, obj
 
     async def _sizes(self) -> AsyncIterator[tuple[Kind, Object]]:
-        """Return the PodGroups and CompositePodGroups of `scheduling.k8s.io`, without kinds that cannot be listed."""
+        """Yield the PodGroups and CompositePodGroups of `scheduling.k8s.io`, except for kinds that cannot be listed."""
         for kind in self._kinds.sizes.values():
             if kind.group == NATIVE and self._kinds.is_served(kind.group, kind.kind):
                 try:
@@ -139,7 +140,7 @@ async def compared(view: View) -> list[Difference]:
 
 
 async def lasting_differences(compare: Callable[[], Awaitable[list[Difference]]], *, grace: float) -> list[Difference]:
-    """Return the differences that two comparisons find, `grace` seconds apart."""
+    """Compare twice, `grace` seconds apart; return the differences that both comparisons find."""
     if not (first := await compare()):
         return []
     await asyncio.sleep(grace)

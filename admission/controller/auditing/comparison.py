@@ -27,6 +27,7 @@ Usage: TypeAlias = "Mapping[tuple[str, str, str], int]"
 """Used quota by ClusterQueue, flavor and resource: `{("cq", "default", "cpu"): 4000}`."""
 
 QUOTA_STATES = frozenset({State.ADMITTED, State.EVICTING})
+"""States in which a workload holds quota."""
 
 
 class Repair(StrEnum):
@@ -41,7 +42,7 @@ class Repair(StrEnum):
 
 
 class Problem(StrEnum):
-    """Kinds of differences; the values are the `problem` of the REST API."""
+    """Types of differences; the values are the `problem` in the REST API."""
 
     RUNS_WITHOUT_ADMISSION = "RunsWithoutAdmission"
     NOT_ON_RECORD = "NotOnRecord"
@@ -61,6 +62,7 @@ class Problem(StrEnum):
 
     @property
     def repair(self) -> Repair:
+        """How the leader repairs it."""
         return _REPAIRS[self][0]
 
     @property
@@ -123,7 +125,7 @@ class View:
     owners: Mapping[str, Owner]
     """Owners of pods that are not finished."""
     disabled: Collection[str] = ()
-    """Uids of workloads whose kind is disabled, so that their objects are not listed; they are not compared."""
+    """Uids of workloads not to compare: of disabled kinds, and groups without pods whose owner will recreate these."""
     tracked: Mapping[str, WorkloadRecord] | None = None
     """The leader's workloads; None: the audit runs without a leader."""
     engine: Usage = field(default_factory=dict)

@@ -180,7 +180,7 @@ class PodGroups:
                 began = time.monotonic()
                 try:
                     self._update(key)
-                except Exception as error:  # noqa: BLE001  other groups must be updated whatever is wrong with this one
+                except Exception as error:  # noqa: BLE001  an error in one group must not stop the update of others
                     self._reconciler.isolation.faults.report(f"group {key[1]} of namespace {key[0]}", error)
                 self._updates.updated(key, len(self._groups.get(key, ())), time.monotonic() - began)
 
@@ -276,9 +276,9 @@ class PodGroups:
         for each in waiting:
             if each.leaf in leaves_with_quota:
                 continue
-            if (same := (each.leaf, each.role)) not in assigned:
-                assigned[same] = self._owners.assign(key[0], each.leaf, each.object).group
-            if (target := assigned[same]) != key[1]:
+            if (leaf_and_role := (each.leaf, each.role)) not in assigned:
+                assigned[leaf_and_role] = self._owners.assign(key[0], each.leaf, each.object).group
+            if (target := assigned[leaf_and_role]) != key[1]:
                 self._move(key, each, target)
                 moved = target and f"{POD_GROUP if target == each.leaf else COMPOSITE} {target}"
         return moved
@@ -305,7 +305,7 @@ class PodGroups:
             return
         try:
             self._reconciler.process(self._kind, group)
-        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to this group
+        except Exception as error:  # noqa: BLE001  any exception is attributed to this group
             isolation.failed_at(self._kind, group, error)
 
     @property
@@ -314,7 +314,7 @@ class PodGroups:
         return self._kind.conventions
 
     def plan(self, tracked: Tracked, members: Sequence[Member]) -> Plan:
-        """What becomes of the pods of a group that holds quota."""
+        """Return what is due for the pods of a group that holds quota."""
         return planned(tracked, members, self._context_of(tracked.record.workload.namespace))
 
     def _context_of(self, namespace: str) -> NamespaceContext:

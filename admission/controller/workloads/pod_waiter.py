@@ -41,6 +41,7 @@ after it was suspended again. The Job's status does not show that: it is empty w
 """
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that no longer run."""
 
 
 @dataclass(slots=True)

@@ -184,7 +184,7 @@ class Requests:
             self._restore_label(message.uid, kind, message.result)
 
     def _handle(self, tracked: Tracked, trigger: Trigger) -> None:
-        """Pass a trigger to the Reconciler at the present time: a commit may have taken a while since the last one."""
+        """Pass a trigger to the Reconciler at the present time: a commit may have passed since `now` was set."""
         self._state.now = self._state.clock()
         self._reconciler.handle(tracked, trigger)
 
