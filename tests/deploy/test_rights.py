@@ -11,7 +11,6 @@ import copy
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
@@ -25,7 +24,6 @@ from admission.cluster.client import Client
 from admission.kinds import all_kinds, frameworks_known, parse_form
 from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.grouped import GroupedKind
-from admission.kinds.patches import merged
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
@@ -33,7 +31,7 @@ from admission.store.audit_log import Author
 from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
-from tests.trainer import pod_changes
+from tests.deploy.custom_objects import custom_object, make_child, until, update_child
 from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
 from webhooks.gate_reconciler import GateReconciler
@@ -41,11 +39,12 @@ from webhooks.registration import Registration, ServiceReference
 from webhooks.scope import Scope
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from postgresql_server import PostgreSQL
 
 SLUICE = f"system:serviceaccount:{NAMESPACE}:sluice"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
-MANIFESTS = Path(__file__).parents[1] / "kinds" / "manifests"
 FRAMEWORKS = frameworks_known()
 RULE = {"queue": "lq", "namespaces": ["default"], "kinds": ["batch/job"], "matchLabels": {"team": "a"}}
 INTEGRATIONS = {
@@ -59,32 +58,6 @@ KINDS = all_kinds(frameworks=FRAMEWORKS, own=[parse_form(TRAINING_RUN_FORM)], gr
 DEFINED = [*(kind for kind in KINDS if kind.is_custom), *KINDS.sizes.values()]
 CUSTOM = [kind for kind in DEFINED if not isinstance(kind, GroupedKind)]
 """What has its pods grouped is only watched."""
-POD = {"metadata": {"name": "held"}, "spec": {"containers": [{"name": "main", "image": "pause"}]}}
-HELD = {
-    "resources": {
-        "GenericItems": [
-            {"generictemplate": {"apiVersion": "v1", "kind": "Pod", **POD}},
-            {"generictemplate": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held"}}},
-            {
-                "generictemplate": {
-                    "apiVersion": "v1",
-                    "kind": "Service",
-                    "metadata": {"name": "held"},
-                    "spec": {"clusterIP": "None"},
-                }
-            },
-            {
-                "generictemplate": {
-                    "apiVersion": "batch/v1",
-                    "kind": "Job",
-                    "metadata": {"name": "held"},
-                    "spec": {"template": {"spec": {**POD["spec"], "restartPolicy": "Never"}}},
-                }
-            },
-        ]
-    }
-}
-"""What an AppWrapper of MCAD holds: one of each kind that Sluice makes."""
 OTHER_GATES = (
     "mutatingwebhookconfigurations",
     "mutatingadmissionpolicies",
@@ -229,50 +202,6 @@ async def _install(sandbox: Sandbox, folder: Path) -> User:
     return user
 
 
-def custom_object(kind: Any) -> Object:
-    """One of a custom kind, that waits in the queue."""
-    found = [next(yaml.load_all(file.read_text(), yaml.CSafeLoader)) for file in sorted(MANIFESTS.glob("*.yaml"))]
-    role = {"role": "main", "count": 1, "template": {"spec": {"containers": [{"name": "main", "image": "pause"}]}}}
-    found.append({"apiVersion": "example.com/v1", "kind": "TrainingRun", "spec": {"roles": [role]}})
-    found.append({"apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "spec": HELD})
-    known = f"{kind.group}/{kind.versions[0]}", kind.kind
-    obj: Object = next(each for each in found if (each["apiVersion"], each["kind"]) == known)
-    obj["metadata"] = {"name": kind.plural, "namespace": "default", "labels": {"sluice.dev/queue-name": "lq"}}
-    for operation in kind.gate(obj):
-        _set(obj, operation["path"].strip("/").split("/"), operation["value"])
-    return obj
-
-
-async def _make_child(admin: Any, kind: Any, owner: Object) -> None:
-    """What the pods of an object are read from, if that is a child that its controller makes."""
-    for child_kind in CUSTOM:
-        if kind.rendered_by == (child_kind.group, child_kind.kind):
-            child = custom_object(child_kind)
-            reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
-            reference |= {key: owner["metadata"][key] for key in ("name", "uid")}
-            name = owner["metadata"]["name"]
-            child["metadata"] = {"name": name, "namespace": "default", "ownerReferences": [reference]}
-            await admin.create(child_kind.plural, "default", child)
-
-
-async def _update_child(admin: Any, kind: Any) -> None:
-    """Copy the patches that the start of a TrainJob adds to it into its JobSet, as its controller does."""
-    await _until(admin, kind.plural, lambda obj: bool(obj["spec"].get("runtimePatches")))
-    owner = admin.get(kind.plural, "default", kind.plural)
-    child = copy.deepcopy(admin.get("jobsets", "default", kind.plural))
-    for role in child["spec"]["replicatedJobs"]:
-        inner = role["template"]["spec"]
-        for change in pod_changes(owner, role["name"]):
-            inner["template"] = merged(inner["template"], change)
-    await admin.update("jobsets", "default", child)
-
-
-def _set(obj: Object, path: list[str], value: object) -> None:
-    for key in path[:-1]:
-        obj = obj.setdefault(key, {})
-    obj[path[-1]] = value
-
-
 async def _pods_come_and_go(admin: Any) -> None:
     """One is let run, one loses its gate while no policy keeps it, two are a group, and one has lost its label."""
     containers = [{"name": "main", "image": "pause"}]
@@ -286,7 +215,7 @@ async def _pods_come_and_go(admin: Any) -> None:
         async for batch in changes:
             if any(what == "DELETED" and obj["metadata"]["name"] == "bad" for _, what, obj, _ in batch):
                 break
-    await _until(admin, "pods", partial(_is_ungated, "good"))
+    await until(admin, "pods", partial(_is_ungated, "good"))
     for name in ("one", "other"):
         metadata = {
             "name": name,
@@ -295,9 +224,9 @@ async def _pods_come_and_go(admin: Any) -> None:
         }
         await admin.create("pods", "default", {"metadata": metadata, "spec": {"containers": containers}})
     for name in ("one", "other"):
-        await _until(admin, "pods", partial(_is_ungated, name))
+        await until(admin, "pods", partial(_is_ungated, name))
     await admin.patch("pods", "default", "good", {"metadata": {"labels": {"sluice.dev/managed": None}}})
-    await _until(admin, "pods", lambda obj: obj["metadata"].get("labels", {}).get("sluice.dev/managed") == "true")
+    await until(admin, "pods", lambda obj: obj["metadata"].get("labels", {}).get("sluice.dev/managed") == "true")
 
 
 def _is_ungated(name: str, obj: Object) -> bool:
@@ -334,19 +263,19 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
         assert (await admin.create("jobs", "default", ruled))["spec"]["suspend"] is True
         for kind in CUSTOM:
             created = await admin.create(_resource(kind), "default", custom_object(kind))
-            await _make_child(admin, kind, created)
+            await make_child(admin, kind, created, CUSTOM)
         for kind in CUSTOM:
             if kind.rendered_by:
-                await _update_child(admin, kind)
+                await update_child(admin, kind)
         for kind in CUSTOM:
-            await _until(admin, _resource(kind), lambda obj, kind=kind: not kind.observe(obj).suspended)
+            await until(admin, _resource(kind), lambda obj, kind=kind: not kind.observe(obj).suspended)
         await _items_come_and_go(admin)
-        await _until(admin, "jobs", lambda obj: obj["metadata"]["name"] == "ruled" and not obj["spec"]["suspend"])
+        await until(admin, "jobs", lambda obj: obj["metadata"]["name"] == "ruled" and not obj["spec"]["suspend"])
         await _pods_come_and_go(admin)
-        await _until(admin, "jobs", lambda obj: obj.get("status", {}).get("succeeded") == 1)
-        await _until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
+        await until(admin, "jobs", lambda obj: obj.get("status", {}).get("succeeded") == 1)
+        await until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
         await admin.delete("jobs", "default", "long", propagation="Background")
-        await _until(admin, "events", lambda obj: obj["reason"] == "Admitted")
+        await until(admin, "events", lambda obj: obj["reason"] == "Admitted")
         await _users_are_known(sandbox, replica)
     sandbox.faults.remove()
     assert "orbidden" not in replica.log.decode()
@@ -366,22 +295,14 @@ def _resource(kind: Any) -> str:
 async def _items_come_and_go(admin: Any) -> None:
     """What an AppWrapper of MCAD holds is made, and deleted when it is put on hold."""
     plural = "appwrappers.mcad.ibm.com"
-    await _until(admin, plural, lambda obj: (obj.get("status") or {}).get("isdispatched") is True)
+    await until(admin, plural, lambda obj: (obj.get("status") or {}).get("isdispatched") is True)
     await admin.patch(plural, "default", "appwrappers", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
-    await _until(admin, plural, lambda obj: obj["status"]["isdispatched"] is False)
+    await until(admin, plural, lambda obj: obj["status"]["isdispatched"] is False)
 
 
 def _conflict(group: str, plural: str) -> Object:
     match = {"verb": "patch", "group": group, "resource": plural, "user": SLUICE}
     return {"match": match, "probability": 1, "limit": 1, "do": "error", "code": 409}
-
-
-async def _until(local: Any, plural: str, holds: Any) -> None:
-    """Wait for an object that is as it should be."""
-    watcher = local.watch(plural)
-    async for batch in watcher:
-        if any(change != "DELETED" and holds(obj) for _, change, obj, _ in batch):
-            watcher.close()
 
 
 async def _users_are_known(sandbox: Sandbox, replica: Replica) -> None:
