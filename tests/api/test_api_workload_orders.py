@@ -198,7 +198,7 @@ async def test_a_check_reports_by_json_patch(api, asked):
     [
         ({"admissionChecks": [{"name": "budget", "state": "Good"}]}, "status.admissionChecks[0].state", "Good"),
         ({"admissionChecks": [{"name": "budget", "state": "Ready", "x": 1}]}, "status.admissionChecks[0].x", "unknown"),
-        ({"admissionChecks": [{"name": "other", "state": "Ready"}]}, "status.admissionChecks", "is not an admission check"),
+        ({"admissionChecks": [{"name": "other", "state": "Ready"}]}, "status.admissionChecks", "is not an admission"),
         ({"admissionChecks": ["budget"]}, "status.admissionChecks[0]", "must be an object"),
         ({"admissionChecks": "Ready"}, "status.admissionChecks", "must be a list"),
         ({"state": "finished"}, "status.state", "cannot be changed"),
