@@ -47,7 +47,7 @@ CURES: tuple[Cure, ...] = (
     Cure(
         "parallelism raised on a running Job",
         "quota",
-        (("webhooks/review.py", "                _keep_size(new, old, kind, answer)\n", ""),),
+        (("webhooks/review.py", "                _limit_pods(new, old, kind, answer)\n", ""),),
     ),
     Cure(
         "owner reference exempts",
