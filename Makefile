@@ -38,7 +38,7 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED)
 	@sh tests/install-tools.sh
 	@$(BIN)/python -m compileall -q -j 0 admission webhooks alembic
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 $(ARGS)
+	@sh tests/in-memory.sh $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 $(ARGS)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .
