@@ -11,6 +11,7 @@ if [ -z "${TMPDIR:-}" ] &&
 	enough "$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" &&
 	enough "$(awk '/^MemAvailable:/ { print $2 }' /proc/meminfo 2>/dev/null)" &&
 	folder=$(mktemp -d /dev/shm/sluice-tests.XXXXXX); then
+	chmod 755 "$folder" # as root, PostgreSQL runs as another user
 	trap 'rm -rf "$folder"' EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
