@@ -15,7 +15,7 @@ from admission.serving.protocol_errors import handler_factory
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from admission.serving.connections import Connection, Connections
 
@@ -73,12 +73,13 @@ async def listening(
         stack.push_async_callback(runner.cleanup)
         assert runner.server is not None
         handlers = handler_factory(runner.server)
-        tasks: set[asyncio.Task[None]] = set()
-        stack.push_async_callback(_cancel, tasks)
+        tasks: list[asyncio.Task[None]] = []
+        handshakes: set[asyncio.Task[None]] = set()
+        stack.push_async_callback(_stop, tasks, handshakes, has_tls=ssl_context is not None)
         for each in sockets:
             stack.callback(each.close)
-            tasks.add(asyncio.create_task(_accept(each, connections, handlers, ssl_context, tasks)))
-        tasks.add(asyncio.create_task(_sweep(connections)))
+            tasks.append(asyncio.create_task(_accept(each, connections, handlers, ssl_context, handshakes)))
+        tasks.append(asyncio.create_task(_sweep(connections)))
         yield [each.getsockname()[:2] for each in sockets]
 
 
@@ -113,9 +114,9 @@ async def _accept(
     connections: Connections,
     handlers: Callable[[], asyncio.Protocol],
     ssl_context: ssl.SSLContext | None,
-    tasks: set[asyncio.Task[None]],
+    handshakes: set[asyncio.Task[None]],
 ) -> None:
-    """Accept connections until cancelled; `tasks` has the task of each one until its handshake is complete."""
+    """Accept connections until cancelled; `handshakes` has the task of each one until its handshake is complete."""
     loop = asyncio.get_running_loop()
     fails = False
     while True:
@@ -133,8 +134,8 @@ async def _accept(
             sock.close()
         else:
             task = asyncio.create_task(_connect(connection, connections, sock, ssl_context))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            handshakes.add(task)
+            task.add_done_callback(handshakes.discard)
         # With connections in the backlog sock_accept() returns without suspending: let other tasks run.
         await asyncio.sleep(0)
 
@@ -168,8 +169,14 @@ async def _sweep(connections: Connections) -> None:
         connections.close_overdue()
 
 
-async def _cancel(tasks: set[asyncio.Task[None]]) -> None:
-    under_way = [*tasks]
-    for task in under_way:
+async def _stop(tasks: Iterable[asyncio.Task[None]], handshakes: set[asyncio.Task[None]], *, has_tls: bool) -> None:
+    """Accept no more connections, and end the handshakes that are not complete.
+
+    Without TLS they complete by themselves in the next iterations. They are not cancelled: uvloop would close a
+    transport that its protocol has already, without a call of `connection_lost`, and a response on it would raise
+    RuntimeError.
+    """
+    for task in (*tasks, *(handshakes if has_tls else ())):
         task.cancel()
-    await asyncio.gather(*under_way, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)  # no handshake begins any more
+    await asyncio.gather(*handshakes, return_exceptions=True)

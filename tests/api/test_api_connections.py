@@ -15,6 +15,7 @@ from pki import Authority
 
 from admission.serving.connections import ConnectionLimits, Connections, trust
 from admission.serving.listener import listening, open_sockets
+from admission.serving.loop import new_loop
 from admission.serving.tls import ReloadingContext
 
 if TYPE_CHECKING:
@@ -274,3 +275,27 @@ def test_half_of_the_files_that_the_process_may_open_are_for_connections():
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert (found.total, found.anonymous_per_address) == (128, 32)
+
+
+# A connection that is accepted while the accepting task is being cancelled is closed by its destructor only.
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("iterations", range(2, 30))
+def test_requests_that_arrive_while_a_server_stops_leave_no_traceback(iterations: int, caplog):
+    """Their handshakes must not be cancelled once they have a transport, as uvloop closes that silently."""
+
+    async def serve() -> None:
+        app = web.Application()
+        app.router.add_get("/", _open)
+        (listening_socket,) = await open_sockets("127.0.0.1", 0)
+        clients = [socket.create_connection(listening_socket.getsockname()) for _ in range(20)]
+        for client in clients:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        async with listening(app, [listening_socket], connections=Connections(PATIENT)):
+            for _ in range(iterations):
+                await asyncio.sleep(0)
+        for client in clients:
+            client.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(serve())
+    assert "Traceback" not in caplog.text
