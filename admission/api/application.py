@@ -122,23 +122,17 @@ def create_app(
     sessions = Sessions(store.browser_sessions, clock=clock)
     limiter = RateLimiter(per_second=REQUESTS_PER_SECOND, burst=REQUESTS_BURST, clock=clock)
     authentication = Authentication(
-        token=token,
-        delegation=delegation,
-        front_proxy=front_proxy,
-        sessions=sessions,
-        limiter=limiter,
-        issuer=issuer,
+        token=token, delegation=delegation, front_proxy=front_proxy, sessions=sessions, limiter=limiter, issuer=issuer
     )
     authorization = Authorization(delegation)
-    patience = DatabaseTimeout(store).middleware
-    app = web.Application(middlewares=[failures, patience, authentication.middleware, authorization.middleware])
+    timeout = DatabaseTimeout(store).middleware
+    app = web.Application(middlewares=[failures, timeout, authentication.middleware, authorization.middleware])
     app[AUTHENTICATION] = authentication
     app[AUTHORIZATION] = authorization
     app[PARSER_SLOTS] = asyncio.Semaphore(_PARSER_THREADS)
-    app.on_response_prepare.append(add_security_headers)
-    app.on_response_prepare.append(mark_started)
-    logins = RateLimiter(per_second=_LOGINS_PER_SECOND, burst=_LOGINS_BURST, clock=clock)
     controller, leader = controller or NoController(), leader or NoLeader()
+    app.on_response_prepare.extend((add_security_headers, mark_started, partial(_warn_of_standstill, leader)))
+    logins = RateLimiter(per_second=_LOGINS_PER_SECOND, burst=_LOGINS_BURST, clock=clock)
     login = Login(authentication, sessions, logins, issuer=issuer, standstill=leader.standstill)
     _add_sessions(app, store, login)
     if oidc is not None:
@@ -147,15 +141,16 @@ def create_app(
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     _add_reports(app, Reports(store), ClusterViews(store, cluster), AttentionReport(store, leader, now=now))
-    app.on_response_prepare.append(partial(_warn_of_standstill, leader))
-    audits = Audits(store, controller, leader)
-    app.router.add_get(f"{PREFIX}/audits", audits.get)
-    app.router.add_post(f"{PREFIX}/audits", audits.post)
-    _add_resources(
-        app, store, Engines(store, controller, receiver_fault=receiver_fault, clock=now), estimate_of, now=now
-    )
+    _add_audits(app, Audits(store, controller, leader))
+    engines = Engines(store, controller, receiver_fault=receiver_fault, clock=now)
+    _add_resources(app, store, engines, estimate_of, now=now)
     add_dashboard(app)
     return app
+
+
+def _add_audits(app: web.Application, audits: Audits) -> None:
+    app.router.add_get(f"{PREFIX}/audits", audits.get)
+    app.router.add_post(f"{PREFIX}/audits", audits.post)
 
 
 def _add_probes(app: web.Application, probes: Probes) -> None:

@@ -129,12 +129,11 @@ async def storm(
             except Stuck as error:
                 stuck, faults_seen = f"{error}\n{await fleet.diagnostics()}", await client.get("/sandbox/faults")
         elapsed = observer.elapsed()
-    starts = {key: job.starts for key, job in account.jobs.items()}
     promises = (
         (not stuck, f"the test ran to its end {stuck}"),
         *close(account, Costs({}, 0), elapsed).promises,
         (not restoration.altered, f"no other object of a user was altered {sorted(restoration.altered)[:2] or ''}"),
-        *await ledger.promises(database_url, plan, starts),
+        *await ledger.promises(database_url, plan, {key: job.starts for key, job in account.jobs.items()}),
         (not fleet.unexpected_exits, f"no sluice serve process ended by itself {fleet.unexpected_exits[:2] or ''}"),
     )
     return Outcome(promises, _figures(injector, faults_seen, elapsed), _logs(fleet))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -83,6 +84,7 @@ def apply(
     if not server_side and force_conflicts:
         raise click.UsageError("--force-conflicts can only be used with --server-side")
 
+    put = partial(_apply_server_side, manager=field_manager, force=force_conflicts) if server_side else _put
     manifests = Manifests(namespace, translation, writes=writing.dry_run == "none", prints_notes=output != "wide")
 
     async def run() -> None:
@@ -95,11 +97,8 @@ def apply(
                 for item in objects:
                     if (existing := await manifests.existing_flavor(sluice, item)) is not None:
                         outcomes.add(item, "unchanged", existing)
-                    elif server_side:
-                        outcome = await _apply_server_side(sluice, item, field_manager, writing, force=force_conflicts)
-                        outcomes.add(item, *outcome)
                     else:
-                        outcomes.add(item, *await _put(sluice, item, writing))
+                        outcomes.add(item, *await put(sluice, item, writing))
             finally:  # if the server refuses an object, those before it are written, and must be reported
                 outcomes.finish(manifests.left_out, manifests.notes)
 
@@ -117,7 +116,7 @@ async def _put(sluice: Sluice, item: QueueObject, writing: WritingFlags) -> tupl
 
 
 async def _apply_server_side(
-    sluice: Sluice, item: QueueObject, manager: str, writing: WritingFlags, *, force: bool
+    sluice: Sluice, item: QueueObject, writing: WritingFlags, *, manager: str, force: bool
 ) -> tuple[str, Document | None]:
     """Send the fields that the manifest sets as a server-side apply. Return the outcome and the response."""
     from admission.client.collections import explicit_fields

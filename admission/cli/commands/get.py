@@ -163,14 +163,8 @@ def get(
     if (finished or mine) and (targets or WORKLOADS not in kinds):
         raise click.UsageError("--all and --mine can only be used to list workloads")
     selection = _Selection(namespace, all_namespaces, selector, field_selector, finished, mine)
-    show = (
-        partial(_watch, targets, kinds)
-        if watch
-        else partial(_show_named, targets)
-        if targets
-        else partial(_show_all, kinds)
-    )
-    running = _connected(connection, show, selection, printer)
+    show = partial(_show_named, targets) if targets else partial(_show_all, kinds)
+    running = _connected(connection, partial(_watch, targets, kinds) if watch else show, selection, printer)
     asyncio.run(until_signal(running) if watch else running)
 
 

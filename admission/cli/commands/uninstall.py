@@ -194,11 +194,9 @@ def uninstall(
             plan = Plan(own, await _marked(client, kinds, originals))
             for line in _lines(plan, restore=restore, knows_originals=database.is_set):
                 print_line(line)
-            if not yes:
-                print_line("nothing was changed; use --yes to carry out the plan")
-                return
-            await _carry_out(client, plan, restore=restore)
-            print_line("done")
+            if yes:
+                await _carry_out(client, plan, restore=restore)
+            print_line("done" if yes else "nothing was changed; use --yes to carry out the plan")
 
     asyncio.run(run())
 
