@@ -14,6 +14,9 @@ from admission.kinds import all_kinds
 KINDS = all_kinds(frameworks=("batch/job", "pod"))
 COMPOSITE = KINDS.sizes["scheduling.k8s.io", "CompositePodGroup"]
 POD_GROUP = KINDS.sizes["scheduling.k8s.io", "PodGroup"]
+NO_PARENT = "It starts as a whole, but its parent CompositePodGroup rc does not exist."
+AFTER = "It is queued when CompositePodGroup rc has started, whose 2 oldest groups start together first."
+"""Messages of groups that wait in the trees of `tree`."""
 
 
 @asynccontextmanager

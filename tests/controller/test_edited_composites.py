@@ -6,6 +6,7 @@ import pytest
 from composites import (
     COMPOSITE,
     KINDS,
+    NO_PARENT,
     POD_GROUP,
     change,
     composite,
@@ -25,9 +26,6 @@ from composites import (
 from grouped_kinds import pods_until
 from job_examples import cluster_queue
 from pod_examples import pod
-
-NO_PARENT = "It starts as a whole, but its parent CompositePodGroup rc does not exist."
-AFTER = "It is queued when CompositePodGroup rc has started, whose 2 oldest groups start together first."
 
 
 @pytest.fixture

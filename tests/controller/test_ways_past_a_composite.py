@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from composites import (
+    AFTER,
     COMPOSITE,
     KINDS,
+    NO_PARENT,
     POD_GROUP,
     composite,
     held,
@@ -28,9 +30,6 @@ from admission.controller.auditing.audit_sources import AuditSources
 from admission.controller.auditing.comparison import differences
 from admission.kinds import all_kinds
 from admission.model import child_sentences
-
-NO_PARENT = "It starts as a whole, but its parent CompositePodGroup rc does not exist."
-AFTER = "It is queued when CompositePodGroup rc has started, whose 2 oldest groups start together first."
 
 
 @pytest.fixture

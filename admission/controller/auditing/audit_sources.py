@@ -12,8 +12,8 @@ from admission.controller.auditing.audit_groups import AuditedGroups
 from admission.controller.auditing.comparison import Owner, View, differences
 from admission.controller.intake.served import listed, served_versions
 from admission.controller.state.faults import cause
-from admission.controller.workloads.pod_waiter import FINISHED_PHASES
 from admission.kinds.foreign_groups import NATIVE
+from admission.kinds.pod_group import FINISHED_PHASES
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from admission.controller.state.inbox import PodsCounted, PodsGone
 from admission.kinds.base import POD_OWNER, POD_SET
+from admission.kinds.pod_group import FINISHED_PHASES
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -39,9 +40,6 @@ They take 1.5 s. The Job controller creates pods some 50 ms after a start; but i
 requests a second, by default, and a worker that has read a Job while it was running may create its first pod a second
 after it was suspended again. The Job's status does not show that: it is empty while a worker is processing it, too.
 """
-
-FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that no longer run."""
 
 
 @dataclass(slots=True)
