@@ -10,7 +10,6 @@ import logging
 import os
 import resource
 import secrets
-import selectors
 import shutil
 import signal
 import sys
@@ -28,6 +27,7 @@ from postgresql_server import NoPostgreSQL, copy_files, running_postgresql
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests import compiled_statements, sluice_server
+from tests.event_loop import EventLoop, run
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -43,28 +43,6 @@ compiled_statements.share()
 _TEMPLATE = "sluice_template"
 _OF_PROPERTY = "_hypothesis_internal_use_settings"
 """Attribute in which Hypothesis stores the settings of a test function."""
-
-
-class EventLoop(asyncio.SelectorEventLoop):
-    """Event loop that waits up to a second for connections that are being closed, before it closes itself.
-
-    Such a connection would otherwise be reported when it is garbage collected, and fail the test that runs then.
-    """
-
-    def __init__(self) -> None:
-        self._watched = selectors.DefaultSelector()
-        super().__init__(self._watched)
-
-    def close(self) -> None:
-        if not self.is_closed():
-            self.run_until_complete(self._wait_for_connections())
-        super().close()
-
-    async def _wait_for_connections(self) -> None:
-        until = self.time() + 1.0
-        # The loop always watches its own pipe; asyncio has no event for the removal of the last other file, so poll.
-        while len(self._watched.get_map()) > 1 and self.time() < until:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -240,7 +218,7 @@ def _make_postgresql(folder: Path) -> None:
     try:
         with running_postgresql() as server:
             server.execute(f"CREATE DATABASE {_TEMPLATE}")
-            asyncio.run(migrate(server.url(_TEMPLATE)))
+            run(migrate(server.url(_TEMPLATE)))
             server.stop()
             copy_files(server.folder, folder)
     except NoPostgreSQL as error:

@@ -5,13 +5,14 @@ Copying a database takes at least 0.1 s of processor time, deleting the rows of 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import asyncpg
 import pytest
+
+from tests.event_loop import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,7 @@ class MigratedDatabases:
         self._server = server
         self._template = template
         self._free: list[str] = []
-        self._schema, self._reset_statements = asyncio.run(self._read_template())
+        self._schema, self._reset_statements = run(self._read_template())
 
     @contextmanager
     def one(self) -> Iterator[str]:
@@ -50,7 +51,7 @@ class MigratedDatabases:
             name = f"test_{secrets.token_hex(8)}"
             self._server.execute(f"CREATE DATABASE {name} TEMPLATE {self._template}")
         yield self._server.url(name)
-        if asyncio.run(self._reset(name)):
+        if run(self._reset(name)):
             self._free.append(name)
         else:
             self._server.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import secrets
 import shutil
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
+from tests.event_loop import run
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class PostgreSQL:
     def execute(self, *statements: str) -> None:
         """Run statements as the superuser, each in its own transaction."""
 
-        async def run() -> None:
+        async def execute() -> None:
             connection = await asyncpg.connect(self.url("postgres"))
             try:
                 for statement in statements:
@@ -51,7 +51,7 @@ class PostgreSQL:
             finally:
                 await connection.close()
 
-        asyncio.run(run())
+        run(execute())
 
     def start(self) -> None:
         """Start the server on its data folder; returns when it accepts connections."""

@@ -20,6 +20,7 @@ from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
 from admission.store.records import State
 from admission.store.store import Store
+from tests.event_loop import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,7 @@ def running(database_url: str) -> Iterator[Running]:
                 started.set()
                 await end.wait()
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread = threading.Thread(target=lambda: run(serve()))
     thread.start()
     started.wait()
     try:

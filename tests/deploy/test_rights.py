@@ -6,7 +6,6 @@ judges all requests of that run again: one that is refused now would have failed
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -32,6 +31,7 @@ from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
 from tests.deploy.custom_objects import custom_object, make_child, until, update_child
+from tests.event_loop import run
 from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
 from webhooks.gate_reconciler import GateReconciler
@@ -156,7 +156,7 @@ def refused(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) ->
     """For each right the requests of the run that are refused without it."""
     postgresql.execute("CREATE DATABASE rights TEMPLATE sluice_template")
     try:
-        return asyncio.run(_refused(tmp_path_factory.mktemp("rights"), postgresql.url("rights")))
+        return run(_refused(tmp_path_factory.mktemp("rights"), postgresql.url("rights")))
     finally:
         postgresql.execute("DROP DATABASE rights WITH (FORCE)")
 

@@ -16,6 +16,7 @@ from admission.store.database.connection import Location
 from admission.store.database.tls import tls_context
 from admission.store.errors import InvalidDatabaseUrl
 from admission.store.store import Store
+from tests.event_loop import run
 
 sys.path.append(str(Path(__file__).parents[1] / "api"))
 from pki import Authority
@@ -30,30 +31,30 @@ def test_certificates_go_both_ways(own_postgresql: PostgreSQL, tmp_path: Path):
     _speak_tls(own_postgresql, ours)
     base = own_postgresql.url("sluice_template").replace("127.0.0.1", "localhost")
     full = f"{base}?sslmode=verify-full&sslrootcert={ours.file}"
-    assert asyncio.run(_answer(full)) == "well"
+    assert run(_answer(full)) == "well"
     says = "presents a certificate that is not trusted"
-    assert says in asyncio.run(_answer(f"{base}?sslmode=verify-ca&sslrootcert={foreign.file}"))
+    assert says in run(_answer(f"{base}?sslmode=verify-ca&sslrootcert={foreign.file}"))
     by_address = full.replace("localhost", "127.0.0.1")  # the certificate is for the name alone
-    assert "127.0.0.1" in asyncio.run(_answer(by_address))
-    assert asyncio.run(_answer(by_address.replace("verify-full", "verify-ca"))) == "well"
+    assert "127.0.0.1" in run(_answer(by_address))
+    assert run(_answer(by_address.replace("verify-full", "verify-ca"))) == "well"
     _want_certificates(own_postgresql)
     client = ours.client("postgres")
     without_password = full.replace(f":{own_postgresql.password}@", "@")
-    assert asyncio.run(_answer(f"{without_password}&sslcert={client.certificate}&sslkey={client.key}")) == "well"
-    assert asyncio.run(_answer(without_password)) != "well"
+    assert run(_answer(f"{without_password}&sslcert={client.certificate}&sslkey={client.key}")) == "well"
+    assert run(_answer(without_password)) != "well"
 
 
 @pytest.mark.postgres
 def test_each_mode_speaks_tls_or_does_not(own_postgresql: PostgreSQL, tmp_path: Path):
     base = own_postgresql.url("sluice_template")
-    assert asyncio.run(_is_encrypted(f"{base}?sslmode=prefer")) is False, "the server has no certificate yet"
-    assert asyncio.run(_answer(f"{base}?sslmode=require")) != "well"
+    assert run(_is_encrypted(f"{base}?sslmode=prefer")) is False, "the server has no certificate yet"
+    assert run(_answer(f"{base}?sslmode=require")) != "well"
     _speak_tls(own_postgresql, Authority(tmp_path, "ours"))
     for mode, encrypted in (("disable", False), ("prefer", True), ("require", True)):
-        assert asyncio.run(_is_encrypted(f"{base}?sslmode={mode}")) is encrypted
+        assert run(_is_encrypted(f"{base}?sslmode={mode}")) is encrypted
     (own_postgresql.folder / "data" / "pg_hba.conf").write_text("hostssl all all all scram-sha-256\n")
     own_postgresql.execute("SELECT pg_reload_conf()")
-    assert asyncio.run(_answer(f"{base}?sslmode=disable")) != "well"
+    assert run(_answer(f"{base}?sslmode=disable")) != "well"
 
 
 async def _is_encrypted(url: str) -> bool:
@@ -87,7 +88,7 @@ def test_new_certificates_of_the_client_need_no_restart(own_postgresql: PostgreS
             give(after)
             assert await store.health() is None
 
-    asyncio.run(rotate())
+    run(rotate())
 
 
 def _speak_tls_again(server: PostgreSQL, authority: Authority) -> None:
