@@ -3,8 +3,8 @@
 An owner reference alone proves nothing, as users can write it. A child is part of its owner only if the owner's
 controller would create it in this form: it has the name of a child that the owner specifies, and no more pods or
 requests than the owner has for it. Names are unique, so an object that a user creates under such a name takes the place
-of the real child and never adds to it. Pods have no predictable names: of an owner's pods no more run than it
-specifies, whatever created them.
+of the real child and never adds to it. Pods have no predictable names: of an owner's pods no more run than its pod
+sets have, whatever created them (`pod_matching`).
 """
 
 from __future__ import annotations
@@ -181,6 +181,18 @@ def find_pod_set(
     except Misconfigured:  # reported where either object is handled as a workload itself
         return Part.NONE
     return next((part for part in (Part.CURRENT, Part.OUTDATED) if part in found), Part.NONE)
+
+
+def fitting_pod_sets(
+    limits: Sequence[PodSet], pod_kind: Kind, pod: Object, context: NamespaceContext
+) -> frozenset[str]:
+    """Return the names of the owner's pod sets (`limits`) whose requests a pod does not exceed; empty if none."""
+    try:
+        wanted = pod_kind.pod_sets(pod, context)
+    except Misconfigured:  # reported where the pod is handled as a workload itself
+        return frozenset()
+    fits = (limit.name for limit in limits if _compare(wanted, [replace(limit, count=1)]) is not Part.NONE)
+    return frozenset(fits)
 
 
 def _limit(place: Place, template: Object, context: NamespaceContext, *, one_copy: bool) -> PodSet:

@@ -1,7 +1,7 @@
 """Requests and Events for child objects of queued workloads: start, stop, deletion.
 
 A pod is stopped by deletion. While its owner is being stopped, that is left to the owner's controller, which would
-count a pod deleted by others as a failure. No more pods of an owner run than the owner requests; beyond that the newest
+count a pod deleted by others as a failure. No more pods of an owner run than its pod sets have; beyond that the newest
 are deleted, so that a user who removes a pod's gate gains nothing by an owner reference to a running owner.
 
 A child that has waited for `WAIT_EVENT_DELAY` gets an Event with the reason; its owner's reason is reported there.
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.pod_matching import Fitting
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,8 @@ class Child:
     """Whether this process has ungated it: it then takes precedence over a pod of the same second that it has not."""
     created: str = ""
     """Its creationTimestamp."""
+    fitting: tuple[str, Fitting] | None = None
+    """The pod sets of an owner that it fits, for the versions of both that are named first (`ExcessPods`)."""
     excess_since: float = 0.0
     """When the owner got too many pods for it to run, by the clock of the event loop; 0: there are not too many."""
     wait_message: str = ""

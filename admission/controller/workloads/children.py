@@ -34,6 +34,7 @@ from admission.cluster.errors import NotFound
 from admission.controller.state.inbox import ObjectReturned, Recheck
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.child_requests import Child, ChildRequests, Verdict
+from admission.controller.workloads.excess_pods import MAX_OWNER_DEPTH, ExcessPods
 from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
 from admission.kinds.base import POD
@@ -43,7 +44,7 @@ from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine
     from typing import Any
 
     from admission.cluster.client import Client
@@ -61,8 +62,6 @@ log = logging.getLogger(__name__)
 
 _RETRY_DELAY: Final = 2.0
 """Seconds before a failed request is repeated."""
-_MAX_OWNER_DEPTH: Final = 10
-"""Levels of owners above an object that are followed, as in Kueue."""
 
 
 class Children:
@@ -102,6 +101,7 @@ class Children:
         """By uid."""
         self._by_owner: defaultdict[str, set[str]] = defaultdict(set)
         """Uid of an owner -> uids of its children."""
+        self._excess_pods = ExcessPods(self._children, self._by_owner, self._context)
         self._fetched_owners: dict[str, StoredObject | None] = {}
         """Owners that are no workloads, read from the API server, by uid; None: deleted."""
         self._owner_states: dict[str, tuple[Any, ...]] = {}
@@ -183,8 +183,10 @@ class Children:
         verdict = self._verdict(kind, obj)
         if verdict is Verdict.WORKLOAD or not self._leave_queue(uid, obj, verdict):
             return False
-        if verdict is Verdict.RUN and kind.ends_by_deletion and self._is_excess(child, uid, obj):
-            verdict = Verdict.EXCESS
+        if verdict is Verdict.RUN and kind.ends_by_deletion:
+            owner = self._owner(claimed.kind, child.owner, MAX_OWNER_DEPTH)[0]
+            if owner is not None and self._excess_pods.has(child, uid, claimed.kind, owner):
+                verdict = Verdict.EXCESS
         self._child_requests.follow(child, seen, obj, verdict)
         return True
 
@@ -251,7 +253,7 @@ class Children:
 
     # --- verdicts
 
-    def _verdict(self, kind: Kind, obj: Object, *, owners: int = _MAX_OWNER_DEPTH) -> Verdict:
+    def _verdict(self, kind: Kind, obj: Object, *, owners: int = MAX_OWNER_DEPTH) -> Verdict:
         """Return the state that an object should be in by its owner. `owners`: levels of owners to follow at most.
 
         An unknown owner is fetched in the background.
@@ -342,32 +344,3 @@ class Children:
         message = child_sentences.part_of(f"{reference['kind']} {reference['name']}")
         self._reconciler.handle(tracked, LeftQueue(message))
         return True
-
-    def _is_excess(self, child: Child, uid: str, obj: Object) -> bool:
-        """Return whether the owner has as many running pods as it requests without this one.
-
-        Pods of the owner's children count, such as those of the Jobs of a JobSet. If the pod itself runs, only older
-        ones count.
-        """
-        claimed = claimed_owner(child.kind, obj, self._kinds)
-        owner = None if claimed is None else self._owner(claimed[0], child.owner, _MAX_OWNER_DEPTH)[0]
-        if claimed is None or owner is None:
-            return False
-        wanted = sum(count.needed for count in claimed[0].observe(owner).counts)
-        running = [(*_age(each), other) for other, each in self._pods_of(child.owner) if each.runs and other != uid]
-        preceding = [each for each in running if not child.runs or each < (*_age(child), uid)]
-        return len(preceding) >= wanted
-
-    def _pods_of(self, owner: str, *, levels: int = _MAX_OWNER_DEPTH) -> Iterator[tuple[str, Child]]:
-        """Yield (uid, pod) of the pods of an owner and of its children. `levels`: depth of children to follow."""
-        for uid in self._by_owner.get(owner, ()) if levels else ():
-            child = self._children[uid]
-            if child.kind.ends_by_deletion:
-                yield uid, child
-            else:
-                yield from self._pods_of(uid, levels=levels - 1)
-
-
-def _age(child: Child) -> tuple[str, bool]:
-    """Return the sort key of pods by age; of pods of the same second those that Sluice has ungated come first."""
-    return child.created, not child.was_ungated

@@ -1,0 +1,102 @@
+"""Pods of an owner with several pod sets: nobody gets large pods in the place of small ones by an owner reference."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from custom_kinds import definition, until
+from job_examples import cluster_queue, flavor, local_queue
+from pod_examples import GATE, gated, pod
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "pod", "kubeflow.org/pytorchjob"))
+TORCH = KINDS.get("kubeflow.org", "PyTorchJob")
+QUEUED = {"sluice.dev/queue-name": "lq"}
+
+
+@pytest.fixture
+async def owner(world, tmp_path):
+    """A running PyTorchJob of two masters of 1 CPU and two workers of 2 CPUs, whose pods the test makes."""
+    await world.apply(flavor(), cluster_queue(cpu="6"), local_queue())
+    await world.user.create("customresourcedefinitions", "", definition(TORCH))
+    async with gated(world.user, KINDS, tmp_path / "certificates"):
+        await world.start(kinds=KINDS)
+        await world.user.create("pytorchjobs", "team-a", torch(Master=(2, "1"), Worker=(2, "2")))
+        yield await until(world.user, "pytorchjobs", "torch", lambda each: not TORCH.observe(each).suspended)
+
+
+def torch(**replicas):
+    def template(cpu):
+        manifest = pod("any", cpu=cpu)
+        return {"metadata": {"labels": dict(QUEUED)}, "spec": manifest["spec"]}
+
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "torch", "namespace": "team-a", "labels": dict(QUEUED)},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                name: {"replicas": count, "template": template(cpu)} for name, (count, cpu) in replicas.items()
+            }
+        },
+    }
+
+
+async def create(world, owner, name, cpu):
+    """Create a pod as the PyTorchJob's controller does, or as a user who forges its owner reference."""
+    each = pod(name, cpu=cpu, nodeSelector={"type": "kwok"})
+    reference = {key: owner[key] for key in ("apiVersion", "kind")} | {"name": "torch", "controller": True}
+    each["metadata"]["ownerReferences"] = [{**reference, "uid": owner["metadata"]["uid"]}]
+    created = await world.user.create("pods", "team-a", each)
+    assert is_gated(created)
+
+
+async def seen(world, name, until):
+    """Wait until a pod satisfies `until`; None if it is deleted."""
+    with closing(world.user.watch("pods")) as changes:
+        if until(world.user.get("pods", "team-a", name)):
+            return
+        async for batch in changes:
+            for _, kind, obj, _ in batch:
+                if obj["metadata"]["name"] == name and until(None if kind == "DELETED" else obj):
+                    return
+
+
+def is_gated(pod):
+    return GATE in pod["spec"].get("schedulingGates", ())
+
+
+async def started(world, name):
+    await seen(world, name, lambda pod: pod is not None and not is_gated(pod))
+
+
+async def gone(world, name):
+    await seen(world, name, lambda pod: pod is None)
+
+
+@pytest.mark.parametrize("controllers", [False])
+async def test_a_large_pod_gets_no_place_of_a_small_one(world, owner):
+    for name in ("worker-0", "worker-1"):
+        await create(world, owner, name, "2")
+        await started(world, name)
+    await create(world, owner, "forged", "2")  # no master runs yet
+    await create(world, owner, "master-0", "1")
+    await started(world, "master-0")
+    assert is_gated(world.user.get("pods", "team-a", "forged"))
+    await world.user.patch("pods", "team-a", "forged", {"spec": {"schedulingGates": None}})
+    await gone(world, "forged")
+    await create(world, owner, "master-1", "1")
+    await started(world, "master-1")
+
+
+@pytest.mark.parametrize("controllers", [False])
+async def test_each_pod_starts_in_whatever_order_they_are_made(world, owner):
+    """Small pods fit in the places of large ones, too, and leave them as soon as those come."""
+    for name, cpu in (("master-0", "1"), ("worker-0", "2"), ("master-1", "1"), ("worker-1", "2")):
+        await create(world, owner, name, cpu)
+        await started(world, name)
+    await create(world, owner, "worker-2", "2")  # in the place of one that ends
+    await world.user.delete("pods", "team-a", "worker-0", grace=0)
+    await started(world, "worker-2")
