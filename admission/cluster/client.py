@@ -146,9 +146,16 @@ class Client:
         async with self._open("GET", path, params, None, "") as response:
             return (await response.read()).decode(errors="replace")
 
-    async def create(self, path: str, body: object, *, params: Mapping[str, str] | None = None) -> Object:
-        """POST `body` to a collection; return the created object."""
-        return await self.request("POST", path, params=params, body=body)
+    async def create(
+        self,
+        path: str,
+        body: object,
+        *,
+        params: Mapping[str, str] | None = None,
+        permitted: Callable[[], bool] | None = None,
+    ) -> Object:
+        """POST `body` to a collection; return the created object. `permitted`: see `request`."""
+        return await self.request("POST", path, params=params, body=body, permitted=permitted)
 
     async def replace(self, path: str, body: object, *, params: Mapping[str, str] | None = None) -> Object:
         """PUT a whole object; return it as written. Raises Conflict if its resourceVersion is not the current one."""

@@ -87,6 +87,8 @@ class World:
         self.clock = clock
         self._stack = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
+        self.leads = True
+        """Whether it is sure to lead; only the items of AppWrappers depend on it."""
 
     async def start(
         self,
@@ -111,7 +113,7 @@ class World:
         )
         watches, events = self.controller.watches, self.controller.events
         watches.discovery_interval, watches.max_list_wait = 0.2, 1.0
-        items = AppWrapperItems(self.client, watches, events, leads=lambda: True) if makes_items else None
+        items = AppWrapperItems(self.client, watches, events, leads=lambda: self.leads) if makes_items else None
         self._running = asyncio.create_task(self._run(self.controller, epoch, items))
         await self.eventually(self._decides)
 

@@ -285,3 +285,26 @@ def test_one_of_too_many_objects_is_refused(items, replicas):
     response, _ = reviewed(obj)
     assert not response["allowed"]
     assert "spec.resources.GenericItems: there are more than 1000 objects" in response["status"]["message"]
+
+
+async def test_nothing_is_created_by_who_does_not_lead_any_more(cluster, caplog):
+    """The leadership ends between two attempts of a request."""
+    creates = {"user": "sluice", "verb": "create", "resource": "pods"}
+    faults = cluster.sandbox.faults
+    faults.install({"rules": [{"match": creates, "do": "error", "code": 503, "retry_after": 1}]})
+    await submit(cluster, of_torchx())
+
+    async def is_refused():
+        return faults.describe()["rules"][0]["struck"]
+
+    await cluster.eventually(is_refused)
+    cluster.leads = False
+    faults.install({"rules": []})
+
+    async def has_given_up():
+        return "cannot create or delete the objects of an AppWrapper" in caplog.text
+
+    await cluster.eventually(has_given_up)
+    assert pods(cluster) == {}
+    cluster.leads = True
+    await state(cluster, state="Running", running=2)

@@ -242,7 +242,7 @@ class AppWrapperItems:
         body = {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
         path, named = _collection(manifest), f"{manifest['kind']} {manifest['metadata']['name']}"
         try:
-            return await self._client.create(path, body)
+            return await self._client.create(path, body, permitted=self._leads)
         except AlreadyExists:
             found = await self._client.get(f"{path}/{manifest['metadata']['name']}")
             if (controller_of(found) or {}).get("uid") != metadata["uid"]:
