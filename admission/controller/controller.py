@@ -259,9 +259,9 @@ class Controller:
             loaded, seeds, state=self._state, context=self.context, kinds=self._kinds, isolation=self._leader.isolation
         )
         self._leader.reconciler.readiness.restored()
-        self._committer.workload_events.begin(
-            (tracked.record for tracked in self._state.registry), loaded.last_transition_at
-        )
+        records = [tracked.record for tracked in self._state.registry]
+        self.metrics.restored(records)
+        self._committer.workload_events.begin(records, loaded.last_transition_at)
 
     async def _compare(self, before: Registry | None = None) -> None:
         """Compare stored workloads with observed objects. `before`: registry before a reload, with sent requests."""

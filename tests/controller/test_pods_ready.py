@@ -117,6 +117,28 @@ async def test_pods_that_are_not_ready_any_more_get_the_recovery_timeout(queues)
     assert seconds.value >= 121
 
 
+async def test_a_job_that_is_ready_is_counted_once_over_restarts(queues):
+    await queues.start(policy())
+    await queues.submit(job("steady"))
+    await queues.job("steady", is_ready)
+    await queues.eventually(lambda: _is_ready(queues, "steady"))
+    assert _ready_workloads(queues) == [1]
+    await queues.end()
+    await queues.start(policy())
+    for number in range(4):
+        await queues.user.patch("nodes", "", f"node-{number}", {"spec": {"unschedulable": True}})
+    (pod,) = queues.user.list("pods")
+    await queues.user.delete("pods", "team-a", pod["metadata"]["name"])
+    await queues.eventually(lambda: _is_unready(queues, "steady"))
+    assert _ready_workloads(queues) == []
+
+
+def _ready_workloads(world):
+    """The number of workloads that got ready, by what the process that runs now has counted."""
+    (metric,) = world.controller.metrics.ready_wait.cluster_queue.metric.collect()
+    return [sample.value for sample in metric.samples if sample.name.endswith("_count")]
+
+
 async def _is_unready(world, name):
     return (await world.store.workloads.get("team-a", name)).unready_at is not None
 
