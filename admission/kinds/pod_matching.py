@@ -24,9 +24,9 @@ def has_room(pod: Fitting, others: Iterable[Fitting], needed: Mapping[str, int])
     `needed`: number of pods by pod set. Others for which there is no room themselves are not counted.
     """
     matching = _Matching(needed)
-    for other in others:
-        matching.add(other)
-    return matching.add(pod)
+    for other, number in Counter(others).items():
+        matching.add(other, number)
+    return matching.add(pod, 1)
 
 
 class _Matching:
@@ -37,9 +37,16 @@ class _Matching:
         """Number of pods that can still be assigned, by pod set."""
         self._assigned: dict[str, Counter[Fitting]] = {name: Counter() for name in needed}
 
-    def add(self, pod: Fitting) -> bool:
-        """Assign a pod, reassigning others if necessary; return False if that is impossible."""
-        return self._assign(pod, set())
+    def add(self, pod: Fitting, number: int) -> bool:
+        """Assign as many of `number` such pods as possible, reassigning others if necessary; return whether all are."""
+        for name in pod:
+            taken = min(self._free[name], number)
+            self._free[name] -= taken
+            self._assigned[name][pod] += taken
+            number -= taken
+        while number and self._assign(pod, set()):
+            number -= 1
+        return not number
 
     def _assign(self, pod: Fitting, visited: set[str]) -> bool:
         for name in pod:
