@@ -186,13 +186,18 @@ def find_pod_set(
 def fitting_pod_sets(
     limits: Sequence[PodSet], pod_kind: Kind, pod: Object, context: NamespaceContext
 ) -> frozenset[str]:
-    """Return the names of the owner's pod sets (`limits`) whose requests a pod does not exceed; empty if none."""
+    """Return the names of those of the owner's pod sets (`limits`) that a pod may belong to.
+
+    The pod requests no more than they, and has their node selectors, unless it has those of none. Empty if it requests
+    more than each.
+    """
     try:
         wanted = pod_kind.pod_sets(pod, context)
     except Misconfigured:  # reported where the pod is handled as a workload itself
         return frozenset()
-    fits = (limit.name for limit in limits if _compare(wanted, [replace(limit, count=1)]) is not Part.NONE)
-    return frozenset(fits)
+    parts = {limit.name: _compare(wanted, [replace(limit, count=1)]) for limit in limits}
+    best = Part.CURRENT if Part.CURRENT in parts.values() else Part.OUTDATED
+    return frozenset(name for name, part in parts.items() if part is best)
 
 
 def _limit(place: Place, template: Object, context: NamespaceContext, *, one_copy: bool) -> PodSet:

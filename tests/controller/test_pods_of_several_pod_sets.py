@@ -17,14 +17,24 @@ QUEUED = {"sluice.dev/queue-name": "lq"}
 
 
 @pytest.fixture
-async def owner(world, tmp_path):
-    """A running PyTorchJob of two masters of 1 CPU and two workers of 2 CPUs, whose pods the test makes."""
-    await world.apply(flavor(), cluster_queue(cpu="6"), local_queue())
+async def admit(world, tmp_path):
+    """Function that submits a PyTorchJob, whose pods the test makes, and returns it once it runs."""
     await world.user.create("customresourcedefinitions", "", definition(TORCH))
+
+    async def submit(**replicas):
+        await world.user.create("pytorchjobs", "team-a", torch(**replicas))
+        return await until(world.user, "pytorchjobs", "torch", lambda each: not TORCH.observe(each).suspended)
+
     async with gated(world.user, KINDS, tmp_path / "certificates"):
         await world.start(kinds=KINDS)
-        await world.user.create("pytorchjobs", "team-a", torch(Master=(2, "1"), Worker=(2, "2")))
-        yield await until(world.user, "pytorchjobs", "torch", lambda each: not TORCH.observe(each).suspended)
+        yield submit
+
+
+@pytest.fixture
+async def owner(world, admit):
+    """A running PyTorchJob of two masters of 1 CPU and two workers of 2 CPUs."""
+    await world.apply(flavor(), cluster_queue(cpu="6"), local_queue())
+    return await admit(Master=(2, "1"), Worker=(2, "2"))
 
 
 def torch(**replicas):
@@ -44,9 +54,9 @@ def torch(**replicas):
     }
 
 
-async def create(world, owner, name, cpu):
+async def create(world, owner, name, cpu, nodes="kwok"):
     """Create a pod as the PyTorchJob's controller does, or as a user who forges its owner reference."""
-    each = pod(name, cpu=cpu, nodeSelector={"type": "kwok"})
+    each = pod(name, cpu=cpu, nodeSelector={"type": nodes})
     reference = {key: owner[key] for key in ("apiVersion", "kind")} | {"name": "torch", "controller": True}
     each["metadata"]["ownerReferences"] = [{**reference, "uid": owner["metadata"]["uid"]}]
     created = await world.user.create("pods", "team-a", each)
@@ -100,3 +110,22 @@ async def test_each_pod_starts_in_whatever_order_they_are_made(world, owner):
     await create(world, owner, "worker-2", "2")  # in the place of one that ends
     await world.user.delete("pods", "team-a", "worker-0", grace=0)
     await started(world, "worker-2")
+
+
+@pytest.mark.parametrize("controllers", [False])
+async def test_a_pod_for_scarce_nodes_gets_no_place_of_one_for_others(world, admit):
+    """The masters get the quota of one flavor, and the workers that of the next."""
+    names = ("plenty", "scarce")
+    flavors = [flavor(name) | {"spec": {"nodeLabels": {"type": name}}} for name in names]
+    quotas = [{"name": name, "resources": [{"name": "cpu", "nominalQuota": "2"}]} for name in names]
+    groups = [{"coveredResources": ["cpu"], "flavors": quotas}]
+    await world.apply(*flavors, cluster_queue(resourceGroups=groups), local_queue())
+    owner = await admit(Master=(2, "1"), Worker=(2, "1"))
+    for name in ("worker-0", "worker-1"):
+        await create(world, owner, name, "1", "scarce")
+        await started(world, name)
+    await create(world, owner, "forged", "1", "scarce")
+    for name in ("master-0", "master-1"):
+        await create(world, owner, name, "1", "plenty")
+        await started(world, name)
+    assert is_gated(world.user.get("pods", "team-a", "forged"))
