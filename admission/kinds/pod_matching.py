@@ -49,6 +49,10 @@ class _Matching:
         return not number
 
     def _assign(self, pod: Fitting, visited: set[str]) -> bool:
+        """Assign one pod to a pod set with room, or in place of another that finds room elsewhere.
+
+        `visited`: pod sets in which others were tried already. Return whether it was assigned.
+        """
         for name in pod:
             if self._free[name] > 0:
                 self._free[name] -= 1

@@ -42,10 +42,17 @@ class ScheduledFault:
 
 
 def schedule(*, seed: int, jobs: int, counts: Mapping[Fault, int]) -> tuple[ScheduledFault, ...]:
-    """Return `counts` faults of each type at random times of a test with `jobs` Jobs."""
+    """Return `counts` faults of each type at random times of a test with `jobs` Jobs.
+
+    A hold comes first if there is any: it evicts a Job for sure while there are enough of them. On a slow machine all
+    may have ended before the last faults are due.
+    """
     chance = random.Random(seed)
     faults = [fault for fault in Fault for _ in range(counts.get(fault, 0))]
     chance.shuffle(faults)
+    if Fault.HOLD in faults:
+        faults.remove(Fault.HOLD)
+        faults.insert(0, Fault.HOLD)
     moments = sorted(chance.sample(range(jobs // 10, _MOVES * jobs - jobs // 4), len(faults)))
     return tuple(ScheduledFault(moment, fault, chance.random()) for moment, fault in zip(moments, faults, strict=True))
 

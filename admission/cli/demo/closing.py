@@ -6,7 +6,7 @@ Terminal and page show the same result, so it consists of formatted texts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from admission.cli.demo.account import Phase
 from admission.cli.demo.units import name_of, shown
@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.cli.demo.account import Account, ObservedTeam
-
-NO_EVICTION: Final = "no Job was evicted, so eviction was not shown"
-"""Promise of a scene that is to show evictions, and did not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +139,7 @@ def _came_back(account: Account) -> tuple[bool, str]:
     if short:
         return False, f"{len(short)} Jobs finished without running all their pods: {short[0]}"
     if not evicted:
-        return False, NO_EVICTION
+        return False, "no Job was evicted, so eviction was not shown"
     return True, f"{len(evicted)} Jobs were evicted ({account.evictions} evictions), requeued and ran later"
 
 

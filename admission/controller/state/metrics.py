@@ -225,17 +225,16 @@ class LeaderMetrics(_DurationMetrics):
         self._count_ready(record for record in records.values() if record.ready_at is not None)
         self._preemptions.clear()
 
-    def restored(self, records: Iterable[WorkloadRecord]) -> None:
+    def restored(self, records: Collection[WorkloadRecord]) -> None:
         """Note what was counted before the records were loaded, by this replica or the former leader.
 
         What another leader has ended meanwhile is forgotten, so that it is not mistaken for a later eviction.
         """
-        found = list(records)
-        evicting = {record.workload.uid for record in found if record.state is State.EVICTING}
+        evicting = {record.workload.uid for record in records if record.state is State.EVICTING}
         self._evictions = {uid: eviction for uid, eviction in self._evictions.items() if uid in evicting}
         self._ready = {
             record.workload.uid: record.cleared_at
-            for record in found
+            for record in records
             if record.ready_at is not None and record.cleared_at is not None
         }
 
