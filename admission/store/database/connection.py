@@ -10,31 +10,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sqlite3
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
-from sqlalchemy import create_engine, event, func, make_url, select
+from sqlalchemy import event, func, make_url, select
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
 from admission.store.database.driver_errors import translated
+from admission.store.database.sqlite_engines import SQLITE_READERS, sqlite_engines
 from admission.store.database.tls import SSL_MODES, tls_context
 from admission.store.database.unblocking import unblocking
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, InvalidDatabaseUrl
 from admission.store.records import PoolUse
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
     from sqlalchemy import URL, Connection, Dialect, Engine
-    from sqlalchemy.engine.interfaces import DBAPIConnection
     from sqlalchemy.ext.asyncio import AsyncConnection
     from sqlalchemy.pool import Pool
 
@@ -51,8 +49,6 @@ _BUSY_SECONDS = 10
 """Seconds that a statement waits for a lock before it fails, on either database."""
 _ROLLBACK_SECONDS = 2
 """Timeout of the rollback that ends a `lock_transaction`, in seconds."""
-_SQLITE_READERS = 2
-"""Number of threads, and of connections, for `Database.read_sync`."""
 _TIMEOUTS = ("lock_timeout", "idle_in_transaction_session_timeout")
 _SERVER_SETTINGS = {
     "application_name": "sluice",
@@ -71,11 +67,6 @@ _PGBOUNCER_OPTIONS: Mapping[str, Any] = {
     "prepared_statement_cache_size": 0,
     # The unnamed statement is replaced by the next one; named ones would accumulate on pgbouncer's connections.
     "prepared_statement_name_func": lambda: "",
-}
-_SQLITE_OPTIONS: Mapping[str, Any] = {
-    "max_overflow": 0,
-    # No implicit transactions of the driver: it begins them at the first write, too late, and never for reads.
-    "connect_args": {"isolation_level": None, "timeout": _BUSY_SECONDS},
 }
 _PGBOUNCER = "pgbouncer"
 _POSTGRESQL_OPTIONS = {"host", "port", _PGBOUNCER, *_TLS_OPTIONS}
@@ -181,7 +172,7 @@ class Database:
         self._sync_writer = sync_writer
         self._sync_reader = sync_reader
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
-        self._threads = ThreadPoolExecutor(max_workers=_SQLITE_READERS, thread_name_prefix="store-reader")
+        self._threads = ThreadPoolExecutor(max_workers=SQLITE_READERS, thread_name_prefix="store-reader")
         self._writing = asyncio.Lock()
 
     @asynccontextmanager
@@ -203,8 +194,8 @@ class Database:
     async def write_sync(self, work: Callable[[Connection], T]) -> T:
         """Run synchronous code in a write transaction, serialised with those of `write`; return its result.
 
-        On SQLite the whole transaction is one call on a worker thread. aiosqlite switches threads for each step of each
-        statement, thirty times for a commit, which costs more than the commit itself.
+        On SQLite the whole transaction is one call on a worker thread. With `write` each statement is one, and the
+        switches of threads would cost more than the commit itself.
         """
         async with self._writing:
             try:
@@ -336,18 +327,7 @@ def connect(location: Location, *, migrating: bool = False) -> Database:
         raise DatabaseUnusable(
             f"the folder of the database {path} does not exist: create it, or correct the database URL"
         )
-    writer = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
-    reader = create_async_engine(_sqlite_url("aiosqlite", path, migrating=migrating), pool_size=4, **_SQLITE_OPTIONS)
-    sync_writer = create_engine(_sqlite_url("pysqlite", path, migrating=migrating), pool_size=1, **_SQLITE_OPTIONS)
-    sync_reader = create_engine(
-        _sqlite_url("pysqlite", path, migrating=migrating), pool_size=_SQLITE_READERS, **_SQLITE_OPTIONS
-    )
-    pragmas = (f"foreign_keys={'OFF' if migrating else 'ON'}", "journal_mode=WAL", "synchronous=NORMAL")
-    _prepare_sqlite(writer.sync_engine, "BEGIN IMMEDIATE", pragmas)
-    _prepare_sqlite(reader.sync_engine, "BEGIN", (*pragmas, "query_only=ON"))
-    _prepare_sqlite(sync_writer, "BEGIN IMMEDIATE", pragmas)
-    _prepare_sqlite(sync_reader, "BEGIN", (*pragmas, "query_only=ON"))
-    return Database(location, writer, reader, sync_writer, sync_reader)
+    return Database(location, *sqlite_engines(path, migrating=migrating, busy_seconds=_BUSY_SECONDS))
 
 
 def _postgresql_engine(location: Location, *, command_timeout: float | None) -> AsyncEngine:
@@ -362,38 +342,3 @@ def _postgresql_engine(location: Location, *, command_timeout: float | None) -> 
     elif "sslmode" in url.query:
         url = url.update_query_dict({"ssl": url.query["sslmode"]}).difference_update_query(["sslmode"])
     return create_async_engine(url, pool_pre_ping=True, connect_args=options)
-
-
-def _sqlite_url(driver: str, path: Path, *, migrating: bool) -> str:
-    return f"sqlite+{driver}:///file:{quote(str(path.absolute()))}?mode={'rwc' if migrating else 'rw'}&uri=true"
-
-
-def _prepare_sqlite(engine: Engine, begin: str, pragmas: Iterable[str]) -> None:
-    """Run `pragmas` on each new connection, and start each transaction with the statement `begin`."""
-
-    @event.listens_for(engine, "do_connect")
-    def probe(_dialect: Dialect, _record: object, arguments: list[Any], options: dict[str, Any]) -> None:
-        # If a file cannot be opened, aiosqlite leaks a thread that fails when the event loop is closed.
-        sqlite3.connect(*arguments, **options).close()
-
-    @event.listens_for(engine, "connect")
-    def prepare(connection: DBAPIConnection, _record: object) -> None:
-        cursor = connection.cursor()
-        try:
-            for pragma in pragmas:
-                cursor.execute(f"PRAGMA {pragma}")
-        except BaseException:
-            # The pool does not own the connection yet, and would leave its thread running.
-            connection.close()
-            raise
-        cursor.close()
-
-    @event.listens_for(engine, "invalidate")
-    def release(connection: DBAPIConnection, _record: object, reason: BaseException | None) -> None:
-        # The cursor of a cancelled statement outlives the closed connection, and would keep its lock.
-        if isinstance(reason, asyncio.CancelledError):
-            connection.rollback()
-
-    @event.listens_for(engine, "begin")
-    def start(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
