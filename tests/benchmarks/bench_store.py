@@ -1,10 +1,14 @@
-"""Admissions per second through engine and store on PostgreSQL, without a cluster."""
+"""Admissions per second through engine and store on PostgreSQL, without a cluster; small reads on either database."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
+import tempfile
 import time
+from pathlib import Path
+
+from sqlalchemy import text
 
 from admission.controller.state.leader_state import LeaderState
 from admission.controller.state.tracked import StartPatch, Tracked
@@ -13,6 +17,7 @@ from admission.engine import Engine
 from admission.engine.events import NamespaceChanged, QueueObjectChanged
 from admission.model.manifests import parse_manifest
 from admission.model.workload import PodSet, Workload
+from admission.store.database.connection import Location, connect
 from admission.store.database.migrations import migrate
 from admission.store.records import State, WorkloadRecord
 from admission.store.store import Store
@@ -24,14 +29,20 @@ _AT_ONCE = 200
 """Workloads that arrive, are admitted and end in each cycle: the size of a busy leader's inbox."""
 
 _GOAL = 2000
+_READS = 1_000
 
 
 async def run() -> list[Figure]:
-    """Measure workloads that arrive, are admitted and end; each of the three changes is stored."""
+    """Measure workloads that arrive, are admitted and end; each of the three changes is stored. Then measure reads."""
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        sqlite = f"sqlite:///{Path(folder) / 'sluice.db'}"
+        await migrate(sqlite)
+        reads = [await _measure_reads("SQLite", sqlite)]
     try:
         with running_postgresql() as server:
             await asyncio.to_thread(_prepare, server)
-            return await _measure(server.url("bench"))
+            url = server.url("bench")
+            return [*await _measure(url), *reads, await _measure_reads("PostgreSQL", url)]
     except NoPostgreSQL as error:
         raise Skipped(str(error)) from error
 
@@ -86,6 +97,22 @@ async def _measure(url: str) -> list[Figure]:
         Figure("of which processor time of Sluice", f"{100 * processor / took:.0f} %"),
         Figure("for", f"{took:.1f} s, {_WORKLOADS} workloads from arrival to end"),
     ]
+
+
+async def _measure_reads(name: str, url: str) -> Figure:
+    """Return this process's processor time for a transaction of three SELECTs that return one row each."""
+    database, select = connect(Location.parse(url)), text("SELECT count(*) FROM alembic_version")
+    try:
+        for number in range(_READS + 100):
+            if number == 100:  # those before fill caches
+                cpu = time.process_time()
+            async with database.read() as connection:
+                for _ in range(3):
+                    await connection.execute(select)
+        used = time.process_time() - cpu
+    finally:
+        await database.close()
+    return Figure(f"processor time of a read of three statements, {name}", f"{1000 * used / _READS:.2f} ms")
 
 
 def _state() -> LeaderState:
