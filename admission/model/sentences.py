@@ -295,6 +295,7 @@ def taken_back(text: str) -> str:
 BEING_STOPPED: Final = "Its pods are being stopped; then its quota is free."
 REQUEUED: Final = "It queues again."
 EDITED: Final = "It was edited after it had been admitted, and queues again as it is now."
+FINISHED_WITH_PODS: Final = "It has finished; its pods hold the quota until they have terminated."
 DELETED_WITH_PODS: Final = "It was deleted; its pods hold the quota until they have terminated."
 DELETED_WITHOUT_PODS: Final = "It is being deleted, and has no pods any more."
 HELD: Final = "It was put on hold by its label or annotation sluice.dev/hold."

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from admission.controller.state.lifecycle import Step
-    from admission.kinds.base import Kind, Object, Observed
+    from admission.kinds.base import Kind, Object, Observed, Outcome
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, Workload
@@ -111,6 +111,8 @@ class Tracked:
     """Unix time (s) of its next timeout, such as `waitForPodsReady`, as long as it holds quota; None: it has none."""
     unsettled: bool = False
     """Whether it was unsuspended, and its status may still be from before that, so that it may have unreported pods."""
+    finished_as: Outcome | None = None
+    """Outcome of its finished object, while its pods still hold the quota; None: it has not finished."""
     wait: int = 0
     """Number of the `PodWaiter` wait for its pods that is under way; 0: none."""
     start_patch: StartPatch | None = None

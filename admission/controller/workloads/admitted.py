@@ -65,7 +65,7 @@ def deadline_reached(change: WorkloadChange, _: DeadlineReached, environment: En
     tracked = change.tracked
     tracked.deadline = None
     record, seen, now = tracked.record, tracked.seen, change.now
-    if record.state is not State.ADMITTED or seen is None:
+    if record.state is not State.ADMITTED or seen is None or seen.finished is not None:
         return
     policy = environment.pods_ready
     run_deadline, ready_deadline = _run_deadline(record, seen), _ready_deadline(record, policy)

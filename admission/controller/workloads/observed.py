@@ -14,7 +14,8 @@ from admission.controller.state.tracked import Tracked
 from admission.controller.state.workload_change import DEACTIVATED, WorkloadChange
 from admission.controller.workloads import scaling
 from admission.controller.workloads.admitted import evaluate
-from admission.engine.vocabulary import ADMISSION_GATED, BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
+from admission.controller.workloads.hold_state import deactivation, hold_state
+from admission.engine.vocabulary import MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
 from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import DEQUEUED, State, WorkloadRecord
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from admission.kinds.base import Kind, Object, Observed, Outcome
     from admission.kinds.limits import NamespaceContext
     from admission.model.workload import PodSet
-    from admission.store.records import Eviction, Order
+    from admission.store.records import Eviction
 
 OUT_OF_SYNC = "OutOfSync"
 """Reason of an eviction because a running object was edited."""
@@ -86,6 +87,9 @@ def object_deleted(change: WorkloadChange, event: ObjectDeleted, environment: En
     if is_pod and last is not None and (eviction := _was_evicted_for_good(tracked, last)) is not None:
         change.finish(outcome=EVICTED, message=eviction.message)
         return
+    if tracked.finished_as is not None:
+        change.waits_for_pods = True
+        return
     if not (tracked.holds_quota and had_pods):
         change.finish(outcome=DELETED, message="")
         return
@@ -109,7 +113,9 @@ def last_pod_ended(change: WorkloadChange, _: LastPodEnded, environment: Environ
     """Process that no unfinished pod is left: the object is deleted, or its status does not show that."""
     tracked = change.tracked
     tracked.wait, tracked.unsettled = 0, False
-    if tracked.seen is None:
+    if tracked.finished_as is not None:
+        _finish_as(change, tracked.finished_as)
+    elif tracked.seen is None:
         change.finish(outcome=DELETED, message="")
     elif (obj := tracked.object) is not None:
         change.is_due = True
@@ -152,6 +158,7 @@ def _update(
     if seen.finished is not None:
         _finish(change, seen, seen.finished)
         return
+    tracked.finished_as = None
     match tracked.record.state:
         case State.PENDING if not seen.queue and seen.suspended and not _is_held_by_admin(tracked):
             text = sentences.UNLABELLED_POD if seen.kind.ends_by_deletion else sentences.UNLABELLED
@@ -166,13 +173,27 @@ def _update(
 
 
 def _finish(change: WorkloadChange, seen: Observed, outcome: Outcome) -> None:
-    """Finish the workload of a finished object. A pod that was stopped by deletion reports a failure, which is none."""
-    if outcome.succeeded or not (seen.kind.ends_by_deletion and seen.deleting):
-        change.finish(outcome="Succeeded" if outcome.succeeded else "Failed", message=outcome.message)
-    elif change.tracked.record.state is State.EVICTING:
-        change.finish(outcome=EVICTED, message=change.tracked.record.message)
+    """Finish the workload of a finished object, or wait for its pods: its controller may leave some of them running.
+
+    A pod that was stopped by deletion reports a failure, which is none.
+    """
+    tracked = change.tracked
+    if tracked.holds_quota and not seen.kind.reports_pods:
+        if tracked.finished_as is None:
+            tracked.change(message=sentences.FINISHED_WITH_PODS)
+            change.write_later()
+        tracked.finished_as = outcome
+        change.waits_for_pods = True
+    elif outcome.succeeded or not (seen.kind.ends_by_deletion and seen.deleting):
+        _finish_as(change, outcome)
+    elif tracked.record.state is State.EVICTING:
+        change.finish(outcome=EVICTED, message=tracked.record.message)
     else:
         change.finish(outcome=DELETED, message="")
+
+
+def _finish_as(change: WorkloadChange, outcome: Outcome) -> None:
+    change.finish(outcome="Succeeded" if outcome.succeeded else "Failed", message=outcome.message)
 
 
 def _update_pending(change: WorkloadChange, seen: Observed, obj: Object, environment: Environment) -> None:
@@ -227,7 +248,7 @@ def _update_admitted(
     tracked = change.tracked
     order, queue = tracked.order, tracked.record.workload.queue
     if not tracked.record.active:
-        change.evict(reason=DEACTIVATED, message=_deactivation(tracked)[2])
+        change.evict(reason=DEACTIVATED, message=deactivation(tracked)[2])
     elif order is not None and order.held:
         change.evict(reason=ON_HOLD, message=sentences.put_on_hold(order.author, order.reason))
     elif seen.on_hold:
@@ -344,50 +365,3 @@ def _are_as_admitted(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> b
         replace(new, count=old.count, min_count=old.min_count) == old and new.count <= old.count
         for old, new in zip(admitted, now, strict=True)
     )
-
-
-def hold_state(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[bool, str, str]:
-    """Return (on_hold, reason, message) of a pending workload: why it takes no part in scheduling cycles.
-
-    (False, PendingEvaluation, "") if it does. `tracked`: None for a new workload.
-    """
-    if tracked is not None and not tracked.record.active:
-        return _deactivation(tracked)
-    if reading.fault:
-        return True, MISCONFIGURED, reading.fault
-    if tracked is not None and tracked.refused is not None and tracked.refused[0] == seen.generation:
-        return True, MISCONFIGURED, tracked.refused[1]
-    if tracked is not None and tracked.order is not None and tracked.order.held:
-        return True, ON_HOLD, _held_message(tracked.record, tracked.order)
-    if seen.on_hold:
-        return True, ON_HOLD, sentences.HELD_BY_USER
-    if seen.gated_by:
-        return True, ADMISSION_GATED, sentences.gated_by(seen.gated_by)
-    if seen.deleting:
-        return True, BEING_DELETED, sentences.BEING_DELETED
-    if seen.waits_for and seen.suspended:
-        return True, PENDING_EVALUATION, seen.waits_for
-    if not seen.suspended or seen.active:
-        return True, PENDING_EVALUATION, sentences.RUNS_WITHOUT_QUOTA
-    return False, PENDING_EVALUATION, ""
-
-
-def _held_message(record: WorkloadRecord, order: Order) -> str:
-    """Return the message that names who has put it on hold and why.
-
-    Once given it is kept: the order names the author of its last change, which may concern something else.
-    """
-    is_held = record.state is State.PENDING and record.reason == ON_HOLD
-    if is_held and not record.message.startswith(sentences.HELD_BY_LABEL):
-        return record.message
-    return sentences.held_by_admin(order.author, order.reason)
-
-
-def _deactivation(tracked: Tracked) -> tuple[bool, str, str]:
-    """Return (on_hold, reason, message) of a deactivated workload."""
-    record, order = tracked.record, tracked.order
-    if record.reason.startswith(DEACTIVATED):
-        return True, record.reason, record.message
-    if order is None or order.active is not False:
-        return True, DEACTIVATED, sentences.deactivated()
-    return True, DEACTIVATED, sentences.deactivated(author=order.author, reason=order.reason)

@@ -84,7 +84,7 @@ class Reconciler:
             workload = tracked.record.workload
             kind = self.environment.kinds.of(workload)
             label = POD_OWNER if kind is None else kind.pods_label
-            may_start = tracked.unsettled
+            may_start = tracked.unsettled and tracked.finished_as is None
             tracked.wait = self._pod_waiter.add(workload.uid, workload.namespace, label=label, may_start=may_start)
 
     def _apply(self, change: WorkloadChange, deadline: float | None) -> None:
