@@ -16,7 +16,7 @@ from admission.model.errors import Misconfigured
 if TYPE_CHECKING:
     from admission.kinds.base import Object
 
-_MEMORY: Final = re.compile(r"(\d+)([kmgtp]?)b?", re.IGNORECASE)
+_MEMORY: Final = re.compile(r"(\d{1,18})([kmgtp]?)b?", re.IGNORECASE)
 _UNITS: Final = {"": 2**20, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50}
 """Bytes by unit, as Java writes sizes; without a unit, mebibytes."""
 _LEAST_OVERHEAD: Final = 384 * 2**20
@@ -114,5 +114,5 @@ def _memory(spec: Object, part: Object, path: str) -> int:
 def _bytes(text: Any, path: str) -> int:
     match = _MEMORY.fullmatch(str(text))
     if match is None:
-        raise Misconfigured(f'{path}: "{text}" is no size such as 512m or 4g')
+        raise Misconfigured(f'{path}: "{quote(str(text))}" is no size such as 512m or 4g')
     return int(match[1]) * _UNITS[match[2].lower()]
