@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from admission.kinds.base import MANAGED, POD
+from admission.kinds.base import MANAGED, POD, POD_SET
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.grouping import GATE
+from admission.kinds.mcad import APP_WRAPPER
 from webhooks.expressions import is_not_updated_by, label
 from webhooks.policy_objects import VALIDATING, validation, with_binding
 
@@ -37,9 +38,11 @@ _RUNNING_MESSAGE: Final = (
     f"'metadata.labels[{MANAGED}]: only Sluice changes this label before the pod has finished, because Sluice counts "
     "the quota of the pod by it; leave the label as it is'"
 )
-_UID_MESSAGE: Final = (
-    f"metadata.labels[{WORKLOAD_UID}]: only Sluice changes this label before the pod has finished, because Sluice "
-    "counts the quota of the pod by it; leave the label as it is"
+_COUNTED_BY: Final = (WORKLOAD_UID, POD_SET, APP_WRAPPER)
+"""Labels of the pods of a workload; those of a pod set are counted by the second."""
+_COUNTED_MESSAGE: Final = (
+    f"metadata.labels: only Sluice changes the labels {', '.join(_COUNTED_BY)} of a pod of a workload before the pod "
+    "has finished, because Sluice counts the quota of the pod by them; leave them as they are"
 )
 
 _UNFINISHED: Final = (
@@ -87,21 +90,22 @@ def _gated(kind: Kind, scope: Scope) -> list[Object]:
 
 
 def _keeping(scope: Scope) -> list[Object]:
-    """Return the policy that keeps the label WORKLOAD_UID of unfinished pods.
+    """Return the policy that keeps the labels `_COUNTED_BY` of unfinished pods.
 
-    Sluice finds the pods of a workload by this label alone: without it the quota of a running pod would be released.
+    Sluice finds the pods of a workload, and of a pod set, by these labels alone: without them the quota of a running
+    pod would be released.
     """
-    had, has = (label(variable, WORKLOAD_UID) for variable in ("oldObject", "object"))
+    changed = " || ".join(f"{label('oldObject', key)} != {label('object', key)}" for key in _COUNTED_BY)
     return _policy(
         PODS_KEEP,
         scope,
         WORKLOAD_UID,
         conditions=[
-            f"{had} != '' && {had} != {has}",
+            f"{label('oldObject', WORKLOAD_UID)} != '' && ({changed})",
             is_not_updated_by(scope.own_usernames),
             _UNFINISHED,
         ],
-        denied=validation("false", message=_UID_MESSAGE),
+        denied=validation("false", message=_COUNTED_MESSAGE),
     )
 
 

@@ -10,7 +10,17 @@ import orjson
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import partial_admission, paths, scaling, templates
-from admission.kinds.base import GATED_BY, HOLD, POD, SCALE_REQUEST, SUBMITTED_BY, KindStatus, Outcome, PodCount
+from admission.kinds.base import (
+    GATED_BY,
+    HOLD,
+    POD,
+    POD_SET,
+    SCALE_REQUEST,
+    SUBMITTED_BY,
+    KindStatus,
+    Outcome,
+    PodCount,
+)
 from admission.kinds.children import Part, children, find_part, find_pod_set
 from admission.kinds.common import CommonKind
 from admission.kinds.gates import SuspendField
@@ -258,7 +268,7 @@ class DeclaredKind(CommonKind):
             after = self.places(new)
         except Misconfigured:
             return [], ""  # the request is denied with this fault
-        if scaling.has_other_pods(before, after):
+        if scaling.has_other_pods(before, after) or _loses_labels(old, before, new, after):
             return self.gate(new), others
         patch = scaling.limit_patch(new, old, before, after)
         if not self.form.scales:
@@ -348,6 +358,22 @@ class DeclaredKind(CommonKind):
         """Return the object after `restore_patch`."""
         patch = self.restore_patch(obj, original)
         return obj if patch is None else json_patch(obj, patch)
+
+
+def _loses_labels(old: Object, before: Mapping[str, Place], new: Object, after: Iterable[Place]) -> bool:
+    """Whether new pods would be without the labels, or with others, by which the pods of the object are counted."""
+    return any(
+        (had := before.get(place.name)) is not None and _own_labels(old, had) not in ({}, _own_labels(new, place))
+        for place in after
+    )
+
+
+def _own_labels(obj: Object, place: Place) -> Object:
+    """Return the labels that a start has written at a place."""
+    present = (paths.at(obj, place.target) or {}) if place.target else {}
+    template = as_template(present, metadata=place.metadata) if place.flat else present
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    return {key: labels[key] for key in (WORKLOAD_UID, POD_SET) if key in labels}
 
 
 @lru_cache(maxsize=8192)

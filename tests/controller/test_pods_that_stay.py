@@ -92,3 +92,22 @@ async def test_another_leader_waits_for_them_too(world):
     await end_pods(world, 3)
     await starts_after_the_pods(world)
     assert (await world.store.workloads.get("team-a", "torch")).outcome == "Succeeded"
+
+
+async def test_a_pod_with_the_label_of_another_pod_set_holds_the_quota_of_its_own(world):
+    """No policy keeps the label here, as before Kubernetes 1.30."""
+    await world.apply(flavor(), cluster_queue(cpu="3"), local_queue())
+    async with served(world.sandbox, TORCH):
+        await world.start(kinds=KINDS)
+        manifest = torch()
+        worker = manifest["spec"]["pytorchReplicaSpecs"]["Worker"]
+        worker["template"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "120"
+        await world.user.create("pytorchjobs", "team-a", manifest)
+        await until(world.user, "pytorchjobs", "torch", lambda each: TORCH.observe(each).ready)
+        await world.submit(job("next", cpu="1"))
+        labelled = {"metadata": {"labels": {"sluice.dev/pod-set": "master"}}}
+        await world.user.patch("pods", "team-a", "torch-worker-1", labelled)
+        fewer = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}}
+        await world.user.patch("pytorchjobs", "team-a", "torch", fewer)
+        await world.job("next", until=lambda each: not each["spec"]["suspend"])
+        assert world.user.get("pods", "team-a", "torch-worker-1") is None

@@ -230,6 +230,34 @@ def test_what_has_the_same_pods_runs_on(change):
     assert kind.limit(new, old)[0] == []
 
 
+@pytest.mark.parametrize("name", ["raycluster", "pytorchjob-v1", "sparkapplication", "argo-workflow", "jobset"])
+@pytest.mark.parametrize("label", ["sluice.dev/workload-uid", "sluice.dev/pod-set"])
+@pytest.mark.parametrize("value", [None, "another"])
+def test_what_would_have_pods_without_the_labels_that_they_are_counted_by_is_suspended(name, label, value):
+    """Its controller may create pods before Sluice has restored the labels of a running object."""
+    kind, obj = manifest(name)
+    started = jsonpatch.apply_patch(obj, kind.start_patch(obj, admission(kind, obj), FLAVORS)[0])
+    assert kind.gate(started)
+    assert kind.limit(copy.deepcopy(started), started)[0] == []
+    changed = copy.deepcopy(started)
+    labels = [each for each in objects_in(changed) if label in each]
+    assert labels
+    if value is None:
+        del labels[0][label]
+    else:
+        labels[0][label] = value
+    patch, _ = kind.limit(changed, started)
+    assert kind.gate(jsonpatch.apply_patch(changed, patch)) == []
+
+
+def objects_in(value):
+    """Yield all objects in a JSON value."""
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects_in(each)
+
+
 def test_more_pods_than_kubernetes_counts_are_refused():
     kind, obj = manifest("jobset")
     obj["spec"]["replicatedJobs"][1]["replicas"] = 2**31 - 1
@@ -319,6 +347,7 @@ def test_a_gate_whose_parent_is_missing():
         ("mpijob-v2beta1", ("spec", "mpiReplicaSpecs", "Wroker"), {}, "write Launcher or Worker"),
         ("sparkapplication", ("spec", "mode"), "client", "spec.mode: must be cluster"),
         ("sparkapplication", ("spec", "driver", "memory"), "much", 'spec.driver.memory: "much" is no size'),
+        ("sparkapplication", ("spec", "driver", "memory"), "9" * 5_000, 'spec.driver.memory: "999'),
         ("sparkapplication", ("spec", "dynamicAllocation"), {"enabled": True}, "spec.dynamicAllocation.enabled"),
         ("sparkapplication", ("spec", "sparkConf"), {"spark.executor.instances": "50"}, r"spec.sparkConf\[spark.exec"),
         ("sparkapplication", ("spec", "sparkConf"), {"spark.dynamicAllocation.enabled": "true"}, "dynamicAllocation"),

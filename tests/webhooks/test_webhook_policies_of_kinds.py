@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import jsonpatch
 import pytest
 from custom_kinds import definition
@@ -70,21 +72,21 @@ async def test_each_kind_with_a_suspend_field_waits_behind_policies(alice, sluic
 
 
 @pytest.mark.parametrize("mode", ["policies", "webhooks"])
-async def test_a_pod_that_runs_keeps_the_label_by_which_its_quota_is_held(alice, sluice, mode):
+async def test_a_pod_that_runs_keeps_the_labels_by_which_its_quota_is_held(alice, sluice, mode):
     configuration = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     webhook = {**configuration, "metadata": {"name": "sluice"}, "webhooks": []}
     gate = make_reconciler(sluice, mode, kinds=KINDS, webhook=lambda: webhook)
     assert await gate.ensure()
     pods = "/api/v1/namespaces/default/pods"
-    labels = {"sluice.dev/workload-uid": "u", "app": "a"}
+    counted_by = ("sluice.dev/workload-uid", "sluice.dev/pod-set", "appwrapper.mcad.ibm.com")
+    labels = {**dict.fromkeys(counted_by, "u"), "app": "a"}
     containers = [{"name": "main", "image": "pause"}]
     path = f"{pods}/p"
     await alice.create(pods, {"metadata": {"name": "p", "labels": labels}, "spec": {"containers": containers}})
     for where in (path, f"{path}/status"):
-        for value in (None, "another"):
-            stripped = {"metadata": {"labels": {"sluice.dev/workload-uid": value}}}
-            with pytest.raises(Forbidden, match="only Sluice changes this label before the pod has finished"):
-                await alice.patch(where, stripped)
+        for key, value in product(counted_by, (None, "another")):
+            with pytest.raises(Forbidden, match=r"only Sluice changes the labels .* before the pod has finished"):
+                await alice.patch(where, {"metadata": {"labels": {key: value}}})
     with pytest.raises(Forbidden):
         await alice.patch(path, [{"op": "remove", "path": "/metadata/labels"}], patch_type=PatchType.JSON)
     assert (await alice.patch(path, {"metadata": {"labels": {"app": "b"}}}))["metadata"]["labels"]["app"] == "b"

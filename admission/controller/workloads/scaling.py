@@ -132,7 +132,7 @@ def _release_surplus(change: WorkloadChange, seen: Observed, counted: Mapping[st
         if present == UNLIMITED:  # unknown: at most those that were admitted and have not succeeded
             present = admitted.get(count.name, had) - (0 if count.left is None else count.wanted - count.left)
             if counted is not None:
-                present = min(present, counted.get(count.name, 0) + counted.get("", 0))
+                present = min(present, _most_of(count.name, counted, held))
             if count.needed < min(present, had):
                 tracked.surplus |= {count.name}
         pods = max(least, min(present, had))
@@ -151,6 +151,16 @@ def _release_surplus(change: WorkloadChange, seen: Observed, counted: Mapping[st
         change.write(reason=RESIZED, message=tracked.record.message)
     change.resize(replace(admission, pod_sets=pod_sets), workload, why=RECLAIMED)
     change.frees_quota = True
+
+
+def _most_of(name: str, counted: Mapping[str, int], held: Mapping[str, int]) -> int:
+    """Return how many unfinished pods a pod set may have: those with its label, and those that may have lost it.
+
+    Before Kubernetes 1.30 no policy keeps the label of a running pod: pods without it, and pods of another pod set
+    beyond the quota of that, are counted as its own.
+    """
+    lost = sum(max(number - held.get(other, 0), 0) for other, number in counted.items() if other not in ("", name))
+    return counted.get(name, 0) + counted.get("", 0) + lost
 
 
 def _is_ending(seen: Observed) -> bool:
