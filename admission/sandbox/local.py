@@ -145,7 +145,11 @@ class LocalClient:
 
 
 class Watcher:
-    """Asynchronous iterator of batches of changes to resources, in their order; existing objects come first."""
+    """Asynchronous iterator of batches of changes to resources, in their order.
+
+    The first batch has the existing objects; it comes also if there are none, so that a state can be waited for that
+    the resources have already.
+    """
 
     def __init__(self, collection_of: Callable[[str], Collection], plurals: Iterable[str]) -> None:
         self._collection_of = collection_of
@@ -153,6 +157,7 @@ class Watcher:
         self._positions: dict[str, int] = {}
         self._existing: list[Change] = []
         self._wake = asyncio.Event()
+        self._began = False
         self._closed = False
         for plural in plurals:
             self.add(plural)
@@ -183,7 +188,8 @@ class Watcher:
         while not self._closed:
             self._wake.clear()
             batch = self._pending()
-            if batch:
+            if batch or not self._began:
+                self._began = True
                 yield batch
             else:
                 await self._wake.wait()

@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import ssl
+from contextlib import closing
 
 import aiohttp
 import pytest
@@ -263,3 +264,10 @@ async def test_kubectl_creates_applies_reads_and_deletes_jobs(sandbox, tmp_path)
     ]
     await kubectl("delete", "job", "made", "applied")
     assert sandbox.local("tester").list("jobs") == []
+
+
+async def test_a_watcher_of_nothing_begins_with_an_empty_batch(sandbox):
+    with closing(sandbox.local("admin").watch("secrets")) as watcher:
+        assert await anext(aiter(watcher)) == []
+        await sandbox.local("admin").create("secrets", "default", {"metadata": {"name": "a"}})
+        assert [obj["metadata"]["name"] for _, _, obj, _ in await anext(aiter(watcher))] == ["a"]
