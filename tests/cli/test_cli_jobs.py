@@ -97,6 +97,15 @@ async def unheard(sluice: Sluice, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+async def with_closed_input(sluice: Sluice, *arguments: str) -> tuple[int, str]:
+    """Exit code and complaints of a command that was started without a standard input."""
+    command = ["sh", "-c", 'exec "$0" "$@" <&-', str(Path(sys.executable).with_name("sluice")), *arguments]
+    done = await asyncio.to_thread(
+        subprocess.run, command, env=os.environ | sluice.environment, capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr
+
+
 async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         big = await sluice("submit", *FLAGS, "--cpu", "3", "--name", "big", "--", "sleep", "100000")
@@ -138,6 +147,11 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
         assert "default/foreign" in refused.stderr
         assert "submitted by" in refused.stderr
         assert "confirm with --yes" in refused.stderr
+        code, complaint = await with_closed_input(sluice, "cancel", "mine", "also-mine")
+        assert (code, complaint.splitlines()[2:]) == (
+            1,
+            ["error: cancel these 2 Jobs? standard input is not a terminal: confirm with --yes"],
+        )
         both = await sluice("cancel", "--mine", "--dry-run")
         assert {line.split()[0] for line in both.stdout.splitlines()} == {"job.batch/mine", "job.batch/also-mine"}
         assert "confirm with --yes" in (await sluice("cancel", "--mine")).stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.foreign import import_source
+from admission.cli.arguments.standard_input import standard_input
 from admission.cli.configuration.local_file import url_fault
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject
@@ -145,7 +145,7 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
     """Yield (source, text) of a file, of all files in a directory, or of standard input. Raises Unreadable."""
     try:
         if path == "-":
-            yield "standard input", sys.stdin.read()
+            yield "standard input", standard_input().read()
             return
         if fault := url_fault(path, "-f -"):
             raise Unreadable(fault)

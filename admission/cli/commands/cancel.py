@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from admission.cli.arguments.kubernetes import (
     qualified_name,
 )
 from admission.cli.arguments.objects import complete_workload, field_value, namespace_option, parse_workload_name
+from admission.cli.arguments.standard_input import can_answer
 from admission.cli.arguments.workload_names import find_workload, kubectl_hint
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
@@ -119,7 +119,7 @@ def _confirm(found: Sequence[Workload], caller: str) -> None:
     if len(found) > _MAX_LISTED:
         print_line(f"  and {len(found) - _MAX_LISTED} more", err=True)
     question = f"cancel {'it' if len(found) == 1 else f'these {len(found)} Jobs'}?"
-    if not sys.stdin.isatty():
+    if not can_answer():
         raise CommandError(f"{question} standard input is not a terminal: confirm with --yes")
     if not click.confirm(question, err=True):
         raise CommandError("nothing was cancelled")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import gzip
-import sys
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from admission.cli.arguments.database import DatabaseFlags, database_options
+from admission.cli.arguments.standard_input import standard_input
 from admission.cli.configuration.local_file import LocalFile
 from admission.cli.errors import CommandError
 from admission.cli.output.progress import Progress
@@ -102,7 +102,7 @@ async def _restore(url: str, lines: Iterable[bytes]) -> None:
 def _lines(file: Path) -> Iterator[Iterable[bytes]]:
     """Context manager: the lines of a file, decompressed. Raises CommandError if it cannot be opened."""
     if str(file) == "-":
-        yield _decompressed(cast("BufferedReader", sys.stdin.buffer))
+        yield _decompressed(cast("BufferedReader", standard_input().buffer))
         return
     try:
         opened = file.open("rb")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 import orjson
 
+from admission.cli.arguments.standard_input import standard_input
 from admission.cli.configuration.local_file import url_fault
+from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject, SluiceError
 from admission.model.manifests import parse_documents
 from admission.simulate import simulate as play
@@ -45,6 +46,8 @@ def simulate(*, paths: tuple[str, ...], output: str, cycles: int | None) -> None
     for path in paths:
         try:
             answer = play(_read(path), cycles)
+        except Unreadable:
+            raise  # it is about standard input, and says so
         except OSError as error:
             _give_up(path, f"cannot be read ({error.strerror or error}); check FILE")
         except (UnicodeDecodeError, SluiceError) as error:
@@ -68,7 +71,7 @@ def _read(path: str) -> dict[str, Any]:
     """Return the scenario in a file, or that of its manifests. Raises InvalidObject if it is neither."""
     if fault := url_fault(path, "-"):
         _give_up(path, fault)
-    text = sys.stdin.read() if path == "-" else Path(path).read_text()
+    text = standard_input().read() if path == "-" else Path(path).read_text()
     documents = parse_documents(text, source=path)
     if len(documents) != 1 or "kind" in documents[0].body:
         return from_manifests(documents)
