@@ -57,4 +57,4 @@ async def test_what_cannot_be_had_is_named(sluice: Sluice, tmp_path: Path):
 async def test_a_place_that_cannot_be_written_is_a_sentence(sluice: Sluice):
     done = await sluice("debug", "bundle", "--file=/nowhere/bundle.tar.gz")
     assert done.exit_code == 1
-    assert "error: /nowhere/bundle.tar.gz cannot be written: No such file or directory" in done.output
+    assert "error: /nowhere/bundle.tar.gz cannot be written (No such file or directory)" in done.output

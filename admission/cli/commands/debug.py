@@ -19,11 +19,13 @@ import click
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
+from admission.cli.output.output_file import output_file
 from admission.cli.output.printing import print_line
 from admission.client.errors import ClientError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import BinaryIO
 
     from admission.client import Sluice
 
@@ -83,10 +85,8 @@ def bundle(file: Path | None, connection: Connection) -> None:
     parts["versions.json"] = _versions()
     if errors:
         parts["errors.txt"] = "".join(f"{line}\n" for line in errors)
-    try:
-        _write(target, parts)
-    except OSError as error:
-        raise CommandError(f"{target} cannot be written: {error.strerror}") from error
+    with output_file(target) as out:
+        _write(out, parts)
     for line in errors:
         print_line(f"left out: {line}")
     print_line(f"{target}: {len(parts)} files")
@@ -135,12 +135,11 @@ def _versions() -> str:
     )
 
 
-def _write(target: Path, parts: dict[str, str]) -> None:
-    """Write the files, by name, as a tar archive that only its owner can read."""
-    with tarfile.open(target, "w:gz") as archive:
+def _write(out: BinaryIO, parts: dict[str, str]) -> None:
+    """Write the files, by name, as a compressed tar archive."""
+    with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name, text in sorted(parts.items()):
             content = text.encode()
             entry = tarfile.TarInfo(f"sluice-debug/{name}")
             entry.size, entry.mode, entry.mtime = len(content), 0o600, int(time.time())
             archive.addfile(entry, io.BytesIO(content))
-    target.chmod(0o600)

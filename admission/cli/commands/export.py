@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.database import DatabaseFlags, database_options
-from admission.cli.errors import CommandError
+from admission.cli.output.output_file import output_file
 from admission.cli.output.progress import Progress
 from admission.store.store import Store
 
@@ -51,6 +50,8 @@ def export(
       sluice export --database-url sqlite:///sluice.db backup.jsonl.gz
       sluice export --as kueue queues.yaml
     """
+    if file is None and sys.stdout is None:
+        raise click.UsageError("standard output is closed; specify a FILE")
     if group is not None:
         if database.is_set:
             raise click.UsageError("--as requires a running Sluice; it cannot be used with --database-url")
@@ -59,7 +60,7 @@ def export(
     if file is None and sys.stdout.isatty():
         raise click.UsageError("specify a FILE, or redirect the output to one")
     url = database.url()
-    with _output_file(file) as out, gzip.GzipFile(fileobj=out, mode="wb", compresslevel=4) as compressed:
+    with _output(file) as out, gzip.GzipFile(fileobj=out, mode="wb", compresslevel=4) as compressed:
         asyncio.run(_dump(url, compressed))
 
 
@@ -78,25 +79,16 @@ async def _manifests(connection: Connection, group: Literal["kueue", "sluice"], 
     async with connect(connection) as sluice:
         documents = await manifests(sluice, group, lambda text: click.echo(f"warning: {text}", err=True))
     text = yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True)
-    with _output_file(file) as out:
+    with _output(file) as out:
         out.write(text.encode())
 
 
 @contextmanager
-def _output_file(file: Path | None) -> Iterator[BinaryIO]:
-    """Context manager: a file with mode 0600 that appears under its name when it is complete; None: standard output."""
-    if file is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as out:
+def _output(file: Path | None) -> Iterator[BinaryIO]:
+    """Context manager: the file to write; None: standard output."""
+    if file is not None:
+        with output_file(file) as out:
             yield out
-            out.flush()
-            os.fsync(out.fileno())
-        partial.replace(file)
-    except OSError as error:
-        raise CommandError(f"{file} cannot be written ({error.strerror or error}); name another FILE") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        return
+    yield sys.stdout.buffer
+    sys.stdout.buffer.flush()

@@ -23,7 +23,7 @@ class Progress:
         self._verb = verb
         self._rows: dict[str, int] = {}
         self._shown = 0.0
-        self._terminal = sys.stderr.isatty()
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def __call__(self, table: str, done: int, total: int) -> None:
         """Note that `done` of the `total` rows of a table are processed, and print it if it is due."""

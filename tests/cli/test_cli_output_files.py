@@ -1,0 +1,104 @@
+"""The files that `sluice export` and `sluice debug bundle` write: links, FIFOs and streams stay what they are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from command_runner import TOKEN
+
+from admission.model.manifests import parse_manifest
+from admission.store.audit_log import Author
+
+if TYPE_CHECKING:
+    from command_runner import Sluice
+
+    from admission.store.store import Store
+
+SLUICE = str(Path(sys.executable).with_name("sluice"))
+EXPORT = ("export", "--as", "sluice")
+BUNDLE = ("debug", "bundle", "--file")
+
+
+@pytest.fixture(autouse=True)
+async def cohort(store: Store) -> None:
+    manifest = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "everyone"}, "spec": {}}
+    await store.queues.create(parse_manifest(manifest), author=Author("ada"))
+
+
+@pytest.mark.parametrize("command", [EXPORT, BUNDLE])
+async def test_the_target_of_a_link_is_replaced(sluice: Sluice, tmp_path: Path, command: tuple[str, ...]):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "file").write_text("old")
+    for name, target in (("link", "disk/file"), ("dangling", "disk/new"), ("chain", "link")):
+        (tmp_path / name).symlink_to(target)
+    for name, target in (("link", "file"), ("dangling", "new"), ("chain", "file")):
+        done = await sluice(*command, str(tmp_path / name))
+        assert done.exit_code == 0, done.stderr
+        assert (tmp_path / name).is_symlink()
+        written = tmp_path / "disk" / target
+        assert not written.is_symlink()
+        assert stat.S_IMODE(written.stat().st_mode) == 0o600
+        assert len(written.read_bytes()) > len("old")
+        written.write_text("old")
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == ["file", "new"]
+
+
+@pytest.mark.parametrize(("command", "start"), [(EXPORT, b"apiVersion: sluice.dev/v1\n"), (BUNDLE, b"\x1f\x8b")])
+async def test_a_fifo_is_written(sluice: Sluice, tmp_path: Path, command: tuple[str, ...], start: bytes):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo, 0o640)
+    # Open before the command and for both directions: a command that does not write would be waited for forever.
+    with os.fdopen(os.open(fifo, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as reader:
+        done = await sluice(*command, str(fifo))
+        assert done.exit_code == 0, done.stderr
+        assert stat.S_ISFIFO(fifo.stat().st_mode)
+        assert stat.S_IMODE(fifo.stat().st_mode) == 0o640
+        assert (reader.read(1000) or b"").startswith(start)
+
+
+async def test_standard_output_by_its_name_keeps_what_is_in_its_file(sluice: Sluice, tmp_path: Path):
+    # A link like /dev/stdout, which itself must not be at the mercy of a test: a defect would replace it.
+    (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
+    (tmp_path / "all").write_text("before\n")
+    out = await shell(sluice, tmp_path, '"$0" export --as sluice stdout >> all && echo after >> all')
+    assert out == (0, "")
+    lines = (tmp_path / "all").read_text().splitlines()
+    assert (lines[:2], lines[-1]) == (["before", "apiVersion: sluice.dev/v1"], "after")
+    assert (tmp_path / "stdout").is_symlink()
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "says"),
+    [
+        ('"$0" export --as sluice >&-', 2, "standard output is closed; specify a FILE"),
+        ('"$0" export --as sluice ""', 2, "the name of the file to write is empty; name a FILE"),
+        ('"$0" debug bundle --file=', 2, "the name of the file to write is empty; name a FILE"),
+        ('ln -s loop loop; "$0" export --as sluice loop', 1, "loop cannot be written (Too many levels of symbolic"),
+    ],
+)
+async def test_what_cannot_be_written_is_a_sentence(sluice: Sluice, tmp_path: Path, script: str, code: int, says: str):
+    done = await shell(sluice, tmp_path, script)
+    assert done[0] == code, done
+    assert says in done[1].splitlines()[-1]
+    assert "Traceback" not in done[1]
+
+
+async def shell(sluice: Sluice, folder: Path, script: str) -> tuple[int, str]:
+    """Exit code and complaints of a script in which "$0" is the command."""
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["sh", "-c", script, SLUICE],
+        cwd=folder,
+        env=os.environ | sluice.environment | {"SLUICE_TOKEN": TOKEN},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr
