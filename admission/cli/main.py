@@ -106,6 +106,18 @@ _WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 class _Group(click.Group):
     """Click group that imports the called command only, and prints SluiceErrors as `error: MESSAGE`."""
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line; an error of writing its output, also `--help`, ends it with a message and exit code."""
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno not in _WRITE_ERRNOS:
+                raise  # click handles a closed pipe; any other one is a defect, which needs its traceback
+            click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
+            # Python flushes stdout once more at exit; what is still buffered would fail again, with another exit code.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
@@ -164,20 +176,13 @@ class _Group(click.Group):
             formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a SluiceError, and an error of writing its output, end it with a message and exit code."""
+        """Run the command; a SluiceError ends it with a message and exit code."""
         try:
             return super().invoke(ctx)
         except SluiceError as error:
             for line in str(error).split("\n"):
                 click.echo(f"error: {visible(line)}", err=True)
             ctx.exit(error.exit_code if isinstance(error, CommandError) else 1)
-        except OSError as error:
-            if error.errno not in _WRITE_ERRNOS:
-                raise  # click handles a closed pipe; any other one is a defect, which needs its traceback
-            click.echo(f"error: the output cannot be written: {error.strerror}", err=True)
-            # Python flushes stdout once more at exit; what is still buffered would fail again, with another exit code.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(1)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

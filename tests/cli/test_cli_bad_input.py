@@ -72,9 +72,10 @@ async def test_a_selector_of_all_namespaces_is_described(sluice):
     assert "namespaceSelector" not in described["closed"]
 
 
-async def test_a_full_disk_is_told_in_a_sentence(sluice):
+@pytest.mark.parametrize("line", ["get cohorts", "--help", "--version", "version", "get --help", "import kueue -h"])
+async def test_a_full_disk_is_told_in_a_sentence(sluice, line):
     await sluice("create", "cohort", "everyone")
-    command = [str(Path(sys.executable).with_name("sluice")), "get", "cohorts"]
+    command = [str(Path(sys.executable).with_name("sluice")), *line.split()]
     with open("/dev/full", "wb") as full:  # noqa: ASYNC230  nothing is written here
         done = await asyncio.to_thread(
             subprocess.run,
@@ -86,5 +87,19 @@ async def test_a_full_disk_is_told_in_a_sentence(sluice):
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr.splitlines()[0] == "error: the output cannot be written: No space left on device"
-    assert "Traceback" not in done.stderr
+    assert done.stderr == "error: the output cannot be written: No space left on device\n"
+
+
+async def test_so_is_a_full_disk_under_the_script_of_completion():
+    command = [str(Path(sys.executable).with_name("sluice"))]
+    with open("/dev/full", "wb") as full:  # noqa: ASYNC230  nothing is written here
+        done = await asyncio.to_thread(
+            subprocess.run,
+            command,
+            env=os.environ | {"_SLUICE_COMPLETE": "bash_source"},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "error: the output cannot be written: No space left on device\n")
