@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from command_runner import TOKEN, Sluice
 
+from admission.model.workload import PodSet, Workload
+from admission.store.records import Changes, State, WorkloadRecord
+
 NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
 
 
@@ -61,6 +64,22 @@ async def test_names_and_states_that_are_not_there_are_told_with_those_that_are(
     assert 'status.state: "running" is not one of pending, admitted, evicting, finished' in state.stderr
     place = await sluice("why", "team-a/train")
     assert "if team-a is its namespace, use train -n team-a" in place.stderr
+
+
+async def test_a_name_before_that_of_a_job_may_be_a_kind_or_a_namespace(sluice, store):
+    workload = Workload("1", "default", "train", "main", 0, 1.0, (PodSet(name="main", count=1, requests={}),))
+    record = WorkloadRecord(workload, State.PENDING, queued_at=1.0)
+    await store.commit(Changes(workloads=(record,)), epoch=await store.lead("tests"))
+    for name, kind, says in (
+        ("pod/train", "pod", "use job/train\n"),
+        ("team-a/train", "team-a", "use job/train; if team-a is its namespace, use train -n team-a\n"),
+    ):
+        told = await sluice("why", name)
+        assert told.exit_code == 1
+        assert told.stderr == (
+            f'error: workloads.sluice.dev "train" of kind {kind} not found in namespace "default"; '
+            f"the one there is of kind Job: {says}"
+        )
 
 
 async def test_a_selector_of_all_namespaces_is_described(sluice):

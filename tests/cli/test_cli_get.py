@@ -319,6 +319,11 @@ async def test_what_a_user_gets_wrong_is_said_in_a_line(sluice, arguments, code,
         (["get", "lq/mian", "-n", "team-b"], 'did you mean "main" in namespace "team-b"?'),
         (["why", "wiats", "-n", "team-a"], 'did you mean "waits"?'),
         (["hold", "job/wiats", "-n", "team-a"], 'did you mean "waits"?'),
+        (["why", "pod/waits", "-n", "team-a"], "the one there is of kind Job: use job/waits"),
+        (["hold", "pod/waits", "-n", "team-a"], "the one there is of kind Job: use job/waits"),
+        (["prioritize", "jobs/waits", "--top", "-n", "team-a"], "the one there is of kind Job: use job/waits"),
+        (["history", "pod/job-waits-f6fc4", "-n", "team-a"], "the one there is of kind Job: use job/waits"),
+        (["position", "pod/wiats", "-n", "team-a"], 'did you mean "waits"?'),
     ],
 )
 async def test_what_is_not_found_names_what_may_have_been_meant(sluice, workloads, arguments, says):

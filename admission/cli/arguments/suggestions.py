@@ -39,7 +39,9 @@ async def similar_name(
     except SluiceError:
         return ""
     if name in namespaces:
-        return f'there is one in namespace "{namespaces[name]}": add -n {namespaces[name]}' if namespaces[name] else ""
+        # An object in the namespace that was searched was not found for another reason, which the caller knows.
+        elsewhere = namespaces[name] if namespaces[name] != namespace else ""
+        return f'there is one in namespace "{elsewhere}": add -n {elsewhere}' if elsewhere else ""
     near = difflib.get_close_matches(name, namespaces, n=1)
     if not near:
         return ""

@@ -11,6 +11,7 @@ from admission.api.documents.workload_documents import object_name
 from admission.cli.arguments.kubernetes import is_kind
 from admission.cli.arguments.suggestions import similar_name
 from admission.cli.errors import CommandError
+from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,8 +47,22 @@ async def find_workload(sluice: Sluice, name: str, namespace: str | None, kind: 
     try:
         return await sluice.workloads.get(name, namespace=namespace, kind=kind)
     except NotFound as error:
-        near = await similar_name(sluice, "workloads", name, namespace or sluice.namespace)
+        where = namespace or sluice.namespace
+        other = await _of_another_kind(sluice, name, where) if kind else ""
+        near = "" if other else await similar_name(sluice, "workloads", name, where)
         if kind and not near and namespace is None and not is_kind(kind):
-            near = f"if {kind} is its namespace, use {name} -n {kind}"
-        hint = near or "check the namespace (-n), and that the object has the label sluice.dev/queue-name"
-        raise CommandError(f'{error} in namespace "{namespace or sluice.namespace}"; {hint}') from error
+            as_namespace = f"if {kind} is its namespace, use {name} -n {kind}"
+            other = f"{other}; {as_namespace}" if other else as_namespace
+        unknown = "check the namespace (-n), and that the object has the label sluice.dev/queue-name"
+        hint = other or near or unknown
+        raise CommandError(f'{error} in namespace "{where}"; {hint}') from error
+
+
+async def _of_another_kind(sluice: Sluice, name: str, namespace: str) -> str:
+    """Return a hint for a name that exists in the namespace, but not with the requested kind; empty: it does not."""
+    try:
+        found = await sluice.workloads.get(name, namespace=namespace)
+    except SluiceError:
+        return ""
+    kind = found.object_kind
+    return f"the one there is of kind {kind}: use {kind.lower()}/{found.object_name}"
