@@ -41,6 +41,30 @@ def test_what_cannot_be_meant_is_told_before_anything_is_asked(arguments, says):
     assert says in done.stderr
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["get cq", "get cq a", "get cq,lq", "get cq/a", "describe lq", "delete cq", "delete cq a", "edit cq", "stop cq",
+     "resume lq", "history cq", "rollback cq", "tree", "move train --to", "prioritize train --before",
+     "cancel --mine --yes --queue"],
+)  # fmt: skip
+def test_an_empty_name_as_of_an_unset_variable_is_refused(line):
+    done = Sluice(NOWHERE).run(*line.split(), "")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("Error: Invalid value for '")
+    assert "': a name is empty; check whether a variable is unset" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "line", ["apply -f", "delete -f", "diff -f", "submit -q main --dry-run -f", "import", "config check", "kinds check"]
+)
+def test_an_empty_name_of_a_file_is_not_the_current_directory(tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "queues.yaml").write_text("{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: everyone}}")
+    done = Sluice(NOWHERE).run(*line.split(), "")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "the name of a file is empty; check whether a variable is unset" in done.stderr.splitlines()[-1]
+
+
 def test_a_file_that_is_not_there_is_told_in_words():
     done = Sluice().run("kinds", "check", "nowhere.yaml")
     assert (done.exit_code, done.stderr) == (1, "error: nowhere.yaml cannot be read: No such file or directory\n")

@@ -10,7 +10,7 @@ import click
 
 from admission.cli.arguments.foreign import import_source
 from admission.cli.arguments.standard_input import standard_input
-from admission.cli.configuration.local_file import url_fault
+from admission.cli.configuration.local_file import EMPTY_NAME, url_fault
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_documents, parse_manifest
@@ -147,6 +147,8 @@ def _texts(path: str) -> Iterator[tuple[str, str]]:
         if path == "-":
             yield "standard input", standard_input().read()
             return
+        if not path:
+            raise Unreadable(EMPTY_NAME)
         if fault := url_fault(path, "-f -"):
             raise Unreadable(fault)
         for file in _files(Path(path)):

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from admission.api.registry import RESOURCES, by_name
@@ -52,6 +53,17 @@ def complete_workload(ctx: click.Context, parameter: click.Parameter, incomplete
     return [CompletionItem(name) for name in _names(ctx, "workloads") if name.startswith(incomplete)]
 
 
+def refuse_empty(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Click callback: return the name or names. Raises BadParameter if one that was given is empty.
+
+    It is that of an unset variable, and without a name many commands select all objects.
+    """
+    is_given = ctx.get_parameter_source(parameter.name or "") is not ParameterSource.DEFAULT
+    if is_given and (value == "" or (isinstance(value, tuple) and "" in value)):
+        raise click.BadParameter("a name is empty; check whether a variable is unset")
+    return value
+
+
 namespace_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "-n",
     "--namespace",
@@ -59,7 +71,12 @@ namespace_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.opt
     help="Namespace of LocalQueues and workloads.  [default: the context's namespace, or default]",
 )
 what_argument = click.argument("what", metavar="TYPE[/NAME]", shell_complete=complete_type)
-names_argument = click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_name)
+names_argument = click.argument(
+    "names", metavar="[NAME]...", nargs=-1, callback=refuse_empty, shell_complete=complete_name
+)
+name_argument = click.argument(
+    "name", metavar="[NAME]", required=False, callback=refuse_empty, shell_complete=complete_name
+)
 workload_argument = click.argument("name", metavar="WORKLOAD", shell_complete=complete_workload)
 selector_options = (
     click.option(

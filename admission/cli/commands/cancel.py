@@ -17,7 +17,13 @@ from admission.cli.arguments.kubernetes import (
     object_path,
     qualified_name,
 )
-from admission.cli.arguments.objects import complete_workload, field_value, namespace_option, parse_workload_name
+from admission.cli.arguments.objects import (
+    complete_workload,
+    field_value,
+    namespace_option,
+    parse_workload_name,
+    refuse_empty,
+)
 from admission.cli.arguments.standard_input import can_answer
 from admission.cli.arguments.workload_names import find_workload, kubectl_hint
 from admission.cli.errors import CommandError
@@ -37,7 +43,14 @@ _MAX_LISTED: Final = 10
 @click.command()
 @click.argument("names", metavar="[JOB]...", nargs=-1, shell_complete=complete_workload)
 @click.option("--mine", is_flag=True, help="Cancel all unfinished Jobs in the namespace that you submitted.")
-@click.option("-q", "--queue", default="", metavar="NAME", help="With --mine: only Jobs in this LocalQueue.")
+@click.option(
+    "-q",
+    "--queue",
+    default="",
+    metavar="NAME",
+    callback=refuse_empty,
+    help="With --mine: only Jobs in this LocalQueue.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Print what would be cancelled, without cancelling it.")
 @namespace_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import complete_name, namespace_for, namespace_option, resolve_one, what_argument
+from admission.cli.arguments.objects import name_argument, namespace_for, namespace_option, resolve_one, what_argument
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import WritingFlags, print_outcome, serialized, writing_options
 from admission.model.errors import InvalidObject
@@ -24,7 +24,7 @@ _HEADER = "# Save the file and close the editor to update the object; without a 
 
 @click.command()
 @what_argument
-@click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_name)
+@name_argument
 @namespace_option
 @writing_options
 @connection_options

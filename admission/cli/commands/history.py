@@ -14,8 +14,8 @@ import click
 from admission.apimachinery.differences import differences
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.objects import (
-    complete_name,
     complete_type,
+    name_argument,
     namespace_for,
     namespace_option,
     parse_workload_name,
@@ -49,7 +49,7 @@ _MAX_VALUE = 60
 
 @click.command()
 @click.argument("what", metavar="TYPE/NAME|WORKLOAD", shell_complete=complete_type)
-@click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_name)
+@name_argument
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -89,7 +89,7 @@ def history(
 
 @click.command()
 @what_argument
-@click.argument("name", metavar="[NAME]", required=False, shell_complete=complete_name)
+@name_argument
 @click.option(
     "--to-revision",
     "revision",

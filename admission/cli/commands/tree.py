@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import resource_named
+from admission.cli.arguments.objects import refuse_empty, resource_named
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import output_option, print_line, serialized
 from admission.cli.output.tables import aligned, column_widths
@@ -90,7 +90,7 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 
 @click.command()
-@click.argument("name", metavar="[NAME]", required=False, shell_complete=_complete)
+@click.argument("name", metavar="[NAME]", required=False, callback=refuse_empty, shell_complete=_complete)
 @output_option("json", "yaml")
 @connection_options
 def tree(*, name: str | None, output: str | None, connection: Connection) -> None:

@@ -10,7 +10,13 @@ import click
 
 from admission.api.registry import WORKLOADS
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.objects import complete_workload, namespace_option, parse_workload_name, workload_argument
+from admission.cli.arguments.objects import (
+    complete_workload,
+    namespace_option,
+    parse_workload_name,
+    refuse_empty,
+    workload_argument,
+)
 from admission.cli.arguments.workload_names import find_workload, kubectl_hint
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import WritingFlags, print_outcome, writing_options
@@ -98,7 +104,9 @@ def deactivate(*, names: tuple[str, ...], namespace: str | None, writing: Writin
 
 @click.command()
 @_workloads_argument
-@click.option("--to", "queue", required=True, metavar="NAME", help="LocalQueue in the same namespace.")
+@click.option(
+    "--to", "queue", required=True, metavar="NAME", callback=refuse_empty, help="LocalQueue in the same namespace."
+)
 @namespace_option
 @writing_options
 @connection_options
@@ -118,7 +126,9 @@ def move(
 @workload_argument
 @click.option("--priority", type=int, metavar="N", help="Set its priority.")
 @click.option("--top", is_flag=True, help="Move it to the first position in its ClusterQueue.")
-@click.option("--before", default="", metavar="OTHER", help="Move it directly before another workload.")
+@click.option(
+    "--before", default="", metavar="OTHER", callback=refuse_empty, help="Move it directly before another workload."
+)
 @click.option("--reset", is_flag=True, help="Restore its original priority and position.")
 @namespace_option
 @writing_options

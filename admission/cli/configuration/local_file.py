@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 if TYPE_CHECKING:
     from os import PathLike
+
+
+EMPTY_NAME: Final = "the name of a file is empty; check whether a variable is unset"
+"""Error message for the path "", which Path would take for the current directory."""
 
 
 def url_fault(path: str, standard_input: str) -> str:
@@ -28,7 +32,9 @@ class LocalFile(click.Path):
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: str | PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path. Raises BadParameter for a URL, which Path would mangle by collapsing its slashes."""
+        """Return the path. Raises BadParameter for an empty one, and a URL, whose slashes Path would collapse."""
+        if not str(value):
+            self.fail(EMPTY_NAME, param, ctx)
         if fault := url_fault(str(value), "/dev/stdin"):
             self.fail(fault, param, ctx)
         return super().convert(value, param, ctx)
