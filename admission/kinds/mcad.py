@@ -30,7 +30,7 @@ DISPATCH: Final = "sluice.dev/dispatch"
 LEGACY: Final = "v1beta1"
 """Version of MCAD's definition."""
 APP_WRAPPER: Final = "appwrapper.mcad.ibm.com"
-"""Label of all objects created for an AppWrapper, with its name as value, as in MCAD."""
+"""Label of all objects created for an AppWrapper and of the pods of its Jobs, with its name as value, as in MCAD."""
 _ITEMS: Final = ("spec", "resources", "GenericItems")
 _TEMPLATES: Final[dict[tuple[str, str], tuple[str, ...] | None]] = {
     ("v1", "Pod"): (),
@@ -87,7 +87,7 @@ def _is_marked(obj: Object) -> bool:
 
 
 def items(obj: Object) -> list[Item]:
-    """Return all objects to create for it, in its namespace, with the label by which they are found.
+    """Return all objects to create for it, in its namespace, with the label by which they and their pods are found.
 
     Raises Misconfigured.
     """
@@ -100,11 +100,19 @@ def items(obj: Object) -> list[Item]:
         pods = 0 if where is None else _pods(template, keys)
         for name in _names(item):
             body = {key: deepcopy(value) for key, value in template.items() if key != "status"}
-            own = body["metadata"].get("labels")
-            labels = {**(own if isinstance(own, dict) else {}), APP_WRAPPER: metadata["name"]}
-            body["metadata"] |= {"name": name, "namespace": metadata["namespace"], "labels": labels}
+            body["metadata"] |= {"name": name, "namespace": metadata["namespace"]}
+            for labelled in (body, paths.at(body, where) if where else None):
+                if isinstance(labelled, dict):
+                    labelled["metadata"] = _with_label(labelled.get("metadata"), metadata["name"])
             found.append(Item(body, text, pods))
     return found
+
+
+def _with_label(metadata: Any, name: str) -> Object:
+    """Return the metadata of an object or template with the label of the AppWrapper that has this name."""
+    own = metadata if isinstance(metadata, dict) else {}
+    labels = own.get("labels")
+    return {**own, "labels": {**(labels if isinstance(labels, dict) else {}), APP_WRAPPER: name}}
 
 
 def _check_names(obj: Object) -> None:

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from admission.cluster.events import Reference
-from admission.cluster.informer import Informer
+from admission.controller.intake.appwrapper_pods import AppWrapperPods, is_unfinished, leftover
+from admission.controller.intake.appwrapper_status import COMPLETED, FAILED, STATUS_FIELDS, dispatched_status
+from admission.kinds import paths
 from admission.kinds.children import controller_of
 from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
-from admission.kinds.mcad import APP_WRAPPER, is_legacy, items
+from admission.kinds.mcad import is_legacy, items
 from admission.kinds.registry import api_root, holds_items
 from admission.model.errors import ClusterError, Misconfigured
 
@@ -40,19 +41,6 @@ _RETRY_DELAY: Final = 2.0
 """Seconds before a failed request is repeated, and between two checks whether this replica is the leader."""
 _PLURALS: Final = {"Pod": "pods", "Service": "services", "ConfigMap": "configmaps", "Job": "jobs"}
 """Resource of each kind that may be wrapped."""
-_COMPLETED, _FAILED = "Completed", "Failed"
-_STATUS_FIELDS: Final = (
-    "state",
-    "queuejobstate",
-    "canrun",
-    "isdispatched",
-    "running",
-    "pending",
-    "failed",
-    "Succeeded",
-    "message",
-)
-"""The fields of the status that this controller writes."""
 
 
 class _NotCreatable(Exception):
@@ -71,14 +59,15 @@ class AppWrapperItems:
         self._leads = leads
         self._known: dict[str, tuple[Kind, Object]] = {}
         """Kind and last observed version, by uid, of AppWrappers that are queued or whose objects were created."""
-        self._pods: dict[str, dict[str, Object]] = {}
-        """Uid of an AppWrapper -> its pods, by uid."""
-        self._owner_of_pod: dict[str, str] = {}
-        """Uid of a pod -> uid of its AppWrapper."""
+        self._pods = AppWrapperPods(client, self._touch, leads=leads)
         self._created: set[str] = set()
         """Uids of AppWrappers whose Services and ConfigMaps were created, and are not checked again."""
         self._not_creatable: dict[str, str] = {}
         """Uid of an AppWrapper -> why one of its objects cannot be created. All its objects are deleted again."""
+        self._missing_since: dict[str, dict[str, float]] = {}
+        """Uid of an AppWrapper -> names of its Jobs that others have deleted -> when that was noticed (loop time)."""
+        self._retries: dict[str, asyncio.TimerHandle] = {}
+        """Timer of the next attempt for an AppWrapper, by uid."""
         self._changed: dict[str, None] = {}
         """Uids of AppWrappers to reconcile, in order of their changes."""
         self._wakeup = asyncio.Event()
@@ -91,9 +80,8 @@ class AppWrapperItems:
             await self._wakeup.wait()
             self._wakeup.clear()
         async with asyncio.TaskGroup() as group:
-            pods = Informer(self._client, "/api/v1/pods", label_selector=APP_WRAPPER)
-            group.create_task(self._follow(pods), name="pods of AppWrappers")
-            await pods.synced.wait()
+            group.create_task(self._pods.follow(), name="pods of AppWrappers")
+            await self._pods.synced.wait()
             self._changed = dict.fromkeys(self._known)
             self._wakeup.set()
             await self._work()
@@ -126,6 +114,12 @@ class AppWrapperItems:
         self._changed[uid] = None
         self._wakeup.set()
 
+    def _retry(self, uid: str) -> None:
+        """Reconcile an AppWrapper after _RETRY_DELAY; one timer at a time, however often it is called."""
+        timer = self._retries.get(uid)
+        if timer is None or timer.when() <= asyncio.get_running_loop().time():
+            self._retries[uid] = asyncio.get_running_loop().call_later(_RETRY_DELAY, self._touch, uid)
+
     def _seen(self, kind: Kind, changes: Iterable[Change]) -> None:
         if not holds_items(kind):
             return
@@ -133,56 +127,57 @@ class AppWrapperItems:
             obj = change.object
             if change.type == "DELETED" or obj is None or not is_legacy(obj) or not _is_managed(kind, obj):
                 self._known.pop(change.uid, None)
-                self._created.discard(change.uid)
-                self._not_creatable.pop(change.uid, None)
+                self._forget(change.uid)
+                if (timer := self._retries.pop(change.uid, None)) is not None:
+                    timer.cancel()
             else:
                 self._known[change.uid] = kind, obj
                 self._touch(change.uid)
-
-    async def _follow(self, pods: Informer) -> None:
-        async for batch in pods.batches():
-            for change in batch:
-                obj = change.object
-                owner = self._owner_of_pod.pop(change.uid, "")
-                self._pods.get(owner, {}).pop(change.uid, None)
-                if change.type != "DELETED" and obj is not None:
-                    owner = (obj["metadata"].get("labels") or {}).get(WORKLOAD_UID, "")
-                    self._owner_of_pod[change.uid] = owner
-                    self._pods.setdefault(owner, {})[change.uid] = obj
-                self._touch(owner)
 
     # --- one AppWrapper
 
     async def _reconcile(self, uid: str) -> None:
         """Create or delete the wrapped objects of an AppWrapper, and write its status. Raises ClusterError."""
         if uid not in self._known:
-            if not self._pods.get(uid):
-                self._pods.pop(uid, None)
+            self._pods.forget(uid)
+            self._retries.pop(uid, None)
+            self._forget(uid)
             return
         kind, obj = self._known[uid]
         assert isinstance(kind, DeclaredKind)
         status = obj.get("status") or {}
-        if "deletionTimestamp" in obj["metadata"] or status.get("queuejobstate") in (_COMPLETED, _FAILED):
+        if "deletionTimestamp" in obj["metadata"] or status.get("queuejobstate") in (COMPLETED, FAILED):
             return
         try:
             wrapped = items(obj)
         except Misconfigured:
             return  # misconfigured, so never admitted; the workload has the message
-        pods = list(self._pods.get(uid, {}).values())
+        pods = self._pods.observed(uid)
         if kind.gated_by.is_closed(obj) or not kind.queue_name(obj):
-            if status.get("isdispatched") or pods:
-                await self._delete(obj, wrapped)
-                self._created.discard(uid)
-                self._not_creatable.pop(uid, None)
-            if not pods:
-                await self._write_status(
-                    kind, obj, {"state": "Pending", "queuejobstate": "Queueing", "isdispatched": False}
-                )
+            if (status.get("isdispatched") or pods) and not await self._delete_all(obj, wrapped):
+                self._retry(uid)
+                return
+            self._forget(uid)
+            await self._write_status(
+                kind, obj, {"state": "Pending", "queuejobstate": "Queueing", "isdispatched": False}
+            )
             return
         if (done := await self._ensure_all(kind, obj, wrapped, pods)) is None:
             return
         self._created.add(uid)
-        await self._write_status(kind, obj, _status(obj, wrapped, [each for each in done if each], pods))
+        new = dispatched_status(obj, wrapped, [each for each in done if each], pods)
+        if new["queuejobstate"] in (COMPLETED, FAILED) and (left := await self._pods.list_unfinished(obj)):
+            # A Job that a user created under the name of an item may finish before the pods of the item's own Job.
+            await self._pods.delete(left)
+            self._retry(uid)
+            return
+        await self._write_status(kind, obj, new)
+
+    def _forget(self, uid: str) -> None:
+        """Forget what was found out about the wrapped objects of an AppWrapper that has none any more."""
+        self._created.discard(uid)
+        self._not_creatable.pop(uid, None)
+        self._missing_since.pop(uid, None)
 
     async def _ensure_all(self, kind: Kind, obj: Object, wrapped: list[Item], pods: list[Object]) -> list[str] | None:
         """Create the missing wrapped objects; return the outcome of each (see `_ensure`).
@@ -192,39 +187,92 @@ class AppWrapperItems:
         uid = obj["metadata"]["uid"]
         if uid not in self._not_creatable:
             try:
-                return [await self._ensure(kind, obj, item, pods) for item in wrapped]
+                jobs = await self._find_jobs(obj, wrapped)
+                waiting = await self._waiting_jobs(obj, wrapped, jobs)
+                done = [await self._ensure(kind, obj, item, pods, jobs, waiting) for item in wrapped]
             except _NotCreatable as error:
                 self._not_creatable[uid] = str(error)
-        if await self._delete(obj, wrapped) or any(map(_is_alive, pods)):  # it holds its quota until then
-            asyncio.get_running_loop().call_later(_RETRY_DELAY, self._touch, uid)
+            else:
+                await self._end_surplus(obj, wrapped, jobs, pods)
+                return done
+        if not await self._delete_all(obj, wrapped):  # it holds its quota until then
+            self._retry(uid)
         else:
             why = self._not_creatable[uid]
             self._record_event(kind, obj, why)
-            await self._write_status(kind, obj, {"state": _FAILED, "queuejobstate": _FAILED, "message": why})
+            await self._write_status(kind, obj, {"state": FAILED, "queuejobstate": FAILED, "message": why})
         return None
 
-    async def _ensure(self, kind: Kind, obj: Object, item: Item, pods: list[Object]) -> str:
+    async def _ensure(
+        self, kind: Kind, obj: Object, item: Item, pods: list[Object], jobs: dict[str, Object], waiting: set[str]
+    ) -> str:
         """Create a wrapped object if it is missing; return "Completed", "Failed", or "" if it has not finished.
 
-        Services and ConfigMaps never finish. Raises _NotCreatable, ClusterError.
+        Services and ConfigMaps never finish. `jobs`: the existing Jobs by name; a created one is added. `waiting`:
+        names of missing Jobs that must not be created yet. Raises _NotCreatable, ClusterError.
         """
-        manifest, name = item.object, item.object["metadata"]["name"]
+        manifest, name, uid = item.object, item.object["metadata"]["name"], obj["metadata"]["uid"]
         if manifest["kind"] == "Pod":
             existing = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
             if existing is not None:
                 phase = (existing.get("status") or {}).get("phase")
-                return {"Succeeded": _COMPLETED, "Failed": _FAILED}.get(str(phase), "")
-        elif manifest["kind"] != "Job" and obj["metadata"]["uid"] in self._created:
+                return {"Succeeded": COMPLETED, "Failed": FAILED}.get(str(phase), "")
+        elif manifest["kind"] != "Job" and uid in self._created:
             return ""
-        found = await self._create(kind, obj, manifest)
         if manifest["kind"] != "Job":
+            await self._create(kind, obj, manifest)
             return ""
+        if name in waiting:
+            self._retry(uid)
+            return ""
+        if name not in jobs:
+            jobs[name] = await self._create(kind, obj, manifest)
+            self._missing_since.get(uid, {}).pop(name, None)
+        found = jobs[name]
         conditions = (found.get("status") or {}).get("conditions") or ()
         ends = {each["type"] for each in conditions if each.get("status") == "True"}
-        if not ends & {"Complete", "Failed"} and not any(map(_is_alive, pods)):
+        if not ends & {"Complete", "Failed"} and (
+            "deletionTimestamp" in found["metadata"] or not any(map(is_unfinished, pods))
+        ):
             # Jobs are not watched, and the Job gets its condition some time after its last pod has finished.
-            asyncio.get_running_loop().call_later(_RETRY_DELAY, self._touch, obj["metadata"]["uid"])
-        return _COMPLETED if "Complete" in ends else _FAILED if "Failed" in ends else ""
+            self._retry(uid)
+        return COMPLETED if "Complete" in ends else FAILED if "Failed" in ends else ""
+
+    async def _find_jobs(self, obj: Object, wrapped: Iterable[Item]) -> dict[str, Object]:
+        """Return the existing Jobs among the wrapped objects, by name. Raises _NotCreatable, ClusterError."""
+        found = {}
+        for manifest in (item.object for item in wrapped if item.object["kind"] == "Job"):
+            name = manifest["metadata"]["name"]
+            with suppress(NotFound):
+                found[name] = _owned(obj, manifest, await self._client.get(f"{_collection(manifest)}/{name}"))
+                self._missing_since.get(obj["metadata"]["uid"], {}).pop(name, None)
+        return found
+
+    async def _waiting_jobs(self, obj: Object, wrapped: Iterable[Item], jobs: dict[str, Object]) -> set[str]:
+        """Return the names of missing Jobs that would have pods beside those of their predecessors. `jobs`: the others.
+
+        Raises ClusterError.
+        """
+        uid, now = obj["metadata"]["uid"], asyncio.get_running_loop().time()
+        names = (item.object["metadata"]["name"] for item in wrapped if item.object["kind"] == "Job")
+        missing = {name for name in names if name not in jobs}
+        waiting = set[str]()
+        if uid in self._created or (obj.get("status") or {}).get("isdispatched"):
+            # The Job controller may create pods for some time after a deletion that it has yet to observe.
+            noticed = self._missing_since.setdefault(uid, {})
+            waiting = {name for name in missing if now < noticed.setdefault(name, now) + _RETRY_DELAY}
+        if missing - waiting and leftover(await self._pods.list_unfinished(obj), wrapped, jobs.values()):
+            return missing
+        return waiting
+
+    async def _end_surplus(self, obj: Object, wrapped: list[Item], jobs: dict[str, Object], pods: list[Object]) -> None:
+        """Delete pods of former Jobs if all Jobs exist: a user has created one of the Jobs again. Raises ClusterError.
+
+        `pods`: the observed ones.
+        """
+        expected = sum(1 for item in wrapped if item.object["kind"] == "Job")
+        if len(jobs) == expected and leftover(pods, wrapped, jobs.values()):
+            await self._pods.delete(leftover(await self._pods.list_unfinished(obj), wrapped, jobs.values()))
 
     async def _create(self, kind: Kind, obj: Object, manifest: Object) -> Object:
         """Create a wrapped object; return it, or the existing one if the AppWrapper controls that.
@@ -240,17 +288,24 @@ class AppWrapperItems:
             "controller": True,
         }
         body = {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
-        path, named = _collection(manifest), f"{manifest['kind']} {manifest['metadata']['name']}"
+        path = _collection(manifest)
         try:
             return await self._client.create(path, body, permitted=self._leads)
         except AlreadyExists:
-            found = await self._client.get(f"{path}/{manifest['metadata']['name']}")
-            if (controller_of(found) or {}).get("uid") != metadata["uid"]:
-                message = f"{named} already exists and does not belong to this AppWrapper; use another name"
-                raise _NotCreatable(message) from None
-            return found
+            return _owned(obj, manifest, await self._client.get(f"{path}/{manifest['metadata']['name']}"))
         except (Invalid, Forbidden) as error:
-            raise _NotCreatable(f"{named} cannot be created: {error}") from error
+            raise _NotCreatable(f"{_title(manifest)} cannot be created: {error}") from error
+
+    async def _delete_all(self, obj: Object, wrapped: list[Item]) -> bool:
+        """Delete the wrapped objects and their pods; return whether all of them are gone. Raises ClusterError.
+
+        Pods that remain when the objects are gone are orphans, which nobody else deletes.
+        """
+        if await self._delete(obj, wrapped):
+            return False
+        left = await self._pods.list_unfinished(obj)
+        await self._pods.delete(left)
+        return not left
 
     async def _delete(self, obj: Object, wrapped: Iterable[Item]) -> bool:
         """Delete the wrapped objects that the AppWrapper controls; return whether any still existed."""
@@ -271,7 +326,7 @@ class AppWrapperItems:
     async def _write_status(self, kind: Kind, obj: Object, status: Object) -> None:
         """Patch the AppWrapper's status, if it differs; fields that are not given are removed. Raises ClusterError."""
         had = obj.get("status") or {}
-        wanted = {field: status.get(field) for field in _STATUS_FIELDS}
+        wanted = {field: status.get(field) for field in STATUS_FIELDS}
         if all(had.get(field) == value for field, value in wanted.items()):
             return
         metadata = obj["metadata"]
@@ -285,7 +340,7 @@ class AppWrapperItems:
     def _record_event(self, kind: Kind, obj: Object, note: str) -> None:
         metadata, version = obj["metadata"], self._watches.kinds.api_version(kind)
         regarding = Reference(version, kind.kind, metadata["name"], metadata["uid"], metadata["namespace"])
-        self._events.record(regarding, reason=_FAILED, action="Dispatch", note=note, warning=True)
+        self._events.record(regarding, reason=FAILED, action="Dispatch", note=note, warning=True)
 
 
 def _collection(manifest: Object) -> str:
@@ -294,37 +349,25 @@ def _collection(manifest: Object) -> str:
     return f"{api_root(group, version)}/namespaces/{manifest['metadata']['namespace']}/{_PLURALS[manifest['kind']]}"
 
 
-def _status(obj: Object, wrapped: list[Item], ends: list[str], pods: list[Object]) -> Object:
-    """Return the status of a dispatched AppWrapper, in MCAD's fields and values. `ends`: outcomes of items with pods.
+def _title(manifest: Object) -> str:
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
 
-    TorchX does not know the state `Completed`. As in MCAD, it is only written if an item has a `completionstatus`.
+
+def _owned(obj: Object, manifest: Object, found: Object) -> Object:
+    """Return the object found under the name of a wrapped one. Raises _NotCreatable if it is not the AppWrapper's.
+
+    A Job whose pods would not have the label of the workload was created by a user: its pods could not be waited for.
     """
-    expected = sum(item.pods for item in wrapped)
-    phases = Counter((pod.get("status") or {}).get("phase") for pod in pods)
-    counts = {"running": phases["Running"], "failed": phases["Failed"], "Succeeded": phases["Succeeded"]}
-    counts["pending"] = max(expected - sum(counts.values()), phases["Pending"])
-    state, queued = "Running", "Dispatched"
-    if counts["running"] + counts["Succeeded"] >= _min_available(obj, expected):
-        queued = "Running"
-    with_pods = sum(1 for item in wrapped if item.pods)
-    if len(ends) == with_pods and not counts["running"]:
-        counts["pending"] = 0
-        queued = _FAILED if _FAILED in ends else _COMPLETED
-        has_condition = any(each.get("completionstatus") for each in obj["spec"]["resources"]["GenericItems"])
-        state = _FAILED if queued == _FAILED else _COMPLETED if has_condition else state
-    return {"state": state, "queuejobstate": queued, "canrun": True, "isdispatched": True, **counts}
+    uid = obj["metadata"]["uid"]
+    labels = paths.at(found, ("spec", "template", "metadata", "labels")) if manifest["kind"] == "Job" else None
+    unlabelled = manifest["kind"] == "Job" and (labels or {}).get(WORKLOAD_UID) != uid
+    if unlabelled or (controller_of(found) or {}).get("uid") != uid:
+        raise _NotCreatable(
+            f"{_title(manifest)} already exists and does not belong to this AppWrapper; use another name"
+        )
+    return found
 
 
 def _is_managed(kind: Kind, obj: Object) -> bool:
     """Return whether an AppWrapper is queued, or has wrapped objects from when it was."""
     return bool(kind.queue_name(obj) or (obj.get("status") or {}).get("isdispatched"))
-
-
-def _is_alive(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-
-
-def _min_available(obj: Object, expected: int) -> int:
-    """Return the number of pods that have to run for the AppWrapper to be running; by default all `expected` ones."""
-    number: Any = (obj["spec"].get("schedulingSpec") or {}).get("minAvailable")
-    return number if isinstance(number, int) and 0 < number <= expected else expected
