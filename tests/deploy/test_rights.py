@@ -209,7 +209,7 @@ async def _pods_come_and_go(admin: Any) -> None:
         labels = {"sluice.dev/queue-name": queue}
         metadata = {"name": name, "labels": labels}
         await admin.create("pods", "default", {"metadata": metadata, "spec": {"containers": containers}})
-    await admin.delete("validatingadmissionpolicybindings", "", "pods.gated.sluice.dev")
+    await _drop_policy(admin)
     with closing(admin.watch("pods")) as changes:
         await admin.patch("pods", "default", "bad", {"spec": {"schedulingGates": None}})
         async for batch in changes:
@@ -225,8 +225,16 @@ async def _pods_come_and_go(admin: Any) -> None:
         await admin.create("pods", "default", {"metadata": metadata, "spec": {"containers": containers}})
     for name in ("one", "other"):
         await until(admin, "pods", partial(_is_ungated, name))
+    await _drop_policy(admin)
     await admin.patch("pods", "default", "good", {"metadata": {"labels": {"sluice.dev/managed": None}}})
     await until(admin, "pods", lambda obj: obj["metadata"].get("labels", {}).get("sluice.dev/managed") == "true")
+
+
+async def _drop_policy(admin: Any) -> None:
+    """Remove what keeps pods gated and labelled; Sluice restores it from time to time."""
+    name = "pods.gated.sluice.dev"
+    if admin.get("validatingadmissionpolicybindings", "", name) is not None:
+        await admin.delete("validatingadmissionpolicybindings", "", name)
 
 
 def _is_ungated(name: str, obj: Object) -> bool:
