@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
 import sqlite3
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,4 +86,35 @@ async def test_a_stream_that_is_left_half_way_keeps_no_lock(database: Database, 
     other = sqlite3.connect(tmp_path / "sluice.db", timeout=0)
     busy, _, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     other.close()
+    assert not busy
+
+
+async def test_a_cancelled_read_keeps_no_lock(database: Database, tmp_path: Path) -> None:
+    loop, cancelled = asyncio.get_running_loop(), threading.Event()
+
+    def cancel() -> None:
+        if not cancelled.is_set():  # with the first row
+            loop.call_soon_threadsafe(lambda: (reading.cancel(), cancelled.set()))
+            cancelled.wait()
+
+    async def read() -> None:
+        async with database.read() as connection:
+            raw = await connection.get_raw_connection()
+            await raw.driver_connection.create_function("cancel", 0, cancel)  # type: ignore[union-attr]
+            await connection.execute(text(f"SELECT cancel() FROM item, ({NUMBERS})"), {"last": 5_000})
+
+    async with database.write() as connection:
+        await connection.execute(text("INSERT INTO item VALUES ('first', 1)"))
+    gc.disable()  # which would end the statement some time
+    try:
+        reading = asyncio.create_task(read())
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        async with database.write() as connection:
+            await connection.execute(text("INSERT INTO item VALUES ('second', 2)"))
+        other = sqlite3.connect(tmp_path / "sluice.db", timeout=0)
+        busy, _, _ = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        other.close()
+    finally:
+        gc.enable()
     assert not busy

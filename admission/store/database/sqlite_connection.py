@@ -16,7 +16,7 @@ _FIRST_ROWS: Final = 1_000
 
 def connect(database: str, **options: Any) -> SqliteConnection:
     """Return a connection like `aiosqlite.connect`, which is opened by `await`; parameters of `sqlite3.connect`."""
-    connection = SqliteConnection(lambda: sqlite3.connect(database, **options), iter_chunk_size=0)
+    connection = SqliteConnection(lambda: sqlite3.connect(database, **options))
     connection._thread.daemon = True  # as SQLAlchemy does, so that a connection left open does not keep the process
     return connection
 
@@ -28,6 +28,11 @@ class SqliteConnection(Connection):
     switches of threads and a system call, which cost more than most statements do.
     """
 
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connector, iter_chunk_size=0)
+        self.unfinished = set[sqlite3.Cursor]()
+        """Cursors that may have further rows; used on the connection's thread only."""
+
     def cursor(self) -> Cursor:  # type: ignore[override]
         """Return a new cursor; unlike aiosqlite's it is not awaited."""
         return Cursor(self)
@@ -35,6 +40,19 @@ class SqliteConnection(Connection):
     async def call(self, function: Callable[..., object], *arguments: object) -> None:
         """Call a function on the connection's thread. Raises what it raises, and ValueError for a closed connection."""
         await self._execute(function, *arguments)  # type: ignore[no-untyped-call]
+
+    async def rollback(self) -> None:
+        """Roll back the transaction.
+
+        Since Python 3.11 that ends no statement. One that was cancelled, or whose rows were not all read, would keep
+        its lock until it is garbage collected, even if the connection is closed.
+        """
+        await self.call(self._rollback)
+
+    def _rollback(self) -> None:
+        while self.unfinished:
+            self.unfinished.pop().close()
+        self._conn.rollback()
 
 
 class Cursor:
@@ -81,7 +99,11 @@ class Cursor:
         """Close the cursor, after which a statement with further rows does not keep a lock."""
         if self._open is not None:
             cursor, self._open = self._open, None
-            await self._connection.call(cursor.close)
+            await self._connection.call(self._close, cursor)
+
+    def _close(self, cursor: sqlite3.Cursor) -> None:
+        self._connection.unfinished.discard(cursor)
+        cursor.close()
 
     def _execute(self, operation: str, parameters: Any) -> None:
         self._keep(self._connection._conn.execute(operation, parameters))
@@ -97,6 +119,7 @@ class Cursor:
             cursor.close()
         else:
             self._open = cursor
+            self._connection.unfinished.add(cursor)
 
     async def _take(self, number: int) -> list[Any]:
         """Remove and return up to `number` rows; all for a negative number."""
