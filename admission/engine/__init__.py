@@ -16,6 +16,7 @@ from admission.engine.events import (
     WorkloadEvicted,
     WorkloadGone,
     WorkloadPending,
+    decisive_part,
 )
 from admission.engine.explain import Explanation, Lack
 from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed, RecentUsage
@@ -53,4 +54,5 @@ __all__ = [
     "WorkloadEvicted",
     "WorkloadGone",
     "WorkloadPending",
+    "decisive_part",
 ]

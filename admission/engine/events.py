@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.engine.policies.contract import PolicyEvent
 from admission.model.names import listed
+from admission.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,20 @@ class QueueObjectChanged:
     """A queue object, such as a ClusterQueue, was created or has changed."""
 
     object: QueueObject
+
+
+def decisive_part(item: QueueObject | None) -> object:
+    """Return the part of a queue object on which decisions depend; None: on nothing, or there is no object.
+
+    A write that leaves it equal changes no decision. The reason for a stop only occurs in messages.
+    """
+    match item:
+        case ResourceFlavor() | Cohort() | ClusterQueue() | LocalQueue():
+            return item.spec
+        case AdmissionCheck():
+            return item.name  # only whether it exists
+        case _:  # a WorkloadPriorityClass matters only when workloads are created
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,7 +268,7 @@ class Registry:
             case AdmissionCheck():
                 self.forest.checks.add(item.name)
                 self._objects_changed = True
-            case _:  # a WorkloadPriorityClass matters only when workloads are created
+            case _:  # see `decisive_part`, which has to name what is used here
                 pass
 
     def _delete(self, event: QueueObjectDeleted) -> None:

@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.api.resources.impact import Impact, impact
-from admission.engine import Evict, QueueObjectChanged, QueueObjectDeleted, WorkloadGone, WorkloadPending
+from admission.engine import (
+    Evict,
+    QueueObjectChanged,
+    QueueObjectDeleted,
+    WorkloadGone,
+    WorkloadPending,
+    decisive_part,
+)
 from admission.store.records import State
 from admission.store.workloads.replay import event
 
@@ -22,7 +29,11 @@ if TYPE_CHECKING:
 
 
 class Previews:
-    """Computes the impact of writes on a copy of the engine."""
+    """Computes the impact of writes on a copy of the engine.
+
+    The copy has all workloads, so that making it costs many times as much as a write: none is made for a change that
+    cannot have an impact, as most objects of a large manifest are unchanged when it is applied again.
+    """
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
@@ -31,13 +42,18 @@ class Previews:
         """Return the information beside the database that warnings are based on."""
         return self._engines.warning_context()
 
-    async def written(self, obj: QueueObject) -> Impact:
-        """Return the impact of writing a queue object: `obj` is the result of the dry run."""
-        return await self._of([QueueObjectChanged(obj)])
+    async def written(self, before: QueueObject | None, after: QueueObject) -> Impact:
+        """Return the impact of writing a queue object: `after` is the result of the dry run; `before` None: created."""
+        if decisive_part(before) == decisive_part(after):
+            return Impact()
+        return await self._of([QueueObjectChanged(after)])
 
     async def deleted(self, objects: Sequence[QueueObject]) -> Impact:
         """Return the impact of deleting queue objects."""
-        return await self._of([QueueObjectDeleted(obj.kind, obj.metadata.namespace, obj.name) for obj in objects])
+        decisive = [obj for obj in objects if decisive_part(obj) is not None]
+        if not decisive:
+            return Impact()
+        return await self._of([QueueObjectDeleted(obj.kind, obj.metadata.namespace, obj.name) for obj in decisive])
 
     async def ordered(self, record: WorkloadRecord, order: Order) -> Impact:
         """Return the impact of an order about a workload (move, priority, hold ...)."""

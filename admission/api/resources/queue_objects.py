@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,15 @@ _LIST_CACHE_SECONDS = 2.0
 """Shortest time for which a complete list is cached for requests at the same revision."""
 _TRIES = 8
 """Attempts to generate a name that does not exist yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Result of a write, or of its dry run."""
+
+    before: QueueObject | None
+    """None: the object was created."""
+    after: QueueObject
 
 
 class QueueObjects:
@@ -114,11 +124,12 @@ class QueueObjects:
             new = update.created(body)
             try:
                 await self._require_rights(request, new)
-                written = await self._store.queues.create(new, author=author(request), dry_run=options.dry_run)
+                created = await self._store.queues.create(new, author=author(request), dry_run=options.dry_run)
             except AlreadyExists:
                 if prefix and tries < _TRIES:
                     continue
                 raise
+            written = Written(None, created)
             return await self.write_response(request, written, update.warnings, code=201, dry_run=options.dry_run)
 
     async def update(self, request: web.Request) -> web.Response:
@@ -232,16 +243,13 @@ class QueueObjects:
 
     async def _apply_or_create(self, request: web.Request, body: Body, options: WriteOptions) -> web.Response:
         update, place = self._update_of(request, options), _identity(request)
-        existed = False
 
         def of(old: QueueObject | None) -> QueueObject:
-            nonlocal existed
-            existed = old is not None
             return update.applied(old, body, force=options.force)
 
         key = self._model.kind, place["namespace"], place["name"]
         written = await self.write(request, key, of, author=author(request), dry_run=options.dry_run)
-        code = 200 if existed else 201
+        code = 201 if written.before is None else 200
         return await self.write_response(request, written, update.warnings, code=code, dry_run=options.dry_run)
 
     async def write(
@@ -252,25 +260,34 @@ class QueueObjects:
         *,
         author: Author,
         dry_run: bool,
-    ) -> QueueObject:
+    ) -> Written:
         """Write by `Queues.write`, after a check of the rights that the new object needs. Raises Forbidden, Conflict.
 
         Which rights these are depends on the result: it is computed in a dry run first, and the write fails by Conflict
         if by then it would need other ones.
         """
         rights = KINDS[self._model.kind].rights
+        before: QueueObject | None = None
+
+        def noted(old: QueueObject | None) -> QueueObject:
+            nonlocal before
+            before = old
+            return change(old)
+
         if rights is None:
-            return await self._store.queues.write(key, change, author=author, dry_run=dry_run)
+            written = await self._store.queues.write(key, noted, author=author, dry_run=dry_run)
+            return Written(before, written)
         planned = await self._store.queues.write(key, change, author=author, dry_run=True)
         await self._require_rights(request, planned)
 
         def as_planned(old: QueueObject | None) -> QueueObject:
-            new = change(old)
+            new = noted(old)
             if not {*rights(new)} <= {*rights(planned)}:
                 raise Conflict(f"{self._resource.singular} {key[2]} has changed meanwhile; try again")
             return new
 
-        return await self._store.queues.write(key, as_planned, author=author, dry_run=dry_run)
+        written = await self._store.queues.write(key, as_planned, author=author, dry_run=dry_run)
+        return Written(before, written)
 
     async def _require_rights(self, request: web.Request, new: QueueObject) -> None:
         rights = KINDS[self._model.kind].rights
@@ -279,17 +296,17 @@ class QueueObjects:
             await request.app[AUTHORIZATION].require(request, wanted)
 
     async def write_response(
-        self, request: web.Request, obj: QueueObject, texts: Iterable[str] = (), *, code: int = 200, dry_run: bool
+        self, request: web.Request, written: Written, texts: Iterable[str] = (), *, code: int = 200, dry_run: bool
     ) -> web.Response:
         """Return the response to a write: the object with warnings; after a dry run also with the impact.
 
         `texts`: warnings from parsing the request.
         """
-        form = Representation.of(request, self._resource)
+        form, obj = Representation.of(request, self._resource), written.after
         (document,) = await documents(self._store, [obj])
         texts = [*dict.fromkeys(texts), *await warnings(self._store, obj, self._previews.warning_context())]
         if dry_run:
-            impact = await self._previews.written(obj)
+            impact = await self._previews.written(written.before, obj)
             document["status"] = {**document.get("status", {}), "impact": impact_document(impact)}
             texts += impact_warnings(impact)
         else:
