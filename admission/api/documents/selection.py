@@ -57,6 +57,11 @@ class QueueSelection:
         """Whether membership of an object can never change: it depends on immutable fields only."""
         return not self.is_narrow
 
+    @property
+    def name(self) -> str | None:
+        """The only name that objects of the selection can have; None: any."""
+        return next((term.value for term in self.fields if term.path == "metadata.name" and term.equal), None)
+
     def matches(self, obj: Subject) -> bool:
         """Return whether the object is selected."""
         if isinstance(obj, WorkloadRecord):

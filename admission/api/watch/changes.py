@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from admission.api.documents.presentation import documents, workload_documents
-from admission.api.documents.selection import WorkloadSelection
+from admission.api.documents.selection import QueueSelection, WorkloadSelection
 from admission.api.errors import Expired
 from admission.api.kinds.all_kinds import KINDS
 from admission.model.manifests import to_manifest
@@ -34,6 +34,8 @@ STATUS_MAX_SECONDS = 5.0
 """Longest interval between two computations, whatever they cost."""
 _BATCH = 1_000
 """Workloads that are read in one query."""
+_RENDERED = 500
+"""Queue objects that are rendered at once for a watch from an old revision."""
 MAX_CHANGES = 20_000
 """Most changes that are replayed to a watch from an old revision; with more it is Expired, since a list is cheaper."""
 
@@ -95,8 +97,12 @@ class ChangeSource(Protocol):
     def pause(self) -> float | None:
         """Return the seconds after which `poll` is due even if nothing was written; None: never."""
 
-    async def since(self, revision: int) -> tuple[list[Change], int]:
-        """Return the changes since any revision, and the revision up to which they are complete. Raises Expired."""
+    def since(self, revision: int, selection: Selection) -> AsyncIterator[tuple[list[Change], int]]:
+        """Yield the changes since any revision in chunks, in order; raises Expired before the first.
+
+        Changes of objects that are not selected may be left out. The revision in the last chunk, which may be empty, is
+        that up to which all of them are complete.
+        """
 
     def existing(self, selection: Selection) -> AsyncIterator[tuple[list[RenderedObject], int]]:
         """Yield all selected objects in batches, each with the revision as of which it was read."""
@@ -177,28 +183,35 @@ class QueueObjectSource:
         versions = await self._store.queues.changes_since(since, kind=self._kind) if is_written else ()
         upto = max([since, newest, *(version.revision for version in versions)])
         self._status_may_differ |= self._status is not None and upto > since
-        changes = await self._versions(versions, self._known)
+        last = {_key(version.object): version for version in versions}
+        current = await self._items(version.object for version in last.values() if version.operation != "delete")
+        changes = _versions(versions, self._known, current)
         if self._status_may_differ and self._schedule.is_due(self._last_round):
             # Status changes come first: a watcher that has received a real revision behind them, and resumes after
             # it, must have received them, too.
             changes = [*await self._statuses(since, upto, is_all=not changes), *changes]
         return changes, upto
 
-    async def since(self, revision: int) -> tuple[list[Change], int]:
-        newest = self._store.revisions.newest
-        versions = await self._store.queues.changes_since(revision, kind=self._kind)
-        if len(versions) > MAX_CHANGES:
+    async def since(self, revision: int, selection: Selection) -> AsyncIterator[tuple[list[Change], int]]:
+        assert isinstance(selection, QueueSelection)
+        queues, upto = self._store.queues, max(revision, self._store.revisions.newest)
+        changed = await queues.changed_since(revision, self._kind, most=MAX_CHANGES)
+        if changed is None:
             raise _expired(revision)
-        upto = max([revision, newest, *(version.revision for version in versions)])
-        known = await self._as_of(revision, versions)
-        changes = await self._versions(versions, known)
-        if self._status is not None and upto > revision:
+        if self._status is not None and (changed or upto > revision):
             # The status at that revision is not stored: every other object is replayed with its current status.
-            changed = {change.key for change in changes}
-            objects = [item.subject for key, item in self._known.items() if key not in changed]
-            current = [item.at_revision(revision) for item in await self._items(objects)]
-            changes = [*(Change(_key(item.subject), upto, item, item) for item in current), *changes]
-        return changes, upto
+            others = [item.subject for item in self._known.values() if _place(item.subject) not in changed]
+            selected = [*filter(selection.matches, others)]
+            for start in range(0, len(selected), _RENDERED):
+                items = await self._items(selected[start : start + _RENDERED])
+                current = [item.at_revision(revision) for item in items]
+                yield [Change(_key(item.subject), upto, item, item) for item in current], revision
+        async for chunk in queues.replay(revision, self._kind, namespace=selection.namespace, name=selection.name):
+            items = await self._items([*chunk.before, *chunk.current])
+            known = {_key(item.subject): item for item in items[: len(chunk.before)]}
+            yield _versions(chunk.versions, known, items[len(chunk.before) :]), chunk.versions[-1].revision
+            upto = max(upto, chunk.versions[-1].revision)
+        yield [], upto
 
     async def existing(self, selection: Selection) -> AsyncIterator[tuple[list[RenderedObject], int]]:
         objects, revision = await self._store.queues.snapshot(self._kind, namespace=selection.namespace)
@@ -207,25 +220,6 @@ class QueueObjectSource:
     async def members(self, selection: Selection) -> tuple[set[str], int]:
         objects, revision = await self._store.queues.snapshot(self._kind, namespace=selection.namespace)
         return {_key(obj) for obj in filter(selection.matches, objects)}, revision
-
-    async def _versions(self, versions: Sequence[QueueObjectVersion], known: dict[str, RenderedObject]) -> list[Change]:
-        """Return versions as changes of the objects `known`, which is updated."""
-        last = {_key(version.object): version for version in versions}
-        remaining = [version.object for version in last.values() if version.operation != "delete"]
-        statuses = {_key(item.subject): item.document.get("status") for item in await self._items(remaining)}
-        changes = []
-        for version in versions:
-            key = _key(version.object)
-            before = known.pop(key, None)
-            status = statuses.get(key) or (before.document.get("status") if before else None)
-            document = to_manifest(version.object)
-            after = RenderedObject(version.object, document if status is None else {**document, "status": status})
-            if version.operation == "delete":
-                changes.append(Change(key, version.revision, after, None))
-            else:
-                known[key] = after
-                changes.append(Change(key, version.revision, before, after))
-        return changes
 
     async def _statuses(self, since: int, upto: int, *, is_all: bool) -> list[Change]:
         """Compute the status of all known objects, and return those whose status has changed.
@@ -259,16 +253,6 @@ class QueueObjectSource:
             changes[-1] = Change(last.key, upto, last.before, item)
         return changes
 
-    async def _as_of(self, revision: int, versions: Iterable[QueueObjectVersion]) -> dict[str, RenderedObject]:
-        """Return, by key, the objects that have changed since a revision, as they were at that revision."""
-        known = {}
-        for obj in {_key(version.object): version.object for version in versions}.values():
-            earlier = await self._store.queues.versions(obj.kind, obj.name, namespace=obj.metadata.namespace)
-            past = [version for version in earlier if version.revision <= revision]
-            if past and past[-1].operation != "delete":
-                (known[_key(obj)],) = await self._items([past[-1].object])
-        return known
-
     async def _items(self, objects: Iterable[Subject]) -> list[RenderedObject]:
         queue_objects = [obj for obj in objects if not isinstance(obj, WorkloadRecord)]
         rendered = await documents(self._store, queue_objects)
@@ -291,8 +275,9 @@ class WorkloadSource:
     async def poll(self, since: int) -> tuple[list[Change], int]:
         return await self._changes(since, most=None)
 
-    async def since(self, revision: int) -> tuple[list[Change], int]:
-        return await self._changes(revision, most=MAX_CHANGES)
+    async def since(self, revision: int, selection: Selection) -> AsyncIterator[tuple[list[Change], int]]:
+        del selection
+        yield await self._changes(revision, most=MAX_CHANGES)
 
     async def existing(self, selection: Selection) -> AsyncIterator[tuple[list[RenderedObject], int]]:
         assert isinstance(selection, WorkloadSelection)
@@ -337,6 +322,34 @@ class WorkloadSource:
         workloads = [*records]
         rendered = await workload_documents(self._store, workloads, now=self._now())
         return [RenderedObject(record, document) for record, document in zip(workloads, rendered, strict=True)]
+
+
+def _versions(
+    versions: Sequence[QueueObjectVersion], known: dict[str, RenderedObject], current: Iterable[RenderedObject]
+) -> list[Change]:
+    """Return versions as changes of the objects `known`, which is updated.
+
+    `current`: the changed objects that exist now. Of all their versions only the present status is known.
+    """
+    statuses = {_key(item.subject): item.document.get("status") for item in current}
+    changes = []
+    for version in versions:
+        key = _key(version.object)
+        before = known.pop(key, None)
+        status = statuses.get(key) or (before.document.get("status") if before else None)
+        document = to_manifest(version.object)
+        after = RenderedObject(version.object, document if status is None else {**document, "status": status})
+        if version.operation == "delete":
+            changes.append(Change(key, version.revision, after, None))
+        else:
+            known[key] = after
+            changes.append(Change(key, version.revision, before, after))
+    return changes
+
+
+def _place(subject: Subject) -> tuple[str, str]:
+    assert not isinstance(subject, WorkloadRecord)
+    return subject.metadata.namespace, subject.name
 
 
 def _key(subject: Subject) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from admission.api.documents.representation import Representation
     from admission.api.documents.selection import Selection
@@ -81,17 +81,20 @@ class SharedWatch:
         for watcher in [*self.watchers]:
             watcher.enqueue(lines, joined)
 
-    async def since(self, revision: int) -> tuple[list[bytes], int]:
-        """Return the events after a revision, and the revision up to which they are complete. Raises Expired."""
+    async def since(self, revision: int) -> AsyncIterator[tuple[bytes, int]]:
+        """Yield the events after a revision in chunks; the revision in the last one is that of their completeness.
+
+        Raises Expired before the first.
+        """
         if revision >= self._buffer_start:
-            return [line for at, line in self._buffer if at > revision], max(self.position, revision)
-        changes, upto = await self.source.since(revision)
+            yield b"".join(line for at, line in self._buffer if at > revision), max(self.position, revision)
+            return
         # Membership at that revision is unknown, so changed objects outside of the selection are sent as DELETED (see
         # `_was_selected`). Objects of other namespaces never were members, and the client must not learn of them.
         namespace = self.selection.namespace
-        own = (change for change in changes if namespace is None or change.namespace == namespace)
-        lines = [line for change in own if (line := self._encode_change(change, live=False))]
-        return lines, upto
+        async for changes, upto in self.source.since(revision, self.selection):
+            own = (change for change in changes if namespace is None or change.namespace == namespace)
+            yield b"".join(self._encode_change(change, live=False) for change in own), upto
 
     def encode_event(self, kind: str, item: RenderedObject) -> bytes:
         """Return a watch event as a line of JSON; `kind` is its type, such as `ADDED`."""

@@ -154,7 +154,7 @@ class Watcher:
             await response.write(_event("ERROR", _status(503, "ServiceUnavailable", str(error))))
 
     async def _send_initial(self, response: web.StreamResponse) -> None:
-        """Send the existing objects, and queue the events since the start revision and those that arrived meanwhile."""
+        """Send the existing objects and the events since the start revision; queue those that arrived meanwhile."""
         shared, after = self._shared, self._options.start
         first = True
         if self._options.initial:
@@ -167,14 +167,17 @@ class Watcher:
         elif after is None:
             after = shared.position
         assert after is not None
-        missed, upto = await shared.since(after)
-        self._queue = [*missed, *(line for revision, line in self._early if revision > upto)]
-        self._after, self._early = upto, []
-        if first and self._queue:
-            self._queue[0] = shared.representation.with_columns(self._queue[0])
-            first = False
         if self._options.marks_end:
             await response.write(self._bookmark(revision=after, end=True))
+        upto = after
+        async for lines, complete in shared.since(after):
+            # Each chunk is sent before the next one is read: a watch that ends early has made progress.
+            upto = complete
+            if lines:
+                await response.write(shared.representation.with_columns(lines) if first else lines)
+                first = False
+        self._queue = [line for revision, line in self._early if revision > upto]
+        self._after, self._early = upto, []
         self._sent_columns = not first
 
     async def _send_queued(self, request: web.Request, response: web.StreamResponse) -> None:

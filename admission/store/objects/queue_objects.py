@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import and_, delete, insert, select, update
 
 from admission.model.errors import InvalidObject
 from admission.model.names import STOP_REASON
-from admission.model.queues import QUEUE_OBJECTS, Subscription
+from admission.model.queues import Subscription
 from admission.model.text import clean
 from admission.store import audit_log
 from admission.store.database.tables import head, queue_object_versions, queue_objects
@@ -23,13 +22,13 @@ from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.ledger import rollup
 from admission.store.objects.change_log import log_change
 from admission.store.objects.references import check_deletion, check_parents
-from admission.store.records import QueueObjectVersion
+from admission.store.objects.versions import MODELS, Versions, object_of
 from admission.store.workloads.commit import next_revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sqlalchemy import ColumnElement, Connection, RowMapping
+    from sqlalchemy import ColumnElement, Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.model.queues import QueueObject
@@ -52,13 +51,12 @@ _NEWEST = (
     .order_by(queue_object_versions.c.id.desc())
     .limit(1)
 )
-_MODELS: dict[str, type[QueueObject]] = {model.kind: model for model in QUEUE_OBJECTS}
 _REQUIRED_SCHEMA: Final = {Subscription.kind: "0007"}
 """Kinds that code of an older schema than this cannot handle: once there is such an object, `compatible_with` of the
 database is raised, so that older code refuses it."""
 
 
-class Queues:
+class Queues(Versions):
     """The queue objects in the database.
 
     Returned objects have uid, generation, resourceVersion and creationTimestamp in their metadata. If the author gives
@@ -66,7 +64,7 @@ class Queues:
     """
 
     def __init__(self, database: Database, *, clock: Callable[[], float], on_commit: Callable[[int], None]) -> None:
-        self._database = database
+        super().__init__(database)
         self._clock = clock
         self._on_commit = on_commit
         self._read: dict[str, tuple[object, tuple[QueueObject, ...]]] = {}
@@ -91,7 +89,7 @@ class Queues:
             if newest is None or newest == last[0]:
                 return revision, last
             statement = select(queue_objects).where(columns.kind == kind).order_by(columns.namespace, columns.name)
-            return revision, (newest, tuple(map(_object, connection.execute(statement).mappings())))
+            return revision, (newest, tuple(map(object_of, connection.execute(statement).mappings())))
 
         revision, self._read[kind] = await self._database.read_sync(query)
         found = self._read[kind][1]
@@ -119,7 +117,7 @@ class Queues:
     async def get(self, kind: str, name: str, *, namespace: str = "") -> QueueObject:
         """Return one object. Raises NotFound."""
         async with self._database.read() as connection:
-            return _object(await _existing(connection, (kind, namespace, name)))
+            return object_of(await _existing(connection, (kind, namespace, name)))
 
     async def revision(self) -> int:
         """Return the revision of the last write to the database."""
@@ -169,7 +167,7 @@ class Queues:
         async with self._database.write(dry_run=dry_run) as connection:
             revision = await connection.run_sync(next_revision)
             old = await _find(connection, key)
-            obj = change(None if old is None else _object(old))
+            obj = change(None if old is None else object_of(old))
             await check_parents(connection, obj)
             now = self._clock()
             if old is None:
@@ -187,7 +185,7 @@ class Queues:
                 row = _with_stop_reason({**old, **_row(obj)}, old, author)
                 if row == old:
                     await connection.rollback()
-                    return _object(old)
+                    return object_of(old)
                 row |= {"generation": old["generation"] + (row["content"] != old["content"]), "revision": revision}
                 await connection.execute(update(queue_objects).where(_key_matches(key)), row)
                 await _add_version(connection, "replace", author, old, row, at=now)
@@ -215,7 +213,7 @@ class Queues:
             revision = await connection.run_sync(next_revision)
             old = await _existing(connection, key)
             _check_preconditions(old, resource_version=resource_version, uid=uid, newest=revision)
-            await check_deletion(connection, _object(old))
+            await check_deletion(connection, object_of(old))
             await connection.execute(delete(queue_objects).where(_key_matches(key)))
             row = {**old, "revision": revision}
             await _add_version(connection, "delete", author, old, row, at=self._clock())
@@ -223,30 +221,10 @@ class Queues:
             log_change(old, None, _with_reason(author, old, row))
         return self._announce(row, dry_run=dry_run)
 
-    async def versions(self, kind: str, name: str, *, namespace: str = "") -> tuple[QueueObjectVersion, ...]:
-        """Return all versions of the object of this name, oldest first; to restore one, create or replace it."""
-        columns = queue_object_versions.c
-        return await self._versions((columns.kind == kind) & (columns.namespace == namespace) & (columns.name == name))
-
-    async def changes_since(self, revision: int, *, kind: str | None = None) -> tuple[QueueObjectVersion, ...]:
-        """Return all changes after `revision`, in order, including deletions; with `kind`, those of one kind."""
-        columns = queue_object_versions.c
-        later = columns.revision > revision
-        return await self._versions(later if kind is None else later & (columns.kind == kind))
-
-    async def _versions(self, condition: ColumnElement[bool]) -> tuple[QueueObjectVersion, ...]:
-        columns = queue_object_versions.c
-        statement = select(queue_object_versions).where(condition, columns.kind.in_(_MODELS)).order_by(columns.id)
-        rows = await self._database.read_sync(lambda connection: connection.execute(statement).mappings().all())
-        return tuple(
-            QueueObjectVersion(_object(row), row["operation"], row["author"], row["reason"], row["at"], row["revision"])
-            for row in rows
-        )
-
     def _announce(self, row: Document, *, dry_run: bool) -> QueueObject:
         if not dry_run:
             self._on_commit(row["revision"])
-        return _object(row)
+        return object_of(row)
 
 
 async def all_objects(connection: AsyncConnection) -> tuple[QueueObject, ...]:
@@ -255,10 +233,10 @@ async def all_objects(connection: AsyncConnection) -> tuple[QueueObject, ...]:
     Objects of unknown kinds are left out: a later version of Sluice has written them before it was rolled back.
     """
     columns = queue_objects.c
-    known = select(queue_objects).where(columns.kind.in_(_MODELS)).order_by(columns.namespace, columns.name)
+    known = select(queue_objects).where(columns.kind.in_(MODELS)).order_by(columns.namespace, columns.name)
     rows = (await connection.execute(known)).mappings()
-    order = {kind: position for position, kind in enumerate(_MODELS)}
-    return tuple(sorted(map(_object, rows), key=lambda obj: order[obj.kind]))
+    order = {kind: position for position, kind in enumerate(MODELS)}
+    return tuple(sorted(map(object_of, rows), key=lambda obj: order[obj.kind]))
 
 
 def _row(obj: QueueObject) -> Document:
@@ -281,21 +259,6 @@ def _row(obj: QueueObject) -> Document:
     }
 
 
-def _object(row: RowMapping | Document) -> QueueObject:
-    metadata = {
-        "name": row["name"],
-        "namespace": row["namespace"],
-        "labels": row["labels"],
-        "annotations": row["annotations"],
-        "uid": row["uid"],
-        "generation": row["generation"],
-        "resourceVersion": str(row["revision"]),
-        "creationTimestamp": datetime.fromtimestamp(int(row["created_at"]), UTC),
-        "managed_fields": row.get("managed_fields") or (),
-    }
-    return _MODELS[row["kind"]].model_validate({"metadata": metadata, **row["content"]})
-
-
 async def _find(connection: AsyncConnection, key: tuple[str, str, str]) -> Document | None:
     row = (await connection.execute(select(queue_objects).where(_key_matches(key)))).mappings().one_or_none()
     return None if row is None else dict(row)
@@ -310,7 +273,7 @@ async def _existing(connection: AsyncConnection, key: tuple[str, str, str]) -> D
 
 def _not_found(key: tuple[str, str, str]) -> NotFound:
     kind, _, name = key
-    return NotFound.of(_MODELS[kind].plural, name)
+    return NotFound.of(MODELS[kind].plural, name)
 
 
 def _key_matches(key: tuple[str, str, str]) -> ColumnElement[bool]:
