@@ -15,7 +15,7 @@ from admission.store.audit_log import Audit
 from admission.store.browser_sessions import BrowserSessions
 from admission.store.database import schema_version
 from admission.store.database.connection import Location, connect, keep_private
-from admission.store.database.disk import check_room
+from admission.store.database.disk import check_room, check_same_file, file_of
 from admission.store.database.tables import head
 from admission.store.errors import DatabaseBusy, DatabaseRefusesWrites
 from admission.store.group_commit import Writer
@@ -84,6 +84,7 @@ class Store:
         """Write the leader's decisions (see `Writer.commit`)."""
         self._leadership = Leadership(database)
         database.unblock = self._leadership.unblock if database.location.path is None else None
+        self._opened = file_of(database.location)
         self._probe: asyncio.Task[str | None] | None = None
         """The last health check of the database, which may still be running."""
 
@@ -237,6 +238,7 @@ class Store:
         has room for more than that. Transactions of a frozen process that block it are terminated.
         """
         try:
+            check_same_file(self._database.location, self._opened)
             if self._database.write_failure is None:
                 async with self._database.read() as connection:
                     await connection.execute(select(head.c.revision))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import shutil
 import sqlite3
 import threading
 from contextlib import closing, contextmanager
@@ -104,6 +105,18 @@ async def test_a_sqlite_that_is_full(store: Store, tmp_path: Path):
     assert await store.health() is None
     with closing(sqlite3.connect(tmp_path / "sluice.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+async def test_a_sqlite_file_that_is_not_the_one_under_its_name_any_more_is_noticed(store: Store, tmp_path: Path):
+    file, elsewhere = tmp_path / "sluice.db", tmp_path / "elsewhere.db"
+    assert await store.health() is None
+    file.rename(elsewhere)
+    assert "was deleted while Sluice has it open: what Sluice writes is lost when it ends" in str(await store.health())
+    shutil.copyfile(elsewhere, file)
+    assert "was replaced while Sluice has it open" in str(await store.health())
+    elsewhere.rename(file)
+    assert await store.health() is None
 
 
 def impatient_writer(store: Store) -> None:

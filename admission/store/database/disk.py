@@ -1,4 +1,4 @@
-"""Check for free disk space of a SQLite database, after its disk was full."""
+"""Checks of a SQLite database's file: whether it is still the one that was opened, and whether its disk has room."""
 
 from __future__ import annotations
 
@@ -6,13 +6,35 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from admission.store.errors import DatabaseRefusesWrites
+from admission.store.errors import DatabaseRefusesWrites, DatabaseUnusable
 
 if TYPE_CHECKING:
     from admission.store.database.connection import Location
 
 _ROOM: Final = 16 * 2**20
 """Bytes that have to be free. SQLite's write-ahead log has 4 MiB, and a checkpoint moves as much at a time."""
+
+
+def file_of(location: Location) -> os.stat_result | None:
+    """Return the status of the file of a SQLite database; None: there is no file, or the database is on a server."""
+    with suppress(OSError):
+        return None if location.path is None else location.path.stat()
+    return None
+
+
+def check_same_file(location: Location, opened: os.stat_result | None) -> None:
+    """Raise DatabaseUnusable if the file that was `opened` is not the one under its name any more.
+
+    SQLite goes on with the former file, which has no name and is gone when the process ends.
+    """
+    if opened is None:
+        return
+    found = file_of(location)
+    if found is None or not os.path.samestat(found, opened):
+        raise DatabaseUnusable(
+            f"the file of the database {location} was {'deleted' if found is None else 'replaced'} while Sluice has it "
+            "open: what Sluice writes is lost when it ends; restart Sluice with the file that is to be used"
+        )
 
 
 def check_room(location: Location) -> None:
