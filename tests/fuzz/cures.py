@@ -112,7 +112,13 @@ CURES: tuple[Cure, ...] = (
     Cure(
         "other pods of a running RayCluster",
         "quota",
-        (("admission/kinds/declared.py", "if scaling.has_other_pods(before, after):", "if False:"),),
+        (
+            (
+                "admission/kinds/declared.py",
+                "if scaling.has_other_pods(before, after) or _loses_labels(old, before, new, after):",
+                "if False:",
+            ),
+        ),
         about="--kinds",
     ),
     Cure(

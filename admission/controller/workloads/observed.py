@@ -14,8 +14,8 @@ from admission.controller.state.tracked import Tracked
 from admission.controller.state.workload_change import DEACTIVATED, WorkloadChange
 from admission.controller.workloads import scaling
 from admission.controller.workloads.admitted import evaluate
-from admission.controller.workloads.hold_state import deactivation, hold_state
-from admission.engine.vocabulary import MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
+from admission.controller.workloads.edits import is_edited, may_be_edited
+from admission.engine.vocabulary import ADMISSION_GATED, BEING_DELETED, MISCONFIGURED, ON_HOLD, PENDING_EVALUATION
 from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import DEQUEUED, State, WorkloadRecord
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
         Ordered,
         Stopped,
     )
-    from admission.kinds.base import Kind, Object, Observed, Outcome
-    from admission.kinds.limits import NamespaceContext
-    from admission.model.workload import PodSet
-    from admission.store.records import Eviction
+    from admission.kinds.base import Object, Observed, Outcome
+    from admission.store.records import Eviction, Order
 
 OUT_OF_SYNC = "OutOfSync"
 """Reason of an eviction because a running object was edited."""
@@ -62,7 +60,7 @@ def arrival(event: ObjectSeen, environment: Environment, *, now: float) -> Workl
 def object_seen(change: WorkloadChange, event: ObjectSeen, environment: Environment) -> None:
     """Process a version of the object. Idempotent; versions may be skipped, but none is older than the known one."""
     tracked, seen = change.tracked, event.seen
-    before = (tracked.object or event.object) if _may_be_edited(tracked, seen) else None
+    before = (tracked.object or event.object) if may_be_edited(tracked, seen) else None
     tracked.update_object(seen, event.object)
     _update(change, seen, event.object, before, environment)
     # Otherwise it is pending and suspended, and no request is due.
@@ -153,7 +151,7 @@ def ordered(change: WorkloadChange, event: Ordered, environment: Environment) ->
 def _update(
     change: WorkloadChange, seen: Observed, obj: Object, before: Object | None, environment: Environment
 ) -> None:
-    """Apply the rules for the workload's state. `before`: the previous version, see `_edited`."""
+    """Apply the rules for the workload's state. `before`: the previous version, see `is_edited`."""
     tracked = change.tracked
     if seen.finished is not None:
         _finish(change, seen, seen.finished)
@@ -248,7 +246,7 @@ def _update_admitted(
     tracked = change.tracked
     order, queue = tracked.order, tracked.record.workload.queue
     if not tracked.record.active:
-        change.evict(reason=DEACTIVATED, message=deactivation(tracked)[2])
+        change.evict(reason=DEACTIVATED, message=_deactivation(tracked)[2])
     elif order is not None and order.held:
         change.evict(reason=ON_HOLD, message=sentences.put_on_hold(order.author, order.reason))
     elif seen.on_hold:
@@ -259,7 +257,7 @@ def _update_admitted(
         change.evict(reason=DELETED, message=sentences.DELETED_WITHOUT_PODS)
     elif order is None and seen.queue not in ("", queue):
         change.evict(reason=MOVED, message=sentences.moved(seen.queue))
-    elif _edited(tracked, seen, obj, before, environment):
+    elif is_edited(tracked, seen, obj, before, environment):
         change.evict(reason=OUT_OF_SYNC, message=sentences.EDITED)
     else:
         _update_priority(change, seen, environment)
@@ -291,77 +289,52 @@ def _update_priority(change: WorkloadChange, seen: Observed, environment: Enviro
         change.report_admitted()
 
 
-def _edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | None, environment: Environment) -> bool:
-    """Return whether an admitted object no longer matches its admission.
-
-    `before`: the previous version of a running object that others may have changed; None: nothing to compare with.
-    """
-    original = tracked.record.original or {}
-    if not seen.suspended:
-        is_violated = scaling.violates_admission(tracked, seen)
-        if before is None or tracked.record.checks_pending:  # with pending checks it is stopped, and not started yet
-            return is_violated
-        return is_violated or not _is_unchanged(seen.kind, before, obj, original, environment)
-    restored = seen.kind.restored(obj, original)
-    # An object that still carries its start is resumed with the number of pods that it has.
-    if restored is not obj and scaling.exceeds(tracked, seen):
-        return True
-    now = read(environment.kinds, seen, restored, environment.context)
-    is_complete = restored is obj or seen.kind.is_as_started(obj, original)
-    return (
-        now.fault != ""
-        or not is_complete
-        or not _are_as_admitted(tracked.record.workload.pod_sets, now.workload.pod_sets)
-    )
-
-
-def _is_unchanged(kind: Kind, before: Object, obj: Object, original: Object, environment: Environment) -> bool:
-    """Return whether a running object still has its pod sets, and everything that its start injected.
-
-    Both versions are read with the present limits of the namespace: a changed LimitRange must not stop running objects.
-    """
-    if not kind.is_as_started(obj, original):
-        return False
-    context = environment.context.of_namespace(obj["metadata"]["namespace"])
-    had, has = (_pods(kind, each, original, context) for each in (before, obj))
-    if has is None:  # pod sets read from a rendered child: it may be about to be recreated
-        return had is None or kind.rendered_by is not None
-    # A pod that was just ungated has got node selector, tolerations and affinity by its start, and cannot be restored.
-    started = kind.ends_by_deletion and kind.observe(before).suspended
-
-    def is_same(old: PodSet, new: PodSet) -> bool:
-        if started:
-            new = replace(new, node_selector=old.node_selector, tolerations=old.tolerations, affinity=old.affinity)
-        return replace(new, count=old.count, min_count=old.min_count) == old
-
-    return had is None or (len(had) == len(has) and all(map(is_same, had, has)))
-
-
-def _pods(kind: Kind, obj: Object, original: Object, context: NamespaceContext) -> tuple[PodSet, ...] | None:
-    """Return the object's pod sets without what its start injected; None: they cannot be read."""
-    try:
-        return kind.pod_sets(kind.restored(obj, original), context)
-    except Misconfigured:
-        return None
-
-
-def _may_be_edited(tracked: Tracked, seen: Observed) -> bool:
-    """Return whether a running object has a generation not caused by Sluice, or is observed for the first time."""
-    return (
-        tracked.record.state is State.ADMITTED
-        and not seen.suspended
-        and seen.generation != tracked.in_sync
-        and (tracked.seen is None or seen.generation != tracked.seen.generation)
-    )
-
-
 def _is_held_by_admin(tracked: Tracked) -> bool:
     return not tracked.record.active or (tracked.order is not None and tracked.order.held)
 
 
-def _are_as_admitted(admitted: tuple[PodSet, ...], now: tuple[PodSet, ...]) -> bool:
-    """Return whether pod sets equal the admitted ones, except that they may have fewer pods."""
-    return len(admitted) == len(now) and all(
-        replace(new, count=old.count, min_count=old.min_count) == old and new.count <= old.count
-        for old, new in zip(admitted, now, strict=True)
-    )
+def hold_state(seen: Observed, reading: Reading, tracked: Tracked | None) -> tuple[bool, str, str]:
+    """Return (on_hold, reason, message) of a pending workload: why it takes no part in scheduling cycles.
+
+    (False, PendingEvaluation, "") if it does. `tracked`: None for a new workload.
+    """
+    if tracked is not None and not tracked.record.active:
+        return _deactivation(tracked)
+    if reading.fault:
+        return True, MISCONFIGURED, reading.fault
+    if tracked is not None and tracked.refused is not None and tracked.refused[0] == seen.generation:
+        return True, MISCONFIGURED, tracked.refused[1]
+    if tracked is not None and tracked.order is not None and tracked.order.held:
+        return True, ON_HOLD, _held_message(tracked.record, tracked.order)
+    if seen.on_hold:
+        return True, ON_HOLD, sentences.HELD_BY_USER
+    if seen.gated_by:
+        return True, ADMISSION_GATED, sentences.gated_by(seen.gated_by)
+    if seen.deleting:
+        return True, BEING_DELETED, sentences.BEING_DELETED
+    if seen.waits_for and seen.suspended:
+        return True, PENDING_EVALUATION, seen.waits_for
+    if not seen.suspended or seen.active:
+        return True, PENDING_EVALUATION, sentences.RUNS_WITHOUT_QUOTA
+    return False, PENDING_EVALUATION, ""
+
+
+def _held_message(record: WorkloadRecord, order: Order) -> str:
+    """Return the message that names who has put it on hold and why.
+
+    Once given it is kept: the order names the author of its last change, which may concern something else.
+    """
+    is_held = record.state is State.PENDING and record.reason == ON_HOLD
+    if is_held and not record.message.startswith(sentences.HELD_BY_LABEL):
+        return record.message
+    return sentences.held_by_admin(order.author, order.reason)
+
+
+def _deactivation(tracked: Tracked) -> tuple[bool, str, str]:
+    """Return (on_hold, reason, message) of a deactivated workload."""
+    record, order = tracked.record, tracked.order
+    if record.reason.startswith(DEACTIVATED):
+        return True, record.reason, record.message
+    if order is None or order.active is not False:
+        return True, DEACTIVATED, sentences.deactivated()
+    return True, DEACTIVATED, sentences.deactivated(author=order.author, reason=order.reason)
