@@ -180,7 +180,7 @@ class AppWrapperItems:
         self._missing_since.pop(uid, None)
 
     async def _ensure_all(self, kind: Kind, obj: Object, wrapped: list[Item], pods: list[Object]) -> list[str] | None:
-        """Create the missing wrapped objects; return the outcome of each (see `_ensure`).
+        """Create the missing wrapped objects; return the outcome of each (see `_ensure_job`).
 
         None if one cannot be created: then all are deleted, and the AppWrapper fails once they are gone.
         """
@@ -189,7 +189,12 @@ class AppWrapperItems:
             try:
                 jobs = await self._find_jobs(obj, wrapped)
                 waiting = await self._waiting_jobs(obj, wrapped, jobs)
-                done = [await self._ensure(kind, obj, item, pods, jobs, waiting) for item in wrapped]
+                done = [
+                    await self._ensure_job(kind, obj, item, pods, jobs, waiting)
+                    if item.object["kind"] == "Job"
+                    else await self._ensure(kind, obj, item, pods)
+                    for item in wrapped
+                ]
             except _NotCreatable as error:
                 self._not_creatable[uid] = str(error)
             else:
@@ -203,30 +208,36 @@ class AppWrapperItems:
             await self._write_status(kind, obj, {"state": FAILED, "queuejobstate": FAILED, "message": why})
         return None
 
-    async def _ensure(
-        self, kind: Kind, obj: Object, item: Item, pods: list[Object], jobs: dict[str, Object], waiting: set[str]
-    ) -> str:
-        """Create a wrapped object if it is missing; return "Completed", "Failed", or "" if it has not finished.
+    async def _ensure(self, kind: Kind, obj: Object, item: Item, pods: list[Object]) -> str:
+        """Create a wrapped object, but a Job, if it is missing; return its outcome, as `_ensure_job` does.
 
-        Services and ConfigMaps never finish. `jobs`: the existing Jobs by name; a created one is added. `waiting`:
-        names of missing Jobs that must not be created yet. Raises _NotCreatable, ClusterError.
+        Services and ConfigMaps never finish. Raises _NotCreatable, ClusterError.
         """
-        manifest, name, uid = item.object, item.object["metadata"]["name"], obj["metadata"]["uid"]
+        manifest = item.object
         if manifest["kind"] == "Pod":
-            existing = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
+            existing = next((pod for pod in pods if pod["metadata"]["name"] == manifest["metadata"]["name"]), None)
             if existing is not None:
                 phase = (existing.get("status") or {}).get("phase")
                 return {"Succeeded": COMPLETED, "Failed": FAILED}.get(str(phase), "")
-        elif manifest["kind"] != "Job" and uid in self._created:
+        elif obj["metadata"]["uid"] in self._created:
             return ""
-        if manifest["kind"] != "Job":
-            await self._create(kind, obj, manifest)
-            return ""
+        await self._create(kind, obj, manifest)
+        return ""
+
+    async def _ensure_job(
+        self, kind: Kind, obj: Object, item: Item, pods: list[Object], jobs: dict[str, Object], waiting: set[str]
+    ) -> str:
+        """Create a wrapped Job if it is missing; return "Completed", "Failed", or "" if it has not finished.
+
+        `jobs`: the existing Jobs by name; a created one is added. `waiting`: names of missing Jobs that must not be
+        created yet. Raises _NotCreatable, ClusterError.
+        """
+        name, uid = item.object["metadata"]["name"], obj["metadata"]["uid"]
         if name in waiting:
             self._retry(uid)
             return ""
         if name not in jobs:
-            jobs[name] = await self._create(kind, obj, manifest)
+            jobs[name] = await self._create(kind, obj, item.object)
             self._missing_since.get(uid, {}).pop(name, None)
         found = jobs[name]
         conditions = (found.get("status") or {}).get("conditions") or ()
