@@ -106,6 +106,15 @@ async def with_closed_input(sluice: Sluice, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+async def create_for(user, name, sandbox, client):
+    """Create a Job with the note of the webhook that this user has created it, and wait for its turn."""
+    manifest = job(name, seconds=100_000)
+    manifest["metadata"]["annotations"] = {"sluice.dev/submitted-by": user}
+    manifest["spec"]["suspend"] = True
+    await sandbox.local("admin").create("jobs", "default", manifest)
+    await client.workloads.wait(name, lambda workload: "QuotaReserved" in workload.conditions)
+
+
 async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         big = await sluice("submit", *FLAGS, "--cpu", "3", "--name", "big", "--", "sleep", "100000")
@@ -135,13 +144,8 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
         assert unread.exit_code == 1
         assert 'cannot get resource "pods/log"' in unread.stderr
 
-        # As the webhook notes who creates a Job.
         for each, user in (("mine", "alice"), ("also-mine", "alice"), ("foreign", "bob")):
-            manifest = job(each, seconds=100_000)
-            manifest["metadata"]["annotations"] = {"sluice.dev/submitted-by": user}
-            manifest["spec"]["suspend"] = True
-            await sandbox.local("admin").create("jobs", "default", manifest)
-            await client.workloads.wait(each, lambda workload: "QuotaReserved" in workload.conditions)
+            await create_for(user, each, sandbox, client)
         refused = await sluice("cancel", "foreign")
         assert refused.exit_code == 1
         assert "default/foreign" in refused.stderr
