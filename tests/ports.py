@@ -1,4 +1,4 @@
-"""Loopback ports for the servers of tests, disjoint between all test processes of the machine."""
+"""Loopback ports for the servers of tests, disjoint between up to 20 test processes on the machine."""
 
 from __future__ import annotations
 

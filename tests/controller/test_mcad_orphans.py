@@ -73,9 +73,10 @@ async def within_quota(cluster):
     task = asyncio.create_task(follow())
     try:
         yield
+        assert not task.done()  # it has seen all changes
     finally:
         task.cancel()
-    assert max(numbers) <= QUOTA
+    assert max(numbers) == QUOTA
 
 
 async def submit(cluster, item, **fields):
@@ -172,20 +173,13 @@ async def test_orphans_are_waited_for(cluster, labelled):
         assert not first & set(unfinished(cluster))
 
 
-async def test_pods_that_end_slowly_are_waited_for(cluster):
+@pytest.mark.parametrize(("stop", "propagation"), [("300", "Background"), ("0", "Foreground")])
+async def test_a_deleted_job_is_created_again_after_its_pods(cluster, stop, propagation):
+    """Its pods end slowly, or are gone already."""
     async with within_quota(cluster):
-        before = await submit(cluster, job(stop="300"))
+        before = await submit(cluster, job(stop=stop))
         uid = cluster.user.get("jobs", "team-a", "inner")["metadata"]["uid"]
-        await cluster.user.delete("jobs", "team-a", "inner", propagation="Background")
-        await recreated(cluster, uid)
-        await others_run(cluster, before)
-
-
-async def test_a_job_without_pods_is_created_again(cluster):
-    async with within_quota(cluster):
-        before = await submit(cluster, job(stop="0"))
-        uid = cluster.user.get("jobs", "team-a", "inner")["metadata"]["uid"]
-        await cluster.user.delete("jobs", "team-a", "inner", propagation="Foreground")
+        await cluster.user.delete("jobs", "team-a", "inner", propagation=propagation)
         await recreated(cluster, uid)
         await others_run(cluster, before)
 
