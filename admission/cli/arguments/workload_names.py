@@ -62,7 +62,7 @@ async def _of_another_kind(sluice: Sluice, name: str, namespace: str) -> str:
     """Return a hint for a name that exists in the namespace, but not with the requested kind; empty: it does not."""
     try:
         found = await sluice.workloads.get(name, namespace=namespace)
-    except SluiceError:
+    except SluiceError:  # a hint is not worth an error of its own; the caller reports the first one
         return ""
     kind = found.object_kind
     return f"the one there is of kind {kind}: use {kind.lower()}/{found.object_name}"
