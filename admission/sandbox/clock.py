@@ -6,6 +6,10 @@ import asyncio
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 
@@ -13,19 +17,21 @@ _LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
 class Clock:
     """A clock that starts at the current time and runs `speed` times as fast; it is monotonic.
 
-    All times are seconds since the epoch, all durations seconds of this clock.
+    All times are seconds since the epoch, all durations seconds of this clock. `monotonic` is the real time that it
+    follows, in seconds.
     """
 
-    def __init__(self, speed: float = 1.0) -> None:
+    def __init__(self, speed: float = 1.0, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         if speed <= 0:
             raise ValueError(f"speed must be positive, not {speed}")
         self.speed = speed
+        self._monotonic = monotonic
         self._epoch = time.time()
-        self._started = time.monotonic()
+        self._started = monotonic()
 
     def now(self) -> float:
         """Return the clock's time, in seconds since the epoch."""
-        return self._epoch + (time.monotonic() - self._started) * self.speed
+        return self._epoch + (self._monotonic() - self._started) * self.speed
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for `seconds` of this clock."""

@@ -67,10 +67,10 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 class Sandbox:
     """A Kubernetes API server on loopback, with simulated controllers, while the context is open.
 
-    `speed` is the speed of its clock relative to real time; `port` 0 takes any free port; `users` maps bearer tokens
-    to users. A `minor` below 36 simulates an older Kubernetes, with the differences that the README lists.
-    `admission_delay`: seconds until a webhook configuration or policy that was written is in force; a deletion takes
-    effect immediately.
+    `speed` is the speed of its clock relative to real time, unless a `clock` is given; `port` 0 takes any free port;
+    `users` maps bearer tokens to users. A `minor` below 36 simulates an older Kubernetes, with the differences that the
+    README lists. `admission_delay`: seconds until a webhook configuration or policy that was written is in force; a
+    deletion takes effect immediately.
     """
 
     def __init__(
@@ -78,12 +78,13 @@ class Sandbox:
         *,
         controllers: bool = True,
         speed: float = 1.0,
+        clock: Clock | None = None,
         port: int = 0,
         users: Mapping[str, User] = DEFAULT_USERS,
         minor: int = 36,
         admission_delay: float = 0.0,
     ) -> None:
-        self.clock = Clock(speed)
+        self.clock = clock or Clock(speed)
         self.registry = Registry(self.clock, partial(Admission, delay=admission_delay), minor=minor)
         self._with_controllers = controllers
         self._port = port

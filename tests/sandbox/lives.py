@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from admission.sandbox import Sandbox
+from admission.sandbox.clock import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,11 +41,10 @@ _BETWEEN_TWO_ENDS = {
     "availableReplicas=2 observedGeneration=2"
 }
 """States that are left out: between two pods that were gone 15 ms apart when recorded, and may be gone at once here."""
-_STEP = 0.02
 _SETTLED = 3.0
-"""Recorded seconds after which nothing more was to come."""
+"""Seconds after which nothing more was to come."""
 _PATIENCE = 60.0
-"""Real seconds beyond which a state that has not come is missing."""
+"""Seconds beyond which a state that has not come is missing."""
 _SLACK = 0.3
 """Recorded seconds that a pod runs longer, so that a status which was written just before its end is written here."""
 _NAMESPACE = "lives"
@@ -189,9 +189,13 @@ def read(file: Path) -> tuple[list[Object], Life]:
     return requests, life
 
 
-async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Life:
-    """The same requests to a sandbox, none sooner than recorded, nor before all have come as far as they had then."""
-    async with Sandbox(speed=speed) as sandbox:
+async def relive(requests: list[Object], recorded: Life) -> Life:
+    """The same requests to a sandbox, none sooner than recorded, nor before all have come as far as they had then.
+
+    The sandbox's clock is that of the event loop.
+    """
+    clock = Clock(monotonic=asyncio.get_running_loop().time)
+    async with Sandbox(clock=clock) as sandbox:
         admin = sandbox.local("admin")
         await admin.create("namespaces", "", {"metadata": {"name": _NAMESPACE}})
         for number in range(_NODES):
@@ -199,23 +203,25 @@ async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Lif
         await sandbox.clock.sleep_until(_same_second(recorded, sandbox.clock.now()))
         context = ssl.create_default_context(cadata=sandbox.ca_pem)
         connector, headers = aiohttp.TCPConnector(ssl=context), {"Authorization": "Bearer admin-token"}
-        life, began = Life(), asyncio.get_running_loop().time()
+        life, began, noted = Life(), asyncio.get_running_loop().time(), asyncio.Event()
 
         def now() -> float:
-            return (asyncio.get_running_loop().time() - began) * speed
+            return asyncio.get_running_loop().time() - began
 
         async def watch() -> None:
             async for batch in watcher:
                 for plural, change, obj, _ in batch:
                     life.note(now(), change, plural, obj)
+                noted.set()
 
         async def reached(until: float) -> None:
             """Wait for the others; if they never get there, the comparison is to tell how far they came."""
             wanted = _steps(recorded, until)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE):
-                    while not wanted <= _steps(life, math.inf):  # noqa: ASYNC110  the watch moves it
-                        await asyncio.sleep(_STEP)
+                    while not wanted <= _steps(life, math.inf):
+                        noted.clear()
+                        await noted.wait()
 
         with closing(admin.watch("jobs", "pods", "cronjobs", *_KEPT)) as watcher:
             watching = asyncio.create_task(watch())
@@ -223,13 +229,13 @@ async def relive(requests: list[Object], recorded: Life, *, speed: float) -> Lif
                 before = sent = 0.0
                 for number, request in enumerate(requests):
                     await reached(request["t"])
-                    await asyncio.sleep(max(0.0, sent + request["t"] - before - now()) / speed)
+                    await asyncio.sleep(max(0.0, sent + request["t"] - before - now()))
                     before, sent = request["t"], now()
                     message = await _send(session, request, recorded, life)
                     if message:
                         life.refused[number] = message
             await reached(math.inf)
-            await asyncio.sleep(_SETTLED / speed)
+            await asyncio.sleep(_SETTLED)
             watching.cancel()
         return life
 
