@@ -1,4 +1,4 @@
-"""A real browser for the tests of pages, and who looks at the dashboard."""
+"""Fixtures: a real browser, a running dashboard, and signed-in users."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from playwright.async_api import Browser, async_playwright, expect
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-# What is expected may take long on a busy machine; Playwright waits for five seconds.
+# Milliseconds that an expectation waits at most; the default of 5 s is too short on a busy machine.
 expect.set_options(timeout=60_000)
 
-# As root there is no sandbox; the rest keeps the browser from looking for its maker's servers.
+# Chromium has no sandbox as root; the other options prevent requests to Google's servers.
 _ARGUMENTS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -28,14 +28,14 @@ _ARGUMENTS = [
     "--disable-sync",
 ]
 
-# Of what is expected on a page; the usual 5 s are too few for a machine with more to do than processors.
+# Milliseconds that an expectation about a page waits at most; the default is 5 s.
 expect.set_options(timeout=30_000)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    """One for all tests of a module; their loop_scope must be "module" too."""
-    # The one without windows takes two thirds of the other's processor time.
+    """Browser shared by all tests of a module; their loop_scope must be "module", too."""
+    # The headless shell takes two thirds of the processor time of full Chromium.
     executable = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if executable is None:
         hint = "install it (Debian: apt-get install chromium-headless-shell)"
@@ -60,6 +60,6 @@ async def admin(browser: Browser, running: World) -> AsyncIterator[Person]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def grace(browser: Browser, running: World) -> AsyncIterator[Person]:
-    """A member of the namespace vision alone."""
+    """User with rights in the namespace vision only."""
     async with person(browser, running, "grace-token") as found:
         yield found

@@ -1,4 +1,4 @@
-"""Who looks at the dashboard in tests, and the workloads that are put there for them to see."""
+"""Signed-in users of the dashboard in tests, and workloads that tests add to its store."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ FOCUSED = """() => {
     seen: box.width > 0 && box.height > 0 && at.checkVisibility(),
     marked: at.matches(':focus-visible') && style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 2};
 }"""
-"""What has the focus: its name, whether it is visible, and whether it is marked."""
+"""Return the focused element: its name, whether it is visible, and whether its focus is marked."""
 
 
 class Person:
-    """A browser of somebody who is signed in. What its console says is a fault, unless a test expects it."""
+    """Browser context of a signed-in user. Messages in its console are faults, unless a test expects them."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.context = context
@@ -48,7 +48,7 @@ class Person:
         return page
 
     def _hear(self, message: ConsoleMessage) -> None:
-        # A workload that has only just come is not explained yet, which browsers call an error.
+        # The API cannot explain a new workload yet; browsers log that response as an error.
         if not message.location["url"].endswith("/explain"):
             self.faults.append(message.text)
 
@@ -86,8 +86,8 @@ async def admit(running: World, record: WorkloadRecord) -> None:
     await put(running, replace(record, state=State.ADMITTED, admitted_at=at, cleared_at=at, reason="", message=""))
 
 
-async def other_kinds_have_pods(running: World, grace: Person) -> None:
-    """Of a RayCluster, of a group of pods, and of a pod that is a workload itself."""
+async def check_pods_of_other_kinds(running: World, grace: Person) -> None:
+    """Check pods and logs of a RayCluster, of a pod group, and of a pod that is a workload itself."""
     spec = {"containers": [{"name": "main", "image": "registry.example/train"}]}
     cases = (
         ("ray", "RayCluster", "ray.io/v1", "ray-head", "sluice.dev/workload-uid"),

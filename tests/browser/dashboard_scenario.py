@@ -1,6 +1,6 @@
-"""A company's queues for the tests of the dashboard: cohorts, teams, a month of usage, and who waits now and why.
+"""Scenario for the tests of the dashboard: Cohorts, teams, a month of usage, and pending workloads with reasons.
 
-The engine decides what runs and what waits, so that all numbers and sentences are the real ones.
+The engine decides which workloads are admitted, so that all numbers and messages are real.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GI = 2**30
 HOUR, DAY = 3600.0, 86400.0
 
 HOSTILE = "<img src=x onerror=alert(1)>"
-"""As a user name, which may hold anything."""
+"""User name with markup; user names may contain any characters."""
 RTL = "\u202eevil\u202c \u05d0\u05d1\u05d2"
 
 TEAMS: dict[str, tuple[str, int, int, tuple[str, ...]]] = {
@@ -42,7 +42,7 @@ _KINDS = ("train", "finetune", "evaluate", "preprocess", "sweep", "embed", "dist
 
 
 class ScenarioClock:
-    """The time, or before the scenario is filled a month ago: queues are older than what used them."""
+    """Clock that is `back` seconds late: at first a month, so that the queues are older than their workloads."""
 
     def __init__(self) -> None:
         self.back = 31 * DAY
@@ -53,7 +53,7 @@ class ScenarioClock:
 
 @dataclass
 class Scenario:
-    """What was put into the store, for the tests to compare with."""
+    """Contents of the store, with which tests compare the pages."""
 
     store: Store
     now: float
@@ -64,7 +64,7 @@ class Scenario:
     number: int = 0
 
     def workload(self, team: str, *, at: float, name: str = "", user: str = "", **fields: Any) -> Workload:
-        """A Job of a team; what it asks for is drawn."""
+        """Return a workload of a team, with random requests unless given."""
         self.number += 1
         draw = self.random
         gpus = draw.choice((0, 1, 1, 2, 4, 8)) if TEAMS[team][1] else 0
@@ -85,13 +85,13 @@ class Scenario:
         )
 
     def admission(self, workload: Workload) -> Admission:
-        """What a ClusterQueue would give it."""
+        """Return an admission of the workload by its team's ClusterQueue."""
         flavor = "a100" if GPU in workload.pod_sets[0].requests else "standard"
         return _admission(workload, workload.namespace, flavor)
 
 
 def manifests(extra_queues: int = 0) -> list[dict[str, Any]]:
-    """The queue objects."""
+    """Return the manifests of all queue objects."""
     flavors = [_flavor("a100", pool="a100"), _flavor("spot", pool="spot"), _flavor("standard")]
     cohorts = [_object("Cohort", "company", spec={"resourceGroups": [_gpu_group(8, 160)]})]
     cohorts += [_object("Cohort", name, spec={"parentName": "company"}) for name in ("research", "products")]
@@ -112,7 +112,7 @@ def manifests(extra_queues: int = 0) -> list[dict[str, Any]]:
 async def fill(
     store: Store, clock: ScenarioClock, *, extra_queues: int = 0, pending: int = 120, past: int = 700, days: int = 30
 ) -> Scenario:
-    """Write the scenario: `past` finished workloads over `days`, then `pending` that the engine decides about."""
+    """Write the scenario: `past` finished workloads over `days`, then `pending` ones, some admitted by the engine."""
     admin = Author("ada", reason="Set up by the platform team")
     for document in manifests(extra_queues):
         await store.queues.create(parse_manifest(document), author=admin)
@@ -171,7 +171,7 @@ async def _write_past(scenario: Scenario, count: int, days: int) -> None:
 
 
 async def _write_present(scenario: Scenario, count: int) -> None:
-    """`count` workloads wait; the engine says which of them are admitted, and why the others are not."""
+    """Write `count` pending workloads, and the decisions of the engine: admissions, and reasons of the others."""
     draw = scenario.random
     teams = (*TEAMS, "vision", "language")
     more_teams = scenario.teams[len(TEAMS) :]
@@ -219,12 +219,12 @@ async def _write_present(scenario: Scenario, count: int) -> None:
 
 
 class Teams(NoController):
-    """Knows the namespaces, without deciding, and what a leader would tell."""
+    """Controller without decisions: namespaces, and a standstill and an audit as a leader would report them."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
         self.silence = ""
-        """What keeps it from deciding."""
+        """Message about a standstill of decisions; empty if there is none."""
         self.audited: LastAudit | None = None
 
     def standstill(self) -> str:

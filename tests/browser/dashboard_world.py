@@ -1,6 +1,6 @@
-"""The dashboard as a user meets it: the API on a seeded store, beside a sandbox that knows the users.
+"""Running dashboard for tests: the API on a filled store, and a sandbox API server with the users.
 
-python tests/browser/dashboard_world.py [EXTRA_QUEUES [PENDING]]     serves it until it is stopped
+python tests/browser/dashboard_world.py [EXTRA_QUEUES [PENDING]]     serves the dashboard until interrupted
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 
 @dataclass
 class World:
-    """The running whole."""
+    """Running dashboard: its URL, its store and the contents, the sandbox, and the controller stub."""
 
     url: str
     store: Store
@@ -58,8 +58,8 @@ class World:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A database with a scenario, for worlds that begin with a copy of it."""
+class SavedScenario:
+    """Database with a scenario, which several worlds can copy."""
 
     database: Path
     now: float
@@ -67,8 +67,10 @@ class Made:
     number: int
 
     @classmethod
-    async def once(cls, folder: Path, *, extra_queues: int, add: Callable[[Scenario], Awaitable[None]]) -> Made:
-        """The one in `folder`, made by the first process that asks: to make a large one takes long."""
+    async def load_or_create(
+        cls, folder: Path, *, extra_queues: int, add: Callable[[Scenario], Awaitable[None]]
+    ) -> SavedScenario:
+        """Return the database in `folder`; the first process creates it, because a large one takes long."""
         await asyncio.to_thread(folder.mkdir, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)
@@ -85,8 +87,8 @@ class Made:
             database, now, teams, number = json.loads(told.read_text())
             return cls(Path(database), now, tuple(teams), number)
 
-    async def taken_up(self, store: Store) -> Scenario:
-        """The scenario, on a copy of the database."""
+    async def load_into(self, store: Store) -> Scenario:
+        """Return the scenario of a store that is open on a copy of the database."""
         epoch = await store.lead("tests")
         return Scenario(store, self.now, epoch, Random(7), self.teams, self.number)
 
@@ -100,9 +102,9 @@ async def world(
     past: int = 700,
     port: int = 0,
     oidc: OidcClient | None = None,
-    made: Made | None = None,
+    made: SavedScenario | None = None,
 ) -> AsyncIterator[World]:
-    """Serve the dashboard on loopback for the time of the block: on a scenario of its own, or one that is `made`."""
+    """Serve the dashboard on loopback for the duration of the block; without `made`, with a new scenario."""
     url = f"sqlite:///{folder / 'sluice.db'}"
     if made is None:
         await asyncio.to_thread(lambda: asyncio.run(migrate(url)))
@@ -121,7 +123,7 @@ async def world(
             scenario = await fill(store, clock, extra_queues=extra_queues, pending=pending, past=past)
         else:
             clock.back = 0.0
-            scenario = await made.taken_up(store)
+            scenario = await made.load_into(store)
         deciding = Teams(scenario.teams)
         app = create_app(
             store,

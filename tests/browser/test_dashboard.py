@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: what each user sees on each page, live, and after anything that goes wrong."""
+"""Dashboard in a real browser: contents of the pages, live updates, dialogs, search, and access by users' rights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from dashboard_people import FOCUSED, OPEN, Person, admit, other_kinds_have_pods, pending_record, person, put
+from dashboard_people import FOCUSED, OPEN, Person, admit, check_pods_of_other_kinds, pending_record, person, put
 from dashboard_scenario import HOSTILE, RTL
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
@@ -28,9 +28,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 PREFIX = "/apis/sluice.dev/v1"
 
 
-async def test_notifications_that_are_not_delivered_are_seen_by_who_may_read_them(
-    running: World, browser: Browser
-) -> None:
+async def test_undelivered_notifications_are_shown_to_users_with_read_access(running: World, browser: Browser) -> None:
     store, epoch = running.store, running.scenario.epoch
     for namespace in ("vision", "language"):
         document = {
@@ -56,7 +54,7 @@ async def test_notifications_that_are_not_delivered_are_seen_by_who_may_read_the
         await store.queues.delete("Subscription", "pager", namespace=namespace, author=Author("ada"))
 
 
-async def test_the_overview_shows_the_tree_and_what_needs_attention(admin: Person) -> None:
+async def test_overview_shows_the_quota_tree_and_the_attention_list(admin: Person) -> None:
     page = await admin.open("")
     tree = page.get_by_role("region", name="Quota tree")
     for name in ("company", "research", "products", "vision", "language", "ads"):
@@ -73,7 +71,7 @@ async def test_the_overview_shows_the_tree_and_what_needs_attention(admin: Perso
     await page.close()
 
 
-async def test_ages_are_true_where_the_clock_of_the_browser_is_wrong(running: World, browser: Browser) -> None:
+async def test_ages_are_right_if_the_clock_of_the_browser_is_wrong(running: World, browser: Browser) -> None:
     await put(running, pending_record(running, "skewed"), story="not enough GPUs")
     async with person(browser, running, ADMIN_TOKEN) as someone:
         await someone.context.add_init_script("const real = Date.now; Date.now = () => real() + 3 * 86400000;")
@@ -82,12 +80,12 @@ async def test_ages_are_true_where_the_clock_of_the_browser_is_wrong(running: Wo
         await expect(story).to_contain_text(re.compile(r", for \d+ (s|min) so far"))
 
 
-async def test_an_admission_is_seen_at_once(running: World, admin: Person, grace: Person) -> None:
+async def test_open_pages_show_an_admission_without_reload(running: World, admin: Person, grace: Person) -> None:
     record = pending_record(running, "watched", user="grace")
     await put(running, record)
     mine, queue = await grace.open("me"), await admin.open("queues/vision?tab=running")
     workload = await admin.open("namespaces/vision/workloads/watched")
-    # A page that is hidden is not kept up to date, so each is looked at before and after.
+    # Hidden pages are not updated, so bring a page to the front before a look at its first state.
     await mine.bring_to_front()
     await expect(mine.get_by_role("listitem").filter(has_text="watched")).to_contain_text("not enough GPUs")
     await workload.bring_to_front()
@@ -100,7 +98,7 @@ async def test_an_admission_is_seen_at_once(running: World, admin: Person, grace
         await page.close()
 
 
-async def test_a_workload_says_why_it_waits_in_words_and_numbers(admin: Person) -> None:
+async def test_workload_page_explains_why_a_workload_is_pending(admin: Person) -> None:
     page = await admin.open("namespaces/vision/workloads/never-fits")
     why = page.get_by_role("region", name="Why it waits")
     await expect(why).to_contain_text("nvidia.com/gpu in flavor a100")
@@ -111,7 +109,7 @@ async def test_a_workload_says_why_it_waits_in_words_and_numbers(admin: Person) 
     await page.close()
 
 
-async def test_back_goes_to_the_page_before_with_its_filters(admin: Person) -> None:
+async def test_back_button_restores_the_previous_page_with_its_filters(admin: Person) -> None:
     page = await admin.open("?resource=cpu")
     await page.get_by_role("link", name="vision").first.click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("vision")
@@ -125,13 +123,13 @@ async def test_back_goes_to_the_page_before_with_its_filters(admin: Person) -> N
     await page.close()
 
 
-async def test_preemptions_in_vain_and_what_audits_found_need_attention(running: World, admin: Person) -> None:
+async def test_overview_lists_preemptions_in_vain_and_audit_differences(running: World, admin: Person) -> None:
     preemptor, victim = pending_record(running, "still-waits"), pending_record(running, "gave-way")
     said = f"Preempted to accommodate a workload (UID: {preemptor.workload.uid}) due to reclamation within the cohort"
     eviction = Eviction("Preempted", said, running.scenario.now - 600, "InCohortReclamation")
     await put(running, preemptor, replace(victim, eviction=eviction))
     running.deciding.audited = LastAudit(running.scenario.now, {"NotStarted": 2, "NotStopped": 0})
-    report = f"{running.url}/apis/sluice.dev/v1/reports/attention"  # one answer for all who ask within a second
+    report = f"{running.url}/apis/sluice.dev/v1/reports/attention"  # the server caches the report for a moment
     while not (await (await admin.context.request.get(report)).json())["preemptionsInVain"]:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
     page = await admin.open("")
@@ -147,7 +145,7 @@ async def test_preemptions_in_vain_and_what_audits_found_need_attention(running:
     await admit(running, preemptor)
 
 
-async def test_a_page_that_there_is_not_says_so(admin: Person) -> None:
+async def test_unknown_page_and_unknown_queue_show_a_message(admin: Person) -> None:
     page = await admin.open("no/such/page")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Page not found")
     await page.goto(f"{admin.url}/ui/queues/no-such-queue")
@@ -155,7 +153,7 @@ async def test_a_page_that_there_is_not_says_so(admin: Person) -> None:
     await page.close()
 
 
-async def test_a_change_of_quota_is_previewed_needs_a_reason_and_can_be_taken_back(admin: Person) -> None:
+async def test_quota_change_has_a_preview_requires_a_reason_and_can_be_reverted(admin: Person) -> None:
     page = await admin.open("queues/language?tab=history")
     await page.get_by_role("button", name="Edit quota").click()
     dialog = page.get_by_role("dialog", name="Quota of language")
@@ -165,7 +163,7 @@ async def test_a_change_of_quota_is_previewed_needs_a_reason_and_can_be_taken_ba
     await nominal.fill("many")
     await expect(dialog).to_contain_text("give an amount such as 16")
     await nominal.fill("16")
-    await expect(dialog).to_contain_text("Cohort company: ")  # which has more in use than is left to it
+    await expect(dialog).to_contain_text("Cohort company: ")  # with less quota than is in use
     await nominal.fill("48")
     await expect(dialog).to_contain_text("would be admitted")
     await expect(apply).to_be_disabled()
@@ -207,13 +205,13 @@ async def test_a_queue_is_stopped_drained_and_resumed(admin: Person) -> None:
     await page.close()
 
 
-async def test_search_finds_queues_and_workloads_by_keyboard(admin: Person, grace: Person) -> None:
+async def test_search_by_keyboard_finds_workloads_that_the_user_may_see(admin: Person, grace: Person) -> None:
     page = await admin.open("")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     field = page.get_by_role("combobox", name="Search queues and workloads")
     while not await field.evaluate(
         "field => field === document.activeElement"
-    ):  # keys count soon after the first paint
+    ):  # the page handles keys only some time after the first paint
         await page.keyboard.press("/")
     await page.keyboard.type("never")
     await expect(page.get_by_role("option", name="vision/never-fits")).to_be_visible()
@@ -231,7 +229,7 @@ async def test_search_finds_queues_and_workloads_by_keyboard(admin: Person, grac
     assert (await context.get(f"{grace.url}/session/workloads?find=x")).status == 400
 
 
-async def test_the_usage_report_adds_up_and_can_be_taken_along(running: World, admin: Person) -> None:
+async def test_usage_report_downloaded_as_csv_matches_the_api(running: World, admin: Person) -> None:
     page = await admin.open("usage?by=user&from=30d")
     table = page.get_by_role("region", name="Usage", exact=True).last
     await expect(table.get_by_role("row").filter(has_text="grace")).to_be_visible()
@@ -249,14 +247,14 @@ async def test_the_usage_report_adds_up_and_can_be_taken_along(running: World, a
     await page.close()
 
 
-async def test_usage_is_told_by_kind_and_by_workload(running: World, admin: Person) -> None:
+async def test_usage_is_shown_by_kind_and_by_workload(running: World, admin: Person) -> None:
     page = await admin.open("usage?by=kind&from=30d")
     table = page.get_by_role("region", name="Usage", exact=True).last
     await expect(table.get_by_role("row").filter(has_text="RayJob")).to_be_visible()
     by_kind = await page.locator(".table-note").first.inner_text()
     await page.get_by_role("combobox", name="By").select_option("workload")
     await expect(table.get_by_role("row").last).to_contain_text("others")
-    # The same in all, however many rows it is divided into.
+    # The total does not depend on the division into rows.
     await expect(page.locator(".table-note").first).to_contain_text(by_kind.split(", ", 1)[1])
     await expect(table.get_by_role("row")).to_have_count(102)
     await table.get_by_role("link").first.click()
@@ -269,7 +267,7 @@ async def test_usage_is_told_by_kind_and_by_workload(running: World, admin: Pers
     await page.close()
 
 
-async def test_pods_and_logs_are_shown_by_the_rights_in_the_cluster(
+async def test_pods_and_logs_are_shown_according_to_kubernetes_rbac(
     running: World, grace: Person, browser: Browser
 ) -> None:
     record = pending_record(running, "with-pods", kind="Job", api_version="batch/v1")
@@ -284,7 +282,7 @@ async def test_pods_and_logs_are_shown_by_the_rights_in_the_cluster(
     pods = page.get_by_role("region", name="Pods", exact=True)
     await expect(pods.get_by_role("row").filter(has_text="with-pods-1")).to_contain_text("Pending")
     await expect(pods).not_to_contain_text("foreign")
-    await other_kinds_have_pods(running, grace)
+    await check_pods_of_other_kinds(running, grace)
     await pods.get_by_role("button", name="Log of with-pods-1").click()
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Escape")
@@ -300,7 +298,7 @@ async def test_pods_and_logs_are_shown_by_the_rights_in_the_cluster(
             assert (await other.context.request.get(f"{address}/log", params={"pod": "with-pods-1"})).status == 403
 
 
-async def test_quota_that_no_node_can_hold_is_said_so(admin: Person) -> None:
+async def test_flavors_page_shows_quota_beyond_the_capacity_of_the_nodes(admin: Person) -> None:
     page = await admin.open("flavors")
     a100 = page.get_by_role("region", name="a100", exact=True)
     await expect(a100).to_contain_text("3 nodes")
@@ -309,7 +307,7 @@ async def test_quota_that_no_node_can_hold_is_said_so(admin: Person) -> None:
     await page.close()
 
 
-async def test_fair_share_is_what_was_borrowed_by_weight(admin: Person) -> None:
+async def test_fair_share_tab_lists_the_shares_of_the_queues_of_the_cohort(admin: Person) -> None:
     page = await admin.open("queues/vision?tab=fair")
     table = page.get_by_role("region", name="Fair share in the Cohort research")
     for name in ("vision", "language", "speech"):
@@ -318,7 +316,7 @@ async def test_fair_share_is_what_was_borrowed_by_weight(admin: Person) -> None:
     await page.close()
 
 
-async def test_users_namespaces_and_flavors(running: World, admin: Person) -> None:
+async def test_people_and_flavors_pages_list_users_namespaces_and_quota(running: World, admin: Person) -> None:
     await put(running, pending_record(running, "first", "data", user="newcomer"))
     page = await admin.open("people")
     newcomer = page.get_by_role("region", name="Users", exact=True).last.get_by_role("row").filter(has_text="newcomer")
@@ -334,7 +332,7 @@ async def test_users_namespaces_and_flavors(running: World, admin: Person) -> No
     await page.close()
 
 
-async def test_what_others_write_is_shown_as_text(running: World, admin: Person) -> None:
+async def test_markup_in_user_text_is_shown_as_text(running: World, admin: Person) -> None:
     long = "x" * 4000
     markup = f"<script>document.title = 'taken'</script><b>bold</b>{HOSTILE}"
     record = pending_record(running, "markup", "data", user=RTL + HOSTILE)
@@ -368,7 +366,7 @@ async def test_what_others_write_is_shown_as_text(running: World, admin: Person)
     await page.close()
 
 
-async def test_all_is_reached_by_the_keyboard_and_where_one_is_can_be_seen(admin: Person) -> None:
+async def test_controls_are_reachable_by_keyboard_with_a_visible_focus(admin: Person) -> None:
     page = await admin.open("queues/vision")
     await expect(page.get_by_role("table", name="Pending workloads, in order")).to_be_visible()
     reached = []
@@ -386,7 +384,7 @@ async def test_all_is_reached_by_the_keyboard_and_where_one_is_can_be_seen(admin
     await expect(page.get_by_role("dialog")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
-    assert (await page.evaluate(FOCUSED))["what"] == "Stop"  # where one was before
+    assert (await page.evaluate(FOCUSED))["what"] == "Stop"  # the focus returns to the button
     await page.set_viewport_size({"width": 390, "height": 800})
     menu = page.get_by_role("button", name="Menu")
     await menu.focus()

@@ -1,4 +1,4 @@
-"""Who gets into the dashboard, stays in, by which connection, and sees what; its files; axe-core."""
+"""Dashboard in a real browser: static files, sign-in, connections, access rights, and accessibility by axe-core."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 # ------------------------------------------------------------------ files
 
 
-async def test_the_page_runs_nothing_but_its_own_files(running: World, browser: Browser) -> None:
+async def test_page_has_a_strict_csp_and_no_inline_scripts_or_styles(running: World, browser: Browser) -> None:
     page = await browser.new_page()
     answer = await page.goto(f"{running.url}/")
     assert answer is not None
@@ -47,7 +47,9 @@ async def test_the_page_runs_nothing_but_its_own_files(running: World, browser: 
     await page.close()
 
 
-async def test_files_of_another_version_are_not_found(running: World, browser: Browser) -> None:
+async def test_static_files_are_cached_by_version_and_other_versions_are_not_found(
+    running: World, browser: Browser
+) -> None:
     context = await browser.new_context()
     text = await (await context.request.get(f"{running.url}/ui/")).text()
     (script,) = re.findall(r'src="([^"]+/app\.js)"', text)
@@ -63,7 +65,7 @@ async def test_files_of_another_version_are_not_found(running: World, browser: B
     await context.close()
 
 
-async def test_third_party_files_are_as_they_came() -> None:
+async def test_third_party_files_match_their_recorded_checksums() -> None:
     rows = re.findall(
         r"^\| `([^`]+)`.*`([0-9a-f]{64})` \|$", (ROOT / "THIRD_PARTY/README.md").read_text(), re.MULTILINE
     )
@@ -72,7 +74,7 @@ async def test_third_party_files_are_as_they_came() -> None:
         assert hashlib.sha256((ROOT / path).read_bytes()).hexdigest() == digest
 
 
-async def test_the_first_paint_waits_for_no_script_and_data_for_few_answers(running: World, browser: Browser) -> None:
+async def test_first_paint_needs_no_script_and_data_needs_few_requests(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN) as someone:
         page = await someone.context.new_page()
         asked: list[str] = []
@@ -85,24 +87,24 @@ async def test_the_first_paint_waits_for_no_script_and_data_for_few_answers(runn
 
         await page.route("**/app.js", wait)
         await page.goto(f"{running.url}/ui/", wait_until="commit")
-        # Asked from here each time: the page's policy keeps the browser from asking itself again.
+        # Polled from the test: the page's content security policy prevents polling inside the page.
         while not await page.evaluate("performance.getEntriesByName('first-contentful-paint').length"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         held.set()
         await expect(page.get_by_role("region", name="Quota tree")).to_be_visible()
-        # Who is asking is asked for with the document, and once.
+        # The user is requested once, together with the document.
         assert asked.count("/session") == 1
         assert asked.index("/session") < len([path for path in asked if path.endswith(".js")])
         before = asked[: asked.index("/apis/sluice.dev/v1/clusterqueues")]
         session, *concurrent = [path for path in before if not path.startswith("/ui/")]
-        # The browser reports requests that are sent at once in any order.
+        # The browser reports concurrent requests in any order.
         assert (session, sorted(concurrent)) == ("/session", ["/session/access", "/session/namespaces"])
 
 
 # ------------------------------------------------------------------ signing in
 
 
-async def test_a_person_signs_in_once_and_out_again(running: World, browser: Browser) -> None:
+async def test_sign_in_with_a_token_lasts_until_sign_out(running: World, browser: Browser) -> None:
     context = await browser.new_context()
     page = await context.new_page()
     await page.goto(f"{running.url}/ui/queues/vision")
@@ -124,7 +126,7 @@ async def test_a_person_signs_in_once_and_out_again(running: World, browser: Bro
     await context.close()
 
 
-async def test_an_ended_session_asks_to_sign_in_and_goes_on_where_it_was(running: World, browser: Browser) -> None:
+async def test_sign_in_after_an_ended_session_returns_to_the_requested_page(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN) as someone:
         page = await someone.open("")
         await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
@@ -140,7 +142,7 @@ async def test_an_ended_session_asks_to_sign_in_and_goes_on_where_it_was(running
 # ------------------------------------------------------------------ connections
 
 
-async def test_a_page_goes_on_when_the_connection_is_back(running: World, browser: Browser) -> None:
+async def test_page_resumes_updates_when_the_connection_is_back(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN) as someone:
         page = await someone.open("namespaces/vision/workloads/offline")
         record = pending_record(running, "offline")
@@ -156,7 +158,7 @@ async def test_a_page_goes_on_when_the_connection_is_back(running: World, browse
         someone.faults.clear()
 
 
-async def test_a_page_says_while_nothing_is_decided(running: World, browser: Browser) -> None:
+async def test_page_shows_a_notice_while_the_controller_makes_no_decisions(running: World, browser: Browser) -> None:
     async with person(browser, running, "grace-token") as someone:
         page = await someone.context.new_page()
         await page.clock.install()
@@ -170,7 +172,7 @@ async def test_a_page_says_while_nothing_is_decided(running: World, browser: Bro
             await expect(notice).to_have_text(text)
 
 
-async def test_a_hidden_or_closed_page_asks_for_nothing(running: World, browser: Browser) -> None:
+async def test_hidden_page_sends_no_requests(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN) as someone:
         page = await someone.open("queues/vision")
         await expect(page.get_by_role("table", name="Pending workloads, in order")).to_be_visible()
@@ -191,7 +193,7 @@ async def test_a_hidden_or_closed_page_asks_for_nothing(running: World, browser:
         assert requests
 
 
-async def test_who_signs_out_in_one_tab_is_asked_to_sign_in_in_the_other(running: World, browser: Browser) -> None:
+async def test_sign_out_in_one_tab_ends_the_session_in_the_other_tab(running: World, browser: Browser) -> None:
     async with person(browser, running, "nobody-token") as someone:
         other = await someone.context.new_page()
         await other.clock.install()
@@ -207,7 +209,7 @@ async def test_who_signs_out_in_one_tab_is_asked_to_sign_in_in_the_other(running
 # ------------------------------------------------------------------ rights
 
 
-async def test_a_member_of_a_team_sees_that_team_alone(running: World, grace: Person) -> None:
+async def test_team_member_sees_only_the_data_of_the_team(running: World, grace: Person) -> None:
     asked: set[str] = set()
 
     def note(request: Request) -> None:
@@ -233,7 +235,7 @@ async def test_a_member_of_a_team_sees_that_team_alone(running: World, grace: Pe
     await expect(page.get_by_role("region", name="Usage", exact=True).last).to_contain_text("grace")
     await page.goto(f"{running.url}/ui/queues/language")
     await expect(page.get_by_role("alert")).to_contain_text("You may not see this")
-    # Asked again: the bodies of answers are gone when the page has gone on.
+    # Requested again: the bodies of responses are not available after a navigation.
     bodies = [await (await grace.context.request.get(url)).text() for url in sorted(asked)]
     assert len(bodies) > 5
     foreign = {"language/", "speech/", '"alan"', '"barbara"', '"donald"', '"margaret"', "edsger"}
@@ -241,7 +243,7 @@ async def test_a_member_of_a_team_sees_that_team_alone(running: World, grace: Pe
     await page.close()
 
 
-async def test_a_person_without_rights_is_told_whom_to_ask(browser: Browser, running: World) -> None:
+async def test_user_without_rights_sees_which_role_to_request(browser: Browser, running: World) -> None:
     async with person(browser, running, "nobody-token") as nobody:
         page = await nobody.open("")
         await expect(page.locator("main")).to_contain_text("There is nothing here that you may see")
@@ -250,7 +252,7 @@ async def test_a_person_without_rights_is_told_whom_to_ask(browser: Browser, run
         await expect(page.locator("main")).to_contain_text("You have submitted nothing yet")
 
 
-async def test_rights_are_told_as_the_cluster_has_them(running: World, grace: Person) -> None:
+async def test_session_api_reports_the_rbac_rights_of_the_user(running: World, grace: Person) -> None:
     reviews = [
         {"verb": "list", "resource": "workloads", "namespace": "vision"},
         {"verb": "list", "resource": "workloads", "namespace": "language"},
@@ -290,7 +292,7 @@ NOTHING = (
     ("me", "You have submitted nothing yet"),
     ("queues/language", "You may not see this"),
 )
-"""Pages of who has no rights, and what they say."""
+"""Pages for a user without rights, and a text on each."""
 EMPTY = (
     ("", "sluice create clusterqueue"),
     ("me", "You have submitted nothing yet"),
@@ -299,30 +301,30 @@ EMPTY = (
     ("flavors", "sluice create flavor"),
     ("audit", "Each write through the API is kept here"),
 )
-"""Pages of an installation that was just made."""
+"""Pages of a new installation without queues, and a text on each."""
 WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
-# What colours and little room change: the rest is the same as in light and wide.
+# Rules whose result depends on colours and width; the others are checked in the light and wide case only.
 OF_LOOKS = ("color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size")
 
 
 @pytest.mark.parametrize(
     ("scheme", "width", "rules"), [("light", 1280, WCAG), ("dark", 390, OF_LOOKS)], ids=["light", "dark"]
 )
-async def test_no_page_keeps_people_out(
+async def test_pages_have_no_serious_accessibility_violations(
     running: World, browser: Browser, scheme: str, width: int, rules: tuple[str, ...]
 ) -> None:
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     options = json.dumps({"runOnly": rules, "resultTypes": ["violations"]})
     looks: Any = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    await signed_out_pages(running, await browser.new_context(**looks), axe, options)
+    await check_signed_out_pages(running, await browser.new_context(**looks), axe, options)
     async with person(browser, running, "nobody-token", **looks) as nobody:
         page = await nobody.open("")
         await page.evaluate(axe)
         for path, said in NOTHING:
             await page.evaluate(OPEN, path)
             await expect(page.locator("main")).to_contain_text(said)
-            await judged(page, options, f"{path} of nobody")
-        # Browsers call each refusal an error.
+            await assert_accessible(page, options, f"{path} of nobody")
+        # Browsers log each response 403 as an error.
         nobody.faults[:] = [fault for fault in nobody.faults if "403" not in fault]
     async with person(browser, running, ADMIN_TOKEN, **looks) as someone:
         page = await someone.open("")
@@ -331,34 +333,34 @@ async def test_no_page_keeps_people_out(
             await page.evaluate(OPEN, path)
             await expect(page.get_by_role("heading", level=1)).to_be_visible()
             await expect(page.locator(".loading")).to_have_count(0)
-            await judged(page, options, path)
+            await assert_accessible(page, options, path)
         await page.evaluate(OPEN, "queues/vision")
         await page.get_by_role("button", name="Edit quota").click()
-        await judged(page, options, "a dialog")
+        await assert_accessible(page, options, "a dialog")
 
 
-async def signed_out_pages(running: World, context: BrowserContext, axe: str, options: str) -> None:
-    """Who is not signed in, has a wrong token, and is signed out by the end of the session."""
+async def check_signed_out_pages(running: World, context: BrowserContext, axe: str, options: str) -> None:
+    """Check the pages before sign-in, after a wrong token, and after the end of the session."""
     page = await context.new_page()
     await page.goto(f"{running.url}/ui/")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
     await page.evaluate(axe)
-    await judged(page, options, "signing in")
+    await assert_accessible(page, options, "signing in")
     await page.get_by_label("Token of the cluster").fill("wrong")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("alert")).to_be_visible()
-    await judged(page, options, "a wrong token")
+    await assert_accessible(page, options, "a wrong token")
     await page.get_by_label("Token of the cluster").fill(ADMIN_TOKEN)
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     await context.clear_cookies()
     await page.evaluate(OPEN, "queues/vision")
     await expect(page.locator(".notice")).to_contain_text("Your session has ended")
-    await judged(page, options, "an ended session")
+    await assert_accessible(page, options, "an ended session")
     await context.close()
 
 
-async def test_an_installation_without_queues_says_what_to_do_on_each_page(browser: Browser, tmp_path: Path) -> None:
+async def test_each_page_of_an_empty_installation_shows_a_hint(browser: Browser, tmp_path: Path) -> None:
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     options = json.dumps({"runOnly": WCAG, "resultTypes": ["violations"]})
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
@@ -375,12 +377,12 @@ async def test_an_installation_without_queues_says_what_to_do_on_each_page(brows
         for path, said in EMPTY:
             await page.evaluate(OPEN, path)
             await expect(page.locator("main")).to_contain_text(said)
-            await judged(page, options, f"{path} without queues")
+            await assert_accessible(page, options, f"{path} without queues")
         await context.close()
 
 
-async def judged(page: Page, options: str, where: str) -> None:
-    """axe-core finds nothing serious, and nothing is beside the screen."""
+async def assert_accessible(page: Page, options: str, where: str) -> None:
+    """Assert that axe-core finds no serious violation, and that the page is not wider than the screen."""
     found = await page.evaluate(f"axe.run(document, {options})")
     serious = [
         (where, each["id"], [node["target"] for node in each["nodes"]][:3])

@@ -1,4 +1,4 @@
-"""Signing in to the dashboard at an OpenID Connect issuer, by a real browser."""
+"""Sign-in to the dashboard at an OpenID Connect issuer, in a real browser."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ async def running(tmp_path_factory: pytest.TempPathFactory, accounts: Issuer) ->
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
-    # Nobody has told the browser the authority of the tests.
+    # The browser does not trust the certificate authority of the tests.
     context = await browser.new_context(ignore_https_errors=True)
     yield context
     await context.close()
 
 
-async def test_a_person_signs_in_at_the_issuer_and_goes_on_where_she_was(
+async def test_sign_in_at_the_issuer_returns_to_the_requested_page(
     running: World, accounts: Issuer, context: BrowserContext
 ) -> None:
     page = await context.new_page()
@@ -67,11 +67,11 @@ async def test_a_person_signs_in_at_the_issuer_and_goes_on_where_she_was(
     await expect(page.locator(".who")).to_have_text("grace")
     await page.get_by_role("button", name="Sign out").click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
-    await expect(page).to_have_url(f"{running.url}/ui/")  # to which the page goes when the server has answered
+    await expect(page).to_have_url(f"{running.url}/ui/")  # the page navigates there after the response of the server
     assert await context.cookies(running.url) == []
 
 
-async def test_what_somebody_else_has_begun_is_told_and_one_can_begin_anew(
+async def test_sign_in_begun_in_another_browser_is_refused_and_can_be_restarted(
     running: World, accounts: Issuer, context: BrowserContext
 ) -> None:
     page = await context.new_page()
@@ -85,7 +85,9 @@ async def test_what_somebody_else_has_begun_is_told_and_one_can_begin_anew(
     await expect(page.locator(".who")).to_have_text("grace")
 
 
-async def test_a_page_never_goes_on_to_another_site(running: World, accounts: Issuer, context: BrowserContext) -> None:
+async def test_sign_in_never_redirects_to_another_site(
+    running: World, accounts: Issuer, context: BrowserContext
+) -> None:
     page = await context.new_page()
     await page.goto(f"{running.url}//evil.example/ui/")
     await page.goto(f"{running.url}/ui/sign-in?next=https://evil.example&returnTo=//evil.example")
@@ -95,7 +97,7 @@ async def test_a_page_never_goes_on_to_another_site(running: World, accounts: Is
     assert page.url == f"{running.url}/ui/"
 
 
-async def test_an_issuer_that_is_down_is_told_and_a_token_still_lets_in(
+async def test_sign_in_by_token_works_while_the_issuer_is_down(
     running: World, accounts: Issuer, context: BrowserContext
 ) -> None:
     page = await context.new_page()

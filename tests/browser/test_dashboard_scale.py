@@ -1,4 +1,4 @@
-"""The dashboard of a large installation: 500 ClusterQueues, 20,000 workloads that wait, 30 days of ledger."""
+"""Dashboard of a large installation: 500 ClusterQueues, 20,000 pending workloads, 30 days of ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from dashboard_people import person
 from dashboard_scenario import TEAMS
-from dashboard_world import ADMIN_TOKEN, Made, world
+from dashboard_world import ADMIN_TOKEN, SavedScenario, world
 from playwright.async_api import expect
 
 from admission.store.records import Changes, State, Transition, WorkloadRecord
@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
 QUEUES, PENDING = 500, 20_000
 LONGEST = "team-000"
-"""Whose ClusterQueue all of them wait in."""
+"""Namespace and ClusterQueue of all these pending workloads."""
 MOST_NODES = 4_000
-"""Elements of a page, whatever there is: of 500 queues with eight cells each there would be more."""
+"""Limit of the number of elements of a page; 500 rows of queues with eight cells each would exceed it."""
 PAGES = (
     "",
     "?find=team-00",
@@ -49,16 +49,18 @@ PAGES = (
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def large(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     folder = tmp_path_factory.mktemp("large")
-    # Workers of one run have their folders beside each other, and may each have some of the tests here.
+    # The workers of one pytest-xdist run may share these tests; the parent of their folders is common to them.
     is_worker = "PYTEST_XDIST_WORKER" in os.environ
     common = tmp_path_factory.getbasetemp().parent if is_worker else tmp_path_factory.getbasetemp()
-    made = await Made.once(common / "large-world", extra_queues=QUEUES - len(TEAMS) - 1, add=crowd)
+    made = await SavedScenario.load_or_create(
+        common / "large-world", extra_queues=QUEUES - len(TEAMS) - 1, add=add_pending_workloads
+    )
     async with world(folder, made=made) as started:
         yield started
 
 
-async def crowd(scenario: Scenario) -> None:
-    """All that wait in one ClusterQueue."""
+async def add_pending_workloads(scenario: Scenario) -> None:
+    """Add the pending workloads, all of one ClusterQueue."""
     for first in range(0, PENDING, 5_000):
         records = tuple(waiting(scenario, f"waits-{number:05}") for number in range(first, first + 5_000))
         lines = tuple(Transition(each.workload.uid, scenario.now, each.state, each.reason, "") for each in records)
@@ -70,31 +72,31 @@ def waiting(scenario: Scenario, name: str) -> WorkloadRecord:
     return WorkloadRecord(workload, State.PENDING, workload.created, LONGEST, "WaitingForQuota", "not enough GPUs")
 
 
-async def test_an_admin_reads_each_page(large: World, browser: Browser) -> None:
+async def test_each_page_loads_for_an_admin_with_a_bounded_number_of_elements(large: World, browser: Browser) -> None:
     async with person(browser, large, ADMIN_TOKEN) as admin:
         page = await admin.open("")
         for path in PAGES:
-            await settled(page, large, path)
+            await open_and_load(page, large, path)
             assert await page.get_by_role("alert").count() == 0, path
-            assert await nodes(page) < MOST_NODES, path
+            assert await count_elements(page) < MOST_NODES, path
 
 
 @pytest.mark.parametrize("token", ["grace-token", "nobody-token"])
-async def test_nobody_learns_of_other_teams(large: World, browser: Browser, token: str) -> None:
+async def test_users_without_access_see_no_names_of_other_teams(large: World, browser: Browser, token: str) -> None:
     async with person(browser, large, token) as someone:
         page = await someone.open("")
         for path in PAGES:
-            await settled(page, large, path)
+            await open_and_load(page, large, path)
             text = await page.locator("body").inner_text()
-            # But what stands in the address itself.
+            # Not the names in the address of the page itself.
             found = {name for name in ("company", "division", "language", "team-001", "waits-00008") if name in text}
             assert found == set(), path
-            assert await nodes(page) < MOST_NODES, path
-        # Browsers call each refusal an error.
+            assert await count_elements(page) < MOST_NODES, path
+        # Browsers log each response 403 as an error.
         someone.faults[:] = [fault for fault in someone.faults if "403" not in fault]
 
 
-async def test_twenty_thousand_that_wait_are_scrolled_through(large: World, browser: Browser) -> None:
+async def test_table_of_20000_pending_workloads_can_be_scrolled(large: World, browser: Browser) -> None:
     async with person(browser, large, ADMIN_TOKEN) as admin:
         page = await admin.open(f"queues/{LONGEST}")
         table = page.get_by_role("table", name="Pending workloads, in order")
@@ -109,17 +111,17 @@ async def test_twenty_thousand_that_wait_are_scrolled_through(large: World, brow
             row = table.locator(f"[aria-rowindex='{place + 2}']")
             await expect(row.locator(".place")).to_have_text(f"{place + 1:,}")
             assert await rows.count() < 60
-            assert await nodes(page) < MOST_NODES
+            assert await count_elements(page) < MOST_NODES
 
 
-async def settled(page: Page, large: World, path: str) -> None:
+async def open_and_load(page: Page, large: World, path: str) -> None:
     """Open a page and wait until it has loaded."""
     await page.goto(f"{large.url}/ui/{path}")
     await expect(page.get_by_role("heading", level=1)).to_be_visible()
     await expect(page.locator(".loading")).to_have_count(0)
 
 
-async def nodes(page: Page) -> int:
-    """How many elements there are."""
+async def count_elements(page: Page) -> int:
+    """Return the number of elements of the page."""
     found: int = await page.evaluate("document.querySelectorAll('*').length")
     return found

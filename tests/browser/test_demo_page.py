@@ -1,4 +1,4 @@
-"""The demo's page in a real browser: what it shows is what the account says, live and at the end."""
+"""Page of the demo in a real browser: the numbers of the account, live and at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DONE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
 
 
 class Demo:
-    """An account that the tests move, and the page that shows it."""
+    """Account with Jobs that tests change, and the page that shows it."""
 
     def __init__(self, noun: str = "Jobs") -> None:
         self.plan = replace(three_teams(jobs=20, nodes=10), noun=noun)
@@ -65,7 +65,7 @@ async def demo() -> AsyncIterator[Demo]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def tab(browser: Browser, demo: Demo) -> AsyncIterator[Tab]:
-    """The open page. A message in its console, such as a breach of its policy, fails the test."""
+    """Open page. A message in its console, such as a violation of its content security policy, fails the test."""
     opened = await browser.new_page(viewport={"width": 1100, "height": 900})
     faults: list[str] = []
     opened.on("console", lambda message: faults.append(message.text))
@@ -93,7 +93,7 @@ async def test_numbers_and_bars_follow_the_account(demo: Demo, tab: Tab) -> None
     await expect(tab.locator("#counts")).to_contain_text("Jobs waiting")
 
 
-async def test_what_is_counted_is_called_as_in_the_scene(browser: Browser) -> None:
+async def test_page_uses_the_noun_of_the_plan(browser: Browser) -> None:
     demo = Demo("objects")
     async with demo.page:
         await demo.pass_time(1.0)
@@ -105,7 +105,7 @@ async def test_what_is_counted_is_called_as_in_the_scene(browser: Browser) -> No
         await tab.close()
 
 
-async def test_a_page_that_is_opened_late_has_the_whole_history(demo: Demo, browser: Browser) -> None:
+async def test_page_opened_late_shows_the_whole_history(demo: Demo, browser: Browser) -> None:
     for _ in range(9):
         await demo.pass_time(1.0)
     late = await browser.new_page()
@@ -126,19 +126,19 @@ async def test_the_result_is_shown_at_the_end(demo: Demo, tab: Tab) -> None:
     await expect(tab.locator("#promises li.kept").first).to_have_text("✓ all 20 Jobs ran")
     await expect(tab.locator("#promises li.broken").first).to_contain_text(
         "did not run exactly once"
-    )  # there were no pods
+    )  # because there were no pods
     await expect(tab.get_by_role("row", name="research")).to_contain_text("10")
     await expect(tab.locator("#figures")).to_contain_text("2.00 per Job (20 PATCH, 20 POST)")
 
 
-async def test_a_breach_of_quota_cannot_be_overlooked(demo: Demo, tab: Tab) -> None:
+async def test_exceeded_quota_is_shown(demo: Demo, tab: Tab) -> None:
     for number in range(31):
         demo.pod(demo.jobs_of("platform")[0], number)
     await demo.pass_time(1.0)
     await expect(tab.locator("#check.bad")).to_contain_text("Quota was EXCEEDED in 1 of 31 checks")
 
 
-async def test_the_page_allows_nothing_but_itself(demo: Demo, browser: Browser) -> None:
+async def test_demo_page_has_a_strict_content_security_policy(demo: Demo, browser: Browser) -> None:
     opened = await browser.new_page()
     answer = await opened.goto(demo.page.url)
     assert answer is not None

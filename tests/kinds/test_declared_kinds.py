@@ -15,7 +15,7 @@ from admission.model.errors import Misconfigured
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_pod_sets_and_requests(name):
+def test_manifest_has_expected_pod_sets_and_requests(name):
     kind, obj = manifest(name)
     found = [(each.name, each.count, dict(each.requests)) for each in kind.pod_sets(obj, CONTEXT)]
     assert found == GOLDEN[name]
@@ -23,7 +23,7 @@ def test_pod_sets_and_requests(name):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_it_is_gated_started_and_given_back_byte_for_byte(name):
+def test_gate_start_stop_and_restore_give_the_original_object(name):
     kind, obj = manifest(name)
     before = copy.deepcopy(obj)
     seen = kind.observe(obj)
@@ -51,7 +51,7 @@ def test_it_is_gated_started_and_given_back_byte_for_byte(name):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_patches_fail_on_another_spec(name):
+def test_patches_fail_on_another_uid_or_generation(name):
     kind, obj = manifest(name)
     patch, original = kind.start_patch(obj, admission(kind, obj), FLAVORS)
     started = jsonpatch.apply_patch(obj, patch)
@@ -99,7 +99,7 @@ STATUSES = [
 
 
 @pytest.mark.parametrize(("name", "status", "expected"), STATUSES)
-def test_what_the_status_says(name, status, expected):
+def test_status_is_observed_as_active_ready_or_finished(name, status, expected):
     kind, obj = manifest(name)
     obj["status"] = status
     seen = kind.observe(obj)
@@ -109,25 +109,25 @@ def test_what_the_status_says(name, status, expected):
     assert " ".join(found) == expected
 
 
-def test_jobs_of_a_jobset_that_have_ended_are_not_needed_any_more():
+def test_succeeded_jobs_of_a_jobset_reduce_the_needed_pods():
     kind, obj = manifest("jobset")
     obj["status"] = {"replicatedJobsStatus": [{"name": "workers", "succeeded": 1, "active": 1}]}
     driver, workers = kind.observe(obj).counts
     assert (driver.needed, workers.wanted, workers.needed) == (1, 8, 4)
 
 
-def test_more_pods_than_kubernetes_counts_are_refused():
+def test_more_pods_than_the_int32_maximum_are_a_fault():
     kind, obj = manifest("jobset")
     obj["spec"]["replicatedJobs"][1]["replicas"] = 2**31 - 1
     (fault,) = kind.faults(obj)
     assert fault[1] == f"asks for {4 * (2**31 - 1)} pods, but 2147483647 is the most"
 
 
-def test_a_rayservice_is_gated_by_the_field_that_its_definition_has():
+def test_rayservice_suspend_field_depends_on_its_crd_version():
     kind, gated = manifest("rayservice")
     assert (gated["spec"]["suspend"], gated["spec"]["rayClusterConfig"]["suspend"]) == (True, True)
     older = copy.deepcopy(gated)
-    del older["spec"]["suspend"]  # KubeRay 1.6 does not know it
+    del older["spec"]["suspend"]  # KubeRay 1.6 does not have the field
     assert kind.observe(older).suspended
     older["spec"]["rayClusterConfig"]["suspend"] = False
     assert not kind.observe(older).suspended
@@ -136,7 +136,7 @@ def test_a_rayservice_is_gated_by_the_field_that_its_definition_has():
     assert not kind.observe(newer).suspended
 
 
-def test_a_gate_whose_parent_is_missing():
+def test_gate_patch_creates_a_missing_parent_field():
     kind, obj = manifest("pytorchjob-v1")
     del obj["spec"]["runPolicy"]
     assert kind.gate(obj) == [{"op": "add", "path": "/spec/runPolicy", "value": {"suspend": True}}]
@@ -187,7 +187,7 @@ def test_a_gate_whose_parent_is_missing():
         ("appwrapper-v1beta2", ("spec", "components", 0, "podSets"), [], "0 pods, but the Job has 2"),
     ],
 )
-def test_what_cannot_be_queued_is_told_by_its_path(name, path, value, message):
+def test_unsupported_spec_is_misconfigured_with_its_field_path(name, path, value, message):
     kind, obj = manifest(name)
     target = obj
     for key in path[:-1]:
@@ -199,7 +199,7 @@ def test_what_cannot_be_queued_is_told_by_its_path(name, path, value, message):
     assert kind.observe(obj).suspended
 
 
-def test_a_spark_application_costs_what_runs_beside_driver_and_executors():
+def test_spark_requests_include_sidecars_and_init_containers():
     kind, obj = manifest("sparkapplication")
     obj["spec"]["sparkConf"] = {"spark.dynamicAllocation.enabled": "false", "spark.eventLog.enabled": "true"}
     before = [each.requests["cpu"] for each in kind.pod_sets(obj, CONTEXT)]
@@ -226,7 +226,7 @@ def child_of(obj, name, template, *, kind="Job", pods=1):
         ("appwrapper-v1beta2", "aw-job", 0, 2),
     ],
 )
-def test_children_that_an_object_makes(name, child, pod_set, pods):
+def test_child_job_is_part_of_its_owner_only_if_name_count_and_template_match(name, child, pod_set, pods):
     kind, obj = manifest(name)
     template = kind.templates(obj)[pod_set]
     assert kind.makes("batch", "Job")
@@ -240,6 +240,8 @@ def test_children_that_an_object_makes(name, child, pod_set, pods):
     patch, _ = kind.start_patch(obj, admission(kind, obj), FLAVORS)
     running = jsonpatch.apply_patch(obj, patch)
     stale = kind.part(running, *child_of(obj, child, template, pods=pods), CONTEXT)
-    assert stale is (Part.CURRENT if name == "rayjob" else Part.OUTDATED)  # a submitter by default goes anywhere
+    assert stale is (
+        Part.CURRENT if name == "rayjob" else Part.OUTDATED
+    )  # nothing is injected for the default submitter
     current = kind.templates(running)[pod_set]
     assert kind.part(running, *child_of(obj, child, current, pods=pods), CONTEXT) is Part.CURRENT

@@ -1,4 +1,4 @@
-"""Declared kinds: updates of running objects, which get no more pods, and no other ones, than they have quota for."""
+"""Declared kinds: updates of running objects, which get neither additional nor other pods without quota."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from admission.kinds.base import SCALE_REQUEST
 from admission.kinds.patches import pointer
 
 
-def test_more_pods_than_were_admitted_are_taken_back():
+def test_scale_up_of_running_raycluster_is_reverted_and_kept_as_a_request():
     kind, old = manifest("raycluster")
     old["spec"]["suspend"] = False
     new = copy.deepcopy(old)
@@ -48,7 +48,7 @@ def test_more_pods_than_were_admitted_are_taken_back():
     assert again["spec"]["workerGroupSpecs"][1]["suspend"] is True
 
 
-def test_what_is_asked_for_is_given_where_there_is_quota_and_stays_asked_for_elsewhere():
+def test_scale_patch_grants_pod_sets_with_quota_and_keeps_the_other_requests():
     kind, obj = manifest("raycluster")
     wishes = {"gpu": {"replicas": 3}, "cpu": {"maxReplicas": 9, "replicas": 2}, "gone": {"replicas": 1}}
     obj["metadata"]["annotations"] = {SCALE_REQUEST: orjson.dumps(wishes).decode()}
@@ -71,8 +71,8 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
-def test_what_is_to_have_other_pods_while_it_runs_is_suspended(change):
-    """Only a suspension keeps its controller from creating the new pods beside terminating ones."""
+def test_running_raycluster_whose_update_changes_its_pods_is_suspended(change):
+    """Without suspension, the controller would create the new pods while the old ones are still terminating."""
     kind, old = manifest("raycluster")
     old["spec"]["suspend"] = False
     new = copy.deepcopy(old)
@@ -94,7 +94,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("change", SAME.values(), ids=SAME)
-def test_what_has_the_same_pods_runs_on(change):
+def test_update_with_same_or_fewer_pods_leaves_a_running_raycluster_unchanged(change):
     kind, old = manifest("raycluster")
     old["spec"]["suspend"] = False
     new = copy.deepcopy(old)
@@ -105,8 +105,8 @@ def test_what_has_the_same_pods_runs_on(change):
 @pytest.mark.parametrize("name", ["raycluster", "pytorchjob-v1", "sparkapplication", "argo-workflow", "jobset"])
 @pytest.mark.parametrize("label", ["sluice.dev/workload-uid", "sluice.dev/pod-set"])
 @pytest.mark.parametrize("value", [None, "another"])
-def test_what_would_have_pods_without_the_labels_that_they_are_counted_by_is_suspended(name, label, value):
-    """Its controller may create pods before Sluice has restored the labels of a running object."""
+def test_running_object_that_loses_its_workload_labels_is_suspended(name, label, value):
+    """The controller may create pods without these labels before Sluice restores them in the running object."""
     kind, obj = manifest(name)
     started = jsonpatch.apply_patch(obj, kind.start_patch(obj, admission(kind, obj), FLAVORS)[0])
     assert kind.gate(started)
@@ -130,7 +130,7 @@ def objects_in(value):
         yield from objects_in(each)
 
 
-def test_what_does_not_follow_the_scale_keeps_its_numbers():
+def test_scale_up_of_running_pytorchjob_is_reverted():
     kind, old = manifest("pytorchjob-v1")
     old["spec"]["runPolicy"] = {"suspend": False}
     new = copy.deepcopy(old)
@@ -143,8 +143,8 @@ def test_what_does_not_follow_the_scale_keeps_its_numbers():
 
 
 @pytest.mark.parametrize("declared", [(True, True), (False, False), (True, False)])
-def test_an_appwrapper_keeps_the_numbers_of_what_is_in_it_too(declared):
-    """Otherwise it would declare fewer pods than it has, and could no longer be counted."""
+def test_scale_up_of_running_appwrapper_is_reverted_in_its_components(declared):
+    """With only `podSets` reverted, the AppWrapper would declare fewer pods than its components have."""
     kind, old = manifest("appwrapper-v1beta2")
     old["spec"]["suspend"] = False
     new = copy.deepcopy(old)
@@ -161,7 +161,7 @@ def test_an_appwrapper_keeps_the_numbers_of_what_is_in_it_too(declared):
     assert kind.faults(kept) == []
 
 
-def test_what_could_not_be_counted_is_suspended_when_it_is_edited():
+def test_running_appwrapper_with_uncountable_pods_is_suspended_on_a_spec_edit():
     kind, old = manifest("appwrapper-v1beta2")
     old["spec"]["suspend"] = False
     old["spec"]["components"][0]["template"]["spec"] |= {"parallelism": 6, "completions": 6}

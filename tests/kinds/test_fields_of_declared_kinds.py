@@ -23,7 +23,7 @@ def manifest(name):
     return KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"]), obj
 
 
-def test_another_controller():
+def test_jobset_managed_by_another_controller_is_not_queued():
     kind, obj = manifest("jobset")
     obj["spec"]["managedBy"] = "kueue.x-k8s.io/multikueue"
     assert kind.queue_name(obj) == ""
@@ -32,8 +32,8 @@ def test_another_controller():
 
 
 @pytest.mark.parametrize("own", ["kubeflow.org/mpi-operator", "kubeflow.org/training-operator"])
-def test_either_operator_of_mpijobs_is_its_own(own):
-    """The training operator runs v1, and would run an MPIJob that is not queued."""
+def test_mpijob_is_queued_if_managed_by_either_of_its_operators(own):
+    """The training operator runs MPIJobs of version v1, and would run one that Sluice does not queue."""
     kind, obj = manifest("mpijob-v1")
     obj["spec"]["runPolicy"] = {"managedBy": own}
     assert kind.queue_name(obj) == "user-queue"
@@ -52,7 +52,7 @@ def test_either_operator_of_mpijobs_is_its_own(own):
         ("sparkapplication", ("batchSchedulerOptions", "priorityClassName"), {}, "own"),
     ],
 )
-def test_the_priority_class_is_that_of_the_object_else_of_the_first_pod_set_that_has_one(name, own, roles, expected):
+def test_priority_class_falls_back_to_the_first_pod_set_with_a_priority_class(name, own, roles, expected):
     kind, obj = manifest(name)
     if name == "pytorchjob-v1":
         del obj["spec"]["runPolicy"]["schedulingPolicy"]
@@ -88,13 +88,13 @@ _SPEC = "spec.replicatedJobs[0].template.spec.template.spec"
         ("", "x", ": must be an object"),
     ],
 )
-def test_a_template_of_another_form_is_told_where_the_definition_lets_it_pass(field, value, message):
+def test_malformed_pod_template_of_a_jobset_is_a_fault_with_its_path(field, value, message):
     kind, obj = manifest("jobset")
     put(obj, f"{_SPEC}{field}", value)
     assert [": ".join(fault) for fault in kind.faults(obj)] == [f"{_SPEC}{message}"]
     with pytest.raises(Misconfigured):
         kind.pod_sets(obj, CONTEXT)
-    assert kind.observe(obj).counts == ()  # and what has come past the webhook stumbles over nothing
+    assert kind.observe(obj).counts == ()  # no exception for an object that bypassed the webhook
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_template_of_another_form_is_told_where_the_definition_lets_it_pass(fi
     ("field", "value", "message"),
     [(".spec.containers", "x", "a list"), (".spec.nodeSelector", ["gpu"], "an object"), (".spec", "x", "an object")],
 )
-def test_so_is_that_of_what_has_its_pods_gated(name, path, field, value, message):
+def test_malformed_pod_template_of_kinds_with_gated_pods_is_a_fault(name, path, field, value, message):
     kind, obj = manifest(name)
     put(obj, f"{path}{field}", value)
     assert [": ".join(fault) for fault in kind.faults(obj)] == [f"{path}{field}: must be {message}"]
@@ -121,7 +121,7 @@ def test_so_is_that_of_what_has_its_pods_gated(name, path, field, value, message
         ("appwrapper-v1beta2", "spec.components[0].podSets", [3]),
     ],
 )
-def test_so_is_an_object_of_another_form(name, field, value):
+def test_object_with_unexpected_shape_is_a_fault_of_its_spec(name, field, value):
     kind, obj = manifest(name)
     put(obj, field, value)
     assert [where for where, _ in kind.faults(obj)][:1] == ["spec"]
@@ -129,7 +129,7 @@ def test_so_is_an_object_of_another_form(name, field, value):
 
 
 @pytest.mark.parametrize("value", [None, [], {}, "x", {"workerGroupSpecs": []}])
-def test_a_rayjob_without_a_cluster_costs_more_than_its_submitter(value):
+def test_rayjob_without_a_valid_cluster_spec_is_a_fault(value):
     kind, obj = manifest("rayjob")
     obj["spec"]["rayClusterSpec"] = value
     assert [where for where, _ in kind.faults(obj)] == ["spec.rayClusterSpec"]
@@ -166,8 +166,8 @@ def put(obj, path, value):
 @pytest.mark.parametrize(
     ("value", "message"), [(-1, "but is -1"), (1.5, "but is 1.5"), ("3", "not negative"), (True, "not negative")]
 )
-def test_how_many_pods_must_be_a_number_that_can_be(name, path, value, message):
-    """Otherwise the number of pods that is counted would differ from the number that runs."""
+def test_invalid_pod_count_is_misconfigured_with_its_path(name, path, value, message):
+    """Otherwise Sluice could count another number of pods than the controller creates."""
     kind, obj = manifest(name)
     put(obj, path, value)
     with pytest.raises(Misconfigured) as refused:
@@ -186,14 +186,14 @@ def test_how_many_pods_must_be_a_number_that_can_be(name, path, value, message):
         ("leaderworkerset", "spec.leaderWorkerTemplate.size"),
     ],
 )
-def test_so_must_that_of_what_has_its_pods_gated(name, path, value):
+def test_invalid_pod_count_of_kinds_with_gated_pods_is_a_fault(name, path, value):
     kind, obj = manifest(name)
     put(obj, path, value)
     assert [where for where, _ in kind.faults(obj)] == [path]
-    assert kind.gate(obj)  # which the webhook may ask for first
+    assert kind.gate(obj)  # no exception: the webhook may request the gate patch before the faults
 
 
-def test_a_rayjob_that_is_submitted_beside_its_head_costs_that_container_there():
+def test_rayjob_in_sidecar_mode_counts_the_submitter_in_the_head():
     """KubeRay adds the container to the head of the RayCluster that it creates, which is part of the RayJob."""
     kind, obj = manifest("rayjob")
     obj["spec"] |= {"submissionMode": "SidecarMode"}
@@ -214,7 +214,7 @@ def test_a_rayjob_that_is_submitted_beside_its_head_costs_that_container_there()
 
 
 @pytest.mark.parametrize(("given", "warned"), [({}, 1), ({"jobId": "train-1"}, 0)])
-def test_a_rayjob_whose_user_submits_the_job_says_that_it_cannot_be_stopped_until_then(given, warned):
+def test_rayjob_in_interactive_mode_without_job_id_has_a_remark(given, warned):
     kind, obj = manifest("rayjob")
     obj["spec"] |= {"submissionMode": "InteractiveMode", **given}
     assert [each.name for each in kind.pod_sets(obj, CONTEXT)] == ["head", "workers"]

@@ -1,4 +1,4 @@
-"""Adapter for batch/v1 Job: what it reads from an object."""
+"""Adapter for batch/v1 Job: observed state, pod sets, and faults of an object."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from admission.model.workload import Requirement, Toleration
 EMPTY = NamespaceContext()
 
 
-def test_everything_that_matters_is_observed():
+def test_observe_reads_identity_queue_priority_user_and_state():
     job = make_job(
         labels={"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/priority-class": "high"},
         annotations={"sluice.dev/submitted-by": "alice", "sluice.dev/hold": "true"},
@@ -39,7 +39,7 @@ def test_everything_that_matters_is_observed():
         ({"completionMode": "Indexed"}, {"succeeded": 2}, 4, 3),
     ],
 )
-def test_the_pods_that_are_still_needed_are_observed_and_asked_quota_for(spec, status, left, needed):
+def test_quota_is_requested_only_for_pods_that_are_still_needed(spec, status, left, needed):
     job = make_job(status=status, **spec)
     seen = JOBS.observe(job)
     (count,) = seen.counts
@@ -58,19 +58,19 @@ def test_the_pods_that_are_still_needed_are_observed_and_asked_quota_for(spec, s
         ({"ready": 1, "succeeded": 1, "uncountedTerminatedPods": {"succeeded": ["a"]}}, True),
     ],
 )
-def test_pods_are_ready_or_have_ended_well(status, ready):
+def test_job_is_ready_if_all_pods_are_ready_or_succeeded(status, ready):
     assert JOBS.observe(make_job(status=status)).ready is ready
 
 
 @pytest.mark.parametrize("label", ["sluice.dev/max-exec-time-seconds", "kueue.x-k8s.io/max-exec-time-seconds"])
-def test_how_long_it_may_run_is_a_label(label):
+def test_maximum_execution_time_is_read_from_a_label(label):
     labels = {"sluice.dev/queue-name": "main", label: "90"}
     assert JOBS.observe(make_job(labels=labels)).max_seconds == 90
     assert JOBS.faults(make_job(labels=labels)) == []
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1h", "9999999999", "٣"])
-def test_a_time_that_is_none_keeps_it_from_running(text):
+def test_invalid_maximum_execution_time_is_misconfigured(text):
     job = make_job(labels={"sluice.dev/queue-name": "main", "sluice.dev/max-exec-time-seconds": text})
     assert JOBS.observe(job).max_seconds is None
     ((path, message),) = JOBS.faults(job)
@@ -86,7 +86,7 @@ def test_hold_is_a_label_or_an_annotation(where):
     assert not JOBS.observe(make_job(**{where: {"sluice.dev/hold": "false"}})).on_hold
 
 
-def test_our_own_label_comes_before_kueues():
+def test_queue_label_of_sluice_precedes_that_of_kueue():
     job = make_job(labels={"kueue.x-k8s.io/queue-name": "theirs", "sluice.dev/queue-name": "ours"})
     assert JOBS.queue_name(job) == "ours"
 
@@ -109,7 +109,7 @@ def test_kueues_labels_can_be_switched_off():
         (make_job(owners=[{"apiVersion": "batch/v1", "kind": "Job", "controller": True}]), "main"),
     ],
 )
-def test_only_the_topmost_object_of_ours_is_queued(job, queue):
+def test_job_is_queued_by_its_label_unless_another_controller_manages_it(job, queue):
     assert JOBS.queue_name(job) == queue
 
 
@@ -135,12 +135,12 @@ NOTICED = {"type": "Suspended", "status": "True"}
         (False, {"conditions": [{"type": "Complete", "status": "False"}]}, True),
     ],
 )
-def test_a_job_is_active_as_long_as_pods_may_be_there(suspend, status, active):
+def test_job_is_active_while_it_may_have_pods(suspend, status, active):
     assert JOBS.observe(make_job(suspend=suspend, status=status)).active is active
 
 
 @pytest.mark.parametrize(("condition", "succeeded"), [("Complete", True), ("Failed", False)])
-def test_outcomes(condition, succeeded):
+def test_outcome_is_read_from_the_terminal_condition(condition, succeeded):
     conditions = [
         {"type": "SuccessCriteriaMet", "status": "True"},
         {"type": condition, "status": "True", "reason": "Why", "message": "what"},
@@ -152,7 +152,7 @@ def test_outcomes(condition, succeeded):
 # Pod sets ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_one_pod_set():
+def test_pod_set_has_the_requests_and_scheduling_constraints_of_the_template():
     job = make_job(
         template={
             "nodeSelector": {"zone": "a"},
@@ -181,7 +181,7 @@ def test_a_job_is_one_pod_set():
 @pytest.mark.parametrize(
     ("parallelism", "completions", "count"), [(3, 6, 3), (6, 3, 3), (4, None, 4), (0, None, 0), (5, 0, 0)]
 )
-def test_counts(parallelism, completions, count):
+def test_pod_count_is_the_parallelism_limited_by_completions(parallelism, completions, count):
     job = make_job(parallelism=parallelism, completions=completions)
     assert JOBS.pod_sets(job, EMPTY)[0].count == count
     assert JOBS.observe(job).counts[0].wanted == count
@@ -189,20 +189,20 @@ def test_counts(parallelism, completions, count):
 
 @pytest.mark.parametrize("prefix", ["kueue.x-k8s.io", "sluice.dev"])
 @pytest.mark.parametrize(("text", "minimum"), [("1", 1), ("2", 2), ("3", None)])
-def test_partial_admission_is_asked_for_by_annotation(prefix, text, minimum):
+def test_minimum_parallelism_is_read_from_an_annotation(prefix, text, minimum):
     job = make_job(annotations={f"{prefix}/job-min-parallelism": text})
     assert JOBS.pod_sets(job, EMPTY)[0].min_count == minimum
 
 
 @pytest.mark.parametrize("text", ["0", "4", "-1", "two", "", "1.5", "²"])
-def test_an_impossible_minimum_is_misconfigured(text):
+def test_invalid_minimum_parallelism_is_misconfigured(text):
     job = make_job(annotations={"kueue.x-k8s.io/job-min-parallelism": text})
     with pytest.raises(Misconfigured, match=r"job-min-parallelism\]: must be an integer from 1 to"):
         JOBS.pod_sets(job, EMPTY)
     assert [path for path, _ in JOBS.faults(job)] == ["metadata.annotations[kueue.x-k8s.io/job-min-parallelism]"]
 
 
-def test_runtime_classes_bring_selectors_and_tolerations():
+def test_runtime_class_adds_node_selector_and_tolerations_to_the_pod_set():
     runtime = {
         "metadata": {"name": "kata"},
         "scheduling": {"nodeSelector": {"kata": "true"}, "tolerations": [{"key": "kata", "operator": "Exists"}]},
@@ -215,7 +215,7 @@ def test_runtime_classes_bring_selectors_and_tolerations():
         JOBS.pod_sets(make_job(template={"runtimeClassName": "kata", "nodeSelector": {"kata": "false"}}), context)
 
 
-def test_jobs_of_one_shape_share_their_pod_sets():
+def test_jobs_with_equal_scheduling_fields_share_cached_pod_sets():
     one, other = make_job(), make_job(annotations={"note": "differs"}, backoffLimit=9)
     other["metadata"]["name"] = "other"
     other["spec"]["template"]["spec"]["containers"][0] |= {"image": "another", "name": "another"}
@@ -235,7 +235,7 @@ def test_jobs_of_one_shape_share_their_pod_sets():
         make_job(template={"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}),
     ],
 )
-def test_edits_that_count_change_the_pod_sets(edited):
+def test_edits_of_counts_requests_and_constraints_change_the_pod_sets(edited):
     assert JOBS.pod_sets(edited, EMPTY) != JOBS.pod_sets(make_job(), EMPTY)
 
 
@@ -266,11 +266,11 @@ FOLLOWING = {"sluice.dev/job-min-parallelism": "1", "sluice.dev/job-completions-
         (make_job(template={"resourceClaims": [{"name": "x"}]}), "spec.template.spec.resourceClaims"),
     ],
 )
-def test_faults_have_paths(job, path):
+def test_fault_has_the_path_of_its_field(job, path):
     ((field, message),) = JOBS.faults(job)
     assert field == path
     assert message
-    with pytest.raises(Misconfigured) as refused:  # also where no webhook has looked at it
+    with pytest.raises(Misconfigured) as refused:  # also without a webhook that refuses the Job
         JOBS.pod_sets(job, EMPTY)
     assert str(refused.value).startswith(f"{path}: {message}")
 
@@ -279,7 +279,7 @@ def test_faults_have_paths(job, path):
     "job",
     [
         make_job(annotations=FOLLOWING, completionMode="Indexed", parallelism=3, completions=3),
-        make_job(annotations=FOLLOWING, parallelism=3, completions=5),  # which the annotation is not for
+        make_job(annotations=FOLLOWING, parallelism=3, completions=5),  # not Indexed: the annotation has no effect
         make_job(annotations=dict([*FOLLOWING.items()][1:]), completionMode="Indexed", parallelism=3, completions=5),
         make_job(
             annotations=FOLLOWING | {"sluice.dev/job-completions-equal-parallelism": "false"},
@@ -287,30 +287,30 @@ def test_faults_have_paths(job, path):
         ),
     ],
 )  # fmt: skip
-def test_completions_may_differ_where_no_start_lowers_them(job):
+def test_completions_may_differ_from_parallelism_if_no_start_lowers_them(job):
     assert JOBS.faults(job) == []
     assert JOBS.pod_sets(job, EMPTY)
 
 
-def test_all_faults_of_labels_are_told_at_once():
+def test_misconfigured_message_lists_all_label_faults():
     job = make_job(labels={"sluice.dev/queue-name": "a_b", "sluice.dev/hold": "yes"})
     with pytest.raises(Misconfigured, match=r'"a_b" is no name: use lower-case .*; .*sluice.dev/hold.*not "yes"'):
         JOBS.pod_sets(job, EMPTY)
 
 
 @pytest.mark.parametrize("key", ["sluice.dev/hold", "sluice.dev/job-min-parallelism"])
-def test_what_a_fault_quotes_is_bounded_and_printable(key):
+def test_values_quoted_in_faults_are_bounded_and_printable(key):
     ((_, message),) = JOBS.faults(make_job(annotations={key: "\x1b]0;x\x07\ud800" + "y" * 200_000}))
     assert message.isprintable()
     assert len(message) < 250
 
 
-def test_what_is_said_of_the_end_of_a_job_is_bounded_and_printable():
+def test_outcome_reason_and_message_are_bounded_and_printable():
     condition = {"type": "Failed", "status": "True", "reason": "a\x00b", "message": "one\ntwo" + "\x00" * 1000}
     outcome = JOBS.observe(make_job(status={"conditions": [condition]})).finished
     assert (outcome.reason, outcome.message[:15]) == (r"a\x00b", r"one two\x00\x00"[:15])
     assert len(outcome.message) == 1000
 
 
-def test_a_sound_job_has_no_faults():
+def test_valid_job_has_no_faults():
     assert JOBS.faults(make_job(annotations={"sluice.dev/hold": "false"})) == []

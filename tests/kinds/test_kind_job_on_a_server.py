@@ -1,4 +1,4 @@
-"""Patches of the Job adapter on an API server, with its defaulting and its validation of updates."""
+"""Patches of the Job adapter against an API server that defaults fields and validates updates."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def start(client, job):
         {"nodeSelector": {"pool": "spot"}},
     ],
 )
-async def test_a_job_is_started_stopped_and_given_back_as_it_was(client, pod):
+async def test_job_spec_is_restored_after_start_and_stop(client, pod):
     created = await client.create(COLLECTION, make_job(**pod))
     before = JOBS.observe(created)
     assert (before.queue, before.suspended, before.active, before.counts[0].wanted) == ("main", True, False, 3)
@@ -77,14 +77,14 @@ async def test_a_job_is_started_stopped_and_given_back_as_it_was(client, pod):
     assert JOBS.pod_sets(restored, NamespaceContext()) == JOBS.pod_sets(created, NamespaceContext())
 
 
-async def test_a_status_written_meanwhile_does_not_stop_a_start(client):
+async def test_status_update_before_the_start_patch_does_not_prevent_the_start(client):
     created = await client.create(COLLECTION, make_job())
     await client.patch(f"{PATH}/status", {"status": {"ready": 0}})
     started, _ = await start(client, created)
     assert started["spec"]["suspend"] is False
 
 
-async def test_an_edit_made_meanwhile_stops_a_start(client):
+async def test_spec_edit_before_the_start_patch_prevents_the_start(client):
     created = await client.create(COLLECTION, make_job())
     await client.patch(PATH, {"spec": {"parallelism": 5}})
     with pytest.raises(ClusterError):

@@ -29,7 +29,7 @@ def start(job, *flavors, count=3):
     return jsonpatch.apply_patch(job, patch), original
 
 
-def test_starting_injects_and_unsuspends_at_once():
+def test_start_patch_injects_flavor_constraints_and_unsuspends():
     job = make_job(template={"nodeSelector": {"zone": "a"}, "tolerations": [{"key": "mine", "operator": "Exists"}]})
     started, original = start(job, "spot", "a100")
     assert started["spec"]["suspend"] is False
@@ -50,7 +50,7 @@ def test_starting_injects_and_unsuspends_at_once():
     assert not JOBS.carries(job, original)
 
 
-def test_a_start_fails_on_another_object_or_spec_and_on_nothing_else():
+def test_start_patch_fails_only_on_another_uid_or_generation():
     patch, _ = JOBS.start_patch(make_job(), admission("spot"), FLAVORS)
     for change in ({"resourceVersion": "43"}, {"labels": {"a": "b"}}):
         other = make_job(status={"active": 1})
@@ -63,14 +63,14 @@ def test_a_start_fails_on_another_object_or_spec_and_on_nothing_else():
             jsonpatch.apply_patch(other, patch)
 
 
-def test_a_flavor_without_labels_only_unsuspends():
+def test_start_patch_for_a_flavor_without_labels_only_unsuspends():
     patch, original = JOBS.start_patch(make_job(), admission("plain"), FLAVORS)
     assert patch == [*SAME, UNSUSPEND]
     assert original == {}
     assert JOBS.restore_patch(make_job(), original) is None
 
 
-def test_what_the_template_has_already_is_not_injected_again():
+def test_flavor_constraints_already_in_the_template_are_not_injected():
     template = {
         "nodeSelector": {"pool": "spot"},
         "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoSchedule"}],
@@ -79,19 +79,19 @@ def test_what_the_template_has_already_is_not_injected_again():
     assert (patch, original) == ([*SAME, UNSUSPEND], {})
 
 
-def test_another_value_for_a_node_label_is_misconfigured():
+def test_node_selector_that_conflicts_with_the_flavor_is_misconfigured():
     job = make_job(template={"nodeSelector": {"pool": "on-demand"}})
     with pytest.raises(Misconfigured, match=r'nodeSelector\[pool\]: is on-demand, but ResourceFlavor "spot" needs'):
         JOBS.start_patch(job, admission("spot"), FLAVORS)
 
 
-def test_partial_admission_lowers_the_parallelism_and_gives_it_back():
+def test_parallelism_lowered_by_partial_admission_is_restored():
     started, original = start(make_job(), "plain", count=2)
     assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (2, 6)
     assert JOBS.restore_patch(started, original)["spec"] == {"parallelism": 3}
 
 
-def test_completions_follow_where_asked_for():
+def test_completions_follow_the_parallelism_if_annotated():
     annotations = {"kueue.x-k8s.io/job-completions-equal-parallelism": "true"}
     job = make_job(annotations=annotations, completionMode="Indexed", completions=3)
     started, original = start(job, "plain", count=2)
@@ -99,8 +99,8 @@ def test_completions_follow_where_asked_for():
     assert JOBS.restore_patch(started, original)["spec"] == {"parallelism": 3, "completions": 3}
 
 
-def test_completions_come_back_along_with_the_parallelism_whoever_has_changed_that():
-    """The API server rejects one without the other."""
+def test_completions_are_restored_together_with_a_parallelism_edited_by_a_user():
+    """The API server accepts new completions of an Indexed Job only together with an equal parallelism."""
     annotations = {"sluice.dev/job-completions-equal-parallelism": "true"}
     job = make_job(annotations=annotations, completionMode="Indexed", completions=3)
     started, original = start(job, "plain", count=2)
@@ -111,16 +111,16 @@ def test_completions_come_back_along_with_the_parallelism_whoever_has_changed_th
     assert JOBS.restore_patch(both, original) is None
 
 
-def test_resuming_only_unsuspends():
+def test_resume_patch_only_unsuspends():
     assert JOBS.resume_patch(make_job()) == [*SAME, UNSUSPEND]
 
 
-def test_stopping_hits_this_object_as_it_was_seen():
+def test_stop_patch_tests_the_observed_uid_and_generation():
     suspend = {"op": "add", "path": "/spec/suspend", "value": True}
     assert JOBS.stop_patch(make_job()) == [*SAME, suspend]
 
 
-def test_the_start_time_is_forgotten_in_the_version_that_was_seen():
+def test_start_time_is_cleared_only_at_the_observed_resource_version():
     assert JOBS.clear_start_time_patch(make_job()) == {
         "metadata": {"resourceVersion": "42"},
         "status": {"startTime": None},
@@ -132,7 +132,7 @@ tolerations = st.none() | st.lists(st.sampled_from([{"key": "spot", "operator": 
 
 
 @given(selectors, tolerations, st.lists(st.sampled_from(sorted(FLAVORS)), min_size=1), st.integers(1, 3))
-def test_the_object_is_given_back_exactly_as_it_was(selector, tolerated, given_flavors, count):
+def test_job_is_restored_exactly_after_start_and_stop(selector, tolerated, given_flavors, count):
     fields = {"nodeSelector": selector, "tolerations": tolerated}
     job = make_job(template={key: value for key, value in fields.items() if value is not None})
     before = copy.deepcopy(job)
@@ -144,7 +144,7 @@ def test_the_object_is_given_back_exactly_as_it_was(selector, tolerated, given_f
     assert JOBS.restore_patch(restored, original) is None
 
 
-def test_what_checks_add_is_injected_and_taken_out_again():
+def test_pod_set_updates_of_admission_checks_are_injected_and_removed():
     job = make_job(template={"nodeSelector": {"zone": "a"}})
     toleration = {"key": "new", "operator": "Exists"}
     updates = [
@@ -172,21 +172,21 @@ def test_what_checks_add_is_injected_and_taken_out_again():
         ({"labels": {"job-name": "other"}}, "spec.template.metadata.labels[job-name]: is train"),
     ],
 )
-def test_checks_may_not_change_what_is_there(one, path):
+def test_pod_set_update_that_conflicts_with_the_template_is_misconfigured(one, path):
     with pytest.raises(Misconfigured) as raised:
         JOBS.start_patch(make_job(), admission("spot"), FLAVORS, [update(**one)])
     assert path in str(raised.value)
     assert "an admission check needs other" in str(raised.value)
 
 
-def test_labels_that_the_api_server_wrote_into_the_template_stay():
+def test_restore_keeps_template_labels_of_the_api_server():
     job = make_job()
     started, original = start(job, "spot")
     restored = merged(started, JOBS.restore_patch(started, original))
     assert restored["spec"]["template"]["metadata"]["labels"] == {"job-name": "train"}
 
 
-def test_gating():
+def test_gate_patch_suspends_a_job_that_is_not_suspended():
     assert JOBS.gate(make_job()) == []
     (operation,) = JOBS.gate(make_job(suspend=False))
     assert operation == {"op": "add", "path": "/spec/suspend", "value": True}
@@ -195,5 +195,5 @@ def test_gating():
     assert JOBS.gate(unset) == [operation]
 
 
-def test_adapters_are_values():
+def test_job_kinds_with_equal_conventions_are_equal():
     assert JobKind(Conventions()) == JobKind(Conventions())

@@ -1,4 +1,4 @@
-"""Whether a TrainJob about to be resumed has the pods that its JobSet shows, with example values."""
+"""Adapter for TrainJob between the requests of a start: injected fields in its JobSet, and edits by users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIELDS = ("runtimePatches", "podTemplateOverrides", "podSpecOverrides")
 
 
 def suspended_trainjob():
-    """Return the waiting TrainJob, with its JobSet."""
+    """Return the suspended TrainJob with the spec of its JobSet."""
     obj = copy.deepcopy(MANIFEST)
     obj["metadata"] |= {
         "uid": "u",
@@ -48,7 +48,10 @@ def suspended_trainjob():
 
 
 def after_first_request(field="runtimePatches"):
-    """Return the TrainJob after the first request of its start, with only its release's field, and the original."""
+    """Return the TrainJob after the first request of its start, and the original.
+
+    `field`: the only one of FIELDS that its release of Trainer has; the others are dropped.
+    """
     obj = suspended_trainjob()
     pod_sets = KIND.pod_sets(obj, NamespaceContext())
     assignments = tuple(PodSetAssignment(each.name, {"cpu": "spot"}, {}, each.count) for each in pod_sets)
@@ -73,7 +76,7 @@ LABELLED = {"metadata": {"labels": {"sluice.dev/workload-uid": "u", "sluice.dev/
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_its_jobset_has_to_have_what_its_start_has_put_in(field):
+def test_trainjob_may_resume_only_if_its_jobset_has_the_injected_fields(field):
     obj, _ = after_first_request(field)
     assert not KIND.may_resume(obj)
     assert not KIND.may_resume(with_jobset_template(obj, **LABELLED))
@@ -95,7 +98,7 @@ def test_its_jobset_has_to_have_what_its_start_has_put_in(field):
         ({"runtimePatches": "changed"}, False),
     ],
 )
-def test_what_asks_for_other_pods_while_it_is_suspended_is_not_as_it_was_started(changed, is_same):
+def test_suspended_trainjob_edited_to_other_pods_is_not_as_started(changed, is_same):
     obj, original = after_first_request()
     patches = copy.deepcopy(obj["spec"]["runtimePatches"])
     others = {"later": "2026-01-02T00:00:00Z", "changed": None}
@@ -105,5 +108,5 @@ def test_what_asks_for_other_pods_while_it_is_suspended_is_not_as_it_was_started
     edited = merged(obj, {"spec": {**changed, "runtimePatches": patches}})
     assert KIND.is_as_started(edited, original) is is_same
     assert KIND.is_as_started(merged(edited, {"spec": {"suspend": False}}), original), "Trainer changes no pods of it"
-    before = {key: value for key, value in original.items() if key != "asked"}  # of a former version of Sluice
+    before = {key: value for key, value in original.items() if key != "asked"}  # stored by an earlier version of Sluice
     assert KIND.is_as_started(edited, before)

@@ -1,4 +1,4 @@
-"""Partial admission of declared kinds: which may start with fewer pods, how few, and that counts are restored."""
+"""Partial admission of declared kinds: supported kinds, minimum pod counts, and restored pod counts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ABLE = {
     "sparkapplication": "executor",
     "argo-workflow": "workflow",
 }
-"""By manifest: the pod set that may start with fewer pods, if its user allows it."""
+"""By manifest: the pod set that may start with fewer pods if it has a minimum count."""
 SERVED = {"uid": "u-1", "resourceVersion": "7", "generation": 1, "creationTimestamp": "2026-01-02T03:04:05Z"}
 
 
@@ -47,7 +47,7 @@ def training_run(**fields):
 
 
 def with_min_count(name, text=None, *, pods=5):
-    """Return a kind, and an object with so many pods in the pod set and a minimum count."""
+    """Return the kind and the gated object of a manifest, with `pods` pods and `text` as its min-count annotation."""
     obj = training_run() if name == "own" else document(name)
     kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
     annotation = {} if text is None else {MIN_COUNT: text}
@@ -74,7 +74,7 @@ def bytes_of(obj):
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("name", [*ABLE, "own", "batch-job"])
-def test_whatever_it_starts_with_it_is_given_back_byte_for_byte(name, data):
+def test_partially_admitted_object_is_restored_byte_for_byte(name, data):
     pods = data.draw(st.integers(2, 40))
     least = data.draw(st.integers(1, pods - 1))
     few = data.draw(st.integers(least, pods))
@@ -113,13 +113,13 @@ def test_whatever_it_starts_with_it_is_given_back_byte_for_byte(name, data):
 
 
 @pytest.mark.parametrize("name", ABLE)
-def test_nobody_starts_with_fewer_who_does_not_say_so(name):
+def test_pod_sets_have_no_min_count_without_the_annotation(name):
     kind, obj = with_min_count(name)
     assert [each.min_count for each in kind.pod_sets(obj, CONTEXT)] == [None] * len(GOLDEN[name])
 
 
 @pytest.mark.parametrize("name", sorted({*GOLDEN} - {*ABLE, "raycluster-native-gang"}))
-def test_other_kinds_say_that_they_cannot(name):
+def test_min_count_on_an_unsupported_kind_is_misconfigured(name):
     kind, obj = with_min_count(name, "workers=1")
     with pytest.raises(Misconfigured, match="it can only start with all of its pods: remove the annotation"):
         kind.pod_sets(obj, CONTEXT)
@@ -127,7 +127,7 @@ def test_other_kinds_say_that_they_cannot(name):
 
 
 @pytest.mark.parametrize("name", ABLE)
-def test_what_somebody_has_changed_since_stays(name):
+def test_user_edit_of_a_lowered_pod_count_survives_the_restore(name):
     pod_set = ABLE[name]
     kind, obj = with_min_count(name, f"{pod_set}=2")
     patch, original = kind.start_patch(obj, admission(kind.pod_sets(obj, CONTEXT), **{pod_set: 3}), FLAVORS)
@@ -157,14 +157,14 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("text", "message"), FAULTS)
-def test_an_annotation_that_cannot_be_read(text, message):
+def test_invalid_min_count_annotation_is_misconfigured(text, message):
     kind, obj = with_min_count("pytorchjob-v1", text)
     assert kind.faults(obj) == [(f"metadata.annotations[{MIN_COUNT}]", message)]
     with pytest.raises(Misconfigured, match="min-count"):
         kind.pod_sets(obj, CONTEXT)
 
 
-def test_as_many_as_it_asks_for_or_more_means_all_of_them():
+def test_min_count_above_the_pod_count_disables_partial_admission():
     kind, obj = with_min_count("pytorchjob-v1", "worker = 9")
     assert [each.min_count for each in kind.pod_sets(obj, CONTEXT)] == [None, None]
     assert kind.faults(obj) == []
@@ -180,7 +180,7 @@ def test_as_many_as_it_asks_for_or_more_means_all_of_them():
         ("rayjob", ("rayClusterSpec", "enableInTreeAutoscaling"), True, "its autoscaler sets the numbers of workers"),
     ],
 )
-def test_where_somebody_else_decides_about_the_number_it_is_refused(name, path, value, message):
+def test_min_count_with_an_autoscaler_or_gang_is_a_fault(name, path, value, message):
     kind, obj = with_min_count(name, f"{ABLE[name]}=2")
     assert kind.faults(obj) == []
     parent = at(obj["spec"], path[:-1])
@@ -191,41 +191,41 @@ def test_where_somebody_else_decides_about_the_number_it_is_refused(name, path, 
 
 
 @pytest.mark.parametrize("name", ["raycluster", "rayjob", "raycluster-native-gang"])
-def test_a_gang_of_kubernetes_is_not_broken_up(name):
+def test_min_count_with_gang_scheduling_of_kuberay_is_a_fault(name):
     kind, obj = with_min_count(name, f"{ABLE.get(name, 'workers')}=2")
     obj["metadata"]["labels"]["ray.io/gang-scheduling-enabled"] = "true"
     assert "to be scheduled as a gang" in kind.faults(obj)[0][1]
 
 
-def test_the_least_that_kuberay_makes_is_the_least_that_can_be_asked_for():
+def test_min_count_below_min_replicas_of_a_worker_group_is_a_fault():
     kind, obj = with_min_count("raycluster", "cpu=2")
     obj["spec"]["workerGroupSpecs"][1]["minReplicas"] = 3
     assert kind.faults(obj)[0][1] == 'cpu must be a whole number of at least 3, not "2"'
 
 
-def test_copies_of_several_pods_are_not_parted():
-    kind, obj = with_min_count("raycluster", "gpu=1")  # of two hosts each
+def test_min_count_of_a_worker_group_with_several_hosts_is_a_fault():
+    kind, obj = with_min_count("raycluster", "gpu=1")  # two hosts per replica
     assert kind.faults(obj)[0][1] == '"gpu" is no pod set that can start with fewer pods: name cpu, as in cpu=2'
 
 
 @pytest.mark.parametrize(("least", "found"), [(2, 2), (0, None), (5, None), (9, None), (None, None)])
-def test_a_kind_of_ones_own_says_it_by_its_field(least, found):
+def test_custom_kind_reads_the_min_count_from_its_field(least, found):
     kind, obj = KINDS.get("example.com", "TrainingRun"), training_run(least=least)
     assert kind.pod_sets(obj, CONTEXT)[0].min_count == found
 
 
-def test_the_annotation_counts_before_that_field():
+def test_min_count_annotation_precedes_the_field_of_a_custom_kind():
     kind, obj = KINDS.get("example.com", "TrainingRun"), training_run(least=2)
     obj["metadata"]["annotations"] = {MIN_COUNT: "actor=4"}
     assert kind.pod_sets(obj, CONTEXT)[0].min_count == 4
 
 
-def test_a_field_that_is_no_number_is_told():
+def test_min_count_field_that_is_no_number_is_a_fault():
     kind, obj = KINDS.get("example.com", "TrainingRun"), training_run(least="two")
     assert kind.faults(obj) == [("spec.roles[0].least", "must be a whole number that is not negative")]
 
 
-def test_pod_sets_of_which_nothing_is_asked_start_whole():
+def test_pod_set_with_a_min_count_of_zero_has_no_partial_admission():
     obj = training_run(least=2)
     other = copy.deepcopy(obj["spec"]["roles"][0]) | {"role": "critic", "count": 3, "least": 0}
     obj["spec"]["roles"].append(other)

@@ -1,7 +1,7 @@
-"""Names of other systems in Sluice's source: each must be listed here, as it is in that system's source.
+"""Labels, annotations and kinds of other systems that Sluice reads: each must be listed here.
 
-Each was looked up there by hand, at the commit beside it. A name that is added or changed has to be looked up, too: a
-misspelt one is read by no system, and no other test notices.
+Each name was looked up by hand in the source of its system, at the commit given with it. Look up names that you add or
+change, too: no other test notices a misspelt name, which no system uses.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ KINDS = {
 _KEY = re.compile(r"(?:[a-z0-9-]+(?:\.[a-z0-9-]+)+|runai)/[a-z][A-Za-z0-9._-]*")
 _OURS = re.compile(r"(?:[a-z]+\.)*sluice\.dev/.*")
 _NO_KEYS = re.compile(r".*/v\d[a-z0-9]*|kubernetes\.io/[a-z.-]+|nvidia\.com/gpu|node\.kubernetes\.io/.*")
-"""API versions, what is Kubernetes' own, and a resource."""
+"""Texts with the form of a key that need no entry: API versions, keys of Kubernetes itself, and a resource name."""
 
 
 def modules() -> Iterator[ModuleType]:
@@ -104,8 +104,8 @@ def modules() -> Iterator[ModuleType]:
             yield importlib.import_module(f"{package.__name__}.{found.name}")
 
 
-def texts(module: ModuleType) -> Iterator[str]:
-    """Return all string literals, with f-strings in which the module's own constants are filled in."""
+def string_literals(module: ModuleType) -> Iterator[str]:
+    """Yield all string literals, and f-strings with the values of the module's own constants."""
     with open(module.__file__ or "") as file:
         tree = ast.parse(file.read())
     for node in ast.walk(tree):
@@ -122,7 +122,7 @@ def _constant(module: ModuleType, node: ast.expr) -> object:
     return getattr(module, node.id, None) if isinstance(node, ast.Name) else None
 
 
-def foreign(found: set[str]) -> set[str]:
+def foreign_keys(found: set[str]) -> set[str]:
     frameworks = {name for name in frameworks_known() if "/" in name} | {"mcad.ibm.com/appwrapper"}
     keys = {text for text in found if _KEY.fullmatch(text) and not _OURS.fullmatch(text)}
     return {key for key in keys if key in KNOWN or not _NO_KEYS.fullmatch(key)} - frameworks
@@ -137,30 +137,30 @@ KUEUE_FRAMEWORKS = """
 
 
 @pytest.mark.parametrize("name", KUEUE_FRAMEWORKS.split())
-def test_a_framework_of_kueue_is_known(name):
+def test_framework_name_of_kueue_is_known(name):
     assert len(all_kinds(frameworks=(name,)).gated) == 1
 
 
-def test_each_label_and_annotation_was_looked_up():
-    assert foreign({text for module in modules() for text in texts(module)}) - KNOWN == set()
+def test_each_foreign_key_in_the_code_is_listed():
+    assert foreign_keys({text for module in modules() for text in string_literals(module)}) - KNOWN == set()
 
 
-def test_those_of_the_documentation_as_well():
+def test_each_foreign_key_in_the_documentation_is_listed():
     """Users copy names from the documentation into their configuration."""
     pages = [page.read_text() for page in (REPOSITORY / "docs").rglob("*.md")]
     written = {word for page in pages for word in re.findall(r"[\w.-]+/[\w.-]+", page)}
     of_systems = {key for key in written if key.partition("/")[0] in {each.partition("/")[0] for each in KNOWN}}
-    assert foreign(of_systems) - KNOWN == set()
+    assert foreign_keys(of_systems) - KNOWN == set()
 
 
-def test_each_is_still_needed():
-    read = {text for module in modules() for text in texts(module)}
+def test_each_listed_key_is_used():
+    read = {text for module in modules() for text in string_literals(module)}
     written = " ".join(page.read_text() for page in (REPOSITORY / "docs").rglob("*.md"))
     assert {key for key in KNOWN if key not in read and key not in written} == set()
     assert {key for key in FOREIGN if "/" in key} <= KNOWN
 
 
-def test_each_kind_and_version_was_looked_up():
+def test_each_kind_and_its_versions_are_listed():
     kinds = all_kinds(frameworks=frameworks_known(), group_labels=tuple(FOREIGN))
     found = {
         (kind.group, kind.kind): (kind.plural, " ".join(kind.versions))

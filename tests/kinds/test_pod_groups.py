@@ -1,4 +1,4 @@
-"""Pod groups: what the labels, annotations and spec of a pod say about its group."""
+"""Pod groups: name, size and faults of a group from the labels, annotations and spec of a pod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KOORDINATOR = "gang.scheduling.koordinator.sh/"
 LIGHT = "pod-group.scheduling.sigs.k8s.io"
 
 
-def test_no_two_of_very_many_sizes_have_one_role():
+def test_roles_of_20000_different_cpu_requests_do_not_collide():
     """With a collision, a user could run the larger pod on the quota of the smaller one."""
     assert len({role_of(_pod(f"{number}m")) for number in range(20_000)}) == 20_000
 
@@ -43,7 +43,7 @@ def _pod(cpu):
         ({LIGHT: "second", "applicationId": "third"}, {f"{KOORDINATOR}name": "first"}, ("first", 0)),
     ],
 )
-def test_a_group_of_another_system_is_named_and_counted_in_its_way(labels, annotations, expected):
+def test_pod_group_of_another_system_has_its_name_and_size(labels, annotations, expected):
     found = declared({"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}, FOREIGN)
     assert (found and (found.name, found.needed)) == expected
     assert declared({"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}, ()) is None
@@ -59,7 +59,7 @@ def test_a_group_of_another_system_is_named_and_counted_in_its_way(labels, annot
         ({f"{LIGHT}/name": "g"}, {}, f"labels[{LIGHT}/min-available]"),
     ],
 )
-def test_a_number_of_pods_that_is_none_is_told_where_it_stands_or_should_stand(labels, annotations, path):
+def test_missing_or_invalid_group_size_is_a_fault_with_its_path(labels, annotations, path):
     pod = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}
     assert [where for where, _ in declared_faults(pod, FOREIGN)] == [f"metadata.{path}"]
 
@@ -77,7 +77,7 @@ def test_a_number_of_pods_that_is_none_is_told_where_it_stands_or_should_stand(l
         ),
     ],
 )
-def test_a_native_group_is_in_the_object_that_a_field_of_the_pod_names(kind, spec, obj, needed):
+def test_native_pod_group_size_is_read_from_the_referenced_object(kind, spec, obj, needed):
     size = declared({"metadata": {}, "spec": spec}, ()).size
     assert size[:3] == ("scheduling.k8s.io", kind, "w")
     assert all_kinds(frameworks=["pod"]).sizes[size[:2]].needed({"spec": obj}, size.part) == needed
@@ -97,7 +97,7 @@ def test_a_native_group_is_in_the_object_that_a_field_of_the_pod_names(kind, spe
         ({"applicationId": "g"}, {TASK_GROUPS: "no JSON"}, f"metadata.annotations[{TASK_GROUPS}]: must be a JSON"),
     ],
 )
-def test_a_mistake_in_a_group_of_another_system_is_told_by_its_place(labels, annotations, fault):
+def test_invalid_pod_group_of_another_system_is_a_fault_with_its_path(labels, annotations, fault):
     conventions = Conventions.of(kueue_labels=True, excluded_namespaces=(), group_labels=FOREIGN)
     pod = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {}}
     ((path, message),) = group_faults(pod, conventions)
@@ -131,7 +131,7 @@ def _declaring(text, pod_set="a"):
         ('[{"name": "b", "count": 1}]', "metadata.labels[sluice.dev/pod-set-name]: must name the pod set"),
     ],
 )
-def test_a_mistake_in_what_a_pod_declares_is_told_by_its_place(text, message):
+def test_invalid_pod_sets_annotation_is_a_fault_with_its_path(text, message):
     (fault,) = group_faults(_declaring(text), Conventions())
     assert message in ": ".join(fault)
 
@@ -140,8 +140,8 @@ def test_a_mistake_in_what_a_pod_declares_is_told_by_its_place(text, message):
     ("phase", "succeeded"), [("Running", None), ("Unknown", None), ("Failed", False), ("Succeeded", True)]
 )
 @pytest.mark.parametrize("terminated", [{}, {"exitCode": 0}, {"reason": "Error"}])
-def test_the_phase_alone_says_how_a_pod_has_ended_whatever_its_containers_say(phase, succeeded, terminated):
-    """A container may be reported as terminated without an exit code, which is no success."""
+def test_pod_outcome_depends_on_its_phase_and_not_on_container_statuses(phase, succeeded, terminated):
+    """The API server may report a terminated container without an exit code, which does not mean success."""
     status = {"phase": phase, "containerStatuses": [{"name": "main", "state": {"terminated": terminated}}]}
     metadata = {"name": "p", "namespace": "a", "uid": "u", "resourceVersion": "1"}
     metadata["creationTimestamp"] = "2026-01-02T03:04:05Z"

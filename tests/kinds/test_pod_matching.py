@@ -1,4 +1,4 @@
-"""Whether a pod has room in its owner's pod sets beside others, compared with trying all assignments."""
+"""Room for a pod in the pod sets of its owner, compared with a search of all assignments."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ NAMES = ("a", "b", "c")
 fitting = st.frozensets(st.sampled_from(NAMES), min_size=1)
 
 
-def most(pods, needed):
-    """The largest number of pods that can be assigned, by trying all assignments."""
+def max_assignable(pods, needed):
+    """Return the largest number of pods that can be assigned, by a search of all assignments."""
     return max(sum(min(chosen.count(name), needed[name]) for name in NAMES) for chosen in product(*map(sorted, pods)))
 
 
 @given(st.lists(fitting, max_size=5), fitting, st.fixed_dictionaries(dict.fromkeys(NAMES, st.integers(0, 3))))
-def test_a_pod_has_room_where_one_more_pod_can_be_assigned(others, pod, needed):
-    assert has_room(pod, others, needed) == (most([*others, pod], needed) > most(others, needed))
+def test_pod_has_room_if_one_more_pod_can_be_assigned(others, pod, needed):
+    assert has_room(pod, others, needed) == (max_assignable([*others, pod], needed) > max_assignable(others, needed))

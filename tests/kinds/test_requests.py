@@ -125,7 +125,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("case", GOLDEN)
-def test_golden_values(case):
+def test_pod_requests_match_golden_values(case):
     spec, expected = GOLDEN[case]
     assert pod_requests(spec, NamespaceContext((), [KATA]), path=PATH) == expected
 
@@ -139,7 +139,7 @@ def test_golden_values(case):
         ({"requests": {"cpu": "1"}}, amounts(cpu="1", memory="256Mi")),
     ],
 )
-def test_limit_range_defaults(resources, expected):
+def test_limit_range_defaults_fill_missing_requests(resources, expected):
     spec = {"containers": [{"name": "main", **({"resources": resources} if resources else {})}]}
     assert pod_requests(spec, NamespaceContext([DEFAULTS]), path=PATH) == expected
 
@@ -154,13 +154,13 @@ def limit_range(name="bounds", kind="Container", **fields):
     return {"metadata": {"name": name}, "spec": {"limits": [{"type": kind, **fields}]}}
 
 
-def test_limit_range_fills_its_own_gaps():
+def test_limit_range_defaults_are_derived_from_its_min_and_max():
     # default := max, defaultRequest := default, then := min
     context = NamespaceContext([limit_range(max={"cpu": "2"}, min={"memory": "1Mi"})])
     assert pod_requests({"containers": [container()]}, context, path=PATH) == amounts(cpu="2", memory="1Mi")
 
 
-def test_of_several_limit_ranges_the_first_wins():
+def test_first_limit_range_by_name_sets_the_default_of_each_resource():
     first = limit_range("a", default={"cpu": "1"}, defaultRequest={"cpu": "100m"})
     second = limit_range("b", default={"cpu": "3"}, defaultRequest={"cpu": "300m", "memory": "1Mi"})
     context = NamespaceContext([second, first])
@@ -177,7 +177,7 @@ def test_of_several_limit_ranges_the_first_wins():
         (limit_range(kind="Pod", min={"cpu": "2"}), container({"cpu": "1"}), "at least 2 of cpu"),
     ],
 )
-def test_what_the_limit_ranger_would_refuse(rule, spec, message):
+def test_pod_that_violates_a_limit_range_is_misconfigured(rule, spec, message):
     with pytest.raises(Misconfigured, match=message):
         pod_requests({"containers": [spec]}, NamespaceContext([rule]), path=PATH)
 
@@ -199,12 +199,12 @@ def test_what_the_limit_ranger_would_refuse(rule, spec, message):
         ({"resourceClaims": [{"name": "gpu"}]}, r"resourceClaims: .* cannot be queued"),
     ],
 )
-def test_pods_that_would_be_refused(spec, message):
+def test_invalid_or_unsupported_pod_resources_are_misconfigured(spec, message):
     with pytest.raises(Misconfigured, match=message):
         pod_requests(spec, EMPTY, path=PATH)
 
 
-def test_contexts_are_equal_by_what_counts_in_them():
+def test_namespace_contexts_are_equal_if_their_relevant_fields_are():
     noise = {"metadata": {**DEFAULTS["metadata"], "resourceVersion": "7"}, "spec": DEFAULTS["spec"]}
     assert NamespaceContext([DEFAULTS], [KATA]) == NamespaceContext([noise], [{**KATA, "handler": "other"}])
     assert hash(NamespaceContext([DEFAULTS])) == hash(NamespaceContext([noise]))

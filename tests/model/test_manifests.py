@@ -1,4 +1,4 @@
-"""Manifests: Kueue's manifests are read, and invalid ones are refused with the path of the field."""
+"""Manifests of queue objects: parsing of Kueue's manifests, and refusal of invalid ones with the path of the field."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def causes_of(document):
 
 @pytest.mark.parametrize("document", ALL, ids=lambda document: document["kind"])
 @pytest.mark.parametrize("api_version", ["sluice.dev/v1", "kueue.x-k8s.io/v1beta2"])
-def test_a_manifest_survives_the_round_trip(document, api_version):
+def test_manifest_round_trip_preserves_the_object(document, api_version):
     item = parse_manifest(document)
     written = to_manifest(item, api_version)
     assert written["apiVersion"] == api_version
@@ -112,7 +112,7 @@ def test_a_manifest_survives_the_round_trip(document, api_version):
     assert "status" not in written
 
 
-def test_fields_become_attributes_and_exact_amounts():
+def test_cluster_queue_fields_are_parsed_into_exact_amounts():
     queue = parse_manifest(CLUSTER_QUEUE)
     assert isinstance(queue, ClusterQueue)
     assert queue.key == ("ClusterQueue", "", "team-a")
@@ -128,7 +128,7 @@ def test_fields_become_attributes_and_exact_amounts():
     assert not queue.spec.namespace_selector.matches({"team": "c"})
 
 
-def test_defaults_are_kueues():
+def test_cluster_queue_defaults_are_those_of_kueue():
     queue = parse_manifest({"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": "a"}})
     assert isinstance(queue, ClusterQueue)
     spec = queue.spec
@@ -143,14 +143,14 @@ def test_defaults_are_kueues():
     assert spec.namespace_selector is None
 
 
-def test_an_empty_namespace_selector_is_not_the_same_as_none():
+def test_empty_namespace_selector_differs_from_a_missing_selector():
     everyone = parse_manifest(changed(CLUSTER_QUEUE, "spec.namespaceSelector", {}))
     nobody = parse_manifest(changed(CLUSTER_QUEUE, "spec.namespaceSelector", None))
     assert to_manifest(everyone)["spec"]["namespaceSelector"] == {}
     assert "namespaceSelector" not in to_manifest(nobody)["spec"]
 
 
-def test_v1beta1_names_are_translated():
+def test_v1beta1_fields_are_converted():
     old = changed(CLUSTER_QUEUE, "apiVersion", "kueue.x-k8s.io/v1beta1")
     spec = old["spec"]
     spec["cohort"] = spec.pop("cohortName")
@@ -168,13 +168,13 @@ def test_v1beta1_names_are_translated():
     assert parse_manifest({**cohort, "spec": {"parent": "b"}}).spec.parent_name == "b"
 
 
-def test_old_names_are_unknown_in_new_versions():
+def test_v1beta1_field_is_unknown_in_v1beta2():
     assert causes_of(changed(CLUSTER_QUEUE, "spec.cohort", "x")) == {
         "spec.cohort": 'unknown field; did you mean "cohortName"?'
     }
 
 
-def test_server_side_metadata_is_read_over():
+def test_server_side_metadata_is_accepted_and_managed_fields_are_dropped():
     document = changed(LOCAL_QUEUE, "metadata.managedFields", [{"manager": "kubectl"}])
     document["metadata"] |= {"creationTimestamp": "2026-01-02T03:04:05Z", "finalizers": ["x/y"], "selfLink": ""}
     queue = parse_manifest(document)
@@ -182,7 +182,7 @@ def test_server_side_metadata_is_read_over():
     assert "managedFields" not in to_manifest(queue)["metadata"]
 
 
-def test_namespaces():
+def test_namespace_has_a_default_and_is_refused_for_cluster_scoped_kinds():
     document = {**LOCAL_QUEUE, "metadata": {"name": "main"}}
     assert parse_manifest(document).metadata.namespace == "default"
     assert parse_manifest(document, namespace="team-b").key == ("LocalQueue", "team-b", "main")
@@ -265,12 +265,12 @@ RESOURCES_PATH = "spec.resourceGroups[0].flavors[1].resources"
         (FLAVOR, "apiVersion", "v1", "apiVersion", "use sluice.dev/v1"),
     ],
 )
-def test_faults_name_the_field(document, path, value, field, message):
+def test_invalid_field_is_refused_with_its_path(document, path, value, field, message):
     causes = causes_of(changed(document, path, value))
     assert message in causes[field]
 
 
-def test_faults_are_told_all_at_once_with_their_source():
+def test_error_lists_all_faults_and_names_the_source():
     document = changed(changed(CLUSTER_QUEUE, "spec.stopPolicy", "Stop"), f"{RESOURCES}.0.nominalQuota", "-1")
     with pytest.raises(InvalidObject) as caught:
         parse_manifest(document, source="queues.yaml: document 2")
@@ -278,31 +278,31 @@ def test_faults_are_told_all_at_once_with_their_source():
     assert str(caught.value).startswith('queues.yaml: document 2: ClusterQueue "team-a": spec.')
 
 
-def test_a_fault_in_an_item_is_not_told_as_a_fault_of_its_list_too():
+def test_fault_of_a_list_item_is_not_also_reported_for_the_list():
     path = "spec.resourceGroups.1.flavors.0.resources.0.nominalQuota"
     assert list(causes_of(changed(CLUSTER_QUEUE, path, "lots"))) == [
         "spec.resourceGroups[1].flavors[0].resources[0].nominalQuota"
     ]
 
 
-def test_a_flavor_limit_that_reaches_the_sentinel_is_unlimited():
+def test_nominal_quota_of_the_int64_maximum_is_unlimited():
     queue = parse_manifest(changed(CLUSTER_QUEUE, f"{RESOURCES}.0.nominalQuota", str(UNLIMITED)))
     assert isinstance(queue, ClusterQueue)
     assert queue.spec.resource_groups[0].flavors[1].resources[0].nominal == UNLIMITED
 
 
-def test_objects_cannot_be_changed():
+def test_queue_objects_are_immutable():
     with pytest.raises(ValueError, match="frozen"):
         parse_manifest(FLAVOR).spec = None
 
 
-def test_kinds_are_in_the_order_in_which_they_can_be_created():
+def test_queue_object_kinds_are_listed_in_creation_order():
     assert QUEUE_OBJECTS.index(ResourceFlavor) < QUEUE_OBJECTS.index(ClusterQueue) < QUEUE_OBJECTS.index(LocalQueue)
     assert WorkloadPriorityClass in QUEUE_OBJECTS
 
 
-# Files ------------------------------------------------------------------------------------------------------------
+# Types ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_local_queue_is_typed():
+def test_local_queue_manifest_is_parsed_as_local_queue():
     assert isinstance(parse_manifest(LOCAL_QUEUE), LocalQueue)

@@ -46,7 +46,7 @@ SUFFIXES = {
         (1e22, 10**22),
     ],
 )
-def test_exact_value(text, number):
+def test_quantity_is_parsed_exactly(text, number):
     assert parse_quantity(text) == number
 
 
@@ -72,7 +72,7 @@ def test_exact_value(text, number):
         "nan",
     ],
 )
-def test_malformed_texts_are_named_with_their_field(text):
+def test_malformed_quantity_is_refused_with_its_field(text):
     with pytest.raises(InvalidQuantity) as caught:
         amount("cpu", text, field="spec.quota")
     ((field, message),) = caught.value.causes
@@ -81,12 +81,12 @@ def test_malformed_texts_are_named_with_their_field(text):
 
 
 @pytest.mark.parametrize("value", [None, True, [], {}])
-def test_other_types_are_refused(value):
+def test_quantity_that_is_neither_string_nor_number_is_refused(value):
     with pytest.raises(InvalidQuantity, match="must be a quantity"):
         parse_quantity(value)
 
 
-def test_both_kilos_are_explained_to_who_writes_neither():
+def test_upper_case_kilo_suffix_is_refused_with_the_valid_spellings():
     with pytest.raises(InvalidQuantity, match=r"; write 4Ki or 4k$"):
         amount("memory", "4K")
 
@@ -96,7 +96,7 @@ def test_both_kilos_are_explained_to_who_writes_neither():
     [("1GB", "1Gi or 1G"), ("1gb", "1Gi or 1G"), ("1.5g", "1.5Gi or 1.5G"), ("10GiB", "10Gi"), ("1gi", "1Gi"),
      ("512 MB", "512Mi or 512M"), ("4kb", "4Ki or 4k")],
 )  # fmt: skip
-def test_who_writes_bytes_is_told_what_that_is_here(value, meant):
+def test_byte_unit_is_refused_with_the_valid_spelling(value, meant):
     with pytest.raises(InvalidQuantity, match=f"; write {meant}$"):
         amount("memory", value)
 
@@ -123,7 +123,7 @@ def test_negative_amounts_are_refused():
         ("memory", "0e999999999999", 0),
     ],
 )
-def test_amounts(resource, text, expected):
+def test_amount_is_rounded_up_and_capped_at_unlimited(resource, text, expected):
     assert amount(resource, text) == expected
 
 
@@ -149,7 +149,7 @@ def oracle(text: str) -> Fraction | None:
 
 
 @given(st.from_regex(r"[-+]?[0-9.]{0,4}([eE]?[-+]?[0-9]{0,2}|[numkKMGTPEi]{0,2})", fullmatch=True))
-def test_the_grammar_is_what_it_should_be(text):
+def test_parser_agrees_with_an_independent_implementation(text):
     expected = oracle(text)
     if expected is None:
         with pytest.raises(InvalidQuantity):
@@ -159,13 +159,13 @@ def test_the_grammar_is_what_it_should_be(text):
 
 
 @pytest.mark.parametrize("text", ["\u0661", "1\n", "9" * 65, "1\u00a0"])
-def test_unusual_texts_are_refused(text):
+def test_non_ascii_multiline_or_very_long_quantity_is_refused(text):
     with pytest.raises(InvalidQuantity, match="is no quantity"):
         parse_quantity(text)
 
 
 @given(st.sampled_from(["cpu", "memory", "hugepages-2Mi", "pods", "nvidia.com/gpu"]), st.integers(0, UNLIMITED - 1))
-def test_formatting_loses_nothing(resource, value):
+def test_formatted_amount_is_parsed_to_the_same_amount(resource, value):
     assert amount(resource, format_amount(resource, value)) == value
 
 
@@ -185,5 +185,5 @@ def test_formatting_loses_nothing(resource, value):
         ("cpu", UNLIMITED, f"{UNLIMITED}m"),
     ],
 )
-def test_canonical_forms(resource, value, text):
+def test_amount_is_formatted_canonically(resource, value, text):
     assert format_amount(resource, value) == text

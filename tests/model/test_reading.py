@@ -25,13 +25,13 @@ def test_yaml_streams_json_and_lists_are_read():
     assert (document.source, document.body) == ("f.json", body)
 
 
-def test_items_of_a_typed_list_get_its_type():
+def test_items_of_a_typed_list_get_their_kind_from_the_list():
     text = json.dumps({"apiVersion": "sluice.dev/v1", "kind": "CohortList", "items": [{"metadata": {"name": "a"}}]})
     (document,) = parse_documents(text, source="f")
     assert parse_manifest(document.body).key == ("Cohort", "", "a")
 
 
-def test_times_stay_text_as_in_json():
+def test_yaml_timestamps_stay_strings_as_in_json():
     (document,) = parse_documents("at: 2026-01-02T03:04:05Z\nday: 2026-01-02\n", source="f")
     assert document.body == {"at": "2026-01-02T03:04:05Z", "day": "2026-01-02"}
 
@@ -39,7 +39,7 @@ def test_times_stay_text_as_in_json():
 MERGES = "a0: &a0 {x: 1}\n" + "".join(
     f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}\n" for level in range(1, 10)
 )
-"""Nested merge keys: less than a thousand bytes that expand to 9^9 values."""
+"""Nested merge keys in less than a thousand bytes, which expand to 9^9 values."""
 BOMB = "a: &k0 [x, x]\n" + "\n".join(f"b{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 9)}]" for i in range(1, 12))
 
 
@@ -75,7 +75,7 @@ BOMB = "a: &k0 [x, x]\n" + "\n".join(f"b{i}: &k{i} [{', '.join([f'*k{i - 1}'] * 
         ('a: {"b\\0": 1}', "a: the key 'b\\x00' holds the character U+0000"),
     ],
 )
-def test_broken_files_are_refused_in_one_sentence(text, message):
+def test_malformed_file_is_refused_with_a_one_line_message(text, message):
     with pytest.raises(InvalidObject) as caught:
         parse_documents(text, source="f.yaml")
     assert message in str(caught.value)
@@ -84,22 +84,22 @@ def test_broken_files_are_refused_in_one_sentence(text, message):
     assert len(str(caught.value)) < 400
 
 
-def test_what_a_few_bytes_stand_for_is_not_built():
+def test_alias_expansion_beyond_the_limit_is_refused_without_being_built():
     began = time.process_time()
     with pytest.raises(InvalidObject, match="more than 500000 values"):
         parse_documents(MERGES, source="f")
     assert time.process_time() - began < 2.0  # constructing the document would take hours
 
 
-def test_aliases_and_merge_keys_within_bounds_are_written_out():
+def test_aliases_and_merge_keys_within_the_limit_are_expanded():
     (document,) = parse_documents("a: &a {x: 1}\nb: &b {<<: *a, y: 2}\nc: [*a, {<<: [*a, *b], z: 3}]\n", source="f")
     assert document.body["c"] == [{"x": 1}, {"x": 1, "y": 2, "z": 3}]
 
 
-def test_merge_keys_are_not_duplicates():
+def test_key_that_overrides_a_merged_key_is_no_duplicate():
     (document,) = parse_documents("base: &b {x: 1}\nitem: {<<: *b, x: 2}\n", source="f")
     assert document.body["item"] == {"x": 2}
 
 
-def test_nothing_is_in_an_empty_file():
+def test_file_with_only_comments_has_no_documents():
     assert parse_documents("# only a comment\n", source="f") == []

@@ -15,10 +15,10 @@ from admission.store import records
 
 PAGE = Path(__file__).parents[2] / "docs" / "reasons.md"
 NONE_OF_A_WORKLOAD = {"Ordered", "Prioritized", "Reclaimed", "Resized", "Suspended"}
-"""Reasons in a workload's history and in the ledger only, which are no reasons of its state."""
+"""Reasons that occur only in a workload's history and in the ledger, never in its state."""
 
 
-def test_the_page_shows_the_reference():
+def test_reasons_page_contains_the_generated_reference():
     assert reasons.reference() in PAGE.read_text(), (
         "write what `python -m admission.model.reasons` prints into the page"
     )

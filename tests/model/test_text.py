@@ -1,4 +1,4 @@
-"""Text of users becomes one bounded line that any database and terminal can store and show."""
+"""Cleaning of user-supplied text: one line of bounded length that any database can store and any terminal can show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from admission.model.text import clean
         ("right to left \u202e", r"right to left \u202e"),
     ],
 )
-def test_what_does_not_print_is_escaped(text, shown):
+def test_unprintable_characters_are_escaped(text, shown):
     assert clean(text) == shown
 
 
@@ -29,10 +29,10 @@ def test_long_text_is_cut(text):
     assert shown.endswith("…")
 
 
-def test_text_of_just_the_longest_length_is_whole():
+def test_text_of_the_maximum_length_is_not_cut():
     assert clean("x" * 20, longest=20) == "x" * 20
     assert clean("x" * 21, longest=20) == "x" * 19 + "…"
 
 
-def test_every_misconfigured_is_clean():
+def test_message_of_misconfigured_is_cleaned():
     assert str(Misconfigured("a\x00b")) == r"a\x00b"

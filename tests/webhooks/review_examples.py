@@ -76,7 +76,7 @@ def mutate(new, old=None, **request):
     assert ("patchType" in response) == bool(operations)
     stored = jsonpatch.apply_patch(new, operations)
     if old is None or request.get("user") != SLUICE:
-        # Reinvocation: what has been mutated needs no mutation.
+        # Reinvocation: an object that was mutated is not mutated again.
         assert "patch" not in REVIEWER.review(make_review(stored, old, **request))["response"]
     return stored, response.get("warnings", [])
 

@@ -22,7 +22,7 @@ def gated_job(value, **spec):
 
 
 @pytest.mark.parametrize("value", ["", " ", "a.b/c", "a.b/c, d.e/f/g~%", "x.y/" + "z" * 59])
-def test_names_of_controllers_are_accepted(value):
+def test_valid_controller_names_are_accepted(value):
     assert mutate(gated_job(value))[0]["metadata"]["annotations"][GATED_BY] == value
 
 
@@ -40,7 +40,7 @@ def test_names_of_controllers_are_accepted(value):
         (("q" * 1000 + ",") * 200, "63 characters at most"),
     ],
 )
-def test_what_names_none_is_refused(value, message):
+def test_invalid_controller_names_are_refused(value, message):
     answer = judge(gated_job(value))
     assert not answer["allowed"]
     told = answer["status"]["message"]
@@ -66,19 +66,19 @@ def test_what_names_none_is_refused(value, message):
         (None, "no name", None, True),
     ],
 )
-def test_after_the_creation_names_are_only_taken_away(suspend, had, asks, has, warned):
+def test_controller_names_can_only_be_removed_after_the_creation(suspend, had, asks, has, warned):
     stored, warnings = mutate(gated_job(asks, suspend=suspend), gated_job(had, suspend=suspend))
     assert stored["metadata"]["annotations"].get(GATED_BY) == has
     kept = f"metadata.annotations[{GATED_BY}]: controllers cannot be added after the creation; it was kept"
     assert (kept in warnings) is warned
 
 
-def test_what_joins_a_queue_brings_its_own():
+def test_job_that_joins_a_queue_keeps_its_controller_names():
     joined = gated_job("a.b/c")
     assert mutate(joined, make_job(queue="", suspend=True))[0]["metadata"]["annotations"][GATED_BY] == "a.b/c"
 
 
-def test_without_kueue_s_labels_it_is_nothing():
+def test_annotation_is_ignored_if_the_labels_of_kueue_are_off():
     kinds = all_kinds(kueue_labels=False)
     reviewer = Reviewer(kinds, own_usernames=[])
     response = reviewer.review(make_review(gated_job("no name"), gated_job(None)))["response"]
@@ -86,7 +86,7 @@ def test_without_kueue_s_labels_it_is_nothing():
     assert jsonpatch.apply_patch(gated_job("no name"), patch)["metadata"]["annotations"][GATED_BY] == "no name"
 
 
-def test_a_change_of_the_annotation_alone_is_sent():
+def test_match_conditions_of_update_webhooks_include_the_annotation():
     for kind in all_kinds(frameworks=("batch/job", "statefulset", "pod", "ray.io/raycluster", "batch.volcano.sh/job")):
         entries = Registration((kind,), "https://192.0.2.1:1", Scope(("sluice",))).configuration(b"")["webhooks"]
         updates = [each for each in entries if "UPDATE" in each["rules"][0]["operations"]]

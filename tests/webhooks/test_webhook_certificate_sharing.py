@@ -1,4 +1,4 @@
-"""Certificates shared by several replicas: each serves the same ones, and they renew them together."""
+"""Certificates that several replicas share by a Secret: creation, concurrent start, and renewal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def refresh(client, certificates):
     await refresh_shared(client, certificates, namespace="default", name="sluice-webhook-certificates")
 
 
-async def test_whoever_comes_later_takes_what_is_there(client, replica):
+async def test_second_replica_uses_the_shared_certificates(client, replica):
     first, second = replica("first"), replica("second")
     await refresh(client, first)
     await refresh(client, second)
@@ -45,13 +45,13 @@ async def test_whoever_comes_later_takes_what_is_there(client, replica):
     assert (await client.get(SECRET))["type"] == "Opaque"
 
 
-async def test_all_that_start_at_the_same_time_agree(client, replica):
+async def test_replicas_that_start_concurrently_share_the_same_certificates(client, replica):
     replicas = [replica(name) for name in "abcd"]
     await asyncio.gather(*(refresh(client, certificates) for certificates in replicas))
     assert len({tuple(certificates.files().values()) for certificates in replicas}) == 1
 
 
-async def test_a_renewal_reaches_the_others(client, replica):
+async def test_renewed_certificate_reaches_the_other_replica(client, replica):
     later = datetime.now(UTC) + timedelta(days=70)
     first, second = replica("first"), replica("second", now=lambda: later)
     await refresh(client, first)
@@ -63,14 +63,14 @@ async def test_a_renewal_reaches_the_others(client, replica):
     assert first.files() == second.files()
 
 
-async def test_a_secret_that_holds_something_else_is_made_good(client, replica):
+async def test_empty_secret_is_filled_with_certificates(client, replica):
     await client.create(SECRET.rpartition("/")[0], {"metadata": {"name": "sluice-webhook-certificates"}, "data": {}})
     certificates = replica("first")
     await refresh(client, certificates)
     assert set((await client.get(SECRET))["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
 
 
-async def test_without_the_right_nothing_is_served(tmp_path, replica):
+async def test_refresh_without_permission_for_secrets_is_forbidden(tmp_path, replica):
     async with Sandbox(controllers=False) as sandbox:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "bob")
         async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as client:
@@ -78,7 +78,7 @@ async def test_without_the_right_nothing_is_served(tmp_path, replica):
                 await refresh(client, replica("first"))
 
 
-async def test_a_folder_that_cannot_be_written(client, tmp_path, replica):
+async def test_unwritable_directory_is_a_certificate_error(client, tmp_path, replica):
     (tmp_path / "file").write_text("")
     with pytest.raises(CertificateError, match="cannot read or write the webhook's certificates"):
         await refresh(client, replica("file/certificates"))

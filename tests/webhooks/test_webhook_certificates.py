@@ -15,7 +15,7 @@ from admission.serving.tls import ReloadingContext
 from webhooks.certificates import Certificates
 from webhooks.errors import CertificateError
 
-# The certificates' times are injected; OpenSSL's clock is not, so that the tests that connect start at the real time.
+# The clock of the certificates is injected, that of OpenSSL is not: tests that connect need the present as a start.
 START = datetime.now(UTC).replace(microsecond=0)
 
 
@@ -82,7 +82,7 @@ async def handshake(port, bundle, *, host="127.0.0.1"):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "sluice-webhook.sluice.svc"])
-async def test_a_strict_client_trusts_the_bundle(make, tmp_path, host):
+async def test_strict_tls_client_trusts_the_served_certificate(make, tmp_path, host):
     certificates, changed = make()
     assert changed
     async with served(serving(tmp_path / "certificates")) as port:
@@ -92,7 +92,7 @@ async def test_a_strict_client_trusts_the_bundle(make, tmp_path, host):
             await handshake(port, certificates.ca_bundle, host="other.example")
 
 
-def test_files_are_for_their_owner_only(make, tmp_path):
+def test_certificate_files_are_accessible_to_their_owner_only(make, tmp_path):
     make()
     directory = tmp_path / "certificates"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -101,7 +101,7 @@ def test_files_are_for_their_owner_only(make, tmp_path):
     assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
 
 
-def test_good_certificates_are_kept(make, tmp_path, clock):
+def test_certificates_are_unchanged_after_59_days(make, tmp_path, clock):
     make()
     before = {path.name: path.read_bytes() for path in (tmp_path / "certificates").iterdir()}
     clock.now += timedelta(days=59)
@@ -110,7 +110,7 @@ def test_good_certificates_are_kept(make, tmp_path, clock):
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "certificates").iterdir()}
 
 
-async def test_a_renewal_reaches_connections_of_the_running_server(make, tmp_path, clock):
+async def test_renewed_certificate_is_served_to_new_connections_without_restart(make, tmp_path, clock):
     certificates, _ = make()
     context = serving(tmp_path / "certificates")
     async with served(context) as port:
@@ -120,7 +120,7 @@ async def test_a_renewal_reaches_connections_of_the_running_server(make, tmp_pat
         assert certificates.renew()
         assert certificates.ca_bundle == bundle
         context.refresh()
-        # Its validity begins in 61 days: OpenSSL has to be told that today is then.
+        # Its validity begins in 61 days by the clock of OpenSSL, so this client verifies no certificate.
         trusting = ssl.create_default_context(cadata=bundle.decode())
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
@@ -131,7 +131,7 @@ async def test_a_renewal_reaches_connections_of_the_running_server(make, tmp_pat
         shown.verify_directly_issued_by(authorities(certificates)[0])
 
 
-def test_a_new_authority_is_announced_long_before_it_signs(make, tmp_path, clock):
+def test_new_ca_is_in_the_bundle_before_it_signs_certificates(make, tmp_path, clock):
     certificates, _ = make()
     (old,) = authorities(certificates)
     clock.now += timedelta(days=3650 - 366)
@@ -154,7 +154,7 @@ def test_a_new_authority_is_announced_long_before_it_signs(make, tmp_path, clock
     assert old not in authorities(certificates)
 
 
-def test_other_hosts_need_another_certificate(make, tmp_path):
+def test_changed_hosts_cause_a_new_certificate(make, tmp_path):
     make()
     before = server_certificate(tmp_path / "certificates")
     certificates, changed = make(hosts=["192.0.2.1"])
@@ -170,7 +170,7 @@ def test_other_hosts_need_another_certificate(make, tmp_path):
 @pytest.mark.parametrize(
     "content", [None, b"", b"garbage", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
 )
-async def test_lost_and_broken_files_are_replaced(make, tmp_path, name, content):
+async def test_missing_or_corrupt_certificate_files_are_replaced(make, tmp_path, name, content):
     make()
     path = tmp_path / "certificates" / name
     if content is None:
@@ -183,7 +183,7 @@ async def test_lost_and_broken_files_are_replaced(make, tmp_path, name, content)
         await handshake(port, certificates.ca_bundle)
 
 
-def test_a_directory_that_cannot_be_written_is_an_error_of_its_own(make, tmp_path):
+def test_unwritable_directory_is_a_certificate_error(make, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CertificateError, match="cannot read or write the webhook's certificates"):
         make(directory=tmp_path / "file" / "certificates")

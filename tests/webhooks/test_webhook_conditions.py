@@ -1,4 +1,4 @@
-"""Match conditions of the webhooks: updates and pods that an API server sends."""
+"""Match conditions of the webhooks: the updates and pods for which an API server calls them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ METADATA = ["labels", "annotations", "ownerReferences", "deletionTimestamp"]
 
 
 @given(old=jobs(), changed=jobs(), fields=st.sets(st.sampled_from([*METADATA, "spec"])))
-def test_what_the_api_server_does_not_send_would_have_been_left_alone(old, changed, fields):
+def test_update_excluded_by_match_conditions_would_be_allowed_unchanged(old, changed, fields):
     new = {"metadata": dict(old["metadata"]), "spec": changed["spec"] if "spec" in fields else old["spec"]}
     for field in fields - {"spec"}:
         new["metadata"].pop(field, None)
@@ -92,14 +92,14 @@ def test_what_the_api_server_does_not_send_would_have_been_left_alone(old, chang
         ("system:serviceaccount:kube-system:daemon-set-controller", {"sluice.dev/pod-group-name": "g"}, False),
     ],
 )
-def test_pods_of_a_job_are_sent_only_if_they_are_in_a_group_with_others(maker, labels, sent):
+def test_pods_of_a_job_match_the_condition_only_with_a_pod_group_label(maker, labels, sent):
     condition = compile_expression(is_created_by_user(all_kinds(frameworks=("batch/job", "pod"))), MATCH_VARIABLES)
     request = {"operation": "CREATE", "userInfo": {"username": maker}}
     pod = {"metadata": {"name": "p", "labels": labels} if labels else {"name": "p"}}
     assert evaluate(condition, {"object": pod, "oldObject": None, "request": request}) is sent
 
 
-def test_pods_of_a_daemon_set_are_sent_by_no_entry_at_all():
+def test_pods_of_a_daemonset_match_the_condition_of_no_webhook():
     scope = Scope((SLUICE,), managed=(), rules=(QueueRule("main"),))
     hooks = Registration(all_kinds(frameworks=("pod",)), "https://127.0.0.1:1", scope).configuration(b"")["webhooks"]
     assert [hook["name"].split(".")[1] for hook in hooks] == ["mutate", "ruled", "managed"]

@@ -18,11 +18,11 @@ from admission.kinds import all_kinds
 from webhooks.review import Reviewer
 
 
-def test_sound_jobs_are_accepted():
+def test_valid_job_is_accepted():
     assert judge(WAITING) == {"uid": "r-1", "allowed": True}
 
 
-def test_faults_are_refused_with_their_paths():
+def test_job_with_faults_is_refused_with_field_paths():
     response = judge(make_job(annotations={"sluice.dev/hold": "maybe", "kueue.x-k8s.io/job-min-parallelism": "x"}))
     assert response["allowed"] is False
     assert response["status"]["code"] == 422
@@ -33,22 +33,22 @@ def test_faults_are_refused_with_their_paths():
     assert 'metadata.annotations[sluice.dev/hold]: must be "true" or "false"' in response["status"]["message"]
 
 
-def test_a_refusal_carries_no_patch():
+def test_refusal_has_no_patch():
     response = REVIEWER.review(make_review(make_job(annotations={"sluice.dev/hold": "maybe"})))["response"]
     assert response.keys() == {"uid", "allowed", "status"}
 
 
-def test_what_is_refused_is_not_said_to_wait():
+def test_refused_job_has_no_warning_about_a_missing_queue():
     response = judge(make_job(queue="team-b/main"))
     assert (response["allowed"], response.get("warnings")) == (False, None)
 
 
-def test_what_is_undone_anyway_is_not_refused():
+def test_invalid_queue_label_on_a_running_job_is_reverted_and_not_refused():
     moved = make_job(queue="-nothing-", suspend=False, annotations={"sluice.dev/submitted-by": "alice"})
     assert mutate(moved, RUNNING)[0] == RUNNING
 
 
-def test_an_unknown_queue_is_a_warning():
+def test_unknown_queue_causes_a_warning():
     response = judge(make_job(queue="typo"))
     assert response["allowed"] is True
     label = "metadata.labels[sluice.dev/queue-name]"
@@ -57,14 +57,14 @@ def test_an_unknown_queue_is_a_warning():
     assert "warnings" in judge(make_job(queue="typo"), WAITING)
 
 
-def test_without_knowledge_of_queues_nothing_is_said_of_them():
+def test_reviewer_without_queue_lookup_gives_no_queue_warnings():
     reviewer = Reviewer(all_kinds(), own_usernames=[])
     response = reviewer.review(make_review(make_job(queue="typo")))["response"]
     assert response["allowed"] is True
     assert "warnings" not in response
 
 
-def test_an_old_fault_does_not_lock_an_object():
+def test_existing_fault_does_not_prevent_updates():
     broken = make_job(annotations={"sluice.dev/hold": "maybe"})
     assert judge(broken, broken)["allowed"] is True
     assert judge(broken, WAITING)["allowed"] is False
@@ -73,11 +73,11 @@ def test_an_old_fault_does_not_lock_an_object():
     assert judge(deleting, WAITING)["allowed"] is True
 
 
-def test_faults_of_jobs_that_are_not_queued_are_nobodys_business():
+def test_faults_of_an_unqueued_job_are_ignored():
     assert judge(make_job(queue="", annotations={"sluice.dev/hold": "maybe"}))["allowed"] is True
 
 
-def test_faults_that_were_there_before_count_when_a_job_joins_a_queue():
+def test_existing_fault_is_refused_when_a_job_joins_a_queue():
     broken = make_job(queue="", annotations={"sluice.dev/hold": "maybe"}, suspend=True)
     joining = make_job(annotations={"sluice.dev/hold": "maybe"}, suspend=True)
     response = judge(joining, broken)

@@ -1,4 +1,4 @@
-"""Choice of the gate, webhook or policies, and changes from one to the other."""
+"""Reconciler of the gate: choice between webhook and admission policies, and changes from one to the other."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ POLICIES = {
         (29, "auto", TEAMS, {"MutatingWebhookConfiguration"}),
     ],
 )
-async def test_what_is_written_follows_the_setting_and_the_server(users, connect_to, minor, mode, managed, wanted):
+async def test_gate_objects_depend_on_the_mode_and_the_kubernetes_version(
+    users, connect_to, minor, mode, managed, wanted
+):
     async with Sandbox(controllers=False, users=users, minor=minor) as sandbox, connect_to(sandbox, SLUICE) as client:
         gate = make_reconciler(client, mode, webhook=lambda: WEBHOOK, managed=managed)
         assert await gate.ensure()
@@ -57,13 +59,13 @@ async def test_what_is_written_follows_the_setting_and_the_server(users, connect
         assert await gate.remove_obsolete() == []
 
 
-async def test_policies_that_the_server_does_not_have_are_told_in_a_sentence(users, connect_to):
+async def test_policies_mode_is_an_error_before_kubernetes_1_36(users, connect_to):
     async with Sandbox(controllers=False, users=users, minor=35) as sandbox, connect_to(sandbox, SLUICE) as client:
         with pytest.raises(PoliciesNotOffered, match=r"Kubernetes from 1\.36 on: set admission to auto or webhooks"):
             await make_reconciler(client).ensure()
 
 
-async def test_without_a_gate_of_its_own_it_takes_none_away(sluice, gated):
+async def test_reconciler_without_webhook_configuration_removes_no_gate(sluice, gated):
     without = make_reconciler(sluice, "webhooks")
     assert not await without.ensure()
     assert await without.remove_obsolete() == []
@@ -86,7 +88,7 @@ async def pauses_of(gate, count):
     return pauses
 
 
-async def test_the_other_gate_goes_once_the_wanted_one_was_there_for_a_while(sluice, gated):
+async def test_old_gate_is_removed_after_the_overlap(sluice, gated):
     gate = make_reconciler(sluice, "webhooks", webhook=lambda: WEBHOOK, managed=None)
     assert (await pauses_of(gate, 1)) == [OVERLAP, OVERLAP]
     assert await kinds_of(sluice) == {"MutatingWebhookConfiguration", *POLICIES}
@@ -94,7 +96,7 @@ async def test_the_other_gate_goes_once_the_wanted_one_was_there_for_a_while(slu
     assert await kinds_of(sluice) == {"MutatingWebhookConfiguration"}
 
 
-async def test_only_the_leader_removes_a_gate(sluice, gated):
+async def test_replica_that_does_not_lead_removes_no_gate(sluice, gated):
     gate = make_reconciler(sluice, "webhooks", webhook=lambda: WEBHOOK, is_leader=lambda: False)
     await pauses_of(gate, 2)
     assert await kinds_of(sluice) == {"MutatingWebhookConfiguration", *POLICIES}

@@ -67,7 +67,7 @@ def queues_of(obj):
 
 
 @pytest.mark.parametrize("labels", [{}, {"another": "label"}])
-async def test_a_job_without_a_queue_gets_the_default_one_in_one_call(alice, reviewer, labels):
+async def test_job_without_queue_label_gets_the_default_queue_in_one_call(alice, reviewer, labels):
     created = await alice.create(JOBS, job("j", labels))
     assert created["spec"]["suspend"] is True
     assert created["metadata"]["labels"] == {**labels, QUEUE: "default"}
@@ -75,19 +75,19 @@ async def test_a_job_without_a_queue_gets_the_default_one_in_one_call(alice, rev
     assert reviewer.asked == 1
 
 
-async def test_a_queue_that_is_named_counts_and_is_one_call(alice, reviewer):
+async def test_job_with_queue_label_keeps_its_queue_in_one_call(alice, reviewer):
     created = await alice.create(JOBS, job("j", {KUEUE_QUEUE: "q"}))
     assert created["metadata"]["labels"] == {KUEUE_QUEUE: "q"}
     assert reviewer.asked == 1
 
 
-async def test_what_is_elsewhere_or_none_of_sluice_s_is_not_asked_about(alice, reviewer):
+async def test_webhook_is_not_called_for_unmanaged_namespaces_or_other_controllers(alice, reviewer):
     assert (await alice.create(ELSEWHERE, job("j")))["spec"]["suspend"] is False
     assert (await alice.create(JOBS, job("j", managedBy="example.com/another")))["spec"]["suspend"] is False
     assert reviewer.asked == 0
 
 
-async def test_a_waiting_job_keeps_its_queue_and_its_gate(alice, reviewer):
+async def test_waiting_job_can_change_its_queue_but_not_leave_it_or_start(alice, reviewer):
     await alice.create(JOBS, job("j", {QUEUE: "q"}))
     change = {"metadata": {"labels": {QUEUE: None}}, "spec": {"suspend": False}}
     kept = await alice.patch(f"{JOBS}/j", change)
@@ -108,20 +108,20 @@ async def test_a_running_job_keeps_its_queue(alice, sluice, reviewer):
 
 
 @pytest.fixture
-async def from_before(alice):
+async def existing_jobs(alice):
     """Create two Jobs before the webhook is registered."""
     await alice.create(JOBS, job("waiting", suspend=True))
     await alice.create(JOBS, job("running"))
 
 
-async def test_a_job_from_before_joins_when_somebody_starts_it(from_before, reviewer, alice):
+async def test_existing_suspended_job_joins_the_default_queue_when_unsuspended(existing_jobs, reviewer, alice):
     joined = await alice.patch(f"{JOBS}/waiting", {"spec": {"suspend": False}})
     assert joined["spec"]["suspend"] is True
     assert queues_of(joined) == {QUEUE: "default"}
     assert joined["metadata"]["annotations"] == {SUBMITTED_BY: "alice", ADDED_LABELS: f"{QUEUE}=default"}
 
 
-async def test_what_ran_before_is_left_to_the_controller(from_before, reviewer, alice):
+async def test_existing_running_job_is_not_queued_by_the_webhook(existing_jobs, reviewer, alice):
     left = await alice.patch(f"{JOBS}/running", {"spec": {"parallelism": 2}})
     assert queues_of(left) == {}
     assert left["spec"]["suspend"] is False

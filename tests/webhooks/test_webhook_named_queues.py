@@ -1,4 +1,4 @@
-"""Queues named by annotations and fields of other systems, gated by webhooks and by policies."""
+"""Queues named by annotations and fields of other systems, with a gate of webhooks or of policies."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def is_gated(obj, queue, user="alice"):
 
 @BOTH
 @pytest.mark.parametrize("namespace", ["default", "team-a"])
-async def test_a_job_with_such_an_annotation_is_gated_and_keeps_it(alice, gate, namespace):
+async def test_job_with_a_queue_annotation_is_gated_and_keeps_the_annotation(alice, gate, namespace):
     created = await alice.create(path("jobs", namespace), job({YUNIKORN: "root.a", "team": "x"}))
     assert is_gated(created, "root.a")
     assert created["metadata"]["labels"] == {QUEUE: "root.a"}
@@ -85,13 +85,13 @@ async def test_a_job_with_such_an_annotation_is_gated_and_keeps_it(alice, gate, 
 
 
 @BOTH
-async def test_what_looks_as_if_it_were_gated_is_queued_too(alice, gate):
+async def test_job_that_forges_gate_and_submitter_is_queued(alice, gate):
     forged = job({YUNIKORN: "y", "sluice.dev/submitted-by": "alice"}, suspend=True)
     assert is_gated(await alice.create(path("jobs"), forged), "y")
 
 
 @BOTH
-async def test_the_first_that_is_there_counts_and_any_label_before_it(alice, gate):
+async def test_first_configured_annotation_names_the_queue_unless_a_label_does(alice, gate):
     both = job({VOLCANO: "v", YUNIKORN: "y"}, {"app": "train"})
     assert is_gated(await alice.create(path("jobs"), both), "y")
     third = job({KUEUE: "k", YUNIKORN: ""}, name="third")
@@ -103,7 +103,7 @@ async def test_the_first_that_is_there_counts_and_any_label_before_it(alice, gat
 
 
 @WEBHOOKS
-async def test_which_labels_are_given_is_known_as_long_as_they_are_there(alice, gate, sluice):
+async def test_record_of_added_labels_cannot_be_removed_or_forged(alice, gate, sluice):
     one = f"{path('jobs', 'team-a')}/j"
 
     async def note(changes):
@@ -123,7 +123,7 @@ async def test_which_labels_are_given_is_known_as_long_as_they_are_there(alice, 
 
 
 @BOTH
-async def test_what_has_none_is_left_alone_but_in_managed_namespaces(alice, gate):
+async def test_job_without_queue_annotation_is_queued_only_in_managed_namespaces(alice, gate):
     free = await alice.create(path("jobs"), job({"volcano.sh/queue-name": "not-configured"}))
     assert QUEUE not in free["metadata"]["labels"]
     assert not free["spec"]["suspend"]
@@ -141,7 +141,7 @@ async def test_what_has_none_is_left_alone_but_in_managed_namespaces(alice, gate
         ("sparkapplication", "sparkapplications", {"batchSchedulerOptions": {"queue": "v"}}),
     ],
 )
-async def test_fields_of_custom_resources_are_read_behind_annotations(alice, gate, manifest, plural, spec):
+async def test_annotation_precedes_the_queue_field_of_a_custom_resource(alice, gate, manifest, plural, spec):
     obj = document(manifest)
     kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
     where = path(plural, root=f"/apis/{obj['apiVersion']}")
@@ -154,7 +154,7 @@ async def test_fields_of_custom_resources_are_read_behind_annotations(alice, gat
 
 
 @WEBHOOKS
-async def test_pods_and_the_templates_of_stateful_sets_are_gated_by_them(alice, gate):
+async def test_pods_and_statefulset_templates_are_queued_by_annotations(alice, gate):
     root = "/api/v1"
     pod = await alice.create(
         path("pods", root=root), {"metadata": {"name": "p", "annotations": {VOLCANO: "v"}}, "spec": POD}
@@ -171,7 +171,7 @@ async def test_pods_and_the_templates_of_stateful_sets_are_gated_by_them(alice, 
 
 @BOTH
 @pytest.mark.parametrize("suspend", [True, False])
-async def test_to_change_it_or_to_take_it_away_changes_nothing(alice, gate, sluice, suspend):
+async def test_changed_or_removed_queue_annotation_does_not_change_the_queue(alice, gate, sluice, suspend):
     """`suspend`: whether the Job is waiting; otherwise Sluice has started it."""
     await alice.create(path("jobs", "team-a"), job({YUNIKORN: "y"}))
     one = f"{path('jobs', 'team-a')}/j"
@@ -184,7 +184,7 @@ async def test_to_change_it_or_to_take_it_away_changes_nothing(alice, gate, slui
 
 
 @WEBHOOKS
-async def test_nobody_leaves_by_taking_label_and_annotation_away_at_once(alice, gate):
+async def test_job_stays_queued_if_label_and_annotation_are_removed_together(alice, gate):
     await alice.create(path("jobs"), job({YUNIKORN: "y"}))
     assert gate.warned[-1] == [
         f'metadata.labels: no queue label, so this Job is queued in LocalQueue "y" by metadata.annotations[{YUNIKORN}]'
@@ -202,17 +202,17 @@ LARGE = "q" * 200_000
 
 @BOTH
 @pytest.mark.parametrize("value", ["", "No Name", "Name", "a/b", "q" * 64, LARGE, "ключ"])
-async def test_what_names_no_queue_is_refused(alice, gate, value):
+async def test_invalid_queue_name_in_an_annotation_is_refused(alice, gate, value):
     with pytest.raises((Invalid, Forbidden)) as refused:
         await alice.create(path("jobs"), job({YUNIKORN: value}))
-    # A policy has no word for what is empty but that of the label that it becomes.
+    # A policy refuses an empty annotation with the message for the label that Sluice would add.
     assert f"metadata.annotations[{YUNIKORN}]" in str(refused.value) or (not value and not gate.warned)
     assert len(str(refused.value)) < 600
     assert (await alice.get(path("jobs")))["items"] == []
 
 
 @WEBHOOKS
-async def test_a_field_that_is_no_text_is_refused(alice, gate):
+async def test_queue_field_that_is_no_string_is_refused(alice, gate):
     obj = document("pytorchjob-v1")
     spec = {**obj["spec"], "runPolicy": {"schedulingPolicy": {"queue": {"name": "v"}}}}
     with pytest.raises(Invalid, match=r"spec.runPolicy.schedulingPolicy.queue: .* is no LocalQueue"):
@@ -221,7 +221,7 @@ async def test_a_field_that_is_no_text_is_refused(alice, gate):
         )
 
 
-def test_what_is_not_configured_costs_nothing_and_the_gate_is_told_the_rest():
+def test_rules_have_no_webhooks_by_default_and_are_saved_in_the_gate_config():
     plain, scope = all_kinds(frameworks=INTEGRATIONS.frameworks), Scope((SLUICE,))
     entries = Registration(tuple(plain), "https://127.0.0.1:1", scope).configuration(b"")["webhooks"]
     assert [each["name"] for each in entries if ".ruled." in each["name"]] == []

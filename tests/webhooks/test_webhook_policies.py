@@ -32,7 +32,7 @@ async def test_writing_the_policies_again_changes_nothing(sluice, gated):
     assert await make_reconciler(sluice).remove_obsolete() == []
 
 
-async def test_what_was_changed_by_hand_is_put_right(sluice, gated):
+async def test_manual_changes_of_policies_are_reverted(sluice, gated):
     path = f"{GROUP}/mutatingadmissionpolicies/jobs.gate.sluice.dev"
     await sluice.patch(path, {"spec": {"failurePolicy": "Ignore"}})
     await sluice.delete(f"{GROUP}/validatingadmissionpolicybindings/jobs.keep.sluice.dev")
@@ -42,20 +42,20 @@ async def test_what_was_changed_by_hand_is_put_right(sluice, gated):
 
 
 @pytest.mark.parametrize("key", [QUEUE, KUEUE_QUEUE])
-async def test_a_labelled_job_is_gated_and_its_submitter_noted(alice, gated, key):
+async def test_labelled_job_is_gated_and_its_submitter_recorded(alice, gated, key):
     created = await alice.create(JOBS, job("j", {key: "q"}, {SUBMITTED_BY: "forged"}))
     assert created["spec"]["suspend"] is True
     assert created["metadata"]["annotations"][SUBMITTED_BY] == "alice"
 
 
-async def test_what_sluice_s_user_creates_is_gated_like_anybody_s(sluice, gated):
+async def test_job_created_by_the_user_of_sluice_is_gated(sluice, gated):
     assert (await sluice.create(JOBS, job("j", {QUEUE: "q"})))["spec"]["suspend"] is True
 
 
 @pytest.mark.parametrize(
     ("labels", "spec"), [({}, {}), ({QUEUE: "q"}, {"managedBy": "example.com/another", "suspend": False})]
 )
-async def test_a_job_that_is_none_of_sluice_s_business_is_left_alone(alice, gated, labels, spec):
+async def test_unqueued_or_externally_managed_job_is_unchanged(alice, gated, labels, spec):
     created = await alice.create(JOBS, job("j", labels, **spec))
     assert created["spec"]["suspend"] is False
     assert "annotations" not in created["metadata"]
@@ -70,7 +70,7 @@ async def test_a_job_that_is_none_of_sluice_s_business_is_left_alone(alice, gate
         {"spec": {"suspend": False}, "metadata": {"labels": {QUEUE: None}}},
     ],
 )
-async def test_a_waiting_job_is_started_by_nobody_else(alice, gated, change):
+async def test_user_cannot_start_a_waiting_job(alice, gated, change):
     await alice.create(JOBS, job("j", {QUEUE: "q"}))
     with pytest.raises(
         Forbidden, match=r"spec\.suspend: this Job is queued, and only Sluice starts it.* sluice why j -n default"
@@ -78,7 +78,7 @@ async def test_a_waiting_job_is_started_by_nobody_else(alice, gated, change):
         await alice.patch(f"{JOBS}/j", change)
 
 
-async def test_a_webhook_that_an_earlier_run_registered_is_known_by_its_address(sluice):
+async def test_address_of_an_already_registered_webhook_is_found(sluice):
     here = make_reconciler(sluice, "webhooks")
     assert await here.registered_webhook() == ""
     configuration = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")
@@ -87,7 +87,7 @@ async def test_a_webhook_that_an_earlier_run_registered_is_known_by_its_address(
 
 
 @pytest.mark.parametrize("name", ["o'brien", 'the "boss"', "a\\b", "Jörg"])
-async def test_sluice_may_have_any_name(alice, sandbox, sluice, connect, name):
+async def test_user_name_of_sluice_may_contain_special_characters(alice, sandbox, sluice, connect, name):
     scope = Scope((name,))
     await GateReconciler(sluice, "policies", all_kinds(), scope, None).ensure()
     await alice.create(JOBS, job("j", {QUEUE: "q"}))
@@ -98,7 +98,7 @@ async def test_sluice_may_have_any_name(alice, sandbox, sluice, connect, name):
         assert (await named.patch(f"{JOBS}/j", {"spec": {"suspend": False}}))["spec"]["suspend"] is False
 
 
-async def test_a_waiting_job_may_leave_its_queue_and_join_another_as_its_new_user(alice, gated, sluice):
+async def test_waiting_job_can_change_its_queue_and_a_forged_submitter_is_replaced(alice, gated, sluice):
     await alice.create(JOBS, job("j", {QUEUE: "q"}))
     left = await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {QUEUE: None}, "annotations": {"a": "b"}}})
     assert left["spec"]["suspend"] is True
@@ -110,7 +110,7 @@ async def test_a_waiting_job_may_leave_its_queue_and_join_another_as_its_new_use
 
 @pytest.mark.parametrize("subresource", ["", "/status"])
 @pytest.mark.parametrize("value", ["bob", None])
-async def test_the_submitter_stays_as_it_is(alice, gated, subresource, value):
+async def test_submitter_annotation_cannot_be_changed_or_removed(alice, gated, subresource, value):
     await alice.create(JOBS, job("j", {QUEUE: "q"}))
     with pytest.raises(Invalid, match=r"sluice\.dev/submitted-by\]: only Sluice writes this annotation"):
         await alice.patch(f"{JOBS}/j{subresource}", {"metadata": {"annotations": {SUBMITTED_BY: value}}})
@@ -131,9 +131,7 @@ async def test_the_submitter_stays_as_it_is(alice, gated, subresource, value):
         (None, "no name", True),
     ],
 )
-async def test_after_the_creation_controllers_that_hold_a_job_are_only_taken_off(
-    alice, gated, subresource, had, asks, refused
-):
+async def test_controller_names_can_only_be_removed_after_the_creation(alice, gated, subresource, had, asks, refused):
     made = job("j", {QUEUE: "q"})
     made["metadata"]["annotations"] = {} if had is None else {GATED_BY: had}
     await alice.create(JOBS, made)
@@ -148,21 +146,21 @@ async def test_after_the_creation_controllers_that_hold_a_job_are_only_taken_off
 
 @pytest.mark.parametrize("subresource", ["", "/status"])
 @pytest.mark.parametrize("labels", [{QUEUE: "p"}, {QUEUE: None}, {KUEUE_QUEUE: "p"}])
-async def test_the_queue_of_a_running_job_stays_as_it_is(alice, sluice, gated, subresource, labels):
+async def test_queue_of_a_running_job_cannot_be_changed(alice, sluice, gated, subresource, labels):
     await running(alice, sluice)
     with pytest.raises(Forbidden, match="the queue of a running Job cannot be changed; suspend it before you move it"):
         await alice.patch(f"{JOBS}/j{subresource}", {"metadata": {"labels": labels}})
     await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {"another": "label"}}})
 
 
-async def test_a_running_job_without_a_queue_gets_none(alice, gated):
+async def test_running_job_without_queue_cannot_join_a_queue(alice, gated):
     await alice.create(JOBS, job("j"))
     with pytest.raises(Forbidden, match="suspend it before you move it"):
         await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {QUEUE: "q"}}})
 
 
 @pytest.mark.parametrize("spec", [{"parallelism": 3}, {"parallelism": 3, "completions": 3}])
-async def test_a_running_job_gets_no_more_pods(alice, sluice, gated, spec):
+async def test_running_job_cannot_get_more_pods(alice, sluice, gated, spec):
     indexed = {"completionMode": "Indexed", "completions": 2} if "completions" in spec else {}
     await running(alice, sluice, parallelism=2, **indexed)
     with pytest.raises(Forbidden, match="a running Job gets no more pods than it has; suspend it in the same request"):
@@ -171,7 +169,7 @@ async def test_a_running_job_gets_no_more_pods(alice, sluice, gated, spec):
     assert (await alice.patch(f"{JOBS}/j", {"spec": {**spec, "suspend": True}}))["spec"]["suspend"] is True
 
 
-async def test_a_running_job_goes_on_to_replace_only_pods_that_have_ended(alice, sluice, gated):
+async def test_pod_replacement_policy_of_a_running_job_cannot_be_changed(alice, sluice, gated):
     await running(alice, sluice, podReplacementPolicy="Failed")
     with pytest.raises(Forbidden, match="podReplacementPolicy: Sluice sets it to Failed"):
         await alice.patch(f"{JOBS}/j", {"spec": {"podReplacementPolicy": "TerminatingOrFailed"}})
@@ -186,13 +184,13 @@ async def test_an_empty_queue_name_is_refused(alice, gated):
         await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {QUEUE: ""}}})
 
 
-async def test_an_empty_queue_name_of_before_does_not_stand_in_the_way(alice, sluice):
+async def test_existing_empty_queue_name_does_not_prevent_updates(alice, sluice):
     await alice.create(JOBS, job("j", {QUEUE: ""}, suspend=True))
     await make_reconciler(sluice).ensure()
     await alice.patch(f"{JOBS}/j", {"metadata": {"labels": {"another": "label"}}})
 
 
-async def test_what_the_gate_did_not_suspend_is_not_created(alice, sluice, gated):
+async def test_queued_job_that_the_mutating_policy_missed_is_refused(alice, sluice, gated):
     await sluice.delete(f"{GROUP}/mutatingadmissionpolicybindings/jobs.gate.sluice.dev")
     with pytest.raises(Forbidden, match="this Job is queued, and only Sluice starts it"):
         await alice.create(JOBS, job("j", {QUEUE: "q"}))
@@ -213,8 +211,8 @@ def compiled(spec):
     return compile_expression(condition["expression"], MATCH_VARIABLES)
 
 
-def test_an_api_server_evaluates_little_of_what_is_created_gated_and_started_by_sluice():
-    """API servers evaluate all match conditions: there is a single one, which begins with its cheapest operand."""
+def test_match_conditions_begin_with_the_user_check_and_skip_gated_jobs():
+    """API servers evaluate all match conditions: each policy has only one, which begins with the cheapest operand."""
     hooks = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
     of_updates = [hook for hook in hooks if "UPDATE" in hook["rules"][0]["operations"]]
     for each in (policies("jobs.join.gate.sluice.dev"), policies("jobs.keep.sluice.dev"), *of_updates):
@@ -233,7 +231,7 @@ def creation(obj):
     return {"object": obj, "oldObject": None, "request": {"operation": "CREATE", "userInfo": {"username": "alice"}}}
 
 
-async def test_what_is_gated_is_not_mutated_once_more(alice, sandbox):
+async def test_gate_policy_does_not_match_a_gated_job(alice, sandbox):
     """An API server evaluates all mutating policies again after one of them has changed the object."""
     gates = compiled(policies("jobs.gate.sluice.dev"))
     new = await alice.create(JOBS, job("new", {QUEUE: "q"}), params={"dryRun": "All"})
@@ -256,14 +254,14 @@ async def test_what_is_gated_is_not_mutated_once_more(alice, sandbox):
         ({"another": "label"}, {KUEUE_QUEUE: "q"}, True),
     ],
 )
-def test_of_updates_only_those_that_may_join_a_queue_reach_the_gate(old, new, is_looked_at):
+def test_join_policy_selects_only_updates_that_may_join_a_queue(old, new, is_looked_at):
     selector = requirements_of(policies("jobs.join.gate.sluice.dev")["matchConstraints"]["objectSelector"])
     assert any(all(each.holds(labels) for each in selector) for labels in (old, new)) is is_looked_at
 
 
 @pytest.mark.parametrize("subresource", ["", "/status"])
-async def test_who_joins_past_the_gate_for_joining_is_noted_as_nobody_else(alice, sluice, subresource):
-    """The mutating policy covers neither objects that had an empty queue label nor those that join by the status."""
+async def test_submitter_cannot_be_forged_by_joining_past_the_mutating_policy(alice, sluice, subresource):
+    """The mutating policy matches neither objects that had an empty queue label nor requests for the status."""
     await alice.create(JOBS, job("j", {} if subresource else {QUEUE: ""}, {SUBMITTED_BY: "bob"}, suspend=True))
     await make_reconciler(sluice).ensure()
     labels = {"labels": {QUEUE: "q"}}
@@ -289,14 +287,14 @@ TEAM_JOBS = JOBS.replace("default", "team-a")
 
 
 @pytest.mark.parametrize("labels", [{}, {"another": "label"}])
-async def test_in_a_managed_namespace_a_job_without_a_queue_gets_the_default_one(alice, gated, labels):
+async def test_job_without_queue_label_in_a_managed_namespace_gets_the_default_queue(alice, gated, labels):
     created = await alice.create(TEAM_JOBS, job("j", labels))
     assert created["spec"]["suspend"] is True
     assert created["metadata"]["labels"] == {**labels, QUEUE: "default"}
     assert created["metadata"]["annotations"] == {SUBMITTED_BY: "alice", ADDED_LABELS: f"{QUEUE}=default"}
 
 
-async def test_in_a_managed_namespace_a_queue_that_is_named_counts(alice, gated):
+async def test_job_with_queue_label_in_a_managed_namespace_keeps_its_queue(alice, gated):
     created = await alice.create(TEAM_JOBS, job("j", {KUEUE_QUEUE: "q"}))
     assert created["metadata"]["labels"] == {KUEUE_QUEUE: "q"}
     assert created["spec"]["suspend"] is True
@@ -304,7 +302,7 @@ async def test_in_a_managed_namespace_a_queue_that_is_named_counts(alice, gated)
 
 @pytest.mark.parametrize("subresource", ["", "/status"])
 @pytest.mark.parametrize("value", [None, ""])
-async def test_in_a_managed_namespace_nothing_leaves_its_queue(alice, gated, value, subresource):
+async def test_job_in_a_managed_namespace_can_change_but_not_leave_its_queue(alice, gated, value, subresource):
     await alice.create(TEAM_JOBS, job("j"))
     with pytest.raises((Forbidden, Invalid), match=r"everything in this namespace is queued|is empty: name what"):
         await alice.patch(f"{TEAM_JOBS}/j{subresource}", {"metadata": {"labels": {QUEUE: value}}})
@@ -312,7 +310,7 @@ async def test_in_a_managed_namespace_nothing_leaves_its_queue(alice, gated, val
     assert moved["metadata"]["labels"] == {KUEUE_QUEUE: "q"}
 
 
-async def test_in_a_managed_namespace_nobody_starts_what_no_gate_has_seen(alice, sluice):
+async def test_user_cannot_start_an_ungated_job_in_a_managed_namespace(alice, sluice):
     await alice.create(TEAM_JOBS, job("j", suspend=True))
     await make_reconciler(sluice).ensure()
     with pytest.raises(Forbidden, match="Sluice starts it"):
@@ -320,18 +318,18 @@ async def test_in_a_managed_namespace_nobody_starts_what_no_gate_has_seen(alice,
     assert not (await sluice.patch(f"{TEAM_JOBS}/j", {"spec": {"suspend": False}}))["spec"]["suspend"]
 
 
-async def test_what_another_controller_makes_pods_of_is_left_alone_in_managed_namespaces(alice, gated):
+async def test_externally_managed_job_in_a_managed_namespace_is_unchanged(alice, gated):
     created = await alice.create(TEAM_JOBS, job("j", managedBy="example.com/another"))
     assert created["spec"]["suspend"] is False
 
 
-async def test_another_selector_of_managed_namespaces_takes_the_place_of_the_first(alice, sluice, gated):
+async def test_changed_selector_of_managed_namespaces_replaces_the_former(alice, sluice, gated):
     other = ({"key": "team", "operator": "In", "values": ["b"]},)
     assert await make_reconciler(sluice, managed=other).ensure()
     assert (await alice.create(TEAM_JOBS, job("j")))["spec"]["suspend"] is False
 
 
-async def test_no_managed_namespaces_any_more(alice, sluice, gated):
+async def test_policies_of_managed_namespaces_are_removed_when_switched_off(alice, sluice, gated):
     assert not await make_reconciler(sluice, managed=None).ensure()
     removed = await make_reconciler(sluice, managed=None).remove_obsolete()
     assert removed == [

@@ -21,8 +21,8 @@ KINDS = all_kinds(
 
 
 @pytest.fixture
-async def everything(alice, sluice):
-    """Serve the resources of all kinds, and gate them."""
+async def gated_kinds(alice, sluice):
+    """Create the CustomResourceDefinitions of all kinds, and gate the kinds by policies."""
     for kind in KINDS:
         if kind.is_custom:
             await alice.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind))
@@ -35,7 +35,7 @@ def collection(kind, namespace="default"):
     return KINDS.path(kind, namespace, "-").removesuffix("/-")
 
 
-def of_a_user(name):
+def user_manifest(name):
     """Return the kind and the unsuspended manifest of a golden example."""
     obj = document(name)
     kind = KINDS.get(obj["apiVersion"].rpartition("/")[0], obj["kind"])
@@ -45,11 +45,11 @@ def of_a_user(name):
     return kind, jsonpatch.apply_patch(obj, kind.gated_by.open(obj))
 
 
-async def test_each_kind_with_a_suspend_field_waits_behind_policies(alice, sluice, everything):
+async def test_policies_gate_each_kind_with_a_suspend_field(alice, sluice, gated_kinds):
     for name in GOLDEN:
         if name.startswith("mcad"):
             continue
-        kind, obj = of_a_user(name)
+        kind, obj = user_manifest(name)
         created = await alice.create(collection(kind), obj)
         assert kind.gate(created) == [], name
         assert created["spec"] == jsonpatch.apply_patch(obj, kind.gated_by.close(obj))["spec"]
@@ -72,7 +72,7 @@ async def test_each_kind_with_a_suspend_field_waits_behind_policies(alice, sluic
 
 
 @pytest.mark.parametrize("mode", ["policies", "webhooks"])
-async def test_a_pod_that_runs_keeps_the_labels_by_which_its_quota_is_held(alice, sluice, mode):
+async def test_workload_labels_of_an_unfinished_pod_cannot_be_changed(alice, sluice, mode):
     configuration = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     webhook = {**configuration, "metadata": {"name": "sluice"}, "webhooks": []}
     gate = make_reconciler(sluice, mode, kinds=KINDS, webhook=lambda: webhook)
@@ -101,8 +101,8 @@ async def test_a_pod_that_runs_keeps_the_labels_by_which_its_quota_is_held(alice
 
 
 @pytest.mark.parametrize("mode", ["policies", "webhooks"])
-async def test_nobody_but_sluice_lets_a_gated_pod_run(alice, sluice, mode):
-    """The pod would run without quota until it ends, for any time that its user chooses."""
+async def test_only_sluice_can_remove_the_scheduling_gate_of_a_pod(alice, sluice, mode):
+    """Without its gate, the pod would run without quota for as long as its user likes."""
     configuration = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
     webhook = {**configuration, "metadata": {"name": "sluice"}, "webhooks": []}
     assert await make_reconciler(sluice, mode, kinds=all_kinds(frameworks=("pod",)), webhook=lambda: webhook).ensure()
@@ -138,9 +138,9 @@ async def test_nobody_but_sluice_lets_a_gated_pod_run(alice, sluice, mode):
     await alice.patch(path, [unlabelled], patch_type=PatchType.JSON)
 
 
-async def test_what_an_owner_makes_is_marked_for_it_to_start_with_that(alice, everything):
-    """A RayJob's labels are copied to its RayCluster."""
-    kind, obj = of_a_user("raycluster")
+async def test_child_of_a_queued_kind_is_marked_to_start_with_its_owner(alice, gated_kinds):
+    """KubeRay copies the labels of a RayJob to its RayCluster, which therefore has a queue label, too."""
+    kind, obj = user_manifest("raycluster")
     reference = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "r", "uid": "u", "controller": True}
     obj["metadata"]["ownerReferences"] = [reference]
     created = await alice.create(collection(kind), obj)
@@ -153,11 +153,11 @@ async def test_what_an_owner_makes_is_marked_for_it_to_start_with_that(alice, ev
     assert (await alice.create(JOBS, other))["metadata"]["annotations"] == {SUBMITTED_BY: "alice"}
 
 
-async def test_policies_of_kinds_that_are_off_are_taken_away(alice, sluice, everything):
+async def test_policies_of_disabled_kinds_are_removed(alice, sluice, gated_kinds):
     gate = make_reconciler(sluice)
     await gate.ensure()
     assert len(await gate.remove_obsolete()) == 12
-    kind, obj = of_a_user("jobset")
+    kind, obj = user_manifest("jobset")
     assert kind.gate(await alice.create(collection(kind), obj)) != []
 
 
@@ -165,14 +165,14 @@ async def test_policies_of_kinds_that_are_off_are_taken_away(alice, sluice, ever
     ("manager", "waits"),
     [("kubeflow.org/mpi-operator", True), ("kubeflow.org/training-operator", True), ("example.com/other", False)],
 )
-async def test_what_either_of_its_operators_manages_waits(alice, everything, manager, waits):
-    kind, obj = of_a_user("mpijob-v2beta1")
+async def test_mpijob_is_gated_only_if_managed_by_either_of_its_operators(alice, gated_kinds, manager, waits):
+    kind, obj = user_manifest("mpijob-v2beta1")
     obj["spec"]["runPolicy"]["managedBy"] = manager
     assert kind.gated_by.is_closed(await alice.create(collection(kind), obj)) is waits
 
 
-async def test_what_another_operator_has_run_joins_its_queue_suspended(alice, everything):
-    kind, obj = of_a_user("mpijob-v2beta1")
+async def test_externally_managed_mpijob_must_be_suspended_to_join_its_queue(alice, gated_kinds):
+    kind, obj = user_manifest("mpijob-v2beta1")
     obj["spec"]["runPolicy"]["managedBy"] = "example.com/other"
     await alice.create(collection(kind), obj)
     path = f"{collection(kind)}/{obj['metadata']['name']}"
@@ -182,9 +182,9 @@ async def test_what_another_operator_has_run_joins_its_queue_suspended(alice, ev
     assert kind.gated_by.is_closed(joined)
 
 
-async def test_a_running_workflow_runs_no_more_pods_at_a_time(alice, sluice, everything):
-    """Argo would not delete the excess pods."""
-    kind, obj = of_a_user("argo-workflow")
+async def test_parallelism_of_a_running_workflow_cannot_be_raised(alice, sluice, gated_kinds):
+    """Argo does not delete running pods when the parallelism is lowered again."""
+    kind, obj = user_manifest("argo-workflow")
     path = f"{collection(kind)}/{obj['metadata']['name']}"
     await alice.create(collection(kind), obj)
     await alice.patch(path, {"spec": {"parallelism": 5}})

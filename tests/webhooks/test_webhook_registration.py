@@ -1,4 +1,4 @@
-"""Registration of the webhooks: written by Sluice, matched by labels, and called over TLS."""
+"""Registration of the webhooks: configuration in the cluster, selection of requests, and calls over TLS."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_registering_again_changes_nothing(sluice, registration, certifica
     assert await sluice.get(MUTATING) == before
 
 
-async def test_what_was_changed_by_hand_is_put_right(sluice, registration, certificates, registered):
+async def test_manual_changes_of_the_webhook_configuration_are_reverted(sluice, registration, certificates, registered):
     hook, *others = hooks = (await sluice.get(MUTATING))["webhooks"]
     added = {**hook, "name": "x.y.z"}
     for changed in ([{**hook, "failurePolicy": "Ignore"}, *others], [*hooks, added], others):
@@ -93,7 +93,7 @@ async def test_what_was_changed_by_hand_is_put_right(sluice, registration, certi
         assert (await sluice.get(MUTATING))["webhooks"] == hooks
 
 
-async def test_the_second_webhook_of_earlier_versions_is_taken_away(sluice, connect, registration, certificates):
+async def test_validating_webhook_of_earlier_versions_is_removed(sluice, connect, registration, certificates):
     configuration = registration.configuration(certificates.ca_bundle)
     hook = configuration["webhooks"][0]
     outdated = {key: value for key, value in hook.items() if key != "reinvocationPolicy"}
@@ -108,13 +108,13 @@ async def test_the_second_webhook_of_earlier_versions_is_taken_away(sluice, conn
         assert (await alice.create(JOBS, make_job("j")))["spec"]["suspend"] is True
 
 
-async def test_a_new_bundle_is_published(sluice, registration, certificates, registered):
+async def test_changed_ca_bundle_updates_the_configuration(sluice, registration, certificates, registered):
     other = certificates.ca_bundle + certificates.ca_bundle
     assert await ensure_registered(sluice, registration.configuration(other))
     assert not await ensure_registered(sluice, registration.configuration(other))
 
 
-async def test_registration_is_kept_up_for_ever(sluice, registration, certificates):
+async def test_reconciler_restores_the_registration_in_each_round(sluice, registration, certificates):
     class Stopped(Exception):
         pass
 
@@ -142,7 +142,7 @@ async def test_registration_is_kept_up_for_ever(sluice, registration, certificat
     assert [hook["clientConfig"] for hook in await configured(sluice)] == [wanted] * len(names)
 
 
-async def test_two_that_write_the_gate_in_turn_are_told_what_to_share(sluice, registration, certificates, caplog):
+async def test_repeated_overwrites_of_the_gate_are_logged_once(sluice, registration, certificates, caplog):
     class Stopped(Exception):
         pass
 
@@ -182,7 +182,7 @@ async def test_a_queued_job_is_gated_by_the_api_server(connect, registered):
         assert started["spec"]["suspend"] is True
 
 
-async def test_sluice_itself_unsuspends(connect, sluice, registered):
+async def test_job_started_by_sluice_keeps_its_queue(connect, sluice, registered):
     async with connect("alice") as alice:
         await alice.create(JOBS, make_job("j"))
         job = await sluice.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
@@ -193,7 +193,7 @@ async def test_sluice_itself_unsuspends(connect, sluice, registered):
         assert bare["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "main"
 
 
-async def test_what_runs_keeps_queue_and_submitter_whoever_writes_its_status(connect, sluice, registered):
+async def test_status_update_cannot_change_queue_or_submitter_of_a_running_job(connect, sluice, registered):
     async with connect("alice") as alice, connect("mallory") as mallory:
         await alice.create(JOBS, make_job("j"))
         await sluice.patch(f"{JOBS}/j", {"spec": {"suspend": False}})
@@ -208,15 +208,13 @@ async def test_what_runs_keeps_queue_and_submitter_whoever_writes_its_status(con
         assert job["status"]["ready"] == 0
 
 
-async def test_a_job_with_faults_is_refused_with_their_paths(connect, registered):
+async def test_job_with_a_fault_is_refused_with_its_path(connect, registered):
     async with connect("alice") as alice:
         with pytest.raises(Invalid, match=r"metadata.annotations\[sluice.dev/hold\]: must be"):
             await alice.create(JOBS, make_job("j", annotations={"sluice.dev/hold": "maybe"}))
 
 
-async def test_a_misspelled_queue_label_is_told_at_creation_and_of_another_owner_never_looked_at(
-    connect, registered, reviewer
-):
+async def test_webhook_is_called_for_misspelled_queue_labels_only_at_creation(connect, registered, reviewer):
     async with connect("alice") as alice:
         for number, key in enumerate(("sluice.dev/queue-nam", "kueue.x-k8s.io/queue_name", "x.example/queue-name")):
             job = make_job(f"j-{number}", queue="")
@@ -230,7 +228,7 @@ async def test_a_misspelled_queue_label_is_told_at_creation_and_of_another_owner
 
 @pytest.mark.parametrize("labels", [[QUEUE], [KUEUE_QUEUE], [QUEUE, KUEUE_QUEUE], [QUEUE, "sluice.dev/queue-nam"]])
 @pytest.mark.parametrize("value", ["main", ""])
-async def test_a_creation_is_one_call_with_whatever_queue_labels(connect, registered, reviewer, labels, value):
+async def test_creation_with_any_queue_labels_is_one_webhook_call(connect, registered, reviewer, labels, value):
     async with connect("alice") as alice:
         manifest = make_job("j", queue="")
         manifest["metadata"]["labels"] = dict.fromkeys(labels, value)
@@ -242,7 +240,7 @@ async def test_a_creation_is_one_call_with_whatever_queue_labels(connect, regist
         assert reviewer.asked == 1
 
 
-def test_no_expression_is_evaluated_of_what_is_created_with_a_queue_label():
+def test_webhook_for_creations_with_a_queue_label_has_no_match_conditions():
     """For each entry with a match condition an API server converts the whole object to CEL values."""
     hooks = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
     for labels in ({QUEUE: "q"}, {KUEUE_QUEUE: "q"}, {QUEUE: "", KUEUE_QUEUE: "q"}):
@@ -255,14 +253,14 @@ def test_no_expression_is_evaluated_of_what_is_created_with_a_queue_label():
         assert "matchConditions" not in asked
 
 
-def test_only_jobs_have_more_than_one_entry():
+def test_kinds_other_than_job_have_one_webhook_each():
     """For each write in the cluster an API server checks rules and selectors of every entry."""
     kinds = all_kinds(frameworks=("jobset.x-k8s.io/jobset", "statefulset"))
     hooks = Registration(kinds, "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
     assert len(hooks) == 2
 
 
-async def test_a_creation_is_one_call_and_an_update_that_decides_nothing_none(connect, sluice, registered, reviewer):
+async def test_webhook_is_called_only_for_creations_and_spec_updates(connect, sluice, registered, reviewer):
     async with connect("alice") as alice:
         await alice.create(JOBS, make_job("j"))
         assert reviewer.asked == 1
@@ -287,7 +285,7 @@ async def test_a_queued_job_can_be_deleted_in_the_foreground_while_sluice_is_dow
             await alice.get(f"{JOBS}/j")
 
 
-async def test_nobody_else_notices_an_outage(connect, sluice, certificates):
+async def test_outage_of_the_webhook_prevents_only_queued_jobs(connect, sluice, certificates):
     registration = Registration(all_kinds(), "https://127.0.0.1:1", Scope((SLUICE,)))
     await ensure_registered(sluice, registration.configuration(certificates.ca_bundle))
     async with connect("alice") as alice:
@@ -297,7 +295,7 @@ async def test_nobody_else_notices_an_outage(connect, sluice, certificates):
             await alice.create(JOBS, make_job("queued"))
 
 
-def test_inside_a_cluster_a_service_is_named():
+def test_registration_in_a_cluster_references_a_service():
     scope = Scope((), ("kube-system", "sluice"))
     registration = Registration(all_kinds(), ServiceReference("sluice", "sluice-webhook"), scope)
     hook = registration.configuration(b"PEM")["webhooks"][0]

@@ -29,7 +29,7 @@ from webhooks.review import Reviewer
 
 @pytest.mark.parametrize("suspend", [{}, {"suspend": False}, {"suspend": True}, {"suspend": None}])
 @pytest.mark.parametrize("label", ["sluice.dev/queue-name", "kueue.x-k8s.io/queue-name"])
-def test_a_queued_job_is_gated_and_its_submitter_noted(label, suspend):
+def test_queued_job_is_gated_and_its_submitter_recorded(label, suspend):
     stored, warnings = mutate(make_job(labels={label: "main"}, **suspend))
     assert stored["spec"]["suspend"] is True
     assert submitter(stored) == "alice"
@@ -52,7 +52,7 @@ def test_a_job_without_queue_is_left_alone():
         ("sluice.dev/other", ""),
     ],
 )
-def test_a_misspelled_queue_label_is_told_once(key, meant):
+def test_misspelled_queue_label_causes_a_warning_only_at_creation(key, meant):
     job = make_job(labels={key: "main"})
     stored, warnings = mutate(job)
     assert stored == job
@@ -67,21 +67,21 @@ def test_a_job_of_another_controller_is_left_alone():
     assert mutate(job) == (job, [])
 
 
-def test_what_another_controller_has_run_is_suspended_when_it_is_handed_over():
+def test_running_job_handed_over_by_another_controller_is_suspended():
     old = make_job(managedBy="kueue.x-k8s.io/multikueue", suspend=False)
     stored, _ = mutate(make_job(suspend=False), old)
     assert stored["spec"]["suspend"] is True
     assert stored["metadata"]["annotations"]["sluice.dev/submitted-by"] == "alice"
 
 
-def test_nobody_submits_in_the_name_of_another():
+def test_forged_submitter_is_replaced_with_a_warning():
     stored, warnings = mutate(make_job(annotations={"sluice.dev/submitted-by": "boss", "other": "x"}))
     assert stored["metadata"]["annotations"] == {"sluice.dev/submitted-by": "alice", "other": "x"}
     assert len(warnings) == 1
     assert "sluice.dev/submitted-by" in warnings[0]
 
 
-def test_whoever_shares_sluices_user_is_gated_too():
+def test_job_created_by_the_user_of_sluice_is_gated():
     stored, _ = mutate(make_job(), user=SLUICE)
     assert stored["spec"]["suspend"] is True
 
@@ -94,18 +94,18 @@ def test_a_dry_run_gets_the_same_answer():
 # Updating ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_user_cannot_start_what_waits():
+def test_user_cannot_start_a_waiting_job():
     stored, warnings = mutate(RUNNING, WAITING)
     assert stored == WAITING
     assert len(warnings) == 1
     assert "only Sluice starts" in warnings[0]
 
 
-def test_sluice_starts_what_waits():
+def test_sluice_can_start_a_waiting_job():
     assert mutate(RUNNING, WAITING, user=SLUICE) == (RUNNING, [])
 
 
-def test_a_user_may_stop_what_runs():
+def test_user_can_suspend_a_running_job():
     assert mutate(WAITING, RUNNING) == (WAITING, [])
 
 
@@ -114,7 +114,7 @@ def test_a_waiting_job_may_be_moved_to_another_queue():
     assert mutate(moved, WAITING) == (moved, [])
 
 
-def test_a_waiting_job_leaves_its_queue_suspended():
+def test_waiting_job_that_leaves_its_queue_stays_suspended():
     stored, warnings = mutate(make_job(queue="", suspend=False), WAITING)
     left = make_job(queue="", suspend=True)
     assert stored == left
@@ -134,7 +134,7 @@ def test_an_empty_queue_name_is_refused(old, suspend):
     assert response["status"]["message"] == message
 
 
-def test_an_empty_queue_name_that_is_there_already_locks_nothing():
+def test_existing_empty_queue_name_does_not_prevent_updates():
     old = make_job(labels={"sluice.dev/queue-name": ""}, suspend=True)
     assert judge(make_job(labels={"sluice.dev/queue-name": "", "x": "y"}, suspend=True), old)["allowed"] is True
     assert mutate(make_job(labels={"sluice.dev/queue-name": ""}, suspend=False), RUNNING)[0]["metadata"]["labels"] == {
@@ -142,7 +142,7 @@ def test_an_empty_queue_name_that_is_there_already_locks_nothing():
     }
 
 
-def test_an_owner_exempts_from_nothing():
+def test_job_with_an_owner_is_gated_like_any_other():
     job = make_job(suspend=False)
     job["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "uid": "u", "controller": True}]
     assert mutate(job)[0]["spec"]["suspend"] is True
@@ -171,7 +171,7 @@ def review_child(new, old=None, user="system:serviceaccount:jobset-system:jobset
     return jsonpatch.apply_patch(new, operations), response.get("warnings", [])
 
 
-def test_a_child_that_may_be_part_of_its_owner_is_gated_and_marked_to_be_started_with_it():
+def test_child_of_a_queued_owner_is_gated_and_marked_to_start_with_it():
     stored, warnings = review_child(make_job(suspend=False))
     assert stored["spec"]["suspend"] is True
     assert stored["metadata"]["annotations"]["sluice.dev/start-with-owner"] == "true"
@@ -183,7 +183,7 @@ def test_a_child_that_may_be_part_of_its_owner_is_gated_and_marked_to_be_started
     assert again["metadata"]["annotations"]["sluice.dev/start-with-owner"] == "true"
 
 
-def test_a_child_that_does_not_ask_to_run_is_not_marked():
+def test_suspended_child_is_not_marked_to_start_with_its_owner():
     stored, _ = review_child(make_job(suspend=True))
     assert "sluice.dev/start-with-owner" not in stored["metadata"]["annotations"]
 
@@ -231,12 +231,12 @@ def test_sluice_may_give_a_running_job_any_number_of_pods():
     assert mutate(running(parallelism=9), running(parallelism=2), user=SLUICE) == (running(parallelism=9), [])
 
 
-def test_the_pods_of_a_job_outside_of_all_queues_are_its_own_business():
+def test_unqueued_running_job_may_get_more_pods():
     old, new = (make_job(queue="", suspend=False, parallelism=count) for count in (2, 9))
     assert mutate(new, old) == (new, [])
 
 
-def test_what_is_being_deleted_is_left_alone():
+def test_job_that_is_being_deleted_is_left_alone():
     new = make_job(queue="", suspend=False)
     new["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
     for old in (WAITING, RUNNING):
@@ -259,21 +259,21 @@ def test_a_running_job_keeps_its_queue(labels):
     assert "cannot change" in warnings[0]
 
 
-def test_suspending_and_moving_at_once_only_suspends():
+def test_suspending_and_moving_in_one_request_only_suspends():
     new = make_job(queue="other", suspend=True, annotations={"sluice.dev/submitted-by": "alice"})
     stored, warnings = mutate(new, RUNNING)
     assert stored == WAITING
     assert warnings
 
 
-def test_a_job_that_runs_outside_of_all_queues_cannot_be_put_into_one():
+def test_unqueued_running_job_cannot_join_a_queue():
     old = make_job(queue="", suspend=False)
     stored, warnings = mutate(make_job(suspend=False), old)
     assert stored["metadata"].get("labels", {}) == {}
     assert warnings
 
 
-def test_a_suspended_job_that_gets_a_queue_is_submitted_by_who_labelled_it():
+def test_submitter_of_a_suspended_job_is_the_user_who_adds_the_queue_label():
     old = make_job(queue="", suspend=True, annotations={"sluice.dev/submitted-by": "boss"})
     new = make_job(suspend=False, annotations={"sluice.dev/submitted-by": "boss"})
     stored, _ = mutate(new, old, user="bob")
@@ -283,7 +283,7 @@ def test_a_suspended_job_that_gets_a_queue_is_submitted_by_who_labelled_it():
 
 @pytest.mark.parametrize("old", [WAITING, RUNNING])
 @pytest.mark.parametrize("given", ["boss", None])
-def test_the_submitter_stays_whoever_updates(old, given):
+def test_update_by_another_user_does_not_change_the_submitter(old, given):
     new = copy.deepcopy(old)
     if given is None:
         del new["metadata"]["annotations"]
@@ -294,7 +294,7 @@ def test_the_submitter_stays_whoever_updates(old, given):
     assert len(warnings) == (given is not None)
 
 
-def test_a_submitter_cannot_be_invented_afterwards():
+def test_submitter_annotation_cannot_be_added_by_an_update():
     old = make_job(suspend=True)
     stored, warnings = mutate(make_job(suspend=True, annotations={"sluice.dev/submitted-by": "boss"}), old)
     assert submitter(stored) is None
@@ -321,7 +321,7 @@ def test_warnings_are_short_ascii():
         {"operation": "CONNECT"},
     ],
 )
-def test_what_is_not_ours_is_allowed_untouched(request_fields):
+def test_request_for_another_resource_or_operation_is_allowed_unchanged(request_fields):
     answer = REVIEWER.review(make_review(make_job(), **request_fields))
     assert answer["response"] == {"uid": "r-1", "allowed": True}
 
@@ -344,6 +344,6 @@ def test_what_is_not_ours_is_allowed_untouched(request_fields):
         make_review(make_job(), resource="jobs"),
     ],
 )
-def test_malformed_reviews_are_named_so(review):
+def test_malformed_review_is_an_error(review):
     with pytest.raises(MalformedReview, match="not an AdmissionReview"):
         REVIEWER.review(review)

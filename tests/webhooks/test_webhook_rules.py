@@ -1,4 +1,4 @@
-"""Rules that name the queue of objects without a queue label, with an API server that calls the webhook over TLS."""
+"""Rules that name the queue of objects without a queue label; an API server calls the webhook over TLS."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def job(name="j", labels=None, **spec):
 
 
 @pytest.mark.parametrize("name", [name for name in frameworks_known() if name not in LABELLED])
-def test_a_rule_names_kinds_as_they_are_switched_on(name):
+def test_rule_matches_a_kind_by_its_framework_name(name):
     kind = next(iter(all_kinds(frameworks=(name, "pod") if name in GROUPED else (name,))))
     assert QueueRule("q", kinds=(name,)).is_for(kind)
     assert not QueueRule("q", kinds=("another",)).is_for(kind)
@@ -85,9 +85,7 @@ def test_a_rule_names_kinds_as_they_are_switched_on(name):
         ("team-a", {"app.kubernetes.io/managed-by": "helm"}, "rest", 3),
     ],
 )
-async def test_the_first_rule_that_matches_names_the_queue_and_the_user_is_told(
-    alice, reviewer, namespace, labels, queue, number
-):
+async def test_first_matching_rule_names_the_queue_with_a_warning(alice, reviewer, namespace, labels, queue, number):
     created = await alice.create(jobs(namespace), job(labels=labels))
     assert created["spec"]["suspend"] is True
     assert created["metadata"]["labels"] == {**labels, QUEUE: queue}
@@ -96,13 +94,13 @@ async def test_the_first_rule_that_matches_names_the_queue_and_the_user_is_told(
     assert reviewer.warned == [[f"metadata.labels: no queue label, {queued}"]]
 
 
-async def test_a_label_counts_before_any_rule(alice, reviewer):
+async def test_queue_label_precedes_all_rules(alice, reviewer):
     created = await alice.create(jobs("team-a"), job(labels={QUEUE: "mine"}))
     assert created["metadata"]["labels"] == {QUEUE: "mine"}
     assert reviewer.warned == [[]]
 
 
-async def test_what_no_rule_is_for_is_not_asked_about(alice, reviewer):
+async def test_webhook_is_not_called_for_jobs_that_no_rule_matches(alice, reviewer):
     for namespace, labels in (("team-b", {}), ("team-c", AREAL), ("kube-system", {})):
         created = await alice.create(jobs(namespace), job(labels=labels))
         assert created["spec"]["suspend"] is False
@@ -110,7 +108,7 @@ async def test_what_no_rule_is_for_is_not_asked_about(alice, reviewer):
     assert reviewer.warned == []
 
 
-async def test_nobody_leaves_the_queue_of_a_rule_by_taking_labels_away(alice, reviewer):
+async def test_job_queued_by_a_rule_stays_queued_if_its_labels_are_removed(alice, reviewer):
     await alice.create(jobs("team-b"), job(labels=AREAL))
     gone = {"metadata": {"labels": {QUEUE: None, **dict.fromkeys(AREAL)}}, "spec": {"suspend": False}}
     kept = await alice.patch(f"{jobs('team-b')}/j", gone)
@@ -133,7 +131,7 @@ async def test_nobody_leaves_the_queue_of_a_rule_by_taking_labels_away(alice, re
         ({"exp": "e", "trial": "t", "kueue.x-k8s.io/pod-group-name": "g", "sluice.dev/pod-set-name": "s"}, (None, "s")),
     ],
 )
-def test_a_rule_puts_pods_into_groups_by_their_labels(labels, given):
+def test_rule_assigns_pods_to_groups_by_their_labels(labels, given):
     rule = QueueRule("q", group_name_from=("exp", "trial"), pod_set_from="role")
     kinds = all_kinds(frameworks=("pod",))
     new = {"metadata": {"name": "p", "namespace": "a", "labels": labels}, "spec": {"containers": []}}
@@ -163,14 +161,14 @@ def test_a_stateful_set_is_queued_by_a_rule():
     assert queued["metadata"]["labels"] == {QUEUE: "sets"}
 
 
-def test_each_kind_is_sent_only_if_a_rule_is_for_it():
+def test_rule_webhooks_exist_only_for_kinds_that_rules_name():
     rules = (QueueRule("sets", kinds=("jobset.x-k8s.io/jobset",)),)
     registered = Registration(tuple(KINDS), "https://127.0.0.1:1", Scope((SLUICE,), rules=rules)).configuration(b"")
     ruled = [each["name"] for each in registered["webhooks"] if ".ruled." in each["name"]]
     assert ruled == ["jobsets.jobset.x-k8s.io.ruled.sluice.dev"]
 
 
-def test_the_process_of_the_gate_is_told_the_rules(tmp_path):
+def test_rules_of_the_settings_file_are_saved_in_the_gate_config(tmp_path):
     file = tmp_path / "sluice.yaml"
     file.write_text("""integrations:
   frameworks: [pod]
@@ -202,7 +200,7 @@ def test_the_process_of_the_gate_is_told_the_rules(tmp_path):
         ),
     ],
 )
-def test_a_mistake_is_told_by_its_place(tmp_path, content, message):
+def test_invalid_rule_is_reported_with_its_path_and_line(tmp_path, content, message):
     file = tmp_path / "sluice.yaml"
     file.write_text(content)
     with pytest.raises(InvalidSettings) as told:

@@ -1,4 +1,4 @@
-"""The webhook server over TLS: it answers reviews, and any other request with a plain HTTP error."""
+"""Webhook server over TLS: responses to reviews, and HTTP errors for all other requests."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def make_review(size=0):
     return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
 
 
-async def test_mutate(post):
+async def test_mutate_returns_a_patch_that_suspends_the_job(post):
     status, body = await post("/mutate?timeout=5s", make_review())
     assert status == 200
     response = json.loads(body)["response"]
@@ -76,7 +76,7 @@ async def test_malformed_bodies_are_bad_requests(post, body, caplog):
     assert all(record.levelno < logging.ERROR for record in caplog.records)
 
 
-async def test_bodies_beyond_all_objects_are_refused_unread(post):
+async def test_body_above_the_maximum_size_is_refused(post):
     status, _ = await post("/mutate", b"x" * (MAX_BODY + 1))
     assert status == 413
 
