@@ -38,13 +38,13 @@ class Events:
     response: aiohttp.ClientResponse
 
     async def next(self) -> Any:
-        """The next event; None at the end."""
+        """The next event; None at the end of the watch."""
         async with asyncio.timeout(120):
             line = await self.response.content.readline()
         return json.loads(line) if line else None
 
-    async def told(self, count: int) -> list[tuple[str, str]]:
-        """Type and name of so many events."""
+    async def next_types_and_names(self, count: int) -> list[tuple[str, str]]:
+        """Type and name of each of the next `count` events."""
         events = [await self.next() for _ in range(count)]
         return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
 
@@ -87,7 +87,7 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, path: str, *, accept: str = "", **params: str) -> AsyncIterator[Events]:
-        """The events of a watch, as they come."""
+        """Open a watch; its events can be read as they arrive."""
         headers = {"Authorization": f"Bearer {TOKEN}"} | ({"Accept": accept} if accept else {})
         options = {"params": {"watch": "1", **params}, "headers": headers, "timeout": aiohttp.ClientTimeout()}
         async with self.session.get(f"{self.url}{PREFIX}/{path}", **options) as response:

@@ -1,4 +1,4 @@
-"""The API on a thread of its own, with a meter of how long its event loop was busy with one thing."""
+"""The API on a thread of its own, with a meter of how long its event loop is blocked."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ NAMES = sorted({each["metadata"]["name"] for each in OBJECTS} | {"train", "run",
 
 
 class Meter:
-    """Processor time of the loop's thread between two turns of it: what everybody else had to wait at least."""
+    """Processor time of the loop's thread between two of its iterations, for which other requests had to wait."""
 
     def __init__(self) -> None:
         self._last = 0.0
         self._longest = 0.0
 
     def tick(self) -> None:
-        """To be called in the loop; goes on by itself."""
+        """Start to measure; has to be called once in the loop, and schedules itself again."""
         now = time.thread_time()
         self._longest = max(self._longest, now - self._last if self._last else 0.0)
         self._last = now
         asyncio.get_running_loop().call_later(0.002, self.tick)
 
     def read(self) -> float:
-        """The longest in seconds since it was last asked."""
+        """The longest such time in seconds since the last call."""
         longest, self._longest = self._longest, 0.0
         return longest
 
 
 @dataclass(frozen=True)
 class Running:
-    """An API that serves."""
+    """A running API: its URL, and the meter of its event loop."""
 
     url: str
     meter: Meter
@@ -66,9 +66,9 @@ class Running:
 
 @contextmanager
 def running(database_url: str) -> Iterator[Running]:
-    """The API on a filled database; its limits see a second pass each time that they look.
+    """The API on a filled database; the clock of its rate limits advances by a second at each reading.
 
-    Nothing looks for garbage meanwhile: how long that takes, and whose thread it meets, is up to what other tests of
+    Garbage collection is off meanwhile: its duration, and the thread that it interrupts, depend on what other tests of
     this process have left in memory.
     """
     gc.disable()

@@ -33,7 +33,7 @@ def database_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def commit(store: Store) -> Callable[..., Awaitable[int]]:
-    """What the leading controller does: `await commit(record, ..., closed=...)`."""
+    """Commit as the leading controller does: `await commit(record, ..., closed=...)`."""
     return partial(workload_records.commit, store, await store.lead("tests"))
 
 

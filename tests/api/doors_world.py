@@ -1,4 +1,4 @@
-"""Both doors for tests: a sandbox that knows the users, the API behind TLS, and whoever knocks."""
+"""Authentication by token or front proxy for tests: a sandbox with its users, the API behind TLS, and clients."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class World:
     ca: Path
     sandbox: Sandbox
     cluster: Client
-    """Sluice's own."""
+    """Sluice's own client of the cluster."""
     proxy_ca: Authority
     front_proxy: FrontProxy
     context: ReloadingContext
@@ -75,7 +75,7 @@ class World:
     async def status(
         self, method: str, path: str, *, token: str | None = None, certificate: Pair | None = None, headers: Any = None
     ) -> int:
-        """That of the answer, whose body is not waited for."""
+        """Status code of the response, whose body is not read."""
         async with await self._request(method, path, token, certificate, headers, {}) as response:
             if "watch=" in path:
                 response.close()
@@ -95,7 +95,7 @@ class World:
         return await self.send(method, path, document, token=self.sandbox.token(user), **options)
 
     def reviews(self, plural: str) -> int:
-        """How many reviews the cluster was asked for."""
+        """Number of requests for `plural`, such as `tokenreviews`, that the cluster has received."""
         return sum(n for (_, resource, _), n in self.sandbox.requests.items() if resource == plural)
 
     async def grant(self, user: str, rules: list[dict[str, Any]], *, namespace: str = "", kind: str = "User") -> None:
@@ -125,7 +125,7 @@ class World:
 
 
 async def publish(sandbox: Sandbox, **data: str) -> None:
-    """Tell who the front proxy is, as the API server does."""
+    """Publish the configuration of the front proxy in its ConfigMap, as the API server does."""
     standard = {
         "requestheader-allowed-names": '["front-proxy-client"]',
         "requestheader-username-headers": '["X-Remote-User"]',
@@ -156,7 +156,7 @@ async def world(
     own_proxy: AuthenticatingProxy | None = None,
     **checks: Any,
 ) -> AsyncIterator[World]:
-    """Everything, for the time of the block."""
+    """The API, the sandbox and the certificates, for the time of the block."""
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(Sandbox(controllers=False, users=users))
         kubeconfig = folder / "sluice.kubeconfig"

@@ -1,4 +1,4 @@
-"""Who signs in at an issuer: the client that asks it, the browser of a person, and what refusals look like."""
+"""Sign-in at an issuer for tests: the client's settings, a browser, and checks of refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def client_of(accounts: Issuer, **settings: Any) -> OidcClient:
 
 @dataclass
 class Browser:
-    """What a browser does in which somebody signs in."""
+    """Browser of a user who signs in; keeps its cookies."""
 
     doors: World
     accounts: Issuer
@@ -49,7 +49,7 @@ class Browser:
         return answer
 
     async def begin(self) -> dict[str, str]:
-        """What the issuer sends the browser back with, by the person's click."""
+        """Start a sign-in, and return the parameters with which the issuer would redirect the browser back."""
         answer = await self.post("/login/oidc", {})
         assert answer.status == 200, answer.body
         query = dict(parse_qsl(urlsplit(answer.body["location"]).query))

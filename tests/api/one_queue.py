@@ -1,4 +1,4 @@
-"""The API with one queue, on a replica that does not decide, and workloads of it."""
+"""The API of a replica that does not lead, with one queue and workloads of this queue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DRY = {"dryRun": "All"}
 
 
 class Replica(NoController):
-    """A replica that knows the cluster and does not decide, so that answers come from the database."""
+    """A replica that knows the cluster and does not lead, so that responses come from the database."""
 
     def namespaces(self) -> dict[str, Mapping[str, str]]:
         return {"a": {}, "b": {}}
@@ -54,7 +54,7 @@ async def one_queue(store: Store, clock: Callable[[], float]) -> AsyncIterator[C
 
 
 def job(name: str, *, cpu: int = 500, state: State = State.PENDING, age: float = 0, **fields: Any) -> WorkloadRecord:
-    """Three pods of `cpu` milli-CPUs each."""
+    """Record of a Job with three pods of `cpu` milli-CPUs each."""
     found = record(f"uid-{name}", name, state, created=NOW - age, **fields)
     pods = (PodSet(name="main", count=3, requests={"cpu": cpu}),)
     return replace(found, workload=replace(found.workload, pod_sets=pods))

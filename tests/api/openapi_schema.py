@@ -14,9 +14,9 @@ from admission.api.registry import AUDITS
 
 
 def described() -> dict[str, Any]:
-    """The document without watches: they do not end."""
+    """The document without the parameter `watch`, as watches do not end."""
     document = describe()
-    del document["paths"][AUDITS.collection()]  # which needs a leader
+    del document["paths"][AUDITS.collection()]  # audits need a leader
     for path in document["paths"].values():
         for operation in path.values():
             if isinstance(operation, dict):
@@ -29,7 +29,7 @@ schema = schemathesis.openapi.from_dict(described(), config=SchemathesisConfig.f
 
 @schema.hook
 def before_generate_path_parameters(context: Any, strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Most of what is asked for exists."""
+    """Draw mostly names of objects that exist."""
     names = context.operation.path.count("{name}")
     there = {"namespace": st.just("a")} | ({"name": st.sampled_from(NAMES)} if names else {})
     wanted = {name: value for name, value in there.items() if f"{{{name}}}" in context.operation.path}

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority of our own, and what it signs."""
+"""Certificates for tests: a certificate authority, and the certificates that it signs."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Pair:
     key: Path
 
     def client_context(self, ca: Path) -> ssl.SSLContext:
-        """What a client that trusts `ca` shows this certificate by."""
+        """TLS context of a client that presents this certificate and trusts `ca`."""
         context = ssl.create_default_context(cafile=str(ca))
         context.load_cert_chain(self.certificate, self.key)
         return context
 
 
 class Authority:
-    """A CA that keeps what it signs in a folder."""
+    """A CA that writes the certificates that it signs to a folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder

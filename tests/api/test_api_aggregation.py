@@ -1,4 +1,4 @@
-"""Door two is found: `sluice serve` registers itself, behind TLS that the API server accepts, and stays registered."""
+"""Aggregation layer: `sluice serve` registers and maintains its APIService, with TLS that the API server accepts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def client(sandbox, tmp_path) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def doors(store: Store, client: Client, folder: Any, **flags: Any) -> AsyncIterator[Any]:
-    """What `sluice serve` does for its doors, and the URL where it listens."""
+    """The TLS endpoint as `sluice serve` opens and registers it, and its URL."""
     settings = load_settings({"certificate_directory": folder / "certificates", **flags})
     certificates = OwnCertificates(settings, client)
     await certificates.refresh()
@@ -73,7 +73,7 @@ async def doors(store: Store, client: Client, folder: Any, **flags: Any) -> Asyn
 
 
 async def available(client: Client, status: str = "True") -> dict[str, Any]:
-    """The condition Available of the APIService, once the API server has made up its mind."""
+    """Wait until the condition Available of the APIService has the status, and return the condition."""
     while True:
         for condition in (await client.get(APISERVICE)).get("status", {}).get("conditions", []):
             if condition["type"] == "Available" and condition["status"] == status:
@@ -81,7 +81,7 @@ async def available(client: Client, status: str = "True") -> dict[str, Any]:
         await asyncio.sleep(0.05)
 
 
-async def test_the_api_server_finds_it_and_passes_users_on(store, client, sandbox, tmp_path, free_port):
+async def test_api_server_finds_sluice_and_forwards_the_user(store, client, sandbox, tmp_path, free_port):
     async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}"):
         assert (await available(client))["reason"] == "Passed"
         service = await client.get(SERVICE)
@@ -92,7 +92,7 @@ async def test_the_api_server_finds_it_and_passes_users_on(store, client, sandbo
         assert (record.user, "system:masters" in record.groups, record.verb) == ("sluice", True, "create")
 
 
-async def test_what_others_change_is_mended(store, client, tmp_path, free_port):
+async def test_changed_or_deleted_api_service_and_service_are_restored(store, client, tmp_path, free_port):
     async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, _):
         wanted = await client.get(APISERVICE)
         wrong = {"service": {"name": "other"}, "caBundle": base64.b64encode(b"x").decode(), "groupPriorityMinimum": 7}
@@ -119,9 +119,7 @@ async def test_what_others_change_is_mended(store, client, tmp_path, free_port):
             assert (await client.get(SERVICE))["spec"]["externalName"] == "localhost"
 
 
-async def test_what_the_api_server_cannot_reach_is_logged_once_with_its_cause(
-    store, client, tmp_path, free_port, caplog
-):
+async def test_unavailable_api_service_is_logged_once_with_its_cause(store, client, tmp_path, free_port, caplog):
     caplog.set_level("INFO")
     async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, _):
         await available(client)
@@ -141,7 +139,9 @@ async def test_what_the_api_server_cannot_reach_is_logged_once_with_its_cause(
         assert caplog.text.count("the API server reaches Sluice as APIService v1.sluice.dev again") == 1
 
 
-async def test_the_api_servers_outage_ends_nothing(store, client, sandbox, tmp_path, free_port, caplog):
+async def test_sluice_keeps_serving_during_an_outage_of_the_api_server(
+    store, client, sandbox, tmp_path, free_port, caplog
+):
     async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, url):
         await sandbox.__aexit__(None, None, None)
         rounds = 0
@@ -160,7 +160,7 @@ async def test_the_api_servers_outage_ends_nothing(store, client, sandbox, tmp_p
             assert answer.status == 200
 
 
-async def test_a_certificate_of_others_is_shown_and_followed(store, client, tmp_path, free_port):
+async def test_configured_certificate_is_served_and_reloaded_after_renewal(store, client, tmp_path, free_port):
     authority = Authority(tmp_path, "company-ca")
     pair, renewed = authority.server("sluice.example"), authority.server("sluice.example", "127.0.0.1")
     flags = {"api_certificate": pair.certificate, "api_key": pair.key, "api_ca": authority.file}
@@ -198,24 +198,24 @@ async def test_a_certificate_of_others_is_shown_and_followed(store, client, tmp_
         ({"apiservice_url": "https://localhost:8443", "api_address": ":1234"}, True, ("0.0.0.0", 1234)),
     ],
 )
-def test_plain_http_is_spoken_on_loopback_alone(flags, tls, address):
+def test_plain_http_is_used_on_loopback_only(flags, tls, address):
     settings = load_settings(flags)
     assert (has_tls(settings), api_address(settings)) == (tls, address)
 
 
-def test_a_certificate_without_its_key_is_no_setting():
+def test_api_certificate_and_key_must_be_set_together():
     for flags in ({"api_certificate": "/a"}, {"api_key": "/b"}):
         with pytest.raises(InvalidSettings, match="belong together"):
             has_tls(load_settings(flags))
 
 
-def test_the_certificate_is_for_all_that_it_is_reached_by():
+def test_certificate_covers_service_name_external_host_and_loopback():
     settings = load_settings({"apiservice_url": "https://host.example:8443", "api_service": "queues/front"})
     assert api_hosts(settings) == ["front.queues.svc", "host.example", "localhost", "127.0.0.1", "::1"]
     assert api_hosts(load_settings({})) == []
 
 
-def test_in_a_pod_the_service_is_there_already():
+def test_api_service_without_a_url_refers_to_the_installed_service():
     found = aggregation(load_settings({"apiservice": True}))
     assert found is not None
     assert found.external_name == ""

@@ -1,4 +1,4 @@
-"""`auditrecords`: every write through the API, by whom and why, to be asked for in pages and by fields."""
+"""`auditrecords`: author, reason and change of every write through the API, with pages and field selectors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def records(doors, query: str = "") -> list[dict]:
 
 
 @on_both_databases
-async def test_each_write_is_there_with_its_author_newest_first(doors):
+async def test_audit_records_list_each_write_with_author_and_reason_newest_first(doors):
     created = await doors.as_user("alice", "POST", "cohorts", cohort("a"), headers={"X-Change-Reason": "new team"})
     assert created.status == 201
     changed = created.body | {"metadata": created.body["metadata"] | {"labels": {"a": "b"}}}
@@ -56,14 +56,14 @@ async def test_each_write_is_there_with_its_author_newest_first(doors):
 
 
 @on_both_databases
-async def test_the_reason_may_stand_in_the_object(doors, store):
+async def test_change_reason_may_be_given_as_an_annotation(doors, store):
     assert (await doors.as_user("alice", "POST", "cohorts", cohort("a", **{"change-reason": "because"}))).status == 201
     assert [record["reason"] for record in await records(doors)] == ["because"]
     (version,) = await store.queues.versions("Cohort", "a")
     assert (version.author, version.reason) == ("alice", "because")
 
 
-async def test_what_was_refused_or_tried_is_not_there(doors):
+async def test_refused_writes_and_dry_runs_leave_no_audit_record(doors):
     assert (await doors.as_user("bob", "POST", "cohorts", cohort("a"))).status == 403
     assert (await doors.as_user("alice", "POST", "cohorts", cohort("A B"))).status == 422
     assert (await doors.as_user("alice", "POST", "cohorts?dryRun=All", cohort("a"))).status == 201
@@ -71,7 +71,7 @@ async def test_what_was_refused_or_tried_is_not_there(doors):
     assert await records(doors) == []
 
 
-async def test_pages_go_on_where_the_last_one_ended(doors):
+async def test_audit_records_are_paginated_newest_first(doors):
     for n in range(5):
         await doors.as_user("alice", "POST", "cohorts", cohort(f"c{n}"))
     names, query, remaining = [], "?limit=2", []
@@ -86,7 +86,7 @@ async def test_pages_go_on_where_the_last_one_ended(doors):
     assert remaining == [3, 1, None]
 
 
-async def test_fields_select(doors):
+async def test_field_selectors_filter_audit_records(doors):
     await doors.as_user("alice", "POST", "cohorts", cohort("a"))
     await doors.send("POST", "cohorts", cohort("b"), token=ADMIN_TOKEN)
     for selector, names in (
@@ -112,7 +112,7 @@ async def test_fields_select(doors):
         ("continue=1000000000000000000000", "continue: "),
     ],
 )
-async def test_what_makes_no_sense_is_refused_with_the_field(doors, query, says):
+async def test_invalid_audit_record_query_is_a_bad_request_naming_the_parameter(doors, query, says):
     answer = await doors.send("GET", f"auditrecords?{query}", token=ADMIN_TOKEN)
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
     assert answer.body["message"].startswith(says)

@@ -1,4 +1,4 @@
-"""Door two: the API server's front proxy is believed about its users, and nobody else is."""
+"""Authentication by the API server's front proxy: only with its client certificate are its headers trusted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def proxy(doors) -> Pair:
     return doors.proxy_ca.client("front-proxy-client")
 
 
-async def test_the_front_proxy_says_who_asks(doors, proxy):
+async def test_front_proxy_headers_identify_the_user(doors, proxy):
     answer = await doors.send("GET", "/session", certificate=proxy, headers=ALICE)
     assert (answer.status, answer.body) == (
         200,
@@ -38,7 +38,7 @@ async def test_the_front_proxy_says_who_asks(doors, proxy):
     assert doors.reviews("tokenreviews") == 0
 
 
-async def test_its_users_need_the_rights_too(doors, proxy, clock):
+async def test_users_of_the_front_proxy_need_permissions(doors, proxy, clock):
     assert (await doors.send("GET", "cohorts", certificate=proxy, headers=ALICE)).status == 403
     await doors.grant(
         "team-a", [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["list"]}], kind="Group"
@@ -48,12 +48,12 @@ async def test_its_users_need_the_rights_too(doors, proxy, clock):
     assert (await doors.send("GET", "cohorts", certificate=proxy, headers=ALICE[:1])).status == 403
 
 
-async def test_masters_may_everything_and_the_cluster_is_not_asked(doors, proxy):
+async def test_masters_are_authorized_without_a_subject_access_review(doors, proxy):
     assert (await doors.send("GET", "cohorts", certificate=proxy, headers=MASTER)).status == 200
     assert doors.reviews("subjectaccessreviews") == 0
 
 
-async def test_what_the_cluster_is_asked_has_uid_and_extra(store, tmp_path, clock):
+async def test_subject_access_review_contains_uid_and_extra_of_the_user(store, tmp_path, clock):
     async with world(store, tmp_path, clock=clock) as doors:
         headers = {"requestheader-uid-headers": '["X-Remote-Uid"]', "requestheader-client-ca-file": doors.proxy_ca.pem}
         await publish(doors.sandbox, **headers)
@@ -89,20 +89,20 @@ async def test_what_the_cluster_is_asked_has_uid_and_extra(store, tmp_path, cloc
 
 
 @pytest.mark.parametrize("headers", [ALICE, MASTER])
-async def test_without_a_certificate_the_headers_mean_nothing(doors, headers):
+async def test_front_proxy_headers_without_a_certificate_are_ignored(doors, headers):
     assert (await doors.send("GET", "/session", headers=headers)).status == 401
     with_token = await doors.as_user("bob", "GET", "/session", headers=headers)
     assert with_token.body["user"] == "bob"
 
 
-async def test_nor_do_they_with_a_certificate_of_another_name(doors):
+async def test_front_proxy_headers_with_another_common_name_are_ignored(doors):
     other = doors.proxy_ca.client("somebody-else")
     assert (await doors.send("GET", "/session", certificate=other, headers=MASTER)).status == 401
     answer = await doors.send("GET", "/session", certificate=other, headers=MASTER, token=ADMIN_TOKEN)
     assert answer.body["user"] == "sluice:admin"
 
 
-async def test_a_certificate_that_nobody_trusted_has_signed_gets_no_connection(doors, tmp_path):
+async def test_untrusted_expired_or_server_certificate_gets_no_connection(doors, tmp_path):
     forged = Authority(tmp_path, "forged-ca").client("front-proxy-client")
     same_name = Authority(tmp_path, "requestheader-ca").client("front-proxy-client")
     expired = doors.proxy_ca.client("front-proxy-client", lifetime=-dt.timedelta(minutes=5))
@@ -112,14 +112,14 @@ async def test_a_certificate_that_nobody_trusted_has_signed_gets_no_connection(d
             await doors.send("GET", "/session", certificate=certificate, headers=MASTER)
 
 
-async def test_the_front_proxy_without_a_user_is_nobody_or_who_its_token_says(doors, proxy):
+async def test_front_proxy_without_a_user_header_is_identified_by_its_token_only(doors, proxy):
     for headers in ([], [("X-Remote-Group", "system:masters")], [("X-Remote-User", ""), *MASTER[1:]]):
         assert (await doors.send("GET", "/session", certificate=proxy, headers=headers)).status == 401
     answer = await doors.as_user("alice", "GET", "/session", certificate=proxy, headers=MASTER[1:])
     assert answer.body == {"user": "alice", "groups": ["team-a", "system:authenticated"], "standstill": ""}
 
 
-async def test_any_name_will_do_if_the_cluster_says_so(doors):
+async def test_any_common_name_is_accepted_if_allowed_names_is_empty(doors):
     await publish(
         doors.sandbox,
         **{"requestheader-client-ca-file": doors.proxy_ca.pem, "requestheader-allowed-names": "[]"},
@@ -129,7 +129,7 @@ async def test_any_name_will_do_if_the_cluster_says_so(doors):
     assert (await doors.send("GET", "/session", certificate=other, headers=ALICE)).body["user"] == "alice"
 
 
-async def test_a_new_authority_replaces_the_old_one(doors, proxy, tmp_path):
+async def test_new_request_header_ca_replaces_the_old_ca(doors, proxy, tmp_path):
     newer = Authority(tmp_path, "newer-ca")
     await publish(doors.sandbox, **{"requestheader-client-ca-file": newer.pem})
     await doors.front_proxy.refresh(doors.cluster)
@@ -140,7 +140,7 @@ async def test_a_new_authority_replaces_the_old_one(doors, proxy, tmp_path):
         await doors.send("GET", "/session", certificate=proxy, headers=ALICE)
 
 
-async def test_a_connection_is_trusted_as_long_as_the_authority_that_let_it_in(doors, proxy, tmp_path):
+async def test_open_connection_is_trusted_only_while_its_ca_is_trusted(doors, proxy, tmp_path):
     newer = Authority(tmp_path, "newer-ca")
     assert (await doors.send("GET", "/session", certificate=proxy, headers=ALICE)).body["user"] == "alice"
     for bundle, code in ((doors.proxy_ca.pem + newer.pem, 200), (newer.pem, 401)):
@@ -152,7 +152,7 @@ async def test_a_connection_is_trusted_as_long_as_the_authority_that_let_it_in(d
         await doors.send("GET", "/session", certificate=proxy, headers=ALICE)
 
 
-async def test_a_configuration_that_cannot_be_read_changes_nothing(doors, proxy, caplog):
+async def test_unreadable_front_proxy_configuration_is_logged_and_changes_nothing(doors, proxy, caplog):
     for broken in ('{"a": 1}', "front-proxy-client", "[1]"):
         await publish(doors.sandbox, **{"requestheader-allowed-names": broken})
         await doors.front_proxy.refresh(doors.cluster)
@@ -163,7 +163,7 @@ async def test_a_configuration_that_cannot_be_read_changes_nothing(doors, proxy,
     assert caplog.text.count("cannot be looked up") == 4
 
 
-async def test_the_address_is_what_the_api_server_has_seen_last(doors, proxy, store):
+async def test_audit_source_is_the_last_forwarded_address_from_the_front_proxy(doors, proxy, store):
     forwarded = [*MASTER, ("X-Forwarded-For", "203.0.113.9, 198.51.100.7")]
     cohort = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a"}}
     assert (await doors.send("POST", "cohorts", cohort, certificate=proxy, headers=forwarded)).status == 201
@@ -177,7 +177,7 @@ async def test_the_address_is_what_the_api_server_has_seen_last(doors, proxy, st
     ]
 
 
-async def test_the_aggregator_finds_what_it_probes_for(doors, proxy):
+async def test_discovery_by_the_aggregator_needs_no_access_review(doors, proxy):
     kube = [("X-Remote-User", "system:kube-aggregator"), ("X-Remote-Group", "system:masters")]
     assert (await doors.send("GET", "/apis/sluice.dev/v1", certificate=proxy, headers=kube)).status == 200
     for user in ([("X-Remote-User", "system:aggregator")], ALICE):

@@ -1,4 +1,4 @@
-"""Who may do what: every verb on every resource, by both doors, for the roles that are published in deploy/rbac."""
+"""Authorization matrix: every verb on every resource, by token and by front proxy, with the roles of deploy/rbac."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ USERS = {
     "L": User("lea", groups=(AUTHENTICATED,)),
     "X": User("xaver", groups=(AUTHENTICATED,)),
 }
-"""Root, admin, queue admin (of research), viewer, user and lead of team-a (N, L), check controller, nobody."""
+"""Root, admin, queue admin (of research), viewer, member of team-a, check controller, lead of team-a, no role."""
 
 ALL = "MAQVNCLX"
 ANSWERS = {200, 400, 404, 415, 503}
-"""What whoever may ask gets here: nothing that is named exists, no write has a body; and 503 only from `LED`."""
+"""Status codes of authorized requests: no named object exists, no write has a body, and only `LED` is answered 503."""
 LED = "audits"
-"""What only a leader answers, and nobody leads."""
+"""Resource that only a leader can answer; there is no leader here."""
 OWN, OTHER = "research-vision", "marketing"
 FLAT = ("resourceflavors", "workloadpriorityclasses", "admissionchecks")
 
@@ -52,7 +52,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("GET", "namespaces/team-b/reports/usage", "MAV"),
     ("GET", "reports/nodes", "MAV"),
     ("GET", "reports/attention", "MAV"),
-    # The queue admin's own, and those of others. A collection cannot be asked for by names, except one at a time.
+    # Queues of the queue admin, and of others. A list is authorized by name only if it selects a single name.
     *(("GET", f"{plural}{query}", "MAV") for plural in ("clusterqueues", "cohorts") for query in ("", "?watch=1")),
     ("GET", f"clusterqueues?fieldSelector=metadata.name%3D{OWN}", "MAVQ"),
     ("GET", f"clusterqueues?watch=1&fieldSelector=metadata.name%3D{OWN}", "MAVQ"),
@@ -154,13 +154,13 @@ async def bind(doors, role: str, kind: str, subject: str, *, namespace: str = ""
     await root.create("rolebindings" if namespace else "clusterrolebindings", namespace, binding)
 
 
-def shown_by(user: User) -> list[tuple[str, str]]:
-    """What the front proxy says of a user."""
+def proxy_headers(user: User) -> list[tuple[str, str]]:
+    """Headers by which the front proxy names a user."""
     return [("X-Remote-User", user.name), *(("X-Remote-Group", group) for group in user.groups)]
 
 
 async def ask(doors, method: str, path: str, **credentials: Any) -> int:
-    """The status; whatever may be written is not."""
+    """Status code of a request; all writes are dry runs."""
     if method != "GET":
         path += "?dryRun=All"
         if path.startswith("auditrecords"):
@@ -169,7 +169,7 @@ async def ask(doors, method: str, path: str, **credentials: Any) -> int:
 
 
 async def answers(doors) -> dict[tuple[str, str], int]:
-    """What each request of the matrix gets from one who may everything."""
+    """Status code of each request of the matrix with the admin token."""
     found = {(method, path): await ask(doors, method, path, token=ADMIN_TOKEN) for method, path, _ in MATRIX}
     assert set(found.values()) == ANSWERS
     assert {path for (_, path), status in found.items() if status == 503} == {LED}
@@ -178,13 +178,13 @@ async def answers(doors) -> dict[tuple[str, str], int]:
 
 @pytest.mark.parametrize("door", ["token", "front proxy"])
 @pytest.mark.parametrize("who", USERS)
-async def test_each_user_may_what_the_roles_say(doors, door, who):
+async def test_each_user_is_allowed_exactly_what_the_roles_grant(doors, door, who):
     user = USERS[who]
     if door == "token":
         credentials: dict[str, Any] = {"token": f"{user.name}-token"}
     else:
         certificate = doors.proxy_ca.client("front-proxy-client")
-        credentials = {"certificate": certificate, "headers": shown_by(user)}
+        credentials = {"certificate": certificate, "headers": proxy_headers(user)}
     answered = await answers(doors)
     wrong = []
     for method, path, allowed in MATRIX:
@@ -199,23 +199,23 @@ async def test_each_user_may_what_the_roles_say(doors, door, who):
     [
         {},
         {"token": "wrong"},
-        {"headers": shown_by(USERS["M"])},
-        {"headers": [*shown_by(USERS["M"]), ("Authorization", "Bearer wrong")]},
+        {"headers": proxy_headers(USERS["M"])},
+        {"headers": [*proxy_headers(USERS["M"]), ("Authorization", "Bearer wrong")]},
         {"headers": [("Authorization", "Basic cm9vdDpyb290")]},
         {"headers": [("Cookie", "__Host-sluice-session=made-up")]},
     ],
 )
-async def test_strangers_may_nothing(doors, credentials):
+async def test_requests_without_valid_credentials_get_401(doors, credentials):
     assert {await ask(doors, method, path, **credentials) for method, path, _ in MATRIX} == {401}
 
 
-async def test_a_certificate_of_another_name_is_a_strangers(doors):
+async def test_proxy_certificate_with_another_common_name_gets_401(doors):
     other = doors.proxy_ca.client("kubelet")
-    credentials = {"certificate": other, "headers": shown_by(USERS["M"])}
+    credentials = {"certificate": other, "headers": proxy_headers(USERS["M"])}
     assert {await ask(doors, method, path, **credentials) for method, path, _ in MATRIX} == {401}
 
 
-async def test_a_token_that_has_expired_is_a_strangers(doors, clock):
+async def test_token_of_a_deleted_service_account_gets_401(doors, clock):
     root = doors.sandbox.local("root")
     await root.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})
     await bind(doors, "sluice-admin", "User", "system:serviceaccount:default:robot")
@@ -227,24 +227,24 @@ async def test_a_token_that_has_expired_is_a_strangers(doors, clock):
     assert {await ask(doors, method, path, token=token) for method, path, _ in MATRIX} == {401}
 
 
-async def test_nobody_but_masters_gets_in_while_the_cluster_is_silent(doors, clock):
+async def test_only_masters_and_discovery_are_served_while_the_api_server_is_down(doors, clock):
     certificate = doors.proxy_ca.client("front-proxy-client")
     answered = await answers(doors)
     await doors.sandbox.__aexit__(None, None, None)
     for who, user in USERS.items():
-        clock.advance(10)  # what is asked about in vain counts as guessing
-        by_proxy = {"certificate": certificate, "headers": shown_by(user)}
+        clock.advance(10)  # failed reviews count towards the limit on guesses
+        by_proxy = {"certificate": certificate, "headers": proxy_headers(user)}
         for method, path, allowed in MATRIX:
             assert await ask(doors, method, path, token=f"{user.name}-token") == 503
             status = await ask(doors, method, path, **by_proxy)
             known = who == "M" or (allowed == ALL and path != "reports/mine")
             assert status == (answered[method, path] if known else 503), (who, method, path)
-    led = await doors.send("GET", LED, certificate=certificate, headers=shown_by(USERS["M"]))
-    assert "leads" in led.body["message"]  # it was let in, and the leader is what is missing
+    led = await doors.send("GET", LED, certificate=certificate, headers=proxy_headers(USERS["M"]))
+    assert "leads" in led.body["message"]  # the request is authorized; only the leader is missing
     assert await ask(doors, "GET", "cohorts", token=ADMIN_TOKEN) == 200
 
 
-async def test_nobody_becomes_another_by_a_header(doors):
+async def test_impersonation_headers_are_forbidden_for_every_user(doors):
     for who, user in USERS.items():
         for header in ("Impersonate-User", "Impersonate-Group"):
             headers = {header: "root" if header == "Impersonate-User" else MASTERS}
@@ -252,7 +252,7 @@ async def test_nobody_becomes_another_by_a_header(doors):
                 assert await ask(doors, method, path, token=f"{user.name}-token", headers=headers) == 403, who
 
 
-def test_the_table_has_every_route(app):
+def test_matrix_contains_every_route(app):
     asked = {(method, urlsplit(path).path) for method, path, _ in MATRIX}
     missing = set()
     for route in app.router.routes():

@@ -1,4 +1,4 @@
-"""Signing in at an OpenID Connect issuer: who gets a session, and how those who should not are kept out."""
+"""Sign-in at an OpenID Connect issuer: the authorization code flow, its session, and attacks on both."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from admission.api.auth.authentication import AuthMethod, Identity, session_cont
 from tests.oidc_issuer import CLIENT_ID, Issuer, rsa_key
 
 LIST_COHORTS = [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["list"]}]
-# ------------------------------------------------------------------ the way
+# ------------------------------------------------------------------ sign-in and session
 
 
-async def test_the_page_learns_where_one_can_sign_in(oidc_doors, accounts):
+async def test_login_endpoint_names_the_configured_issuer(oidc_doors, accounts):
     assert (await oidc_doors.send("GET", "/login")).body == {"oidc": {"issuer": accounts.url}}
 
 
-async def test_the_issuer_is_asked_for_a_code_with_state_nonce_and_challenge(oidc_doors, accounts):
+async def test_authorization_request_has_state_nonce_and_pkce_challenge(oidc_doors, accounts):
     answer = await oidc_doors.send("POST", "/login/oidc", {}, headers=OURS)
     location = URL(answer.body["location"])
     assert str(location.with_query(None)) == f"{accounts.url}/authorize"
@@ -45,7 +45,7 @@ async def test_the_issuer_is_asked_for_a_code_with_state_nonce_and_challenge(oid
     assert cookie.value not in str(location)
 
 
-async def test_who_has_signed_in_is_the_user_of_the_claims(oidc_doors, browser, clock):
+async def test_session_after_sign_in_has_user_and_groups_of_the_claims(oidc_doors, browser, clock):
     answer = await browser.sign_in()
     expected = {"user": "oidc:alice", "groups": ["oidc:team-a", "system:authenticated"]}
     assert (answer.status, answer.body) == (200, expected)
@@ -62,7 +62,7 @@ async def test_who_has_signed_in_is_the_user_of_the_claims(oidc_doors, browser, 
     assert oidc_doors.reviews("tokenreviews") == 0
 
 
-async def test_the_rights_are_those_that_the_cluster_gives_the_user(oidc_doors, browser, clock):
+async def test_signed_in_user_needs_permissions_from_the_cluster(oidc_doors, browser, clock):
     await browser.sign_in()
     cookie = {"Cookie": f"{SESSION}={browser.cookies[SESSION]}"}
     refused = await oidc_doors.send("GET", "cohorts", headers=cookie)
@@ -79,7 +79,7 @@ async def test_signing_out_ends_the_session_on_the_server(oidc_doors, browser):
     assert (await browser.session()).status == 401
 
 
-async def test_a_session_ends_after_its_time_whatever_the_browser_keeps(browser, clock):
+async def test_session_expires_on_the_server_after_the_configured_lifetime(browser, clock):
     await browser.sign_in()
     clock.advance(3599)
     assert (await browser.session()).status == 200
@@ -87,7 +87,7 @@ async def test_a_session_ends_after_its_time_whatever_the_browser_keeps(browser,
     assert (await browser.session()).status == 401
 
 
-async def test_sessions_of_an_issuer_that_is_not_configured_any_more_are_over(
+async def test_sessions_of_an_issuer_that_is_no_longer_configured_are_invalid(
     store, tmp_path, clock, browser, accounts
 ):
     await browser.sign_in()
@@ -98,19 +98,19 @@ async def test_sessions_of_an_issuer_that_is_not_configured_any_more_are_over(
             assert (await Browser(changed, accounts, {**browser.cookies}).session()).status == 401
 
 
-async def test_without_an_issuer_there_is_no_such_way(store, tmp_path, clock):
+async def test_oidc_sign_in_is_unavailable_without_a_configured_issuer(store, tmp_path, clock):
     async with world(store, tmp_path, clock=clock) as oidc_doors:
         assert (await oidc_doors.send("GET", "/login")).body == {}
         assert (await oidc_doors.send("POST", "/login/oidc", {}, headers=OURS)).status == 401
 
 
-async def test_nobody_gets_in_by_the_content_of_a_session_as_a_token(oidc_doors, accounts):
+async def test_forged_session_content_is_not_accepted_as_a_login_token(oidc_doors, accounts):
     forged = session_content(Identity("root", AuthMethod.OIDC, groups=("system:masters",)), accounts.url)
     for token, status in ((forged, 400), (forged[1:], 401)):
         assert (await oidc_doors.send("POST", "/login", {"token": token}, headers=OURS)).status == status
 
 
-async def test_the_issuer_is_asked_about_itself_once(browser, accounts, clock):
+async def test_issuer_metadata_and_keys_are_cached_for_ten_minutes(browser, accounts, clock):
     for _ in range(3):
         assert (await browser.sign_in()).status == 200
     assert sorted(accounts.requested) == ["keys", "openid-configuration", "token", "token", "token"]
@@ -119,14 +119,14 @@ async def test_the_issuer_is_asked_about_itself_once(browser, accounts, clock):
     assert sorted(accounts.requested) == ["keys"] * 2 + ["openid-configuration"] * 2 + ["token"] * 4
 
 
-async def test_a_rsa_key_of_the_issuer_is_fetched_when_a_token_names_it(browser, accounts):
+async def test_issuer_keys_are_fetched_again_for_an_unknown_key_id(browser, accounts):
     assert (await browser.sign_in()).status == 200
     accounts.key, accounts.key_id = rsa_key(1), "second"
     assert (await browser.sign_in()).status == 200
     assert accounts.requested.count("keys") == 2
 
 
-async def test_the_secret_is_sent_as_the_issuer_wants_it(store, tmp_path, clock, accounts, browser):
+async def test_client_secret_is_sent_by_the_auth_method_of_the_issuer(store, tmp_path, clock, accounts, browser):
     await browser.sign_in()
     assert "client_secret" not in accounts.forms[0]
     accounts.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
@@ -138,7 +138,7 @@ async def test_the_secret_is_sent_as_the_issuer_wants_it(store, tmp_path, clock,
 # ------------------------------------------------------------------ attacks
 
 
-async def test_an_answer_for_another_browser_is_refused(oidc_doors, browser, accounts):
+async def test_callback_in_another_browser_or_with_a_wrong_state_is_refused(oidc_doors, browser, accounts):
     given = await browser.begin()
     for cookies in ({}, {"__Host-sluice-sign-in": ""}, {"__Host-sluice-sign-in": "x" * 43}):
         victim = Browser(oidc_doors, accounts, dict(cookies))
@@ -152,14 +152,14 @@ async def test_an_answer_for_another_browser_is_refused(oidc_doors, browser, acc
     assert (await browser.post("/login/oidc/finish", given)).status == 200
 
 
-async def test_a_code_is_good_once(browser, accounts):
+async def test_authorization_code_can_be_used_only_once(browser, accounts):
     given, kept = await browser.begin(), dict(browser.cookies)
     assert (await browser.post("/login/oidc/finish", given)).status == 200
     browser.cookies = kept
     assert refused(await browser.post("/login/oidc/finish", given), "does not sign you in: invalid_grant")
 
 
-async def test_a_code_that_somebody_else_got_is_of_no_use(browser, oidc_doors, accounts):
+async def test_stolen_authorization_code_is_refused(browser, oidc_doors, accounts):
     stolen = await browser.begin()
     thief = Browser(oidc_doors, accounts, {})
     own = await thief.begin()
@@ -167,7 +167,7 @@ async def test_a_code_that_somebody_else_got_is_of_no_use(browser, oidc_doors, a
     assert refused(answer, "invalid_grant")
 
 
-async def test_an_answer_of_another_issuer_is_refused(browser, accounts, clock):
+async def test_callback_of_another_issuer_is_refused(browser, accounts, clock):
     given = await browser.begin()
     answer = await browser.post("/login/oidc/finish", {**given, "iss": "https://evil.example"})
     assert refused(answer, f"not from {accounts.url}")
@@ -179,7 +179,7 @@ async def test_an_answer_of_another_issuer_is_refused(browser, accounts, clock):
     assert (await browser.post("/login/oidc/finish", given)).status == 200
 
 
-async def test_what_the_issuer_says_instead_of_a_code_is_told_on_one_line(browser):
+async def test_authorization_error_of_the_issuer_is_shown_on_one_line(browser):
     given = await browser.begin()
     answer = await browser.post("/login/oidc/finish", {"state": given["state"], "error": "access_denied\n<b>x</b>"})
     assert refused(answer, "does not sign you in: access_denied <b>x</b>")
@@ -212,7 +212,7 @@ NOT_MADE_FOR_THIS = (
 )
 
 
-async def test_an_id_token_that_was_not_made_for_this_sign_in_is_refused(browser, accounts, clock):
+async def test_id_token_with_invalid_claims_is_refused(browser, accounts, clock):
     for change, said in NOT_MADE_FOR_THIS:
         changed = {**change}
         accounts.changed = lambda claims, new=changed: {
@@ -223,14 +223,14 @@ async def test_an_id_token_that_was_not_made_for_this_sign_in_is_refused(browser
         clock.advance(10)
 
 
-async def test_clocks_may_differ_a_little(browser, accounts):
+async def test_id_token_times_may_be_off_by_30_seconds(browser, accounts):
     for name, seconds in (("exp", -30), ("iat", 30), ("nbf", 30)):
         accounts.changed = lambda claims, name=name, seconds=seconds: claims | {name: int(time.time()) + seconds}
         assert (await browser.sign_in()).status == 200
 
 
 def _by_public_key(accounts: Issuer, claims: dict[str, Any]) -> str:
-    """The public key of RS256 as the shared secret of HS256."""
+    """ID token that is signed by HS256 with the issuer's public RSA key as the shared secret."""
     pem = accounts.key.public_key().public_bytes(
         jwt.algorithms.Encoding.PEM, jwt.algorithms.PublicFormat.SubjectPublicKeyInfo
     )
@@ -254,7 +254,7 @@ NOT_SIGNED_BY_IT = (
 )
 
 
-async def test_an_id_token_that_the_issuer_has_not_signed_is_refused(browser, accounts, clock):
+async def test_id_token_with_an_invalid_signature_or_algorithm_is_refused(browser, accounts, clock):
     for signed, said in NOT_SIGNED_BY_IT:
         accounts.signed = lambda claims, sign=signed: sign(accounts, claims)
         assert refused(await browser.sign_in(), said), said
@@ -270,11 +270,11 @@ async def test_another_site_can_neither_begin_nor_finish_a_sign_in(oidc_doors, b
     assert accounts.forms == []
 
 
-async def test_under_another_address_of_the_dashboard_people_are_told_the_right_one(oidc_doors):
+async def test_sign_in_under_another_dashboard_url_names_the_configured_url(oidc_doors):
     answer = await oidc_doors.send("POST", "/login/oidc", {}, headers={**OURS, "Origin": oidc_doors.url})
     assert (answer.status, f"open {DASHBOARD}/ui/" in answer.body["message"]) == (400, True)
 
 
-async def test_tries_are_limited(browser):
+async def test_sign_in_attempts_are_rate_limited(browser):
     statuses = [(await browser.post("/login/oidc/finish", {})).status for _ in range(21)]
     assert statuses == [403] * 20 + [429]

@@ -1,4 +1,4 @@
-"""What an OpenID Connect issuer says of people, and what is said when it cannot be asked."""
+"""OpenID Connect: users and groups from claims, and errors of the issuer."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def named(claims: dict[str, Any], **settings: Any) -> tuple[str, tuple[str, ...]
         ({"email": "a@b", "email_verified": True}, {"username_claim": "email"}, ("a@b", ())),
         ({"sub": "a", "roles": "one"}, {"groups_claim": "roles"}, ("a", ("one",))),
         ({"sub": "a", "groups": ["x"]}, {}, ("a", ())),
-        # Nobody becomes a master by what a group is called somewhere else.
+        # Groups that begin with system: are dropped: an issuer must not make users masters of the cluster.
         ({"sub": "a", "groups": ["system:masters", "b", ""]}, {"groups_claim": "groups"}, ("a", ("b",))),
         ({"sub": "a", "groups": ["masters"]}, {"groups_claim": "groups", "groups_prefix": "system:"}, ("a", ())),
     ],
 )
-def test_users_and_groups_are_named_as_the_api_server_names_them(claims, settings, expected):
+def test_claims_are_mapped_to_user_and_groups_as_by_the_api_server(claims, settings, expected):
     name, groups = expected
     assert named(claims, **settings) == (name, (*groups, "system:authenticated"))
 
@@ -55,12 +55,12 @@ def test_users_and_groups_are_named_as_the_api_server_names_them(claims, setting
         ({"email": "a@b", "email_verified": "false"}, {"username_claim": "email"}, "not verified your e-mail"),
     ],
 )
-def test_who_has_no_usable_name_may_not_sign_in(claims, settings, said):
+def test_sign_in_without_a_usable_user_name_is_forbidden(claims, settings, said):
     with pytest.raises(Forbidden, match=said):
         named(claims, **settings)
 
 
-async def test_a_claim_may_be_required(store, tmp_path, clock, accounts):
+async def test_sign_in_without_a_required_claim_is_forbidden(store, tmp_path, clock, accounts):
     client = client_of(accounts, required_claims=(("hd", "example.com"),))
     async with world(store, tmp_path, clock=clock, oidc=client) as oidc_doors:
         browser = Browser(oidc_doors, accounts, {})
@@ -69,7 +69,7 @@ async def test_a_claim_may_be_required(store, tmp_path, clock, accounts):
         assert (await browser.sign_in()).status == 200
 
 
-# ------------------------------------------------------------------ an issuer in trouble
+# ------------------------------------------------------------------ errors of the issuer
 
 
 TROUBLES = (
@@ -84,7 +84,9 @@ TROUBLES = (
 )
 
 
-async def test_an_issuer_that_says_nonsense_is_told_in_one_sentence(browser, accounts, caplog, clock):
+async def test_invalid_response_of_the_issuer_is_answered_with_503_and_its_cause_logged(
+    browser, accounts, caplog, clock
+):
     for name, value, logged in TROUBLES:
         before = getattr(accounts, name)
         setattr(accounts, name, value)
@@ -95,7 +97,7 @@ async def test_an_issuer_that_says_nonsense_is_told_in_one_sentence(browser, acc
         clock.advance(601)
 
 
-async def test_a_wrong_secret_is_the_admins_fault_and_said_so(browser, accounts, caplog):
+async def test_wrong_or_missing_client_secret_is_answered_with_503_and_logged(browser, accounts, caplog):
     accounts.secret_file.write_text("wrong")
     assert unusable(await browser.sign_in(), accounts)
     assert "does not accept oidc.clientId with its secret" in caplog.text
@@ -104,22 +106,22 @@ async def test_a_wrong_secret_is_the_admins_fault_and_said_so(browser, accounts,
     assert "oidc.clientSecretFile cannot be read" in caplog.text
 
 
-async def test_an_issuer_whose_certificate_nobody_trusts_is_not_used(store, tmp_path, clock, accounts, caplog):
+async def test_issuer_with_an_untrusted_certificate_is_answered_with_503(store, tmp_path, clock, accounts, caplog):
     client = replace(client_of(accounts), ca_file=None)
     async with world(store, tmp_path, clock=clock, oidc=client) as oidc_doors:
         assert unusable(await Browser(oidc_doors, accounts, {}).post("/login/oidc", {}), accounts)
     assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
 
 
-async def test_an_issuer_that_is_back_is_used_at_once(browser, accounts):
+async def test_sign_in_works_as_soon_as_the_issuer_has_recovered(browser, accounts):
     accounts.status = 500
     assert unusable(await browser.post("/login/oidc", {}), accounts)
     accounts.status = 200
     assert (await browser.sign_in()).status == 200
 
 
-async def test_a_stalled_issuer_delays_nobody_else(browser, oidc_doors, accounts):
-    """Where it stalls makes no difference, but that it is asked in turn for itself, the token, and its keys."""
+async def test_stalled_issuer_does_not_delay_other_requests_and_logins(browser, oidc_doors, accounts):
+    """The token endpoint stalls; requests for the metadata and the keys of the issuer are sent by the same function."""
     accounts.silent.add("token")
     signing_in = asyncio.create_task(browser.sign_in())
     await accounts.waiting.wait()

@@ -1,4 +1,4 @@
-"""A proxy that the admin has put in front: it is believed by its client certificate, and about its users alone."""
+"""Authentication by the admin's own proxy: trusted by its client certificate, and not for system users or groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def proxy(authority) -> Pair:
     return authority.client("sign-in-proxy")
 
 
-async def test_the_proxy_says_who_asks(doors, proxy):
+async def test_proxy_headers_identify_the_user(doors, proxy):
     answer = await doors.send("GET", "/session", certificate=proxy, headers=GRACE)
     assert (answer.status, answer.body) == (
         200,
@@ -50,7 +50,7 @@ async def test_the_proxy_says_who_asks(doors, proxy):
     assert doors.reviews("tokenreviews") == 0
 
 
-async def test_its_users_have_the_rights_that_the_cluster_gives_them(doors, proxy, clock):
+async def test_users_of_the_proxy_need_permissions_from_the_cluster(doors, proxy, clock):
     headers = [*GRACE, OURS]
     assert (await doors.send("POST", "cohorts", COHORT, certificate=proxy, headers=headers)).status == 403
     rules = [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["create"]}]
@@ -59,7 +59,7 @@ async def test_its_users_have_the_rights_that_the_cluster_gives_them(doors, prox
     assert (await doors.send("POST", "cohorts", COHORT, certificate=proxy, headers=headers)).status == 201
 
 
-async def test_nobody_becomes_a_master_of_the_cluster_by_a_proxy(doors, proxy):
+async def test_proxy_cannot_assert_system_users_or_groups(doors, proxy):
     answer = await doors.send("GET", "/session", certificate=proxy, headers=MASTER)
     assert answer.body == {"user": "root", "groups": ["system:authenticated"], "standstill": ""}
     assert (await doors.send("GET", "cohorts", certificate=proxy, headers=MASTER)).status == 403
@@ -68,7 +68,7 @@ async def test_nobody_becomes_a_master_of_the_cluster_by_a_proxy(doors, proxy):
         assert (answer.status, "you may not sign in here" in answer.body["message"]) == (403, True)
 
 
-async def test_from_anybody_else_the_headers_mean_nothing(doors, authority):
+async def test_proxy_headers_from_other_clients_are_ignored(doors, authority):
     for certificate in (None, authority.client("somebody-else")):
         for headers in (GRACE, MASTER):
             answer = await doors.send("GET", "/session", certificate=certificate, headers=headers)
@@ -77,7 +77,7 @@ async def test_from_anybody_else_the_headers_mean_nothing(doors, authority):
             assert with_token.body["user"] == "bob"
 
 
-async def test_a_certificate_of_its_name_by_another_authority_gets_no_connection(doors, authority, tmp_path):
+async def test_forged_or_server_certificate_of_the_proxy_gets_no_connection(doors, authority, tmp_path):
     (folder := tmp_path / "forged").mkdir()
     forged = Authority(folder, "own-proxy-ca").client("sign-in-proxy")
     for certificate in (forged, authority.server("sign-in-proxy")):
@@ -85,12 +85,12 @@ async def test_a_certificate_of_its_name_by_another_authority_gets_no_connection
             await doors.send("GET", "/session", certificate=certificate, headers=GRACE)
 
 
-async def test_neither_proxy_can_pass_as_the_other(doors, authority, clock):
+async def test_own_proxy_and_front_proxy_cannot_impersonate_each_other(doors, authority, clock):
     as_cluster = authority.client("front-proxy-client")
     assert (await doors.send("GET", "/session", certificate=as_cluster, headers=MASTER)).status == 401
     of_cluster = doors.proxy_ca.client("sign-in-proxy")
     assert (await doors.send("GET", "/session", certificate=of_cluster, headers=GRACE)).status == 401
-    # The cluster believes each certificate of its authority.
+    # With empty allowed names the front proxy may have any certificate of its CA.
     names = {"requestheader-client-ca-file": doors.proxy_ca.pem, "requestheader-allowed-names": "[]"}
     await publish(doors.sandbox, **names)
     await doors.front_proxy.refresh(doors.cluster)
@@ -100,7 +100,7 @@ async def test_neither_proxy_can_pass_as_the_other(doors, authority, clock):
     assert answer.body["groups"] == ["system:authenticated"]
 
 
-async def test_kubectl_goes_on_to_come_by_the_front_proxy_of_the_cluster(doors):
+async def test_front_proxy_of_the_cluster_works_beside_the_own_proxy(doors):
     certificate = doors.proxy_ca.client("front-proxy-client")
     answer = await doors.send("GET", "/session", certificate=certificate, headers=MASTER)
     assert answer.body == {"user": "root", "groups": ["system:masters"], "standstill": ""}
@@ -120,9 +120,7 @@ async def test_another_site_cannot_write_through_the_proxy(doors, proxy, clock, 
     assert await store.queues.list("Cohort") == ()
 
 
-async def test_a_cluster_without_a_front_proxy_or_out_of_reach_changes_nothing(
-    store, tmp_path, clock, authority, proxy
-):
+async def test_own_proxy_works_when_the_cluster_has_no_front_proxy(store, tmp_path, clock, authority, proxy):
     async with world(store, tmp_path, clock=clock, own_proxy=proxy_of(authority)) as doors:
         await publish(doors.sandbox, **{"requestheader-client-ca-file": "", "requestheader-username-headers": "[]"})
         await doors.front_proxy.refresh(doors.cluster)
@@ -130,7 +128,7 @@ async def test_a_cluster_without_a_front_proxy_or_out_of_reach_changes_nothing(
         assert (await doors.send("GET", "/session", certificate=proxy, headers=GRACE)).body["user"] == "grace"
 
 
-async def test_a_new_authority_of_the_proxy_replaces_the_old_one(doors, authority, proxy, tmp_path):
+async def test_new_ca_file_of_the_proxy_replaces_the_old_ca(doors, authority, proxy, tmp_path):
     assert (await doors.send("GET", "/session", certificate=proxy, headers=GRACE)).status == 200
     newer = Authority(tmp_path, "newer-ca")
     authority.file.write_text(newer.pem)
@@ -142,7 +140,7 @@ async def test_a_new_authority_of_the_proxy_replaces_the_old_one(doors, authorit
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no certificate", b"\xff"])
-async def test_a_file_without_certificates_is_told(tmp_path, content):
+async def test_proxy_ca_file_without_certificates_raises_unusable_certificate(tmp_path, content):
     file = tmp_path / "proxy-ca.crt"
     if content is not None:
         file.write_bytes(content)

@@ -1,4 +1,4 @@
-"""What is made of the cluster's answers to TokenReviews and SubjectAccessReviews: in doubt, nobody is let in."""
+"""Evaluation of responses to TokenReviews and SubjectAccessReviews: an unclear response denies access."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALICE = {"username": "alice", "uid": "4", "groups": ["team-a"], "extra": {"b": [
 
 
 class Cluster:
-    """An API server that gives one answer to everything, and keeps what it was asked."""
+    """API server that gives the same answer to every request, and records the requests."""
 
     def __init__(self, folder: Path) -> None:
         self._kubeconfig = folder / "kubeconfig"
@@ -57,7 +57,7 @@ async def cluster(tmp_path):
     return Cluster(tmp_path)
 
 
-async def test_a_token_review_tells_the_user(cluster, clock):
+async def test_token_review_yields_the_identity_of_the_user(cluster, clock):
     cluster.status = {"authenticated": True, "user": ALICE}
     async with cluster.client() as client:
         found = await Delegation(client, clock=clock).user("secret", source="192.0.2.7")
@@ -82,7 +82,7 @@ async def test_a_token_review_tells_the_user(cluster, clock):
         "authenticated",
     ],
 )
-async def test_any_other_answer_is_nobody(cluster, clock, status):
+async def test_invalid_token_review_response_authenticates_no_user(cluster, clock, status):
     cluster.status = status
     async with cluster.client() as client:
         assert await Delegation(client, clock=clock).user("secret", source="") is None
@@ -92,7 +92,7 @@ async def test_any_other_answer_is_nobody(cluster, clock, status):
     ("audiences", "is_alice"),
     [(["sluice"], True), (["other", "sluice"], True), (["other"], False), ([], False), (None, False)],
 )
-async def test_a_token_must_be_for_us_if_we_say_so(cluster, clock, audiences, is_alice):
+async def test_token_must_have_a_configured_audience(cluster, clock, audiences, is_alice):
     # An API server that knows of no audiences leaves them out, which must not be taken for a yes.
     cluster.status = {"authenticated": True, "user": ALICE, "audiences": audiences}
     async with cluster.client() as client:
@@ -114,7 +114,7 @@ async def test_a_token_must_be_for_us_if_we_say_so(cluster, clock, audiences, is
         (None, False),
     ],
 )
-async def test_an_access_is_allowed_by_a_plain_yes(cluster, clock, status, allowed):
+async def test_access_is_allowed_only_by_an_unambiguous_subject_access_review(cluster, clock, status, allowed):
     cluster.status = status
     wanted = Attributes("get", "workloads", "explain", "team-a", "x")
     async with cluster.client() as client:
@@ -131,7 +131,7 @@ async def test_an_access_is_allowed_by_a_plain_yes(cluster, clock, status, allow
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 500])
-async def test_a_cluster_that_refuses_to_answer_has_not_said_no(cluster, clock, code):
+async def test_failed_review_raises_review_unavailable_and_is_not_cached(cluster, clock, code):
     cluster.code, cluster.status = code, {"authenticated": True, "allowed": True, "user": ALICE}
     async with cluster.client() as client:
         delegation = Delegation(client, clock=clock)
@@ -144,7 +144,7 @@ async def test_a_cluster_that_refuses_to_answer_has_not_said_no(cluster, clock, 
         assert await delegation.user("secret", source="") is not None
 
 
-async def test_two_users_never_share_an_answer(cluster, clock):
+async def test_cached_access_review_is_not_shared_between_identities(cluster, clock):
     wanted = Attributes("list", "cohorts")
     users = [
         Identity("alice", AuthMethod.TOKEN),

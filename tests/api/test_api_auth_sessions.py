@@ -1,4 +1,4 @@
-"""Sessions: a browser shows its token once; the cookie is of no use to scripts, to other sites, or after the token."""
+"""Browser sessions: login, session cookie, lifetime, storage, and protection against requests of other sites."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ async def doors(store, tmp_path, clock):
 
 
 async def logged_in(doors, token: str) -> dict[str, str]:
-    """The header that a browser sends from then on."""
+    """Log in with a token, and return the Cookie header of the session."""
     answer = await doors.send("POST", "/login", {"token": token}, headers={"Sec-Fetch-Site": "same-origin"})
     assert answer.status == 200, answer.body
     (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
     return {"Cookie": f"{cookie.key}={cookie.value}"}
 
 
-async def test_a_login_gives_a_cookie_for_this_site_alone(doors):
+async def test_login_sets_an_http_only_secure_same_site_cookie(doors):
     answer = await doors.send("POST", "/login", {"token": "alice-token"})
     assert answer.body == {"user": "alice", "groups": ["team-a", "system:authenticated"]}
     (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
@@ -47,7 +47,7 @@ async def test_a_login_gives_a_cookie_for_this_site_alone(doors):
     assert len(cookie.value) >= 43
 
 
-async def test_a_session_is_its_user_with_the_users_rights(doors):
+async def test_session_has_the_identity_and_permissions_of_its_user(doors):
     cookie = await logged_in(doors, "alice-token")
     assert (await doors.send("GET", "/session", headers=cookie)).body["user"] == "alice"
     assert (await doors.send("GET", "cohorts", headers=cookie)).status == 403
@@ -57,25 +57,25 @@ async def test_a_session_is_its_user_with_the_users_rights(doors):
 
 
 @pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 3}, {"token": ["alice-token"]}])
-async def test_a_login_without_a_token_is_told_what_to_send(doors, body):
+async def test_login_without_a_token_is_a_bad_request_naming_the_field(doors, body):
     answer = await doors.send("POST", "/login", body)
     assert (answer.status, "Set-Cookie" in answer.headers) == (400, False)
     assert answer.body["message"].startswith("token: send")
 
 
-async def test_a_login_with_a_wrong_token_is_none(doors):
+async def test_login_with_a_wrong_token_gets_401_and_no_cookie(doors):
     answer = await doors.send("POST", "/login", {"token": "wrong"})
     assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
 
 
-async def test_logins_are_limited(doors, clock):
+async def test_login_attempts_are_rate_limited(doors, clock):
     statuses = [(await doors.send("POST", "/login", {"token": f"guess{n}"})).status for n in range(21)]
     assert statuses == [401] * 20 + [429]
     clock.advance(1)
     assert (await doors.send("POST", "/login", {"token": "alice-token"})).status == 200
 
 
-async def test_a_logout_ends_the_session_on_both_sides(doors):
+async def test_logout_deletes_the_cookie_and_ends_the_session(doors):
     cookie = await logged_in(doors, "alice-token")
     answer = await doors.send("POST", "/logout", headers=cookie | OURS)
     assert answer.status == 200
@@ -92,7 +92,7 @@ async def test_a_session_lasts_eight_hours(doors, clock):
     assert (await doors.send("GET", "/session", headers=cookie)).status == 401
 
 
-async def test_a_session_ends_with_its_token(doors, clock):
+async def test_session_ends_when_its_token_becomes_invalid(doors, clock):
     admin = doors.sandbox.local("admin")
     await admin.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})
     issued = await doors.cluster.create("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
@@ -103,7 +103,7 @@ async def test_a_session_ends_with_its_token(doors, clock):
     assert (await doors.send("GET", "/session", headers=cookie)).status == 401
 
 
-async def test_a_session_that_has_ended_does_not_come_back(doors, clock):
+async def test_ended_session_stays_ended_when_its_token_becomes_valid_again(doors, clock):
     admin = "/sandbox/users"
     carol = {"name": "carol", "token": "carol-token"}
     await doors.cluster.create(admin, carol)
@@ -117,7 +117,7 @@ async def test_a_session_that_has_ended_does_not_come_back(doors, clock):
     assert (await doors.send("GET", "/session", headers=cookie)).status == 401
 
 
-async def test_the_oldest_of_too_many_sessions_ends(doors, clock, store):
+async def test_oldest_session_ends_when_there_are_too_many_sessions(doors, clock, store):
     first = await logged_in(doors, ADMIN_TOKEN)
     clock.advance(1)
     second = await logged_in(doors, ADMIN_TOKEN)
@@ -152,7 +152,7 @@ async def test_another_site_cannot_write_in_a_session(doors, headers, store):
     assert (await doors.send("GET", "/session", headers=cookie)).status == 200
 
 
-async def test_our_own_pages_can(doors):
+async def test_page_of_the_same_site_can_write_in_a_session(doors):
     cookie = await logged_in(doors, ADMIN_TOKEN)
     answer = await doors.send("POST", "cohorts", COHORT, headers=cookie | OURS | {"Origin": doors.url})
     assert answer.status == 201
@@ -164,26 +164,26 @@ async def test_another_site_cannot_log_a_browser_in(doors, headers):
     assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
 
 
-async def test_a_made_up_session_is_nobodys(doors):
+async def test_invented_session_cookie_gets_401(doors):
     for value in ("", "x", "a" * 43, "%00", '"'):
         answer = await doors.send("GET", "/session", headers={"Cookie": f"__Host-sluice-session={value}"})
         assert answer.status == 401
 
 
-async def test_a_token_in_the_header_goes_before_the_cookie(doors):
+async def test_bearer_token_takes_precedence_over_the_session_cookie(doors):
     cookie = await logged_in(doors, ADMIN_TOKEN)
     assert (await doors.as_user("bob", "GET", "/session", headers=cookie)).body["user"] == "bob"
     assert (await doors.send("GET", "/session", token="wrong", headers=cookie)).status == 401
 
 
-async def test_on_loopback_without_tls_the_cookie_is_one_that_browsers_keep(store):
+async def test_cookie_on_loopback_without_tls_has_no_secure_flag_and_no_host_prefix(store):
     async with serving(store) as api:
         answer = await api.post("/login", {"token": "correct-horse-battery"}, headers={})
         (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
         assert (cookie.key, cookie["secure"], cookie["samesite"]) == ("sluice-session", "", "Strict")
 
 
-async def test_every_replica_knows_a_session_and_its_end(doors, store, tmp_path, clock):
+async def test_session_and_its_logout_take_effect_on_every_replica(doors, store, tmp_path, clock):
     (another := tmp_path / "another").mkdir()
     async with world(store, another, clock=clock) as other:
         cookie = await logged_in(doors, ADMIN_TOKEN)
@@ -193,16 +193,16 @@ async def test_every_replica_knows_a_session_and_its_end(doors, store, tmp_path,
         assert (await doors.send("GET", "/session", headers=cookie)).status == 401
 
 
-async def test_a_logout_ends_a_session_that_is_just_being_looked_up(store, clock):
+async def test_logout_ends_a_session_during_a_concurrent_lookup(store, clock):
     sessions = Sessions(store.browser_sessions, clock=clock)
-    for _ in range(10):  # which of the two is first differs
+    for _ in range(10):  # repeated, as the order of the two operations varies
         secret = await sessions.open("token")
         found, _ = await asyncio.gather(sessions.content(secret), sessions.close(secret))
         assert found in ("token", None)
         assert await sessions.content(secret) is None
 
 
-async def test_a_session_outlives_the_process(store, clock):
+async def test_session_is_valid_on_a_newly_started_server(store, clock):
     async with serving(store) as api:
         answer = await api.post("/login", {"token": TOKEN}, headers={})
         (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
@@ -211,7 +211,7 @@ async def test_a_session_outlives_the_process(store, clock):
         assert (await api.get("/session", headers=headers)).body["user"] == "sluice:admin"
 
 
-async def test_the_database_tells_neither_tokens_nor_secrets(doors, store):
+async def test_stored_session_contains_neither_token_nor_secret_and_is_not_dumped(doors, store):
     cookie = await logged_in(doors, ADMIN_TOKEN)
     secret = cookie["Cookie"].partition("=")[2]
     async with store._database.read() as connection:
@@ -224,7 +224,7 @@ async def test_the_database_tells_neither_tokens_nor_secrets(doors, store):
     assert row.digest not in repr(lines)
 
 
-async def test_a_session_that_was_written_by_hand_is_nobodys(doors, store):
+async def test_session_with_a_forged_sealed_token_gets_401(doors, store):
     cookie = await logged_in(doors, ADMIN_TOKEN)
     async with store._database.write() as connection:
         await connection.execute(update(browser_sessions).values(sealed_token=b"0" * 60))

@@ -10,7 +10,7 @@ from admission.api.auth.ttl_cache import TtlCache
 from admission.api.http.rate_limits import RateLimiter
 
 
-async def test_the_least_used_answer_goes_first(clock):
+async def test_cache_evicts_the_least_recently_used_answer(clock):
     asked: list[str] = []
     cache: TtlCache[str] = TtlCache(size=2, clock=clock)
 
@@ -26,7 +26,7 @@ async def test_the_least_used_answer_goes_first(clock):
     assert asked == ["a", "b", "c", "b"]
 
 
-async def test_a_failure_is_told_to_all_who_wait_and_is_not_remembered(clock):
+async def test_failed_load_is_raised_to_all_waiters_and_not_cached(clock):
     cache: TtlCache[str] = TtlCache(size=2, clock=clock)
     fail, times = asyncio.Event(), 0
 
@@ -45,7 +45,7 @@ async def test_a_failure_is_told_to_all_who_wait_and_is_not_remembered(clock):
     assert (times, cache.has_answer("a")) == (1, False)
 
 
-async def test_whoever_asked_first_may_go_away(clock):
+async def test_cancelled_first_caller_does_not_cancel_the_load_for_others(clock):
     cache: TtlCache[str] = TtlCache(size=2, clock=clock)
     answer = asyncio.Event()
 
@@ -62,7 +62,7 @@ async def test_whoever_asked_first_may_go_away(clock):
     assert first.cancelled()
 
 
-def test_a_bucket_fills_up_again_but_not_over_its_brim(clock):
+def test_token_bucket_is_refilled_up_to_its_burst(clock):
     limiter = RateLimiter(per_second=0.5, burst=2, clock=clock)
     assert [limiter.retry_after("a") for _ in range(3)] == [0, 0, 2]
     assert limiter.retry_after("b") == 0
@@ -72,7 +72,7 @@ def test_a_bucket_fills_up_again_but_not_over_its_brim(clock):
     assert [limiter.retry_after("a") for _ in range(3)] == [0, 0, 2]
 
 
-def test_of_too_many_clients_the_quietest_begin_anew(clock):
+def test_rate_limiter_forgets_the_least_recently_seen_client(clock):
     limiter = RateLimiter(per_second=1, burst=1, clock=clock)
     limiter.retry_after("first")
     for number in range(9_999):

@@ -1,4 +1,4 @@
-"""Door one: whose token it is, asked of the cluster; what is remembered, and what follows when it is silent."""
+"""Authentication by bearer token: reviews by the cluster, their caching, rate limits, and outages of the cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from doors_world import ADMIN_TOKEN, world
 
 @pytest.fixture
 def database_kind() -> str:
-    return "sqlite"  # who comes in is not a matter of the database
+    return "sqlite"  # authentication does not depend on the database
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ async def doors(store, tmp_path, clock):
         yield opened
 
 
-async def test_a_token_of_the_cluster_lets_its_user_in(doors):
+async def test_cluster_token_authenticates_its_user(doors):
     answer = await doors.as_user("alice", "GET", "/session")
     assert (answer.status, answer.body) == (
         200,
@@ -27,7 +27,7 @@ async def test_a_token_of_the_cluster_lets_its_user_in(doors):
     )
 
 
-async def test_the_admins_token_needs_no_cluster(doors):
+async def test_admin_token_needs_no_review_by_the_cluster(doors):
     answer = await doors.send("GET", "clusterqueues", token=ADMIN_TOKEN)
     assert answer.status == 200
     assert (await doors.send("GET", "/session", token=ADMIN_TOKEN)).body["user"] == "sluice:admin"
@@ -35,7 +35,7 @@ async def test_the_admins_token_needs_no_cluster(doors):
 
 
 @pytest.mark.parametrize("token", ["wrong", "alice-toke", "alice-token2", "admin", "x" * 7000, "tö-ken", "a b"])
-async def test_a_token_that_nobody_has_is_refused(doors, token):
+async def test_unknown_token_gets_401(doors, token):
     answer = await doors.send("GET", "/session", headers={"Authorization": f"Bearer {token}"})
     assert (answer.status, answer.body["reason"]) == (401, "Unauthorized")
 
@@ -43,11 +43,11 @@ async def test_a_token_that_nobody_has_is_refused(doors, token):
 @pytest.mark.parametrize(
     "header", ["alice-token", "Basic alice-token", "Bearer", "Bearer Bearer alice-token", "bearer"]
 )
-async def test_only_a_bearer_token_counts(doors, header):
+async def test_authorization_header_without_a_single_bearer_token_gets_401(doors, header):
     assert (await doors.send("GET", "/session", headers={"Authorization": header})).status == 401
 
 
-async def test_a_token_is_asked_about_every_ten_seconds_and_a_wrong_one_every_second(doors, clock):
+async def test_token_review_is_cached_10_seconds_and_1_second_for_wrong_tokens(doors, clock):
     for _ in range(3):
         assert (await doors.as_user("alice", "GET", "/session")).status == 200
     assert doors.reviews("tokenreviews") == 1
@@ -63,13 +63,13 @@ async def test_a_token_is_asked_about_every_ten_seconds_and_a_wrong_one_every_se
         assert doors.reviews("tokenreviews") == asked
 
 
-async def test_many_requests_at_once_are_one_question(doors):
+async def test_concurrent_requests_share_a_token_review_and_an_access_review(doors):
     answers = await asyncio.gather(*(doors.as_user("alice", "GET", "clusterqueues") for _ in range(20)))
     assert {answer.status for answer in answers} == {403}
     assert doors.reviews("tokenreviews") == doors.reviews("subjectaccessreviews") == 1
 
 
-async def test_a_token_that_ended_lets_nobody_in_once_it_is_forgotten(doors, clock):
+async def test_token_of_a_deleted_service_account_gets_401_after_the_cache_expires(doors, clock):
     admin = doors.sandbox.local("admin")
     await admin.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})
     path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
@@ -81,7 +81,7 @@ async def test_a_token_that_ended_lets_nobody_in_once_it_is_forgotten(doors, clo
     assert (await doors.send("GET", "/session", token=token)).status == 401
 
 
-async def test_what_a_user_may_is_remembered_for_five_seconds_and_what_not_for_one(doors, clock):
+async def test_access_review_is_cached_5_seconds_if_allowed_and_1_second_if_denied(doors, clock):
     assert (await doors.as_user("alice", "GET", "clusterqueues")).status == 403
     await doors.grant("alice", [{"apiGroups": ["sluice.dev"], "resources": ["clusterqueues"], "verbs": ["list"]}])
     assert (await doors.as_user("alice", "GET", "clusterqueues")).status == 403
@@ -97,15 +97,15 @@ async def test_what_a_user_may_is_remembered_for_five_seconds_and_what_not_for_o
     assert (await doors.as_user("alice", "GET", "clusterqueues")).status == 403
 
 
-async def test_while_the_cluster_is_silent_nobody_new_comes_in(store, tmp_path, clock):
+async def test_requests_without_a_cached_review_get_503_while_the_cluster_is_down(store, tmp_path, clock):
     async with world(store, tmp_path, clock=clock) as doors:
         await doors.grant("alice", [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs": ["list"]}])
         assert (await doors.as_user("alice", "GET", "cohorts")).status == 200
         alice, bob = doors.sandbox.token("alice"), doors.sandbox.token("bob")
         await doors.sandbox.__aexit__(None, None, None)
-        # What was asked a moment ago still holds ...
+        # Cached reviews are still used ...
         assert (await doors.send("GET", "cohorts", token=alice)).status == 200
-        # ... and whatever was not is refused, by an error that says so and that is worth another try.
+        # ... and requests without a cached review get an error with Retry-After.
         for path, token in (("clusterqueues", alice), ("/session", bob), ("/session", "wrong")):
             answer = await doors.send("GET", path, token=token)
             assert (answer.status, answer.body["reason"]) == (503, "ServiceUnavailable")
@@ -117,7 +117,7 @@ async def test_while_the_cluster_is_silent_nobody_new_comes_in(store, tmp_path, 
         assert (await doors.send("GET", "cohorts", token=ADMIN_TOKEN)).status == 200
 
 
-async def test_guessing_is_slowed_down_before_the_cluster_is_asked(doors, clock):
+async def test_token_guessing_is_rate_limited_before_a_token_review(doors, clock):
     guesses = await asyncio.gather(*(doors.send("GET", "/session", token=f"guess-{n}") for n in range(220)))
     refused = [answer for answer in guesses if answer.status == 429]
     assert len(refused) == 20
@@ -130,13 +130,13 @@ async def test_guessing_is_slowed_down_before_the_cluster_is_asked(doors, clock)
 
 @pytest.mark.parametrize("header", ["Impersonate-User", "impersonate-group", "Impersonate-Uid", "Impersonate-Extra-a"])
 @pytest.mark.parametrize("token", [ADMIN_TOKEN, "admin-token", "alice-token"])
-async def test_nobody_is_impersonated_at_this_door(doors, header, token):
+async def test_impersonation_headers_are_forbidden(doors, header, token):
     answer = await doors.send("GET", "/session", token=token, headers={header: "bob"})
     assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
     assert "through the cluster's API server" in answer.body["message"]
 
 
-async def test_every_answer_tells_browsers_to_be_careful(doors):
+async def test_every_response_has_security_headers(doors):
     for answer in (await doors.send("GET", "/session"), await doors.send("GET", "cohorts", token=ADMIN_TOKEN)):
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
         assert answer.headers["X-Frame-Options"] == "DENY"
@@ -145,7 +145,7 @@ async def test_every_answer_tells_browsers_to_be_careful(doors):
         assert answer.headers["Cache-Control"] == "no-cache, private"
 
 
-async def test_probes_tell_strangers_nothing(store, tmp_path, clock):
+async def test_readyz_shows_failure_details_to_admins_only(store, tmp_path, clock):
     async def broken() -> str:
         return "the password of 10.1.2.3 is wrong"
 
@@ -157,7 +157,7 @@ async def test_probes_tell_strangers_nothing(store, tmp_path, clock):
             assert "10.1.2.3" in (await doors.send("GET", "/readyz", token=token)).body
 
 
-async def test_one_user_cannot_ask_for_everything(store, tmp_path, clock, monkeypatch):
+async def test_requests_are_rate_limited_for_each_user(store, tmp_path, clock, monkeypatch):
     monkeypatch.setattr("admission.api.application.REQUESTS_BURST", 5)
     monkeypatch.setattr("admission.api.application.REQUESTS_PER_SECOND", 0.5)
     async with world(store, tmp_path, clock=clock) as doors:
@@ -170,7 +170,7 @@ async def test_one_user_cannot_ask_for_everything(store, tmp_path, clock, monkey
         assert (await doors.as_user("alice", "GET", "/session")).status == 429
 
 
-async def test_what_is_no_resource_is_a_right_of_its_own(store, tmp_path, clock):
+async def test_non_resource_url_needs_its_own_permission(store, tmp_path, clock):
     async with world(store, tmp_path, clock=clock) as doors:
         assert (await doors.as_user("alice", "GET", "/debug/anything")).status == 403
         await doors.grant("alice", [{"nonResourceURLs": ["/debug/*"], "verbs": ["get"]}])
@@ -179,6 +179,6 @@ async def test_what_is_no_resource_is_a_right_of_its_own(store, tmp_path, clock)
 
 
 @pytest.mark.parametrize("path", ["/apis/sluice.dev/v1/nothing", "/nothing", "/apis/sluice.dev/v2/clusterqueues"])
-async def test_what_is_not_there_is_told_to_users_only(doors, path):
+async def test_missing_path_gets_404_only_with_a_valid_token(doors, path):
     assert (await doors.send("GET", path)).status == 401
     assert (await doors.as_user("alice", "GET", path)).status == 404

@@ -1,4 +1,4 @@
-"""Bodies that take long to read, or are none: each gets its answer at once, and nobody else waits for it."""
+"""Request bodies that are malformed, too large or costly to parse: the event loop is not blocked by them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from api_thread import Running
 
 BUSY_SECONDS = 0.5
-"""Processor time for which the event loop may be kept from everything else."""
+"""Processor time for which one request may block the event loop."""
 MERGES = "a0: &a0 {x: 1}\n" + "".join(
     f"a{level}: &a{level} {{<<: [{', '.join([f'*a{level - 1}'] * 9)}]}}\n" for level in range(1, 10)
 )
@@ -40,13 +40,13 @@ def api(sqlite_template: Path, tmp_path: Path) -> Iterator[Running]:
 
 
 def send(api: Running, method: str, path: str, body: bytes, *, token: str = TOKEN, **headers: str) -> tuple[int, dict]:
-    """Code and Status of the answer."""
+    """Code and Status of the response."""
     connection = http.client.HTTPConnection(urlsplit(api.url).netloc, timeout=120)
     try:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if token:
             given["Authorization"] = f"Bearer {token}"
-        with suppress(ConnectionError):  # where it was refused before it was sent, the answer says why
+        with suppress(ConnectionError):  # a body that is refused before it was sent: the response says why
             connection.request(method, path, body, given)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
@@ -71,13 +71,13 @@ def send(api: Running, method: str, path: str, body: bytes, *, token: str = TOKE
     ],
     ids=range(11),
 )
-def test_strangers_are_heard_in_short_json_only(api, media, body, code):
+def test_login_parses_only_small_valid_json_bodies(api, media, body, code):
     found, status = send(api, "POST", "/login", body.encode(), token="", Content_Type=media)
     assert (found, status["kind"]) == (code, "Status")
     assert api.meter.read() < BUSY_SECONDS
 
 
-def test_a_chunked_body_of_a_stranger_is_not_read_to_its_end(api):
+def test_anonymous_chunked_body_over_the_limit_gets_413_before_its_end(api):
     connection = http.client.HTTPConnection(urlsplit(api.url).netloc, timeout=120)
     connection.putrequest("POST", "/login")
     for name, value in (("Content-Type", JSON), ("Transfer-Encoding", "chunked")):
@@ -127,7 +127,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_nobody_waits_for_the_body_of_somebody_else(api, name):
+def test_large_or_malformed_body_does_not_block_the_event_loop(api, name):
     media, text, code = LARGE[name]
     body = text if isinstance(text, bytes) else text.encode()
     method, path = ("PATCH", "/cohorts/new?fieldManager=a") if "patch" in media else ("POST", "/cohorts")
@@ -136,7 +136,7 @@ def test_nobody_waits_for_the_body_of_somebody_else(api, name):
     assert api.meter.read() < BUSY_SECONDS
 
 
-def test_a_large_json_patch_does_not_hold_the_loop(api):
+def test_large_json_patch_does_not_block_the_event_loop(api):
     many = [{"op": "add", "path": "/metadata/labels/a", "value": "b" * 100}] * 9_000
     many.insert(0, {"op": "add", "path": "/metadata/labels", "value": {f"l{n}": "v" for n in range(10_000)}})
     media = "application/json-patch+json"

@@ -1,4 +1,4 @@
-"""Connections that are silent, slow or too many, on real sockets: they end, and whoever else asks is answered."""
+"""Limits on idle, slow and excess connections, on real sockets, and that other clients are still served."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 PATIENT = ConnectionLimits(total=100, anonymous_per_address=100, handshake=60, header=60, idle=60, body=60, unread=60)
-"""Limits that no test reaches by itself."""
+"""Limits too high to be reached by a test that does not lower them."""
 LARGE = 64 * 2**20
-"""Bytes; more than the buffers of both ends of a socket hold."""
+"""Size of a response in bytes, larger than the buffers of both ends of a socket."""
 
 
 async def _open(_: web.Request) -> web.Response:
@@ -55,10 +55,10 @@ class Server:
         self.port = port
         self.connections = connections
         self._stack = stack
-        self._writers: list[asyncio.StreamWriter] = []  # a writer that is forgotten closes its connection
+        self._writers: list[asyncio.StreamWriter] = []  # a writer that is garbage collected closes its connection
 
     async def connect(self, sent: bytes = b"", **options: object) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection on which so much was sent, closed at the end of the test."""
+        """Open a connection, which is closed at the end of the test, and send the bytes."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, **options)
         self._stack.callback(writer.transport.abort)
         self._writers.append(writer)
@@ -66,7 +66,7 @@ class Server:
         return reader, writer
 
     async def silent(self, count: int) -> list[asyncio.StreamReader]:
-        """So many connections on which nothing was sent, after they were accepted."""
+        """Open connections that send nothing, and return their readers after the server has accepted them."""
         readers = []
         for _ in range(count):
             before = len(self.connections)
@@ -76,7 +76,7 @@ class Server:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait for a state of the server."""
+    """Wait until a condition on the state of the server holds."""
     async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110  clients see less than the server knows
             await asyncio.sleep(0.01)
@@ -103,7 +103,7 @@ def get(path: str = "/") -> bytes:
 
 
 async def end(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the server closes the connection."""
+    """Bytes that are received until the server closes the connection."""
     async with asyncio.timeout(60):
         try:
             return await reader.read()
@@ -123,7 +123,7 @@ def limits(**changed: float) -> ConnectionLimits:
     return ConnectionLimits(**{**values, **changed})
 
 
-async def test_a_stranger_who_is_silent_makes_room_for_one_who_asks():
+async def test_oldest_idle_anonymous_connection_is_closed_for_a_new_client():
     async with served(limits(anonymous_per_address=3)) as server:
         oldest, *others = await server.silent(3)
         reader, _ = await server.connect(get())
@@ -132,7 +132,7 @@ async def test_a_stranger_who_is_silent_makes_room_for_one_who_asks():
         assert not any(each.at_eof() for each in others)
 
 
-async def test_connections_that_are_known_are_not_counted_among_those_of_strangers():
+async def test_authenticated_connections_do_not_count_towards_the_anonymous_limit():
     async with served(limits(anonymous_per_address=2)) as server:
         known = [await server.connect(get("/known")) for _ in range(4)]
         for reader, _ in known:
@@ -145,7 +145,7 @@ async def test_connections_that_are_known_are_not_counted_among_those_of_strange
             assert await status(reader) == b"HTTP/1.1 200 OK"
 
 
-async def test_at_the_limit_of_all_an_idle_connection_makes_room():
+async def test_idle_connection_is_closed_at_the_total_connection_limit():
     async with served(limits(total=3)) as server:
         reader, _ = await server.connect(get("/known"))
         assert await status(reader) == b"HTTP/1.1 200 OK"
@@ -157,7 +157,7 @@ async def test_at_the_limit_of_all_an_idle_connection_makes_room():
         assert len(server.connections) == 3
 
 
-async def test_where_all_are_busy_a_new_one_is_closed():
+async def test_new_connection_is_closed_when_all_connections_are_busy():
     async with served(limits(total=2)) as server:
         for _ in range(2):
             reader, _ = await server.connect(get("/large"))
@@ -167,13 +167,13 @@ async def test_where_all_are_busy_a_new_one_is_closed():
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n"])
-async def test_a_header_that_does_not_come_ends_the_connection(sent):
+async def test_connection_is_closed_when_the_request_header_times_out(sent):
     async with served(limits(header=0.1)) as server:
         reader, _ = await server.connect(sent)
         assert await end(reader) == b""
 
 
-async def test_a_header_in_drips_ends_the_connection():
+async def test_slowly_sent_request_header_does_not_extend_the_header_timeout():
     async with served(limits(header=0.5)) as server:
         reader, writer = await server.connect(b"GET / HTTP/1.1\r\n")
 
@@ -186,7 +186,7 @@ async def test_a_header_in_drips_ends_the_connection():
         assert received == b""
 
 
-async def test_who_is_known_may_be_idle_for_longer_than_a_stranger_and_not_for_ever():
+async def test_idle_timeout_is_longer_for_authenticated_than_for_anonymous_connections():
     async with served(limits(header=0.1, idle=3)) as server:
         known, writer = await server.connect(get("/known"))
         assert await status(known) == b"HTTP/1.1 200 OK"
@@ -205,7 +205,7 @@ async def test_who_is_known_may_be_idle_for_longer_than_a_stranger_and_not_for_e
         b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nabc",
     ],
 )
-async def test_a_body_that_does_not_end_ends_the_connection(sent):
+async def test_connection_is_closed_when_the_request_body_times_out(sent):
     async with served(limits(body=0.1)) as server:
         reader, _ = await server.connect(sent)
         assert b"200 OK" not in await end(reader)
@@ -221,7 +221,7 @@ async def test_a_body_that_does_not_end_ends_the_connection(sent):
         b"\x16\x03\x01 a TLS handshake without TLS \r\n\r\n",
     ],
 )
-async def test_who_sends_no_http_or_half_of_it_fills_no_log(sent, caplog):
+async def test_malformed_or_incomplete_http_requests_are_not_logged(sent, caplog):
     async with served(limits(body=0.1)) as server:
         reader, writer = await server.connect(sent)
         writer.write_eof()
@@ -230,14 +230,14 @@ async def test_who_sends_no_http_or_half_of_it_fills_no_log(sent, caplog):
     assert caplog.text == ""
 
 
-async def test_a_defect_of_a_handler_is_logged(caplog):
+async def test_exception_in_a_handler_is_logged_and_answered_with_500(caplog):
     async with served(PATIENT) as server:
         reader, _ = await server.connect(get("/defect"))
         assert b"500" in await reader.readline()
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_an_answer_that_is_not_read_ends_the_connection():
+async def test_connection_is_closed_when_the_client_does_not_read_the_response():
     async with served(limits(unread=0.1)) as server:
         reader, _ = await server.connect(get("/large"))
         assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
@@ -245,7 +245,7 @@ async def test_an_answer_that_is_not_read_ends_the_connection():
         assert len(await end(reader)) < LARGE
 
 
-async def test_a_tls_handshake_that_does_not_come_ends_the_connection_and_keeps_nobody_out(tmp_path):
+async def test_missing_tls_handshake_closes_the_connection_and_blocks_no_other_client(tmp_path):
     authority = Authority(tmp_path, "serving-ca")
     pair = authority.server("localhost")
     server_context = ReloadingContext(pair.certificate, pair.key)
@@ -267,7 +267,7 @@ def test_an_ipv6_network_counts_as_one_address():
     assert len(connections) == 3
 
 
-def test_half_of_the_files_that_the_process_may_open_are_for_connections():
+def test_connection_limit_is_half_of_the_open_file_limit():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
     try:
@@ -281,7 +281,7 @@ def test_half_of_the_files_that_the_process_may_open_are_for_connections():
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("iterations", range(2, 30))
 def test_requests_that_arrive_while_a_server_stops_leave_no_traceback(iterations: int, caplog):
-    """Their handshakes must not be cancelled once they have a transport, as uvloop closes that silently."""
+    """Accepting a connection must not be cancelled once it has a transport, as uvloop closes the transport silently."""
 
     async def serve() -> None:
         app = web.Application()

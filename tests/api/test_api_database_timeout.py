@@ -1,4 +1,4 @@
-"""A database that keeps its connections and answers nobody: whoever asks is told so, and nobody waits for ever."""
+"""Requests while the database keeps its connections open but does not respond: an error instead of an endless wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.parametrize("database_kind", ["postgresql"], indirect=True)
 
 
-async def test_who_asks_a_frozen_database_is_told_and_what_has_begun_goes_on(
+async def test_requests_to_a_frozen_database_get_503_and_watches_continue(
     api: Client, postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(database_timeout, "CHECK_SECONDS", 0.0)
@@ -29,7 +29,7 @@ async def test_who_asks_a_frozen_database_is_told_and_what_has_begun_goes_on(
             asked = (api.get("resourceflavors"), api.post("resourceflavors", flavor("default")))
             for answer in await asyncio.gather(*asked):
                 assert (answer.status, answer.body["reason"]) == (503, "ServiceUnavailable")
-                # What finds no connection that is free asks for a new one.
+                # A request that finds no free connection opens a new one, and gets the other message.
                 told = (
                     r"(does not answer: 1\.5 s were not enough|cannot be reached \(TimeoutError\)); check that it runs"
                 )
@@ -41,7 +41,7 @@ async def test_who_asks_a_frozen_database_is_told_and_what_has_begun_goes_on(
         assert (await events.next())["object"]["metadata"]["name"] == "default"
 
 
-async def test_a_long_answer_of_a_database_that_works_is_waited_for(
+async def test_slow_query_of_a_working_database_is_not_aborted(
     api: Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(database_timeout, "CHECK_SECONDS", 0.01)

@@ -1,4 +1,4 @@
-"""What clients and probes ask before anything else."""
+"""Discovery of the API group and its resources, and probes of liveness and readiness."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 from api_client import TOKEN, serving
 
 
-async def test_the_group_is_discovered(api):
+async def test_discovery_lists_the_api_group(api):
     groups = (await api.get("/apis")).body
     assert [group["name"] for group in groups["groups"]] == ["sluice.dev"]
     group = (await api.get("/apis/sluice.dev")).body
     assert (group["kind"], group["preferredVersion"]["groupVersion"]) == ("APIGroup", "sluice.dev/v1")
 
 
-async def test_every_resource_is_discovered_and_listed_where_discovery_says(api):
+async def test_discovery_lists_every_resource_with_its_verbs_and_scope(api):
     listed = (await api.get("/apis/sluice.dev/v1")).body
     assert (listed["kind"], listed["groupVersion"]) == ("APIResourceList", "sluice.dev/v1")
     by_name = {row["name"]: row for row in listed["resources"]}
@@ -34,7 +34,7 @@ async def test_every_resource_is_discovered_and_listed_where_discovery_says(api)
 
 
 @pytest.mark.parametrize("version", ["v2", "v2beta1"])
-async def test_all_is_discovered_at_once_by_who_asks_so(api, version):
+async def test_aggregated_discovery_is_served_on_request(api, version):
     form = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
     headers = {"Authorization": f"Bearer {TOKEN}", "Accept": f"{form.format(version)},application/json"}
     answer = await api.get("/apis", headers=headers)
@@ -60,7 +60,7 @@ async def test_probes_need_no_token(api, path):
     assert (answer.status, answer.body) == (200, "ok")
 
 
-async def test_a_failed_check_is_named_and_explained_to_the_admin_only(store):
+async def test_cause_of_a_failed_readiness_check_is_shown_to_the_admin_only(store):
     async def down():
         return "the API server does not answer"
 
@@ -76,11 +76,11 @@ async def test_a_failed_check_is_named_and_explained_to_the_admin_only(store):
         stranger = await api.get("/readyz", headers={})
         assert stranger.status == 503
         assert "[-]cluster failed: reason withheld" in stranger.body
-        # A restart would not bring the cluster back.
+        # Liveness does not depend on the cluster, as a restart would not help.
         assert (await api.get("/livez", headers={})).status == 200
 
 
-async def test_verbose_names_the_checks_that_passed(store):
+async def test_verbose_readyz_names_the_passed_checks(store):
     async with serving(store, database=store.health) as api:
         answer = await api.get("/readyz", params={"verbose": ""})
         assert answer.body.splitlines() == ["[+]ping ok", "[+]database ok", "readyz check passed"]

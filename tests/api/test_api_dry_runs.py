@@ -1,4 +1,4 @@
-"""Dry runs of writes that cannot have an impact: the answer is the same, and no workload is read for it."""
+"""Dry runs: writes that cannot have an impact read no workloads; all others are simulated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABELS = {"team": "a"}
 
 @pytest.fixture
 async def api(store: Store, clock: Callable[[], float]) -> AsyncIterator[Client]:
-    """One object of each kind; one workload runs, one is admissible, one waits, and one asks for too much."""
+    """The API with one object of each kind; its workloads are admitted, admissible, waiting, and too large."""
     async with one_queue(store, clock) as client:
         for path, document in (
             ("cohorts", cohort("all")),
@@ -80,7 +80,7 @@ async def test_a_dry_run_without_effect_on_decisions_reads_no_workloads(api: Cli
             assert (answer.status, answer.body["status"]["impact"], len(loads)) == (200, NOTHING, 0), path
 
 
-async def test_objects_that_decide_nothing_are_created_and_deleted_without_reading_workloads(api: Client) -> None:
+async def test_dry_run_of_priority_class_creation_and_deletion_reads_no_workloads(api: Client) -> None:
     with executed("FROM pod_sets") as loads:
         created = await api.post("workloadpriorityclasses", priority_class("low", 1), params=DRY)
         deleted = await api.delete("workloadpriorityclasses/high", params=DRY)
@@ -88,7 +88,7 @@ async def test_objects_that_decide_nothing_are_created_and_deleted_without_readi
     assert created.body["status"]["impact"] == deleted.body["details"]["impact"] == NOTHING
 
 
-async def test_a_rollback_to_an_equal_spec_reads_no_workloads(api: Client) -> None:
+async def test_dry_run_of_a_rollback_to_an_equal_spec_reads_no_workloads(api: Client) -> None:
     first = (await api.get("clusterqueues/one")).body["metadata"]["resourceVersion"]
     await api.put("clusterqueues/one", labelled(cluster_queue("one")))
     with executed("FROM pod_sets") as loads:
@@ -105,7 +105,7 @@ async def test_a_rollback_to_an_equal_spec_reads_no_workloads(api: Client) -> No
         (QUEUE, local_queue("main", "a", "gone"), {"admitted": 0, "evicted": 0, "impossible": 1}),
     ],
 )
-async def test_a_change_of_the_spec_is_simulated(
+async def test_dry_run_of_a_spec_change_simulates_its_impact(
     api: Client, path: str, document: dict[str, Any], counts: dict[str, int]
 ) -> None:
     with executed("FROM pod_sets") as loads:
@@ -114,7 +114,7 @@ async def test_a_change_of_the_spec_is_simulated(
     assert len(loads) == 1
 
 
-async def test_the_first_object_of_a_name_and_its_deletion_are_simulated(api: Client) -> None:
+async def test_dry_runs_of_creating_and_deleting_queue_objects_are_simulated(api: Client) -> None:
     assert (await api.delete(QUEUE)).status == 200
     with executed("FROM pod_sets") as loads:
         created = await api.post("namespaces/a/localqueues", local_queue("main", "a", "one"), params=DRY)

@@ -1,4 +1,4 @@
-"""Every error that can come up from below, as the client sees it."""
+"""Responses to errors of the store, the models, handlers and HTTP parsing."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def answer_to(error: Exception) -> tuple[int, dict[str, object], dict[str,
         (web.HTTPNotAcceptable(), 406, "NotAcceptable"),
     ],
 )
-async def test_known_errors_keep_their_sentence(error, code, reason):
+async def test_known_errors_are_answered_with_their_code_reason_and_message(error, code, reason):
     status, body, _ = await answer_to(error)
     assert (status, body["code"], body["reason"], body["status"]) == (code, code, reason, "Failure")
     if not isinstance(error, web.HTTPException):
@@ -56,13 +56,13 @@ async def test_known_errors_keep_their_sentence(error, code, reason):
 
 
 @pytest.mark.parametrize("error", [DatabaseUnavailable("it is gone"), DatabaseBusy("it is locked")])
-async def test_a_database_that_is_away_is_worth_another_try(error):
+async def test_unavailable_database_is_answered_with_503_and_retry_after(error):
     status, body, headers = await answer_to(error)
     assert (status, body["reason"], body["message"]) == (503, "ServiceUnavailable", str(error))
     assert headers["Retry-After"] == "1"
 
 
-async def test_a_full_disk_is_told_without_its_path_and_may_be_over_soon(caplog):
+async def test_full_disk_is_answered_with_503_without_the_path_of_the_database(caplog):
     status, body, headers = await answer_to(DatabaseRefusesWrites("the disk of the database /secret.db is full"))
     assert (status, body["reason"]) == (503, "ServiceUnavailable")
     assert "accepts no writes for now" in body["message"]
@@ -72,7 +72,7 @@ async def test_a_full_disk_is_told_without_its_path_and_may_be_over_soon(caplog)
 
 
 @pytest.mark.parametrize("error", [DatabaseUnusable("no right to /secret.db"), SchemaMismatch("/secret.db is old")])
-async def test_what_an_admin_has_to_mend_is_in_the_log_alone(error, caplog):
+async def test_unusable_database_is_answered_with_500_and_details_only_in_the_log(error, caplog):
     status, body, _ = await answer_to(error)
     assert (status, body["reason"]) == (500, "InternalError")
     assert "secret" not in str(body)
@@ -87,7 +87,7 @@ async def test_what_an_admin_has_to_mend_is_in_the_log_alone(error, caplog):
         (b"\x16\x03\x01\r\n\r\n", "the request is not a valid HTTP/1.1 request"),
     ],
 )
-async def test_what_is_no_request_gets_a_status(sent, says):
+async def test_malformed_http_request_gets_a_bad_request_status(sent, says):
     async with listening(web.Application(), "127.0.0.1", 0) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
         writer.write(sent)
@@ -99,7 +99,7 @@ async def test_what_is_no_request_gets_a_status(sent, says):
     assert says in status["message"]
 
 
-async def test_a_defect_is_logged_and_not_shown(caplog):
+async def test_unexpected_exception_is_logged_and_hidden_from_the_client(caplog):
     status, body, _ = await answer_to(RuntimeError("secret detail"))
     assert (status, body["reason"]) == (500, "InternalError")
     assert "secret detail" not in str(body)

@@ -1,4 +1,4 @@
-"""What the people of one namespace are told about workloads of others: that there are some, and not what they are."""
+"""Workloads of other namespaces in responses to users of one namespace: their existence is shown, not their names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOREIGN = "a workload of another namespace"
 
 
 class Replica(NoController):
-    """A replica that knows the cluster and does not decide, so that answers come from the database."""
+    """A replica that knows the cluster and does not lead, so that responses come from the database."""
 
     def namespaces(self) -> dict[str, dict[str, str]]:
         return {"team-a": {}, "team-b": {}}
@@ -64,21 +64,21 @@ async def doors(store, tmp_path, clock):
         ("", ["team-b/secret-project", "team-a/own"]),
     ],
 )
-async def test_who_is_ahead_is_named_to_who_may_read_it(doors, user, ahead):
+async def test_workload_ahead_is_named_only_to_users_who_may_read_the_workload(doors, user, ahead):
     token = doors.sandbox.token(user) if user else ADMIN_TOKEN
     answer = await doors.send("GET", "namespaces/team-a/workloads/last/explain", token=token)
     assert (answer.status, answer.body["aheadFirst"]) == (200, ahead)
 
 
 @pytest.mark.parametrize(("user", "named"), [("alice", FOREIGN), ("", "workload team-b/secret-project")])
-async def test_for_whom_it_was_preempted_is_named_to_who_may_read_all(doors, user, named):
+async def test_preempting_workload_is_named_only_to_users_who_may_read_all_namespaces(doors, user, named):
     token = doors.sandbox.token(user) if user else ADMIN_TOKEN
     answer = await doors.send("GET", "namespaces/team-a/workloads/last/history", token=token)
     assert answer.status == 200
     assert [item["message"] for item in answer.body["items"]] == [PREEMPTED.format(named)]
 
 
-async def test_nothing_else_of_a_workload_names_those_of_another_namespace(doors):
+async def test_workload_documents_do_not_name_workloads_of_other_namespaces(doors):
     for path in ("", "/explain", "/history"):
         answer = await doors.as_user("alice", "GET", f"namespaces/team-a/workloads/last{path}")
         assert answer.status == 200

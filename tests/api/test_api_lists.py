@@ -1,4 +1,4 @@
-"""Lists: selected, paged, of a version; as tables and as metadata alone."""
+"""Lists: selectors, pages, resource versions, tables, and partial object metadata."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_queue_objects_are_selected_by_labels_and_fields(api):
     assert await names(api, "cohorts", fieldSelector="metadata.name=a") == ["a"]
 
 
-async def test_each_kind_has_fields_to_select_by(api):
+async def test_field_selectors_filter_cluster_queues_local_queues_and_checks(api):
     await api.post("clusterqueues", cluster_queue("one", cohortName="root"))
     await api.post("namespaces/a/localqueues", local_queue("main", "a", "one"))
     await api.post("admissionchecks", admission_check("check"))
@@ -56,14 +56,14 @@ async def test_each_kind_has_fields_to_select_by(api):
     ],
 )
 @pytest.mark.parametrize("path", ["clusterqueues", "workloads"])
-async def test_a_selector_that_cannot_be_understood_is_a_bad_request(api, path, query, says):
+async def test_invalid_selector_is_a_bad_request(api, path, query, says):
     answer = await api.get(path, params=query)
     assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
     assert says in answer.body["message"]
 
 
 @on_both_databases
-async def test_workloads_are_selected_by_what_users_ask_for(api, commit):
+async def test_workloads_are_selected_by_labels_and_fields(api, commit):
     await commit(
         record("u1", "train", reason="x"),
         record("u2", "done", State.FINISHED),
@@ -95,7 +95,7 @@ async def test_workloads_are_selected_by_what_users_ask_for(api, commit):
 
 
 @on_both_databases
-async def test_a_selection_comes_in_pages_too(api, commit):
+async def test_selected_workloads_are_paginated(api, commit):
     states = [State.PENDING, State.FINISHED]
     await commit(*(record(f"u{number}", f"job-{number}", states[number % 2]) for number in range(10)))
     seen, query = [], {"fieldSelector": "status.state=pending", "limit": "2"}
@@ -108,19 +108,19 @@ async def test_a_selection_comes_in_pages_too(api, commit):
     assert seen == ["u0", "u2", "u4", "u6", "u8"]
 
 
-async def test_all_pages_of_a_list_have_the_version_of_the_first(api):
+async def test_all_pages_of_a_list_have_the_resource_version_of_the_first_page(api):
     for name in "abc":
         await api.post("resourceflavors", flavor(name))
     first = (await api.get("resourceflavors", params={"limit": "1"})).body["metadata"]
     await api.post("resourceflavors", flavor("d"))
     second = (await api.get("resourceflavors", params={"limit": "5", "continue": first["continue"]})).body
     assert second["metadata"]["resourceVersion"] == first["resourceVersion"]
-    # So a watch from there tells what the pages may have missed.
+    # A watch from that version delivers changes that the pages may have missed.
     async with api.watch("resourceflavors", resourceVersion=first["resourceVersion"]) as watch:
-        assert await watch.told(1) == [("ADDED", "d")]
+        assert await watch.next_types_and_names(1) == [("ADDED", "d")]
 
 
-async def test_a_continuation_expires_and_offers_another(store):
+async def test_expired_continue_token_is_answered_with_a_new_token(store):
     time = NOW
     async with serving(store, options={"now": lambda: time}) as api:
         for name in "ab":
@@ -132,7 +132,7 @@ async def test_a_continuation_expires_and_offers_another(store):
         assert await names(api, "cohorts", **{"continue": expired.body["metadata"]["continue"]}) == ["b"]
 
 
-async def test_a_list_is_of_a_version_or_newer(api, monkeypatch):
+async def test_list_honours_resource_version_and_resource_version_match(api, monkeypatch):
     monkeypatch.setattr(pagination, "FUTURE_SECONDS", 0.01)
     now = int((await api.post("cohorts", cohort("a"))).body["metadata"]["resourceVersion"])
     for query in ({"resourceVersion": "0"}, {"resourceVersion": str(now)},
@@ -162,7 +162,7 @@ async def test_a_list_is_of_a_version_or_newer(api, monkeypatch):
          ["one", "example.com/budget", "Unknown"]),
     ],
 )  # fmt: skip
-async def test_kubectl_gets_tables(api, path, document, columns, cells):
+async def test_queue_objects_are_served_as_tables(api, path, document, columns, cells):
     created = (await api.post(path, document)).body
     for answer in (await api.get(path, **as_form(TABLE)), await api.get(f"{path}/one", **as_form(TABLE))):
         table = answer.body
@@ -177,7 +177,7 @@ async def test_kubectl_gets_tables(api, path, document, columns, cells):
     assert whole["rows"][0]["object"] == created
 
 
-async def test_workloads_are_a_table_of_kueues_columns(store, commit):
+async def test_workload_table_has_the_columns_of_kueue(store, commit):
     async with serving(store, options={"now": lambda: NOW + 90}) as api:
         await commit(record("u1", "train", reason="ExceedsQuota"), record("u2", "run", State.ADMITTED, admitted_at=NOW))
         table = (await api.get("workloads", **as_form(TABLE))).body
@@ -208,15 +208,15 @@ async def test_workloads_are_a_table_of_kueues_columns(store, commit):
     ]  # fmt: skip
 
 
-async def test_an_age_is_true_though_the_clock_of_the_api_server_is_ahead(store, commit):
-    """As that of a sandbox that runs faster than time."""
+async def test_age_counts_from_queueing_if_the_creation_is_in_the_future(store, commit):
+    """As with an API server whose clock is ahead, for example a sandbox that runs faster than real time."""
     async with serving(store, options={"now": lambda: NOW + 90}) as api:
         await commit(record("u1", "train", created=NOW + 7200), record("u2", "old", created=NOW - 60))
         table = (await api.get("workloads", **as_form(TABLE))).body
     assert [row["cells"][-1] for row in table["rows"]] == ["2m30s", "90s"]
 
 
-async def test_metadata_alone_is_given_to_who_asks(api):
+async def test_partial_object_metadata_is_served_on_request(api):
     created = (await api.post("cohorts", cohort("one"))).body
     form = "application/json;as=PartialObjectMetadata{};v=v1;g=meta.k8s.io"
     listed = (await api.get("cohorts", **as_form(form.format("List")))).body
@@ -230,12 +230,12 @@ async def test_metadata_alone_is_given_to_who_asks(api):
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/yaml", TABLE.partition(",")[0].replace("v1", "v2")])
-async def test_other_forms_are_not_acceptable(api, accept):
+async def test_unsupported_accept_header_gets_406(api, accept):
     refused = await api.get("cohorts", **as_form(accept))
     assert (refused.status, refused.body["reason"]) == (406, "NotAcceptable")
 
 
-async def test_a_long_list_is_cut_into_pages_unasked(api, monkeypatch):
+async def test_page_size_is_capped_even_without_a_limit_parameter(api, monkeypatch):
     monkeypatch.setattr("admission.api.http.request_options.LARGEST_PAGE", 2)
     for name in "abc":
         await api.post("cohorts", cohort(name))

@@ -1,4 +1,4 @@
-"""`/metrics` in the text format that was asked for, and the bounds of series."""
+"""`/metrics`: negotiation of the text format, and limits on the number of series."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def samples(counted: Children[Counter]) -> dict[tuple[str, ...], float]:
     return {tuple(sample.labels.values()): sample.value for sample in family.samples if sample.name.endswith("_total")}
 
 
-async def test_scrapers_get_the_format_that_they_ask_for():
+async def test_metrics_are_served_in_the_requested_text_format():
     gauge = GaugeMetricFamily("sluice_x", 'says "b" and \\', labels=["queue"])
     gauge.add_metric(['C:\\ "x"\n'], 2)
     counted = children(9)
@@ -47,14 +47,14 @@ async def test_scrapers_get_the_format_that_they_ask_for():
     assert (sample.labels, sample.value) == ({"queue": 'C:\\ "x"\n'}, 2)
 
 
-def test_what_comes_beyond_the_most_children_is_counted_together():
+def test_label_sets_beyond_the_limit_are_counted_as_other():
     counted = children(2)
     for queue in "abcd":
         counted[queue, "r"].inc()
     assert samples(counted) == {("a", "r"): 1, ("b", "r"): 1, (OTHER, OTHER): 2}
 
 
-def test_series_that_are_not_wanted_go_and_begin_at_zero_when_they_come_again():
+def test_removed_series_restarts_at_zero():
     counted = children(2)
     for queue in "abc":
         counted[queue, "r"].inc()

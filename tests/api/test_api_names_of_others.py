@@ -1,8 +1,8 @@
-"""Two users, each of one team: nothing that either is answered, by list, watch or refusal, has a name of the other's.
+"""Isolation of two teams: no list, watch event or error for a user of one team contains a name of the other team.
 
-What is tried is each route of the API, with names of both teams, names that nobody has, and names that are nearly those
-of the other team. A name that the request itself has may come back, and then the answer must be that for a name which
-nobody has.
+Each route of the API is requested with names of both teams, names that do not exist, and prefixes of names of the other
+team. A name that is part of the request may be repeated in the response, which must then equal the response for a name
+that does not exist.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MERGE = {"Content-Type": "application/merge-patch+json"}
 
 @dataclass(frozen=True)
 class Team:
-    """All names of a team begin with its name, and none is a part of another."""
+    """A team with a user, a namespace and objects; all names start with the team's, and none is part of another."""
 
     name: str
 
@@ -78,7 +78,7 @@ TEAMS = Team("aardvark"), Team("zebra")
 
 
 class Replica(NoController):
-    """A replica that knows the cluster and does not decide, so that answers come from the database."""
+    """A replica that knows the cluster and does not lead, so that responses come from the database."""
 
     def namespaces(self) -> dict[str, dict[str, str]]:
         return {f"{team.name}-space": {} for team in TEAMS}
@@ -89,7 +89,7 @@ def admission() -> Admission:
 
 
 async def write(store: Store, epoch: int, *records: WorkloadRecord) -> None:
-    """As the leader does, with what it says of a preemption."""
+    """Commit records as the leader does, with the message of a preemption."""
     said = f"Preempted to accommodate {FOREIGN} (UID: uid-other) due to prioritization in the ClusterQueue"
     await store.commit(
         Changes(
@@ -141,12 +141,12 @@ async def doors(store: Store, epoch: int, tmp_path: Path, clock: Any) -> AsyncIt
         yield found
 
 
-def told(asked: str, answered: str, other: Team) -> set[str]:
-    """The names of the other team that an answer has, and the request had not."""
+def leaked_names(asked: str, answered: str, other: Team) -> set[str]:
+    """Names of the other team in the response that are not part of the request."""
     return {name for name in other.names if name in answered and name not in asked}
 
 
-# ------------------------------------------------------------------ answers
+# ------------------------------------------------------------------ responses
 
 
 async def ask(doors: World, team: Team, method: str, path: str, body: Any = None, **headers: str) -> Answer:
@@ -163,8 +163,8 @@ def routes(doors: World) -> list[tuple[str, str]]:
     return sorted(each for each in found if each[0] != "HEAD" and not each[1].startswith(("/ui", "/login", "/logout")))
 
 
-def filled(pattern: str, own: Team, other: Team) -> set[str]:
-    """The addresses of a route with names of both teams, nobody's, and some that are nearly the other's."""
+def paths_of(pattern: str, own: Team, other: Team) -> set[str]:
+    """Paths of a route with names of both teams, and with a prefix of a name of the other team."""
     parts = ("waits", "local", "hears")
     names = [f"{own.name}-{part}" for part in parts] + [f"{other.name}-{part}" for part in (*parts, "cluster", "wait")]
     namespaces = [f"{own.name}-space", f"{other.name}-space"]
@@ -220,18 +220,18 @@ def bodies(method: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_no_answer_has_a_name_of_the_other_team(doors, own, clock):
+async def test_responses_contain_no_unrequested_names_of_the_other_team(doors, own, clock):
     (other,) = {*TEAMS} - {own}
     leaks, statuses = [], {}
     for method, pattern in routes(doors):
-        for path in sorted(filled(pattern, own, other)):
+        for path in sorted(paths_of(pattern, own, other)):
             for query in queries(method, pattern, own, other):
                 for body in bodies(method):
                     sent = json.loads(json.dumps(body).replace("OTHER", other.name))
                     answer = await ask(doors, own, method, path + query, sent)
                     statuses[answer.status] = statuses.get(answer.status, 0) + 1
                     shown = json.dumps(answer.body) + str(dict(answer.headers))
-                    if found := told(f"{path}{query}{json.dumps(sent)}", shown, other):
+                    if found := leaked_names(f"{path}{query}{json.dumps(sent)}", shown, other):
                         leaks.append((method, path + query, sent, answer.status, sorted(found)))
                     clock.advance(0.1)
     assert leaks == []
@@ -240,8 +240,8 @@ async def test_no_answer_has_a_name_of_the_other_team(doors, own, clock):
 
 
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_a_user_sees_the_own_names(doors, own):
-    """Else a test that looks for names of others would find none for want of names."""
+async def test_user_sees_the_names_of_the_own_team(doors, own):
+    """Guards the tests for leaked names, which would also pass if responses contained no names at all."""
     space = f"{PREFIX}/namespaces/{own.name}-space"
     seen = ""
     for path in (f"{space}/workloads", f"{space}/localqueues", f"{space}/subscriptions", "/session/namespaces"):
@@ -251,7 +251,7 @@ async def test_a_user_sees_the_own_names(doors, own):
 
 
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_what_the_other_team_has_is_answered_as_what_nobody_has(doors, own, clock):
+async def test_objects_of_the_other_team_are_answered_like_objects_that_do_not_exist(doors, own, clock):
     (other,) = {*TEAMS} - {own}
     unequal = []
     for method, pattern in routes(doors):
@@ -272,12 +272,12 @@ async def test_what_the_other_team_has_is_answered_as_what_nobody_has(doors, own
     assert unequal == []
 
 
-# ------------------------------------------------------------------ streams
+# ------------------------------------------------------------------ watches
 
 
 @pytest.mark.parametrize("accept", ["application/json", TABLE], ids=["objects", "tables"])
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_no_stream_has_a_name_of_the_other_team(doors, store, epoch, own, accept):
+async def test_watch_events_contain_no_names_of_the_other_team(doors, store, epoch, own, accept):
     (other,) = {*TEAMS} - {own}
     space = f"{PREFIX}/namespaces/{own.name}-space"
     headers = {"Authorization": f"Bearer {own.user}-token", "Accept": accept}
@@ -297,7 +297,7 @@ async def test_no_stream_has_a_name_of_the_other_team(doors, store, epoch, own, 
         f"{space}/{plural}?watch=1&allowWatchBookmarks=1{start}"
         for plural in ("workloads", "localqueues", "subscriptions")
         for start in ("", "&resourceVersion=1")
-        if not (plural == "workloads" and start)  # which have no history so far back
+        if not (plural == "workloads" and start)  # workloads cannot be watched from so old a revision
     ]
     opened = asyncio.Semaphore(0)
     async with asyncio.TaskGroup() as group:
@@ -305,7 +305,7 @@ async def test_no_stream_has_a_name_of_the_other_team(doors, store, epoch, own, 
             group.create_task(listen(path))
         for _ in watched:
             await opened.acquire()
-        for team in (other, own):  # the own one comes last, and ends the streams
+        for team in (other, own):  # the own team is last: its events end the watches
             await write(store, epoch, team.record("waits", State.ADMITTED, admitted_at=NOW), team.record("comes"))
             for document in team.documents():
                 if document["kind"] in ("LocalQueue", "Subscription"):
@@ -315,12 +315,12 @@ async def test_no_stream_has_a_name_of_the_other_team(doors, store, epoch, own, 
             spec = {"receiver": "pager", "events": ["Admitted"]}
             subscription = manifest("Subscription", f"{team.name}-comes", namespace=f"{team.name}-space", spec=spec)
             await store.queues.create(parse_manifest(subscription), author=Author(team.user))
-    assert [line for line in lines if told("", line, other)] == []
+    assert [line for line in lines if leaked_names("", line, other)] == []
     assert any(f"{own.name}-waits" in line for line in lines)
 
 
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_a_stream_that_is_not_for_the_user_is_refused_without_names(doors, own, clock):
+async def test_forbidden_watch_is_refused_without_names_of_the_other_team(doors, own, clock):
     (other,) = {*TEAMS} - {own}
     refused = set()
     for _, pattern in routes(doors):
@@ -332,7 +332,7 @@ async def test_a_stream_that_is_not_for_the_user_is_refused_without_names(doors,
             if status == 200:
                 continue
             answer = await ask(doors, own, "GET", path)
-            assert told(path, json.dumps(answer.body), other) == set()
+            assert leaked_names(path, json.dumps(answer.body), other) == set()
             refused.add(path.partition("?")[0])
             clock.advance(0.1)
     for plural in ("workloads", "localqueues", "subscriptions", "clusterqueues", "cohorts"):
@@ -342,7 +342,7 @@ async def test_a_stream_that_is_not_for_the_user_is_refused_without_names(doors,
 @pytest.mark.parametrize(
     "selector", ["fieldSelector=status.state%3Dpending", "labelSelector=kueue.x-k8s.io%2Fqueue-name", ""]
 )
-async def test_a_stream_that_goes_on_tells_nothing_of_what_the_other_team_had_meanwhile(doors, store, epoch, selector):
+async def test_watch_from_a_list_version_contains_no_names_of_the_other_team(doors, store, epoch, selector):
     own, other = TEAMS
     address = f"namespaces/{own.name}-space/workloads?{selector}"
     listed = await ask(doors, own, "GET", f"{PREFIX}/{address}")
@@ -356,10 +356,12 @@ async def test_a_stream_that_goes_on_tells_nothing_of_what_the_other_team_had_me
         events, last = Events(response), ""
         while f"{own.name}-comes" not in last:
             last = json.dumps(await events.next())
-            assert told("", last, other) == set()
+            assert leaked_names("", last, other) == set()
 
 
-async def test_a_stream_whose_user_loses_the_right_ends_without_names(doors, store, epoch, clock, monkeypatch):
+async def test_watch_after_revoked_permission_ends_with_403_without_foreign_names(
+    doors, store, epoch, clock, monkeypatch
+):
     own, other = TEAMS
     monkeypatch.setattr("admission.api.watch.watch_request.RECHECK_SECONDS", 0.01)
     headers = {"Authorization": f"Bearer {own.user}-token"}
@@ -374,5 +376,5 @@ async def test_a_stream_whose_user_loses_the_right_ends_without_names(doors, sto
         events, last = Events(response), {"type": ""}
         while last["type"] != "ERROR":
             last = await events.next()
-            assert told("", json.dumps(last), other) == set()
+            assert leaked_names("", json.dumps(last), other) == set()
         assert last["object"]["code"] == 403

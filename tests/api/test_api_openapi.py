@@ -1,4 +1,4 @@
-"""The OpenAPI document: complete, taught from the models, and true of the answers."""
+"""The OpenAPI document: complete, generated from the models, and matched by the responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def document(api) -> dict[str, Any]:
     return (await api.get(index["paths"]["apis/sluice.dev/v1"]["serverRelativeURL"])).body
 
 
-async def test_the_document_is_found_by_its_content(api):
+async def test_openapi_document_is_cacheable_at_the_url_of_its_content_hash(api):
     url = (await api.get("/openapi/v3")).body["paths"]["apis/sluice.dev/v1"]["serverRelativeURL"]
     answer = await api.get(url)
     assert "immutable" in answer.headers["Cache-Control"]
@@ -50,7 +50,7 @@ def nodes(schema: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield from nodes(value, f"{path}/{index}")
 
 
-async def test_every_kind_and_field_is_described(document):
+async def test_every_schema_and_field_has_a_description(document):
     schemas = document["components"]["schemas"]
     undescribed = [name for name, schema in schemas.items() if not schema.get("description")]
     for name, schema in schemas.items():
@@ -63,7 +63,7 @@ async def test_every_kind_and_field_is_described(document):
     assert within["enum"] == ["Never", "LowerPriority", "LowerOrNewerEqualPriority"]
 
 
-async def test_it_is_openapi_3_0_and_no_later_json_schema(document):
+async def test_document_uses_only_schema_keywords_of_openapi_3_0(document):
     schemas = document["components"]["schemas"]
     for path, node in nodes({"schemas": schemas, "paths": document["paths"]}, ""):
         if "$ref" in node and not path.endswith("properties"):
@@ -95,10 +95,10 @@ async def test_every_route_is_in_the_document(document, store):
     assert patch["x-kubernetes-group-version-kind"]["kind"] == "ClusterQueue"
 
 
-# ---------------------------------------------------------------------- answers are as they are described
+# ---------------------------------------------------------------------- responses match their schemas
 
 
-async def test_the_status_of_queue_objects_is_as_described(api, commit):
+async def test_status_of_queue_objects_matches_its_schema(api, commit):
     await api.post("resourceflavors", flavor("default"))
     await api.post("clusterqueues", cluster_queue("one"))
     await api.post("namespaces/a/localqueues", local_queue("main", "a", "one"))
@@ -119,7 +119,7 @@ async def test_the_status_of_queue_objects_is_as_described(api, commit):
     object_schemas.CohortStatus.model_validate(dry.body["status"])
 
 
-async def test_workloads_are_as_described(api, commit):
+async def test_workloads_match_their_schema(api, commit):
     await commit(
         record("u1", "train", reason="ExceedsQuota", message="x"),
         record("u2", "run", State.ADMITTED, admitted_at=NOW, ready_at=NOW, unready_at=NOW),
@@ -134,7 +134,7 @@ async def test_workloads_are_as_described(api, commit):
         object_schemas.WorkloadStatus.model_validate(item["status"])
 
 
-async def test_subresources_are_as_described(api, commit):
+async def test_subresources_and_reports_match_their_schemas(api, commit):
     await api.post("resourceflavors", flavor("default"))
     await api.post("clusterqueues", cluster_queue("one"))
     await api.put("clusterqueues/one", cluster_queue("one", cpu="5"))

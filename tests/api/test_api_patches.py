@@ -1,4 +1,4 @@
-"""Patches and server-side apply of queue objects, and what clients are told about fields that there are not."""
+"""Patches and server-side apply of queue objects, field validation, and deletion of collections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def causes(answer) -> list[tuple[str, str]]:
 
 
 def owners(document) -> dict[str, set[str]]:
-    """Field manager and operation to the second-level fields that are theirs."""
+    """Owned fields of the second level by manager and operation: {"gitops/Apply": {"f:spec/f:parentName"}}."""
     return {
         f"{entry['manager']}/{entry['operation']}": {
             f"{first}/{second}" for first, rest in entry["fieldsV1"].items() for second in (rest or {"": {}})
@@ -26,7 +26,7 @@ def owners(document) -> dict[str, set[str]]:
 
 
 @on_both_databases
-async def test_a_merge_patch_changes_what_it_names(api):
+async def test_merge_patch_changes_only_the_given_fields(api):
     await api.post("clusterqueues", cluster_queue("one", cohortName="root"))
     patched = await api.patch("clusterqueues/one", {"spec": {"stopPolicy": "Hold", "cohortName": None}})
     assert patched.status == 200
@@ -42,7 +42,7 @@ async def test_a_patch_that_changes_nothing_writes_nothing(api):
     assert after == before
 
 
-async def test_a_json_patch_is_tested_and_done(api):
+async def test_json_patch_is_applied_unless_its_test_operation_fails(api):
     await api.post("cohorts", cohort("one", parent="root"))
     operations = [
         {"op": "test", "path": "/spec/parentName", "value": "root"},
@@ -75,7 +75,7 @@ async def test_a_json_patch_is_tested_and_done(api):
         ([{"op": "replace", "path": "/spec/parentName", "value": "A B"}], "json", 422, "spec.parentName"),
     ],
 )  # fmt: skip
-async def test_a_patch_that_cannot_be_is_refused_with_its_reason(api, patch, form, code, says):
+async def test_invalid_patch_is_refused_with_its_reason(api, patch, form, code, says):
     await api.post("resourceflavors", manifest("ResourceFlavor", "x"))
     before = (await api.post("cohorts", cohort("one", parent="root"))).body
     refused = await api.patch("cohorts/one", patch, form=form)
@@ -84,7 +84,7 @@ async def test_a_patch_that_cannot_be_is_refused_with_its_reason(api, patch, for
     assert (await api.get("cohorts/one")).body == before
 
 
-async def test_other_patches_are_unsupported(api):
+async def test_unsupported_patch_type_gets_415(api):
     await api.post("cohorts", cohort("one"))
     for media in ("application/strategic-merge-patch+json", "application/json", "text/plain"):
         headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": media}
@@ -93,17 +93,17 @@ async def test_other_patches_are_unsupported(api):
         assert "application/merge-patch+json" in refused.body["message"]
 
 
-async def test_a_patch_of_what_is_not_there_is_not_found(api):
+async def test_patch_of_a_missing_object_is_not_found(api):
     for form, patch in (("merge", {}), ("json", [])):
         assert (await api.patch("cohorts/one", patch, form=form)).status == 404
 
 
-# ---------------------------------------------------------------------- many at once
+# ---------------------------------------------------------------------- concurrent patches
 
 
 @on_both_databases
-async def test_many_clients_with_preconditions_lose_no_update(api):
-    clients = 15  # each gets in the way of all the others
+async def test_concurrent_patches_with_resource_version_lose_no_update(api):
+    clients = 15  # each conflicts with all the others
     await api.post("clusterqueues", cluster_queue("one") | {"metadata": {"name": "one", "annotations": {"count": "0"}}})
 
     async def increment() -> int:
@@ -124,7 +124,7 @@ async def test_many_clients_with_preconditions_lose_no_update(api):
 
 
 @on_both_databases
-async def test_fifty_clients_without_preconditions_change_their_own_fields_only(api):
+async def test_concurrent_patches_without_resource_version_keep_all_fields(api):
     await api.post("cohorts", cohort("one"))
     answers = await asyncio.gather(
         *(api.patch("cohorts/one", {"metadata": {"labels": {f"l-{n}": "x"}}}) for n in range(50))
@@ -137,7 +137,7 @@ async def test_fifty_clients_without_preconditions_change_their_own_fields_only(
 
 
 @on_both_databases
-async def test_apply_creates_what_is_not_there_and_says_whose_it_is(api):
+async def test_apply_creates_a_missing_object_and_records_the_field_manager(api):
     applied = await api.patch("cohorts/one", cohort("one", parent="root"), form="apply", fieldManager="gitops")
     assert applied.status == 201
     assert owners(applied.body) == {"gitops/Apply": {"f:spec/f:parentName"}}
@@ -146,7 +146,7 @@ async def test_apply_creates_what_is_not_there_and_says_whose_it_is(api):
     assert again.body == applied.body
 
 
-async def test_a_field_of_another_manager_is_a_conflict_unless_forced(api):
+async def test_apply_to_a_field_of_another_manager_conflicts_unless_forced(api):
     await api.patch("cohorts/one", cohort("one", parent="root"), form="apply", fieldManager="gitops")
     other = cohort("one", parent="trunk")
     refused = await api.patch("cohorts/one", other, form="apply", fieldManager="ada")
@@ -159,7 +159,7 @@ async def test_a_field_of_another_manager_is_a_conflict_unless_forced(api):
     assert owners(forced.body) == {"ada/Apply": {"f:spec/f:parentName"}}
 
 
-async def test_managers_can_share_a_value_and_what_nobody_applies_any_more_is_taken_out(api):
+async def test_field_is_removed_when_its_last_field_manager_stops_applying_the_field(api):
     one = manifest("Cohort", "one", spec={"parentName": "root"}) | {"metadata": {"name": "one", "labels": {"a": "1"}}}
     await api.patch("cohorts/one", one, form="apply", fieldManager="gitops")
     await api.patch("cohorts/one", cohort("one", parent="root"), form="apply", fieldManager="ada")
@@ -167,12 +167,12 @@ async def test_managers_can_share_a_value_and_what_nobody_applies_any_more_is_ta
     without = manifest("Cohort", "one")
     left = (await api.patch("cohorts/one", without, form="apply", fieldManager="gitops")).body
     assert "labels" not in left["metadata"]
-    assert left["spec"] == {"parentName": "root"}  # it is ada's, too
+    assert left["spec"] == {"parentName": "root"}  # ada still owns this field
     left = (await api.patch("cohorts/one", without, form="apply", fieldManager="ada")).body
     assert "parentName" not in left.get("spec", {})
 
 
-async def test_ordinary_writes_take_fields_over(api):
+async def test_update_and_patch_take_over_field_ownership(api):
     created = (await api.post("cohorts", cohort("one", parent="root"), params={"fieldManager": "kubectl"})).body
     assert owners(created) == {"kubectl/Update": {"f:spec/f:parentName"}}
     patched = (await api.patch("cohorts/one", {"spec": {"parentName": "trunk"}}, fieldManager="edit")).body
@@ -187,7 +187,7 @@ def agent(name: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {TOKEN}", "User-Agent": name}
 
 
-async def test_the_same_quota_written_otherwise_is_no_conflict(api):
+async def test_equal_quota_in_another_notation_is_no_apply_conflict(api):
     await api.patch("clusterqueues/one", cluster_queue("one", cpu="4"), form="apply", fieldManager="gitops")
     same = await api.patch("clusterqueues/one", cluster_queue("one", cpu=4), form="apply", fieldManager="ada")
     assert same.status == 200
@@ -195,7 +195,7 @@ async def test_the_same_quota_written_otherwise_is_no_conflict(api):
     assert causes(other) == [("FieldManagerConflict", ".spec.resourceGroups")]
 
 
-async def test_selecting_all_namespaces_is_a_value_that_can_be_given_up(api):
+async def test_empty_namespace_selector_is_removed_when_no_longer_applied(api):
     await api.patch("clusterqueues/one", cluster_queue("one"), form="apply", fieldManager="gitops")
     without = cluster_queue("one")
     del without["spec"]["namespaceSelector"]
@@ -215,7 +215,7 @@ async def test_selecting_all_namespaces_is_a_value_that_can_be_given_up(api):
         ([], {"fieldManager": "a"}, 400, "exactly one object"),
     ],
 )
-async def test_an_apply_that_cannot_be_is_refused(api, document, params, code, says):
+async def test_invalid_apply_is_refused_and_creates_nothing(api, document, params, code, says):
     refused = await api.patch("cohorts/one", document, form="apply", **params)
     assert refused.status == code
     assert says in refused.body["message"]
@@ -236,7 +236,7 @@ async def test_yaml_can_be_applied(api):
     assert (applied.status, applied.body["spec"]) == (201, {"parentName": "root"})
 
 
-# ---------------------------------------------------------------------- dry runs, unknown and doubled fields
+# ---------------------------------------------------------------------- dry runs, unknown and duplicate fields
 
 
 @on_both_databases
@@ -250,7 +250,7 @@ async def test_a_dry_run_of_a_patch_writes_nothing(api, form, patch):
     assert (await api.get("cohorts")).body == before
 
 
-async def test_an_unknown_field_is_dropped_with_a_warning_unless_it_is_asked_otherwise(api):
+async def test_field_validation_decides_whether_an_unknown_field_warns_or_fails(api):
     odd = cluster_queue("one", cohrtName="root", stopPolicy="Hold")
     created = await api.post("clusterqueues", odd)
     assert created.status == 201
@@ -270,11 +270,11 @@ async def test_an_unknown_field_is_dropped_with_a_warning_unless_it_is_asked_oth
 
 
 @pytest.mark.parametrize("name", ["cohort_name", "cohortname"])
-async def test_a_field_has_one_spelling(api, name):
+async def test_field_name_in_another_spelling_fails_strict_validation(api, name):
     assert (await api.post("clusterqueues", cluster_queue("one", **{name: "x"}), params=STRICT)).status == 400
 
 
-async def test_a_doubled_field_is_told_of(api):
+async def test_field_validation_decides_whether_a_duplicate_field_warns_or_fails(api):
     body = b'{"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "one", "name": "two"}}'
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     created = await api.post("cohorts", data=body, headers=headers)
@@ -288,11 +288,11 @@ async def test_a_doubled_field_is_told_of(api):
     assert "Warning" not in quiet.headers
 
 
-async def test_an_unknown_validation_is_a_bad_request(api):
+async def test_unknown_field_validation_value_is_a_bad_request(api):
     assert (await api.post("cohorts", cohort("a"), params={"fieldValidation": "Maybe"})).status == 400
 
 
-async def test_what_is_not_kept_is_a_warning(api):
+async def test_finalizers_and_owner_references_cause_a_warning(api):
     owned = cohort("one")
     owned["metadata"] |= {"finalizers": ["a/b"], "ownerReferences": [{"uid": "1"}]}
     created = await api.post("cohorts", owned)
@@ -303,7 +303,7 @@ async def test_what_is_not_kept_is_a_warning(api):
     ]
 
 
-async def test_names_are_generated(api):
+async def test_generate_name_yields_unique_names(api):
     generated = manifest("Cohort", "x") | {"metadata": {"generateName": "team-"}}
     names = {(await api.post("cohorts", generated)).body["metadata"]["name"] for _ in range(5)}
     assert len(names) == 5
@@ -312,11 +312,11 @@ async def test_names_are_generated(api):
     assert (await api.post("cohorts", odd)).status == 400
 
 
-# ---------------------------------------------------------------------- deletion of many
+# ---------------------------------------------------------------------- deletion of collections
 
 
 @on_both_databases
-async def test_a_selection_is_deleted(api):
+async def test_delete_collection_deletes_the_selected_objects(api):
     for name, team in (("a", "x"), ("b", "y"), ("c", "x")):
         await api.post("cohorts", cohort(name) | {"metadata": {"name": name, "labels": {"team": team}}})
     query = {"params": {"labelSelector": "team=x"}}
@@ -328,7 +328,7 @@ async def test_a_selection_is_deleted(api):
     assert [item["metadata"]["name"] for item in (await api.get("cohorts")).body["items"]] == ["b"]
 
 
-async def test_deleting_all_refuses_preconditions(api):
+async def test_delete_collection_refuses_preconditions(api):
     await api.post("cohorts", cohort("a"))
     assert (await api.delete("cohorts", {"preconditions": {"uid": "1"}})).status == 400
     assert (await api.get("cohorts/a")).status == 200

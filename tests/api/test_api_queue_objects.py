@@ -45,7 +45,7 @@ async def test_each_kind_is_created_read_replaced_and_deleted(api, path, documen
     assert (await api.get(f"{path}/one")).status == 404
 
 
-async def test_a_replacement_without_a_difference_is_no_new_version(api):
+async def test_replacement_without_a_difference_keeps_the_resource_version(api):
     created = await api.post("clusterqueues", cluster_queue("one"))
     same = await api.put("clusterqueues/one", cluster_queue("one"))
     assert same.body["metadata"]["resourceVersion"] == created.body["metadata"]["resourceVersion"]
@@ -70,7 +70,7 @@ async def test_a_stale_resource_version_is_a_conflict(api):
     assert (await api.delete("clusterqueues/one", preconditions)).status == 409
 
 
-async def test_an_object_is_created_once(api):
+async def test_creation_of_an_existing_object_gets_already_exists(api):
     await api.post("cohorts", cohort("one"))
     again = await api.post("cohorts", cohort("one"))
     assert (again.status, again.body["reason"]) == (409, "AlreadyExists")
@@ -97,14 +97,14 @@ async def test_a_dry_run_answers_like_the_write_and_writes_nothing(api, method):
     assert (await api.get("cohorts")).body == before
 
 
-async def test_a_dry_run_in_the_delete_options_counts_as_well(api):
+async def test_dry_run_in_the_delete_options_deletes_nothing(api):
     await api.post("cohorts", cohort("there"))
     assert (await api.delete("cohorts/there", {"dryRun": ["All"]})).status == 200
     assert (await api.get("cohorts/there")).status == 200
 
 
 @on_both_databases
-async def test_lists_come_in_pages(api):
+async def test_local_queue_list_is_sorted_and_paginated(api):
     for namespace, name in [("b", "x"), ("a", "y"), ("a", "x"), ("c", "x"), ("b", "z")]:
         await api.post(f"namespaces/{namespace}/localqueues", local_queue(name, namespace, "cq"))
     whole = (await api.get("localqueues")).body
@@ -127,7 +127,7 @@ async def test_lists_come_in_pages(api):
     assert [item["metadata"]["name"] for item in of_b["items"]] == ["x", "z"]
 
 
-async def test_the_path_fills_in_what_the_body_leaves_out(api):
+async def test_namespace_and_name_missing_in_the_body_are_taken_from_the_path(api):
     document = local_queue("main", "", "cq")
     created = await api.post("namespaces/team-a/localqueues", document)
     assert created.body["metadata"]["namespace"] == "team-a"
@@ -135,13 +135,13 @@ async def test_the_path_fills_in_what_the_body_leaves_out(api):
     assert (await api.put("namespaces/team-a/localqueues/main", document)).status == 200
 
 
-async def test_a_yaml_body_is_read(api):
+async def test_yaml_body_is_accepted(api):
     text = "apiVersion: sluice.dev/v1\nkind: Cohort\nmetadata: {name: root}\n"
     headers = {"Content-Type": "application/yaml", "Authorization": "Bearer correct-horse-battery"}
     assert (await api.post("cohorts", data=text, headers=headers)).status == 201
 
 
-async def test_a_reference_to_nothing_is_a_warning(api):
+async def test_reference_to_a_missing_object_is_a_warning(api):
     created = await api.post("clusterqueues", cluster_queue("one", flavor="a100"))
     assert created.status == 201
     warnings = created.headers.getall("Warning")
@@ -171,7 +171,7 @@ async def test_a_cluster_queue_that_matches_no_namespace_is_a_warning(api):
 
 
 @on_both_databases
-async def test_who_still_names_a_deleted_cohort_is_a_warning(api):
+async def test_deletion_of_a_referenced_cohort_warns_of_its_members(api):
     await api.post("cohorts", cohort("all"))
     await api.post("cohorts", cohort("research", "all"))
     await api.post("cohorts", cohort("vision", "research"))
@@ -190,7 +190,7 @@ async def test_who_still_names_a_deleted_cohort_is_a_warning(api):
     assert "Warning" not in (await api.delete("cohorts/vision")).headers
 
 
-async def test_of_cohorts_that_are_deleted_together_only_members_that_stay_are_named(api):
+async def test_deletion_of_all_cohorts_warns_only_of_members_that_remain(api):
     await api.post("cohorts", cohort("all"))
     await api.post("cohorts", cohort("research", "all"))
     await api.post("clusterqueues", cluster_queue("one", cohortName="all"))
@@ -199,7 +199,7 @@ async def test_of_cohorts_that_are_deleted_together_only_members_that_stay_are_n
     assert "Cohort all is still named by ClusterQueue one: deleting its object takes its quota and its limits" in told
 
 
-async def test_a_field_that_is_not_acted_on_is_a_warning(api):
+async def test_field_without_effect_is_a_warning(api):
     rack = manifest("ResourceFlavor", "rack", spec={"nodeLabels": {"a": "b"}, "topologyName": "racks"})
     assert "spec.topologyName has no effect" in (await api.post("resourceflavors", rack)).headers["Warning"]
 
@@ -216,7 +216,7 @@ async def test_a_field_that_is_not_acted_on_is_a_warning(api):
         ("Hold", ["default"], ("False", "Stopped", "Can't admit new workloads: is stopped.")),
     ],
 )
-async def test_the_condition_active_says_whether_a_cluster_queue_admits(api, stop, flavors, expected):
+async def test_condition_active_shows_whether_a_cluster_queue_can_admit_workloads(api, stop, flavors, expected):
     for name in flavors:
         await api.post("resourceflavors", flavor(name))
     await api.post("clusterqueues", cluster_queue("one", stopPolicy=stop))
@@ -242,7 +242,7 @@ async def test_a_cluster_queue_is_inactive_without_its_admission_checks(api):
 
 
 @on_both_databases
-async def test_the_condition_active_says_whether_a_check_is_answered(api, store):
+async def test_condition_active_shows_whether_an_admission_check_is_answered(api, store):
     async def active(name):
         (condition,) = (await api.get(f"admissionchecks/{name}")).body["status"]["conditions"]
         return condition["status"], condition["reason"]
@@ -262,7 +262,7 @@ async def test_the_condition_active_says_whether_a_check_is_answered(api, store)
     assert await active("nodes") == ("False", "NoController")
 
 
-async def test_the_condition_active_says_whether_a_local_queue_leads_anywhere(api):
+async def test_condition_active_shows_why_a_local_queue_cannot_admit_workloads(api):
     async def reason():
         (condition,) = (await api.get("namespaces/a/localqueues/main")).body["status"]["conditions"]
         return condition["reason"]
@@ -288,7 +288,7 @@ async def test_a_cycle_of_cohorts_is_refused_with_its_path(api):
     assert "c -> a -> b -> c" in cause["message"]
 
 
-async def test_what_others_need_is_not_deleted(api):
+async def test_object_in_use_cannot_be_deleted(api):
     await api.post("clusterqueues", cluster_queue("one"))
     await api.post("resourceflavors", flavor("default"))
     await api.post("namespaces/a/localqueues", local_queue("main", "a", "one"))

@@ -1,4 +1,4 @@
-"""What the API does not do, and how it says so: always a Status with one sentence, never a traceback."""
+"""Refused requests: the response is always a Status with a message, never a traceback."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def status_of(answer, reason: str) -> str:
     ["", "Bearer", "Bearer wrong", "Bearer correct-horse-batter", "Basic correct-horse-battery"],
 )
 @pytest.mark.parametrize("path", ["clusterqueues", "/apis", "/apis/nothing/v1"])
-async def test_nothing_is_shown_without_the_token(api, path, authorization):
+async def test_request_without_a_valid_token_gets_401(api, path, authorization):
     headers = {"Authorization": authorization} if authorization else {}
     answer = await api.get(path, headers=headers)
     assert answer.status == 401
@@ -40,7 +40,7 @@ async def test_nothing_is_shown_without_the_token(api, path, authorization):
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_an_empty_token_is_no_configuration(store):
+async def test_create_app_refuses_an_empty_admin_token(store):
     with pytest.raises(ValueError, match="everyone"):
         create_app(store, token="", checks={})
 
@@ -90,7 +90,7 @@ async def test_a_malformed_body_is_a_bad_request(api, body, content_type, says):
 @pytest.mark.parametrize(
     "path", ["cohorts/a%00b", "workloads?fieldSelector=spec.queueName%3Da%00b", "clusterqueues/%00/history"]
 )
-async def test_no_address_holds_what_no_database_does(api, path):
+async def test_url_with_a_nul_character_is_a_bad_request(api, path):
     answer = await api.get(path)
     assert answer.status == 400
     assert "U+0000" in status_of(answer, "BadRequest")
@@ -104,13 +104,13 @@ async def test_names_in_path_and_body_must_agree(api):
 
 
 @pytest.mark.parametrize("content_type", ["application/vnd.kubernetes.protobuf", "text/plain", "multipart/form-data"])
-async def test_other_formats_are_unsupported(api, content_type):
+async def test_unsupported_content_type_gets_415(api, content_type):
     answer = await api.post("cohorts", data=b"x", headers=TOKEN | {"Content-Type": content_type})
     assert answer.status == 415
     assert content_type in status_of(answer, "UnsupportedMediaType")
 
 
-async def test_a_huge_body_is_too_large(api):
+async def test_body_over_the_size_limit_gets_413(api):
     answer = await api.post(
         "cohorts", data=io.BytesIO(b" " * (4 * 2**20)), headers=TOKEN | {"Content-Type": "application/json"}
     )
@@ -126,7 +126,7 @@ async def test_a_huge_body_is_too_large(api):
         ({"resourceGroups": "many"}, "spec.resourceGroups", "must be a list"),
     ],
 )
-async def test_an_invalid_field_is_named_with_its_path(api, change, field, says):
+async def test_invalid_field_is_refused_with_its_path(api, change, field, says):
     document = cluster_queue("one")
     document["spec"].update(change)
     answer = await api.post("clusterqueues", document)
@@ -140,7 +140,7 @@ async def test_an_invalid_field_is_named_with_its_path(api, change, field, says)
 
 
 @pytest.mark.parametrize("quota", ["-1", "1.5.5", "1e999", True, None, [], "10K"])
-async def test_a_quota_that_is_none_is_refused(api, quota):
+async def test_invalid_quota_is_refused_with_its_path(api, quota):
     answer = await api.post("clusterqueues", cluster_queue("one", cpu=quota))
     assert answer.status == 422
     fields = {cause["field"] for cause in answer.body["details"]["causes"]}
@@ -148,7 +148,7 @@ async def test_a_quota_that_is_none_is_refused(api, quota):
 
 
 @pytest.mark.parametrize("metadata", [None, {}, "a", {"name": 3}, {"name": "A"}, {"name": "a", "namespace": "x"}])
-async def test_metadata_that_is_none_is_refused(api, metadata):
+async def test_invalid_metadata_is_refused_with_its_path(api, metadata):
     document = cluster_queue("one") | {"metadata": metadata}
     answer = await api.post("clusterqueues", document)
     assert answer.status == 422
@@ -170,7 +170,7 @@ async def test_metadata_that_is_none_is_refused(api, metadata):
         ("POST", "localqueues", 405, "MethodNotAllowed"),
     ],
 )
-async def test_what_is_not_there_is_not_found_and_what_cannot_be_done_not_allowed(api, method, path, code, reason):
+async def test_missing_resource_gets_404_and_unsupported_method_gets_405(api, method, path, code, reason):
     answer = await api.send(method, path, None if method in ("GET", "DELETE") else cluster_queue("one"))
     assert answer.status == code
     status_of(answer, reason)
@@ -193,13 +193,13 @@ async def test_what_is_not_there_is_not_found_and_what_cannot_be_done_not_allowe
     ],
 )
 @pytest.mark.parametrize("path", ["clusterqueues", "workloads"])
-async def test_a_list_is_not_given_for_options_that_it_cannot_honour(api, path, query):
+async def test_list_with_invalid_or_unsupported_options_is_a_bad_request(api, path, query):
     answer = await api.get(path, params=query)
     assert answer.status == 400
     assert next(iter(query)) in status_of(answer, "BadRequest")
 
 
-async def test_an_unknown_dry_run_does_not_write(api):
+async def test_unknown_dry_run_value_is_a_bad_request_and_writes_nothing(api):
     answer = await api.post("cohorts", cohort("a"), params={"dryRun": "Some"})
     assert answer.status == 400
     assert (await api.get("cohorts")).body["items"] == []
@@ -214,13 +214,13 @@ async def test_malformed_delete_options_do_not_delete(api, options):
     assert (await api.get("cohorts/a")).status == 200
 
 
-async def test_a_new_object_has_no_version(api):
+async def test_create_with_a_resource_version_is_a_bad_request(api):
     document = cohort("a")
     document["metadata"]["resourceVersion"] = "7"
     assert (await api.post("cohorts", document)).status == 400
 
 
-async def test_an_address_in_use_is_one_clear_sentence(api, store):
+async def test_listening_on_an_address_in_use_raises_address_unusable(api, store):
     port = int(api.url.rpartition(":")[2])
     with pytest.raises(AddressUnusable, match=f"cannot listen on 127.0.0.1:{port}"):
         async with listening(create_app(store, token="t", checks={}), "127.0.0.1", port):
@@ -242,7 +242,7 @@ def _continue(*parts: object) -> str:
     ],
 )
 @on_both_databases
-async def test_what_no_database_takes_is_refused(api, path):
+async def test_query_with_values_that_no_database_accepts_is_a_bad_request(api, path):
     answer = await api.get(path)
     assert answer.status == 400
     status_of(answer, "BadRequest")
@@ -250,7 +250,7 @@ async def test_what_no_database_takes_is_refused(api, path):
 
 @pytest.mark.parametrize("value", ["9" * 30, "-" + "9" * 30, "2147483648", "-2147483649", "1_0", "x", "%D9%A3"])
 @on_both_databases
-async def test_no_workload_has_a_priority_that_cannot_be(api, commit, value):
+async def test_field_selector_with_an_impossible_priority_matches_no_workload(api, commit, value):
     await commit(record("u1", "train"))
     for operator, names in (("=", []), ("!=", ["train"])):
         answer = await api.get(f"workloads?fieldSelector=spec.priority{operator}{value}")
@@ -260,9 +260,9 @@ async def test_no_workload_has_a_priority_that_cannot_be(api, commit, value):
 
 @pytest.mark.parametrize("selector", ["labelSelector", "fieldSelector"])
 @pytest.mark.parametrize("text", ["+" * 4000 + "a", "a" + "+" * 4000 + "(", "+" * 2000 + "a" + "+" * 2000 + "~"])
-async def test_blanks_in_a_selector_take_no_time(api, selector, text):
+async def test_selector_with_many_blanks_is_parsed_quickly(api, selector, text):
     took = []
-    for _ in range(3):  # the fastest counts: what else this process does, such as looking for garbage, takes time, too
+    for _ in range(3):  # the fastest counts, as garbage collection and other work of this process take time, too
         began = time.process_time()
         answer = await api.get(f"workloads?{selector}={text}")
         took.append(time.process_time() - began)
@@ -286,7 +286,7 @@ async def test_a_header_that_is_not_utf_8_is_refused(api, header):
 
 
 @pytest.mark.parametrize("origin", ["http://[::", "http://a:b:c", "null", "//", "http://[::1]x"])
-async def test_an_origin_that_is_none_is_another_site(api, origin):
+async def test_malformed_origin_counts_as_another_site(api, origin):
     answer = await api.post("/login", {"token": "x"}, headers={"Origin": origin})
     assert answer.status == 403
     assert "another site" in status_of(answer, "Forbidden")

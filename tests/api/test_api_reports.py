@@ -1,4 +1,4 @@
-"""`reports/usage`: the ledger's numbers in Kubernetes' words."""
+"""`reports/usage` and `reports/pending`: totals of the ledger and of pending workloads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = 1_750_000_000.0  # 2025-06-15T15:06:40Z
 
 @pytest.fixture
 async def used(store: Store, clock: Clock) -> None:
-    """Two days of 2 cores and 1 GiB, of which the ClusterQueue, of another flavor, has nothing: all is borrowed."""
+    """Two days of usage of 2 cores and 1 GiB in a flavor without quota in the ClusterQueue: all of it is borrowed."""
     await store.queues.create(parse_manifest(cluster_queue("cq")), author=Author("ada"))
     epoch = await store.lead("test")
     one = Workload("1", "team-a", "job", "main", 5, NOW, (PodSet("main", 1, {}),), user="ada")
@@ -35,7 +35,7 @@ async def used(store: Store, clock: Clock) -> None:
 
 
 @pytest.mark.usefixtures("used")
-async def test_usage_is_in_seconds_of_cores_and_bytes(api: Client):
+async def test_usage_is_reported_in_core_seconds_and_byte_seconds(api: Client):
     answer = await api.get("reports/usage?by=queue,user&by=flavor,queue&from=2025-06-15T15:06:40.5Z")
     assert answer.status == 200
     assert {key: answer.body[key] for key in ("kind", "apiVersion", "from", "to", "by")} == {
@@ -65,7 +65,7 @@ async def test_usage_is_in_seconds_of_cores_and_bytes(api: Client):
         ("from=1969-01-01&to=9999-12-31", 2 * 2 * 86400),
     ],
 )
-async def test_times_are_instants_dates_or_how_long_ago(api: Client, query: str, cores: int):
+async def test_report_times_may_be_timestamps_dates_or_durations(api: Client, query: str, cores: int):
     answer = await api.get(f"reports/usage?by=resource&{query}")
     assert answer.status == 200, answer.body
     assert sum(item["amountSeconds"] for item in answer.body["items"] if item["resource"] == "cpu") == cores
@@ -86,7 +86,7 @@ async def test_times_are_instants_dates_or_how_long_ago(api: Client, query: str,
         ("from=99999999999999999999d", "is not a time"),
     ],
 )
-async def test_what_makes_no_sense_is_refused_in_one_sentence(api: Client, query: str, message: str | None):
+async def test_invalid_report_query_is_a_bad_request_naming_the_parameter(api: Client, query: str, message: str | None):
     answer = await api.get(f"reports/usage?{query}")
     if message is None:
         assert answer.status == 200
@@ -95,7 +95,7 @@ async def test_what_makes_no_sense_is_refused_in_one_sentence(api: Client, query
         assert message in answer.body["message"]
 
 
-async def test_the_largest_workloads_and_all_others_together(api: Client, store: Store, clock: Clock):
+async def test_usage_by_workload_with_top_sums_up_all_other_workloads(api: Client, store: Store, clock: Clock):
     epoch = await store.lead("test")
     for number in range(5):
         kind = "RayJob" if number % 2 else "Job"
@@ -130,12 +130,12 @@ async def test_the_largest_workloads_and_all_others_together(api: Client, store:
 
 
 def both(seconds: float) -> dict[str, float]:
-    """All of it is borrowed."""
+    """Equal amount and borrowed amount."""
     return {"amountSeconds": seconds, "borrowedSeconds": seconds}
 
 
 @pytest.mark.usefixtures("used")
-async def test_a_report_by_day(api: Client):
+async def test_usage_is_reported_by_day(api: Client):
     answer = await api.get("reports/usage?by=user&period=day&resource=cpu&from=2025-06-15")
     assert answer.body["period"] == "day"
     hours = {item["period"]: item["amountSeconds"] / 7200 for item in answer.body["items"]}
@@ -143,7 +143,7 @@ async def test_a_report_by_day(api: Client):
 
 
 @pytest.mark.usefixtures("used")
-async def test_a_report_on_a_namespace_or_on_who_asks_shows_nothing_else(api: Client):
+async def test_namespace_and_personal_reports_show_no_usage_of_others(api: Client):
     here = await api.get("namespaces/team-a/reports/usage?by=user&from=1w")
     assert {item["user"] for item in here.body["items"]} == {"ada"}
     assert (await api.get("namespaces/team-b/reports/usage?from=1w")).body["items"] == []
@@ -157,7 +157,7 @@ async def test_a_report_on_a_namespace_or_on_who_asks_shows_nothing_else(api: Cl
         assert f"{field}: this report is about" in refused.body["message"]
 
 
-async def test_what_waits_is_divided_by_queue_and_reason_or_by_user(api: Client, store: Store):
+async def test_pending_report_counts_workloads_by_queue_and_reason_or_by_user(api: Client, store: Store):
     await store.queues.create(parse_manifest(local_queue("main", "team-a", "cq")), author=Author("ada"))
     epoch = await store.lead("test")
     waits = [

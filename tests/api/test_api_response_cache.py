@@ -16,7 +16,7 @@ HOUR = 3600.0
 
 
 class Maker:
-    """Makes answers when it is told to, and counts them."""
+    """Computes answers once `go` is set, and counts them."""
 
     def __init__(self) -> None:
         self.made = 0
@@ -28,7 +28,7 @@ class Maker:
         return self.made
 
 
-async def test_one_is_made_for_all_who_ask_meanwhile_even_if_the_first_goes_away():
+async def test_concurrent_requests_share_a_computation_even_if_the_first_is_cancelled():
     answers, maker = ResponseCache[int](HOUR), Maker()
     first, second = (asyncio.create_task(answers.get("a", maker.make)) for _ in range(2))
     other = asyncio.create_task(answers.get("b", maker.make))
@@ -42,7 +42,7 @@ async def test_one_is_made_for_all_who_ask_meanwhile_even_if_the_first_goes_away
         await first
 
 
-async def test_what_is_over_or_failed_is_made_again():
+async def test_expired_or_failed_response_is_computed_again_and_entries_are_bounded():
     answers, maker = ResponseCache[int](0.0), Maker()
     maker.go.set()
     assert [await answers.get("a", maker.make), await answers.get("a", maker.make)] == [1, 2]
@@ -59,7 +59,7 @@ async def test_what_is_over_or_failed_is_made_again():
 
 
 @pytest.mark.parametrize(("cost", "lasts"), [(0.01, 10.0), (0.1, 20.0), (5.0, 60.0)])
-async def test_what_takes_much_of_a_processor_is_kept_for_longer(monkeypatch, cost, lasts):
+async def test_response_with_a_high_processor_time_is_cached_longer(monkeypatch, cost, lasts):
     used, now, maker = 0.0, 0.0, Maker()
     monkeypatch.setattr("admission.api.http.response_cache.time.monotonic", lambda: now)
     maker.go.set()
@@ -77,7 +77,7 @@ async def test_what_takes_much_of_a_processor_is_kept_for_longer(monkeypatch, co
     assert await answers.get("a", made) == 2
 
 
-async def test_lists_of_namespaces_with_as_many_objects_are_their_own(api: Client):
+async def test_lists_of_different_namespaces_are_cached_separately(api: Client):
     for namespace in ("team-a", "team-b"):
         body = {
             "apiVersion": "sluice.dev/v1",
@@ -92,7 +92,7 @@ async def test_lists_of_namespaces_with_as_many_objects_are_their_own(api: Clien
     assert len((await api.get("localqueues")).body["items"]) == 2
 
 
-async def test_an_answer_about_everything_is_made_again_only_when_something_has_changed(monkeypatch):
+async def test_revision_cache_recomputes_only_after_a_change_and_the_lifetime(monkeypatch):
     revision, maker = 1, Maker()
     maker.go.set()
     answer = RevisionCache(maker.make, revision=lambda: revision)
@@ -109,7 +109,7 @@ async def test_an_answer_about_everything_is_made_again_only_when_something_has_
     assert await answer.get() == 3, "it lasts, however much changes meanwhile"
 
 
-async def test_an_answer_that_cannot_be_made_is_asked_for_again():
+async def test_revision_cache_retries_after_a_failed_computation():
     async def fail() -> int:
         calls.append(1)
         raise ValueError("no answer")

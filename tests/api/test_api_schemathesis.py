@@ -1,6 +1,6 @@
-"""Requests that nobody thought of, made from the OpenAPI document: each is answered as the document says.
+"""Requests generated from the OpenAPI document, whose responses must match the document.
 
-A short, repeatable form runs with all other tests; SLUICE_FUZZ=200 makes so many random requests of each operation.
+By default two repeatable requests of each operation are sent; SLUICE_FUZZ=200 sends 200 random requests of each.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def base_url(sqlite_template: Path, tmp_path: Path) -> Iterator[str]:
 
 @schema.parametrize()
 @settings(
-    max_examples=REQUESTS or 2,  # to draw a body takes nine times as long as to ask
+    max_examples=REQUESTS or 2,  # generating a body takes nine times as long as the request
     derandomize=not REQUESTS,
     database=None,
     deadline=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )
-def test_the_document_is_true_of_every_answer(case, base_url):
+def test_responses_match_the_openapi_document(case, base_url):
     case.call_and_validate(base_url=base_url, headers={"Authorization": f"Bearer {TOKEN}"}, checks=CHECKS)

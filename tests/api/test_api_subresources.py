@@ -1,4 +1,4 @@
-"""What is asked about one object beside the object itself: why it waits, who is ahead, what was, and the way back."""
+"""Subresources of one object: explain, pendingworkloads, history and rollback; and the impact of dry runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def names(found: list[dict[str, Any]]) -> list[str]:
 
 
 @on_both_databases
-async def test_explain_tells_what_is_asked_what_is_free_who_refuses_and_who_is_ahead(api: Client, store: Store) -> None:
+async def test_explain_shows_requested_and_free_quota_and_workloads_ahead(api: Client, store: Store) -> None:
     await submitted(
         store,
         job("runs", state=State.ADMITTED, admitted_at=NOW),
@@ -72,13 +72,15 @@ async def test_explain_tells_what_is_asked_what_is_free_who_refuses_and_who_is_a
         ("Deactivated", "The workload is deactivated"),
     ],
 )
-async def test_explain_says_what_keeps_it_out(api: Client, store: Store, reason: str, message: str) -> None:
+async def test_explain_shows_why_a_workload_is_kept_out_of_the_queue(
+    api: Client, store: Store, reason: str, message: str
+) -> None:
     await submitted(store, job("barred", reason=reason, message=message, active=reason != "Deactivated"))
     body = (await api.get(f"{PREFIX}/namespaces/a/workloads/barred/explain")).body
     assert (body["state"], body["reason"], body["message"]) == ("Pending", reason, message)
 
 
-async def test_explain_of_what_does_not_wait(api: Client, store: Store) -> None:
+async def test_explain_shows_the_state_of_admitted_finished_and_on_hold_workloads(api: Client, store: Store) -> None:
     await submitted(
         store,
         job("runs", state=State.ADMITTED, admitted_at=NOW, reason="Admitted"),
@@ -96,8 +98,8 @@ async def test_explain_of_what_does_not_wait(api: Client, store: Store) -> None:
     assert (missing.status, missing.body["message"]) == (404, 'workloads.sluice.dev "none" not found')
 
 
-async def test_explain_tells_a_last_eviction_as_lost_quota_and_once(api: Client, store: Store) -> None:
-    """It may have held quota while its admission checks were asked, and never have run."""
+async def test_explain_mentions_the_last_eviction_exactly_once(api: Client, store: Store) -> None:
+    """The sentence is about quota: during its admission checks a workload holds quota, but has never run."""
     said = "It was deactivated because the admission check gpu rejected it."
     eviction = Eviction("DeactivatedDueToAdmissionCheck", said, NOW)
     out = job("out", reason="Deactivated", message=said, eviction=eviction, active=False)
@@ -109,7 +111,9 @@ async def test_explain_tells_a_last_eviction_as_lost_quota_and_once(api: Client,
         assert sum(said in each for each in sentences) == 1
 
 
-async def test_an_estimated_start_is_told_wherever_it_is_looked_for(store: Store, clock: Callable[[], float]) -> None:
+async def test_estimated_start_is_shown_in_status_explain_and_pending_workloads(
+    store: Store, clock: Callable[[], float]
+) -> None:
     told = StartEstimate(NOW, NOW + 600, NOW + 1200, 0.9)
     early_one = job("early", age=3)
     async with serving(store, clock, estimate_of={early_one.workload.uid: told}.get) as api:
@@ -127,7 +131,7 @@ async def test_an_estimated_start_is_told_wherever_it_is_looked_for(store: Store
             assert [item.get("estimatedStart") for item in waiting] == [early, None]
 
 
-async def test_pending_workloads_are_listed_in_order_page_by_page(api: Client, store: Store) -> None:
+async def test_pending_workloads_are_listed_in_queue_order_and_paginated(api: Client, store: Store) -> None:
     await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("other", "b", "one"))
     await submitted(
         store,
@@ -158,7 +162,7 @@ async def test_pending_workloads_are_listed_in_order_page_by_page(api: Client, s
 # ---------------------------------------------------------------------- histories
 
 
-async def test_the_history_of_a_workload_is_its_story_and_what_it_held(api: Client, store: Store) -> None:
+async def test_workload_history_shows_its_admissions(api: Client, store: Store) -> None:
     await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW))
     found = (await api.get(f"{PREFIX}/namespaces/a/workloads/runs/history")).body
     assert found["kind"] == "WorkloadHistory"
@@ -176,7 +180,7 @@ async def test_the_history_of_a_workload_is_its_story_and_what_it_held(api: Clie
 
 
 @on_both_databases
-async def test_every_version_of_a_queue_is_kept_with_who_why_and_what(api: Client) -> None:
+async def test_queue_history_lists_each_version_with_user_reason_and_diff(api: Client) -> None:
     changed = cluster_queue("one", cpu="8", stopPolicy="Hold")
     changed["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
     assert (await api.put(f"{PREFIX}/clusterqueues/one?reason=more+nodes", changed)).status == 200
@@ -202,7 +206,7 @@ async def test_every_version_of_a_queue_is_kept_with_who_why_and_what(api: Clien
 
 
 @on_both_databases
-async def test_a_rollback_is_a_new_version_and_brings_back_what_was_deleted(api: Client) -> None:
+async def test_rollback_creates_a_new_version_and_restores_deleted_objects(api: Client) -> None:
     await api.put(f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu="8"))
     history = f"{PREFIX}/clusterqueues/one/history"
     first = (await api.get(history)).body["items"][-1]["revision"]
@@ -229,7 +233,7 @@ async def test_a_rollback_is_a_new_version_and_brings_back_what_was_deleted(api:
     assert (await api.get(f"{PREFIX}/cohorts/gone")).status == 200
 
 
-async def test_a_rollback_to_what_there_never_was_names_the_newest_revisions_that_there_are(api: Client) -> None:
+async def test_rollback_to_an_unknown_revision_names_the_newest_revisions(api: Client) -> None:
     for cpu in range(10, 22):
         await api.put(f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu=str(cpu)))
     history = (await api.get(f"{PREFIX}/clusterqueues/one/history")).body["items"]
@@ -241,21 +245,21 @@ async def test_a_rollback_to_what_there_never_was_names_the_newest_revisions_tha
 
 
 @pytest.mark.parametrize("body", [{}, {"revision": 3}, {"revision": "x"}, {"revision": None}])
-async def test_a_rollback_without_a_revision_is_refused(api: Client, body: dict[str, Any]) -> None:
+async def test_rollback_with_a_missing_or_malformed_revision_is_refused(api: Client, body: dict[str, Any]) -> None:
     answer = await api.post(f"{PREFIX}/clusterqueues/one/rollback", body)
     assert answer.status == 400
     assert answer.body["message"].startswith("revision: must be a revision of the history")
 
 
-# ---------------------------------------------------------------------- previews
+# ---------------------------------------------------------------------- impact of dry runs
 
 
 @on_both_databases
-async def test_a_dry_run_tells_who_would_be_admitted_and_writes_nothing(api: Client, store: Store) -> None:
+async def test_dry_run_shows_workloads_that_would_be_admitted_and_writes_nothing(api: Client, store: Store) -> None:
     await submitted(store, job("fits", age=2), job("small", cpu=1000, age=1), job("large", cpu=2000))
     answer = await api.send("PUT", f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu="7"), params=DRY)
     impact = answer.body["status"]["impact"]
-    # What would be admitted in any case is not for this change.
+    # Workloads that would be admitted without the change are not part of its impact.
     assert names(impact["admitted"]) == ["small"]
     assert impact["counts"] == {"admitted": 1, "evicted": 0, "impossible": 0}
     assert "would admit 1 workload: a/small" in str(answer.headers.getall("Warning"))
@@ -264,7 +268,7 @@ async def test_a_dry_run_tells_who_would_be_admitted_and_writes_nothing(api: Cli
     assert "impact" not in stored["status"]
 
 
-async def test_lowering_below_what_runs_tells_by_how_much_and_what_could_never_run(api: Client, store: Store) -> None:
+async def test_dry_run_of_quota_below_usage_shows_excess_and_impossible_workloads(api: Client, store: Store) -> None:
     await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW), job("waits", cpu=1000))
     answer = await api.send("PUT", f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu="1"), params=DRY)
     impact = answer.body["status"]["impact"]
@@ -273,7 +277,7 @@ async def test_lowering_below_what_runs_tells_by_how_much_and_what_could_never_r
     assert impact["evicted"] == []
 
 
-async def test_lowering_below_what_runs_is_said_when_it_is_done_as_well(api: Client, store: Store) -> None:
+async def test_quota_below_usage_is_a_warning(api: Client, store: Store) -> None:
     await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW))
 
     async def told(**spec: Any) -> list[str]:
@@ -290,7 +294,7 @@ async def test_lowering_below_what_runs_is_said_when_it_is_done_as_well(api: Cli
     assert await told(cpu="1500m") == []
 
 
-async def test_stopping_and_draining_tells_who_would_be_evicted(api: Client, store: Store) -> None:
+async def test_dry_run_of_hold_and_drain_shows_workloads_that_would_be_evicted(api: Client, store: Store) -> None:
     await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW))
     answer = await api.send(
         "PATCH",
@@ -303,7 +307,7 @@ async def test_stopping_and_draining_tells_who_would_be_evicted(api: Client, sto
     assert [(item["name"], item["reason"]) for item in evicted] == [("runs", "ClusterQueueStopped")]
 
 
-async def test_a_deletion_can_be_tried(api: Client, store: Store) -> None:
+async def test_dry_run_of_a_deletion_shows_its_impact_and_deletes_nothing(api: Client, store: Store) -> None:
     await submitted(store, job("runs", cpu=1000, state=State.ADMITTED, admitted_at=NOW), job("waits", cpu=1000))
     answer = await api.delete(f"{PREFIX}/namespaces/a/localqueues/main?dryRun=All")
     assert answer.status == 200, answer.body
@@ -312,7 +316,7 @@ async def test_a_deletion_can_be_tried(api: Client, store: Store) -> None:
     assert (await api.get(f"{PREFIX}/namespaces/a/localqueues/main")).status == 200
 
 
-async def test_an_order_can_be_tried(api: Client, store: Store) -> None:
+async def test_dry_run_of_an_order_shows_its_impact_and_writes_nothing(api: Client, store: Store) -> None:
     runs, waits = job("runs", cpu=1000, state=State.ADMITTED, admitted_at=NOW), job("waits", cpu=1000)
     await submitted(store, runs, waits)
     answer = await api.send(

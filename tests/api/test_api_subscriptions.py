@@ -1,4 +1,4 @@
-"""Subscriptions by the API and the command line: who may write which, and what their status says."""
+"""Subscriptions by the API and the command line: permissions, validation, status and warnings."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ async def send(doors, user: str, method: str, path: str, body: Any, form: str = 
         ("vera", "team-a", {"scope": "Cluster", "events": ["QuotaChanged", "Admitted"]}, ""),
     ],
 )
-async def test_who_subscribes_may_read_what_he_is_told(doors, user, namespace, spec, says):
+async def test_subscribing_requires_permission_to_read_the_notified_objects(doors, user, namespace, spec, says):
     path = f"namespaces/{namespace}/subscriptions"
     answer = await send(doors, user, "POST", path, document(namespace=namespace, **spec))
     assert answer.status == (403 if says else 201), answer.body
     assert says in answer.body.get("message", "")
 
 
-async def test_nobody_gets_by_a_change_what_he_may_not_create(doors):
+async def test_changing_a_subscription_requires_the_permissions_for_creating_it(doors):
     assert (await send(doors, "eva", "POST", OWN, document())).status == 201
     wide = {"spec": {"scope": "Cluster"}}
     path, merge, apply = f"{OWN}/mine", "application/merge-patch+json", "application/apply-patch+yaml"
@@ -97,7 +97,7 @@ async def test_nobody_gets_by_a_change_what_he_may_not_create(doors):
     ]
     assert [answer.status for answer in refused] == [403] * 4
     assert (await send(doors, "vera", "PATCH", path, wide, merge)).status == 200
-    # It tells of all namespaces now: who may not read those cannot lead it to another receiver.
+    # It covers all namespaces now: a user who may not read those must not redirect it to another receiver.
     assert (await send(doors, "eva", "PATCH", path, {"spec": {"receiver": "evas"}}, merge)).status == 403
     assert (await send(doors, "eva", "PATCH", path, {"spec": {"scope": "Namespace"}}, merge)).status == 200
     assert (await send(doors, "eva", "DELETE", path, None)).status == 200
@@ -115,14 +115,14 @@ async def test_nobody_gets_by_a_change_what_he_may_not_create(doors):
         ({"scope": "Cluster", "localQueue": "main"}, "spec.localQueue: is of one namespace"),
     ],
 )
-async def test_what_is_wrong_is_said_with_its_field(store, spec, says):
+async def test_invalid_subscription_is_refused_with_its_field(store, spec, says):
     async with serving(store) as api:
         answer = await api.post(OWN, document(**spec))
         assert answer.status == 422, answer.body
         assert says in answer.body["message"]
 
 
-async def test_status_and_table_show_what_became_of_notifications(store, clock):
+async def test_subscription_status_and_table_show_the_delivery_of_notifications(store, clock):
     epoch = await store.lead("test")
     written = await store.queues.create(parse_manifest(document()), author=Author("ada"))
     async with serving(store, database=store.health) as api:
@@ -158,7 +158,7 @@ async def test_status_and_table_show_what_became_of_notifications(store, clock):
         assert "receiver pager answers 500" in described.output
 
 
-async def test_a_receiver_that_there_is_not_is_warned_of_by_the_api_and_the_command(store, tmp_path):
+async def test_unknown_receiver_is_a_warning_of_the_api_and_the_apply_command(store, tmp_path):
     receivers = Receivers({"pager": Receiver("pager", namespaces=frozenset({"team-a"}))})
     async with serving(store, options={"receiver_fault": receivers.fault}) as client:
         runner = CliRunner(env={"SLUICE_SERVER": client.url, "SLUICE_ADMIN_TOKEN": TOKEN})

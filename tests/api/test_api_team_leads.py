@@ -1,4 +1,4 @@
-"""What the roles of deploy/rbac let a team's lead and its users order about workloads, by the sandbox's RBAC."""
+"""Workload orders and usage reports of team leads and users, with the roles of deploy/rbac in the sandbox's RBAC."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def database_kind() -> str:
 
 @pytest.fixture
 async def doors(store, tmp_path, clock):
-    """Workloads of two teams in one line, a-first b-first a-last; lea leads team-a, eva has the role edit there."""
+    """Workloads of two teams in one queue: a-first, b-first, a-last; lea leads team-a, eva has the role edit there."""
     for document in (
         cluster_queue("one"),
         *(local_queue(name, "team-a", "one") for name in ("main", "fast")),
@@ -77,7 +77,7 @@ async def patch(doors, user: str, path: str, spec: dict[str, object]):
         ({"active": False}, "spec.active needs the right"),
     ],
 )
-async def test_a_lead_orders_within_the_namespace(doors, spec, says):
+async def test_team_lead_may_order_workloads_only_within_the_namespace(doors, spec, says):
     answer = await patch(doors, "lea", f"{OWN}/a-last", spec)
     if says:
         assert answer.status in (403, 422)
@@ -89,7 +89,7 @@ async def test_a_lead_orders_within_the_namespace(doors, spec, says):
         assert (await patch(doors, "eva", f"{OWN}/a-last", spec)).status == 403
 
 
-async def test_a_lead_exchanges_places_and_an_admin_gives_new_ones(doors, store):
+async def test_top_order_of_a_team_lead_swaps_ranks_and_of_an_admin_sets_a_new_rank(doors, store):
     assert (await patch(doors, "lea", f"{OWN}/a-last", {"order": {"top": True}})).status == 200
     orders = {order.uid: order.rank_at for order in (await store.orders.of(["a-first", "a-last", "b-first"])).orders}
     assert orders == {"a-last": NOW, "a-first": NOW + 2}
@@ -98,7 +98,7 @@ async def test_a_lead_exchanges_places_and_an_admin_gives_new_ones(doors, store)
     assert order.rank_at < NOW
 
 
-async def test_users_see_the_usage_of_their_namespace_and_their_own_alone(doors):
+async def test_users_see_only_the_usage_of_their_namespace_and_their_own(doors):
     for user in ("lea", "eva"):
         token = f"{user}-token"
         assert (await doors.send("GET", "namespaces/team-a/reports/usage", token=token)).status == 200

@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-async def tried_in_a_process(database_url):
-    """What a process says that has the kind."""
+async def run_session(database_url):
+    """Results of `toy_kind.session`, a process that registers the kind."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.api.toy_kind.session", database_url), cwd=ROOT,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -21,8 +21,8 @@ async def tried_in_a_process(database_url):
     return json.loads(out)
 
 
-async def test_api_command_line_and_client_know_a_kind_by_its_descriptor(database_url):
-    tried = await tried_in_a_process(database_url)
+async def test_api_command_line_and_client_support_a_kind_by_its_descriptor(database_url):
+    tried = await run_session(database_url)
     check_command_line_and_client(tried)
     check_references_and_limits(tried)
     check_discovery_and_openapi(tried)

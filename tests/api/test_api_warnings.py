@@ -1,4 +1,4 @@
-"""What a write of a queue, or a move to one, warns of: namespaces, names that no label can hold, stops taken back."""
+"""Warnings on writes of queues and on moves of workloads: namespaces, too long names, restarts of stopped queues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def api(store: Store, clock: Callable[[], float]) -> AsyncIterator[Client]
         yield client
 
 
-async def test_a_local_queue_in_a_namespace_that_is_not_there_or_not_let_in_is_a_warning(api: Client) -> None:
+async def test_local_queue_in_a_missing_or_unselected_namespace_is_a_warning(api: Client) -> None:
     created = await api.post(f"{PREFIX}/namespaces/c/localqueues", local_queue("main", "c", "one"))
     missing = "there is no namespace c; nothing is admitted before it is created"
     assert (created.status, created.headers.getall("Warning")) == (201, [f'299 - "{missing}"'])
@@ -34,7 +34,7 @@ async def test_a_local_queue_in_a_namespace_that_is_not_there_or_not_let_in_is_a
     assert "Warning" not in fine.headers
 
 
-async def test_a_local_queue_that_no_label_can_name_is_a_warning(api: Client) -> None:
+async def test_local_queue_name_too_long_for_a_label_is_a_warning(api: Client) -> None:
     for characters, warned in ((63, False), (64, True)):
         created = await api.post(f"{PREFIX}/namespaces/b/localqueues", local_queue("q" * characters, "b", "one"))
         assert created.status == 201
@@ -42,9 +42,7 @@ async def test_a_local_queue_that_no_label_can_name_is_a_warning(api: Client) ->
 
 
 @pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
-async def test_who_replaces_a_queue_that_was_stopped_and_says_nothing_of_it_is_told_that_it_admits_again(
-    api: Client, policy: str
-) -> None:
+async def test_replacement_that_restarts_a_stopped_cluster_queue_is_a_warning(api: Client, policy: str) -> None:
     url = f"{PREFIX}/clusterqueues/one"
     manifest = (await api.get(url)).body
     stopped = await api.send("PATCH", url, {"spec": {"stopPolicy": policy}}, headers=MERGE)
@@ -59,9 +57,7 @@ async def test_who_replaces_a_queue_that_was_stopped_and_says_nothing_of_it_is_t
     )
 
 
-async def test_a_move_to_a_queue_that_lets_the_namespace_not_in_is_done_with_a_warning(
-    api: Client, store: Store
-) -> None:
+async def test_move_to_a_queue_that_does_not_select_the_namespace_is_a_warning(api: Client, store: Store) -> None:
     picky = cluster_queue("picky", namespaceSelector={"matchLabels": {"team": "x"}})
     await api.post(f"{PREFIX}/clusterqueues", picky)
     await api.post(f"{PREFIX}/namespaces/a/localqueues", local_queue("strange", "a", "picky"))
@@ -78,5 +74,5 @@ async def test_a_move_to_a_queue_that_lets_the_namespace_not_in_is_done_with_a_w
     (done,) = await moved("strange")
     assert says in tried
     assert says in done
-    assert await moved("strange") == []  # it is there already
+    assert await moved("strange") == []  # the workload is in this queue already
     assert await moved("main") == []

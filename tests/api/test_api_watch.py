@@ -1,4 +1,4 @@
-"""Watches: of queue objects and of workloads, resumed, selected, in every form."""
+"""Watches of queue objects and of workloads: resumption, selectors, bookmarks, tables, status changes, and limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def revision_of(api, path: str) -> str:
 
 
 @on_both_databases
-async def test_a_watch_from_a_lists_version_tells_what_is_created_changed_and_deleted(api):
+async def test_watch_from_a_list_version_delivers_creations_changes_and_deletions(api):
     await api.post("cohorts", cohort("before"))
     start = await revision_of(api, "cohorts")
     async with api.watch("cohorts", resourceVersion=start) as watch:
@@ -31,7 +31,7 @@ async def test_a_watch_from_a_lists_version_tells_what_is_created_changed_and_de
         await api.delete("cohorts/one")
         events = [await watch.next() for _ in range(3)]
     assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
-    # Which fields are whose is told by get and list.
+    # Watch events have no managedFields; responses to get and list do.
     assert events[0]["object"] == without_managers(created)
     assert events[1]["object"] == without_managers(changed)
     revisions = [int(event["object"]["metadata"]["resourceVersion"]) for event in events]
@@ -44,23 +44,23 @@ def without_managers(document):
 
 
 @on_both_databases
-async def test_a_watch_that_was_dropped_goes_on_where_it_was(api):
+async def test_dropped_watch_resumes_from_its_last_resource_version(api):
     start = await revision_of(api, "resourceflavors")
     names = [f"c-{number}" for number in range(6)]
     seen = []
     for number, name in enumerate(names):
         await api.post("resourceflavors", flavor(name))
-        if number % 2:  # two at a time, so that a connection ends while there is more to tell
+        if number % 2:  # two objects for each watch, so that the watch ends while an event is left
             async with api.watch("resourceflavors", resourceVersion=start) as watch:
                 event = await watch.next()
             seen.append(event["object"]["metadata"]["name"])
             start = event["object"]["metadata"]["resourceVersion"]
     async with api.watch("resourceflavors", resourceVersion=start) as watch:
-        seen += [name for _, name in await watch.told(3)]
+        seen += [name for _, name in await watch.next_types_and_names(3)]
     assert seen == names
 
 
-async def test_another_replica_resumes_what_this_one_has_begun(api, store):
+async def test_watch_can_be_resumed_on_another_replica(api, store):
     start = await revision_of(api, "cohorts")
     await api.post("cohorts", cohort("one"))
     async with api.watch("cohorts", resourceVersion=start) as watch:
@@ -71,24 +71,24 @@ async def test_another_replica_resumes_what_this_one_has_begun(api, store):
         serving(store) as other,
         other.watch("cohorts", resourceVersion=event["object"]["metadata"]["resourceVersion"]) as watch,
     ):
-        assert await watch.told(2) == [("ADDED", "two"), ("DELETED", "one")]
+        assert await watch.next_types_and_names(2) == [("ADDED", "two"), ("DELETED", "one")]
 
 
 @pytest.mark.parametrize("start", [{}, {"resourceVersion": "0"}])
-async def test_without_a_version_a_watch_begins_with_what_exists(api, start):
+async def test_watch_without_a_resource_version_begins_with_existing_objects(api, start):
     await api.post("cohorts", cohort("b"))
     await api.post("cohorts", cohort("a"))
     async with api.watch("cohorts", **start) as watch:
-        assert await watch.told(2) == [("ADDED", "a"), ("ADDED", "b")]
+        assert await watch.next_types_and_names(2) == [("ADDED", "a"), ("ADDED", "b")]
         await api.post("cohorts", cohort("c"))
-        assert await watch.told(1) == [("ADDED", "c")]
+        assert await watch.next_types_and_names(1) == [("ADDED", "c")]
 
 
-async def test_the_end_of_what_exists_is_marked_for_those_who_ask(api):
+async def test_send_initial_events_marks_the_end_of_existing_objects_by_a_bookmark(api):
     await api.post("cohorts", cohort("a"))
     options = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     async with api.watch("cohorts", **options) as watch:
-        assert await watch.told(1) == [("ADDED", "a")]
+        assert await watch.next_types_and_names(1) == [("ADDED", "a")]
         mark = await watch.next()
     assert mark["type"] == "BOOKMARK"
     assert mark["object"]["kind"] == "Cohort"
@@ -96,7 +96,7 @@ async def test_the_end_of_what_exists_is_marked_for_those_who_ask(api):
     assert int(mark["object"]["metadata"]["resourceVersion"]) > 0
 
 
-async def test_bookmarks_tell_how_far_the_database_is(api, monkeypatch):
+async def test_bookmarks_advance_to_the_latest_revision_of_the_database(api, monkeypatch):
     monkeypatch.setattr(watch_request, "BOOKMARK_SECONDS", 0.01)
     start = await revision_of(api, "cohorts")
     async with api.watch("cohorts", resourceVersion=start, allowWatchBookmarks="true") as watch:
@@ -108,11 +108,11 @@ async def test_bookmarks_tell_how_far_the_database_is(api, monkeypatch):
             told = event["object"]["metadata"]["resourceVersion"]
 
 
-async def test_a_watch_without_bookmarks_does_nothing_when_one_would_be_due(api, monkeypatch):
+async def test_watch_without_bookmarks_has_no_bookmark_timer(api, monkeypatch):
     waits = []
 
     class Counting:
-        """asyncio, with the time limits of waits written down."""
+        """asyncio that records the arguments of `timeout`."""
 
         def __getattr__(self, name):
             return getattr(asyncio, name)
@@ -130,7 +130,7 @@ async def test_a_watch_without_bookmarks_does_nothing_when_one_would_be_due(api,
     assert 0.0 not in waits
 
 
-async def test_labels_select_and_leaving_the_selection_is_a_deletion(api):
+async def test_object_that_stops_matching_the_label_selector_is_sent_as_deleted(api):
     start = await revision_of(api, "cohorts")
     labelled = cohort("one") | {"metadata": {"name": "one", "labels": {"team": "a"}}}
     async with api.watch("cohorts", resourceVersion=start, labelSelector="team=a") as watch:
@@ -141,12 +141,12 @@ async def test_labels_select_and_leaving_the_selection_is_a_deletion(api):
         await api.patch("cohorts/one", {"metadata": {"labels": {"team": "a"}}})
         events = [await watch.next() for _ in range(4)]
     assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
-    # As it was when it was selected, with the version of the change.
+    # The deleted event has the last selected state of the object, with the version of the change.
     assert events[2]["object"]["metadata"]["labels"] == {"team": "a"}
     assert events[2]["object"]["metadata"]["resourceVersion"] > events[1]["object"]["metadata"]["resourceVersion"]
 
 
-async def test_what_left_the_selection_before_the_watch_began_is_known_from_the_history(api):
+async def test_object_that_left_the_selector_before_the_watch_is_sent_as_deleted(api):
     labelled = cohort("one") | {"metadata": {"name": "one", "labels": {"team": "a"}}}
     await api.post("cohorts", labelled)
     await api.post("cohorts", cohort("never"))
@@ -154,10 +154,10 @@ async def test_what_left_the_selection_before_the_watch_began_is_known_from_the_
     await api.patch("cohorts/never", {"spec": {"parentName": "root"}})
     await api.patch("cohorts/one", {"metadata": {"labels": None}})
     async with api.watch("cohorts", resourceVersion=start, labelSelector="team=a") as watch:
-        assert await watch.told(1) == [("DELETED", "one")]
+        assert await watch.next_types_and_names(1) == [("DELETED", "one")]
 
 
-async def test_fields_and_namespaces_select(api):
+async def test_watch_is_filtered_by_namespace_and_field_selector(api):
     start = await revision_of(api, "localqueues")
     async with (
         api.watch("namespaces/a/localqueues", resourceVersion=start) as in_a,
@@ -166,12 +166,12 @@ async def test_fields_and_namespaces_select(api):
     ):
         for name, namespace, target in [("x", "a", "one"), ("y", "b", "two"), ("z", "a", "two")]:
             await api.post(f"namespaces/{namespace}/localqueues", local_queue(name, namespace, target))
-        assert await in_a.told(2) == [("ADDED", "x"), ("ADDED", "z")]
-        assert await to_two.told(2) == [("ADDED", "y"), ("ADDED", "z")]
-        assert await named.told(1) == [("ADDED", "x")]
+        assert await in_a.next_types_and_names(2) == [("ADDED", "x"), ("ADDED", "z")]
+        assert await to_two.next_types_and_names(2) == [("ADDED", "y"), ("ADDED", "z")]
+        assert await named.next_types_and_names(1) == [("ADDED", "x")]
 
 
-async def test_a_table_tells_its_columns_once(api):
+async def test_table_watch_sends_column_definitions_once(api):
     await api.post("cohorts", cohort("a"))
     async with api.watch("cohorts", accept=TABLE) as watch:
         first = await watch.next()
@@ -184,7 +184,7 @@ async def test_a_table_tells_its_columns_once(api):
     assert row["object"]["kind"] == "PartialObjectMetadata"
 
 
-async def test_metadata_alone_can_be_watched(api):
+async def test_partial_object_metadata_can_be_watched(api):
     accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
     await api.post("cohorts", cohort("a"))
     async with api.watch("cohorts", accept=accept) as watch:
@@ -193,8 +193,8 @@ async def test_metadata_alone_can_be_watched(api):
     assert event["object"].keys() == {"kind", "apiVersion", "metadata"}
 
 
-async def test_a_condition_that_changes_is_an_event(api):
-    """What `kubectl wait --for=condition=Active` waits for: nothing of the object itself is written."""
+async def test_changed_condition_is_sent_as_a_modified_event(api):
+    """`kubectl wait --for=condition=Active` needs this event: the status changes although the object is not written."""
     await api.post("clusterqueues", cluster_queue("one"))
     async with api.watch("clusterqueues") as watch:
         event = await watch.next()
@@ -211,7 +211,7 @@ async def test_a_condition_that_changes_is_an_event(api):
     assert (await api.patch("clusterqueues/one", wanted)).status == 200
 
 
-async def test_a_condition_that_changed_between_list_and_watch_is_told(api):
+async def test_condition_changed_between_list_and_watch_is_delivered(api):
     await api.post("clusterqueues", cluster_queue("one"))
     start = await revision_of(api, "clusterqueues")
     await api.post("resourceflavors", flavor("default"))
@@ -220,8 +220,8 @@ async def test_a_condition_that_changed_between_list_and_watch_is_told(api):
     assert event["object"]["status"]["conditions"][0]["status"] == "True"
 
 
-async def test_numbers_are_told_as_a_list_has_them_also_by_a_watch_that_begins_anew(api, commit, monkeypatch):
-    """What was the same when the last watch looked need not be what the new one has told."""
+async def test_workload_counts_in_events_match_the_api_also_in_a_new_watch(api, commit, monkeypatch):
+    """A new watch must compare counts with those that it has sent itself, not with those of the previous watch."""
     monkeypatch.setattr(broadcast, "LINGER_SECONDS", 0.0)
     monkeypatch.setattr(changes, "STATUS_SECONDS", 0.05)
     await api.post("resourceflavors", flavor("default"))
@@ -243,8 +243,8 @@ async def test_numbers_are_told_as_a_list_has_them_also_by_a_watch_that_begins_a
         await commit(over)
 
 
-async def test_the_queue_that_a_workload_leaves_by_its_label_is_told_of_at_once(api, commit, monkeypatch):
-    """Nothing is written of that queue."""
+async def test_watch_updates_the_count_of_a_queue_that_a_workload_has_left(api, commit, monkeypatch):
+    """The queue itself is not written when its workload moves to another queue."""
     monkeypatch.setattr(changes, "STATUS_SECONDS", 0.05)
     await api.post("resourceflavors", flavor("default"))
     for name in ("one", "two"):
@@ -263,7 +263,7 @@ async def test_the_queue_that_a_workload_leaves_by_its_label_is_told_of_at_once(
         assert {await next_numbers(watch), await next_numbers(watch)} == {("one", 0), ("two", 1)}
 
 
-def test_numbers_are_looked_at_each_second_and_more_seldom_where_that_takes_much_of_a_processor():
+def test_status_is_polled_each_second_and_less_often_if_polling_is_expensive():
     time, used = 0.0, 0.0
     schedule = StatusSchedule(lambda: time, lambda: used)
     looked = 0
@@ -278,7 +278,7 @@ def test_numbers_are_looked_at_each_second_and_more_seldom_where_that_takes_much
 
 
 @on_both_databases
-async def test_workloads_are_watched(api, commit):
+async def test_watch_delivers_added_and_modified_workloads(api, commit):
     await commit(record("1", "train"))
     start = await revision_of(api, "workloads")
     async with api.watch("workloads", resourceVersion=start) as watch:
@@ -292,13 +292,13 @@ async def test_workloads_are_watched(api, commit):
 
 
 @on_both_databases
-async def test_workloads_enter_and_leave_a_selection(api, commit):
+async def test_workload_entering_or_leaving_the_selector_is_sent_as_added_or_deleted(api, commit):
     await commit(record("1", "train"), record("2", "done", State.FINISHED))
     start = await revision_of(api, "workloads")
     async with api.watch("workloads", resourceVersion=start, fieldSelector="status.state=pending") as watch:
         await commit(record("2", "done", State.FINISHED, reason="x"))
         await commit(record("1", "train", State.FINISHED))
-        events = [await watch.next()]  # else what comes back soon has never left
+        events = [await watch.next()]  # read first: a workload that returns before would not be sent as deleted
         await commit(record("3", "new"))
         await commit(record("1", "train"))
         events += [await watch.next() for _ in range(2)]
@@ -307,7 +307,7 @@ async def test_workloads_enter_and_leave_a_selection(api, commit):
     ]  # fmt: skip
 
 
-async def test_a_workload_that_left_between_list_and_watch_is_told_as_gone(api, commit):
+async def test_workload_that_left_the_selector_before_the_watch_is_sent_as_deleted(api, commit):
     await commit(record("1", "train"))
     start = await revision_of(api, "workloads")
     await commit(record("1", "train", State.FINISHED))
@@ -316,7 +316,7 @@ async def test_a_workload_that_left_between_list_and_watch_is_told_as_gone(api, 
     assert (event["type"], event["object"]["status"]["state"]) == ("DELETED", "finished")
 
 
-async def test_so_long_ago_that_listing_costs_less(api, commit, monkeypatch):
+async def test_workload_watch_with_more_changes_than_max_changes_is_expired(api, commit, monkeypatch):
     monkeypatch.setattr(changes, "MAX_CHANGES", 1)
     await commit(record("0", "zero"))
     start = await revision_of(api, "workloads")
@@ -328,28 +328,28 @@ async def test_so_long_ago_that_listing_costs_less(api, commit, monkeypatch):
         assert await watch.next() is None
 
 
-async def test_what_a_group_does_not_remember_is_read_again(api, monkeypatch):
+async def test_events_no_longer_buffered_by_a_shared_watch_are_read_again(api, monkeypatch):
     monkeypatch.setattr(shared_watch, "BUFFERED_EVENTS", 1)
     start = await revision_of(api, "cohorts")
     async with api.watch("cohorts", resourceVersion=start) as watch:
         for name in ("a", "b", "c"):
             await api.post("cohorts", cohort(name))
-        await watch.told(3)
+        await watch.next_types_and_names(3)
         async with api.watch("cohorts", resourceVersion=start) as other:
-            assert await other.told(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
+            assert await other.next_types_and_names(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
 
 
-async def test_a_watch_ends_when_its_time_is_over(api):
+async def test_watch_ends_after_timeout_seconds(api):
     async with api.watch("cohorts", timeoutSeconds="1") as watch:
         assert await watch.next() is None
 
 
-async def test_a_version_from_the_future_is_waited_for(api):
+async def test_watch_from_a_future_version_starts_after_that_version(api):
     now = int(await revision_of(api, "cohorts"))
     async with api.watch("cohorts", resourceVersion=str(now + 2)) as watch:
         for name in ("a", "b", "c"):
             await api.post("cohorts", cohort(name))
-        assert await watch.told(1) == [("ADDED", "c")]
+        assert await watch.next_types_and_names(1) == [("ADDED", "c")]
 
 
 @pytest.mark.parametrize(
@@ -364,13 +364,13 @@ async def test_a_version_from_the_future_is_waited_for(api):
         ({"resourceVersionMatch": "NotOlderThan"}, "resourceVersionMatch"),
     ],
 )
-async def test_a_watch_that_cannot_be_is_refused_at_once(api, query, says):
+async def test_watch_with_invalid_options_is_refused(api, query, says):
     answer = await api.get("cohorts", params={"watch": "1", **query})
     assert answer.status in (400, 422)
     assert says in answer.body["message"]
 
 
-async def test_a_client_that_does_not_read_is_cut_off(api, monkeypatch):
+async def test_watch_is_aborted_when_too_many_bytes_are_queued(api, monkeypatch):
     monkeypatch.setattr(watch_request, "MAX_QUEUED_BYTES", 1)
     async with api.watch("cohorts") as watch:
         await api.post("cohorts", cohort("a"))
@@ -378,13 +378,13 @@ async def test_a_client_that_does_not_read_is_cut_off(api, monkeypatch):
             await watch.next()
 
 
-async def test_fifty_clients_see_the_same_events(api):
+async def test_fifty_concurrent_watches_deliver_the_same_events(api):
     start = await revision_of(api, "cohorts")
     names = [f"c-{number:02}" for number in range(20)]
 
     async def follow() -> list[tuple[str, str]]:
         async with api.watch("cohorts", resourceVersion=start) as watch:
-            return await watch.told(len(names))
+            return await watch.next_types_and_names(len(names))
 
     followers = [asyncio.create_task(follow()) for _ in range(50)]
     await asyncio.gather(*(api.post("cohorts", cohort(name)) for name in names))

@@ -1,4 +1,4 @@
-"""Watches that would outlive the right to them, or that one user has too many of."""
+"""Limits on watches: revoked permissions, ended sessions, maximum duration, and number of watches of one user."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def doors(store, tmp_path, clock):
 async def watch(
     doors: World, credentials: str | dict[str, str], **params: str
 ) -> AsyncIterator[aiohttp.ClientResponse]:
-    """The answer to a watch of the workloads in `team-a`, by a token or a header."""
+    """Response of a watch of the workloads in `team-a`; the credentials are a token or headers."""
     headers = {"Authorization": f"Bearer {credentials}"} if isinstance(credentials, str) else credentials
     context = ssl.create_default_context(cafile=str(doors.ca))
     url = f"{doors.url}{PREFIX}/namespaces/team-a/workloads"
@@ -46,12 +46,12 @@ async def watch(
 
 
 async def events(response: aiohttp.ClientResponse) -> list[Any]:
-    """All until the end."""
+    """All events until the watch ends."""
     async with asyncio.timeout(120):
         return [json.loads(line) async for line in response.content]
 
 
-async def test_a_watch_ends_when_its_user_may_watch_no_more(doors, clock, monkeypatch):
+async def test_watch_ends_with_403_when_the_permission_is_revoked(doors, clock, monkeypatch):
     monkeypatch.setattr(watch_request, "RECHECK_SECONDS", 0.01)
     await doors.grant("bob", READ, namespace="team-a")
     admin = doors.sandbox.local("admin")
@@ -65,7 +65,7 @@ async def test_a_watch_ends_when_its_user_may_watch_no_more(doors, clock, monkey
         assert not other.content.at_eof()
 
 
-async def test_a_watch_ends_with_its_session(doors, monkeypatch):
+async def test_watch_ends_with_401_when_its_session_is_logged_out(doors, monkeypatch):
     monkeypatch.setattr(watch_request, "RECHECK_SECONDS", 0.01)
     await doors.grant("bob", READ, namespace="team-a")
     login = await doors.send("POST", "/login", {"token": doors.sandbox.token("bob")})
@@ -77,13 +77,13 @@ async def test_a_watch_ends_with_its_session(doors, monkeypatch):
         assert (event["type"], event["object"]["code"]) == ("ERROR", 401)
 
 
-async def test_a_watch_lasts_an_hour_at_most_however_long_it_asks_for(doors, monkeypatch):
+async def test_watch_ends_at_the_maximum_duration_despite_a_longer_timeout(doors, monkeypatch):
     monkeypatch.setattr(watch_request, "MAX_SECONDS", 0.1)
     async with watch(doors, ADMIN_TOKEN, timeoutSeconds="999999999") as response:
         assert await events(response) == []
 
 
-async def test_one_user_does_not_get_all_the_watches(doors, monkeypatch):
+async def test_number_of_watches_is_limited_for_each_user(doors, monkeypatch):
     monkeypatch.setattr(broadcast, "MAX_WATCHERS_PER_USER", 2)
     for user in ("bob", "alice"):
         await doors.grant(user, READ, namespace="team-a")

@@ -1,4 +1,4 @@
-"""Watches of queue objects from an old revision: what is replayed, in which order, and with how many statements."""
+"""Watches of queue objects from an old revision: replayed events, their order, and the number of statements."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ async def replayed(api: Client, path: str, last: int, **options: str) -> list[di
     return events
 
 
-def told(events: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
+def summaries(events: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
     """Type, name and revision of events."""
     metadata = [(found["type"], found["object"]["metadata"]) for found in events]
     return [(kind, each["name"], int(each["resourceVersion"])) for kind, each in metadata]
 
 
 @on_both_databases
-async def test_the_statements_of_a_replay_do_not_depend_on_the_number_of_changed_objects(store: Store) -> None:
+async def test_number_of_statements_of_a_replay_is_independent_of_changed_objects(store: Store) -> None:
     start = str(await write(store, flavor("before")))
     counts = []
     for count in (2, 40):
@@ -67,16 +67,16 @@ async def test_the_statements_of_a_replay_do_not_depend_on_the_number_of_changed
         middle = str(await write(store, flavor("between"), round=str(count)))
         last = await write_queues(store, count, "two")
         for revision in (start, middle):
-            async with serving(store) as api:  # a stream that begins now has nothing to poll
+            async with serving(store) as api:  # the watch of a new server has nothing else to poll
                 with executed(VERSIONS, "namespace") as statements:
                     events = await replayed(api, "localqueues", last, resourceVersion=revision)
-            assert len({name for _, name, _ in told(events)}) == count
+            assert len({name for _, name, _ in summaries(events)}) == count
             counts.append(len(statements))
     assert counts == [4, 4, 4, 4]
 
 
 @on_both_databases
-async def test_a_replay_in_chunks_is_the_one_at_once(
+async def test_replay_in_chunks_equals_the_replay_in_one_chunk(
     api: Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write(store, local_queue("gone-before", "a", "one"))
@@ -98,14 +98,14 @@ async def test_a_replay_in_chunks_is_the_one_at_once(
     expected.append(("ADDED", "deleted", await write(store, local_queue("deleted", "a", "one"), team="x")))
     last, options = expected[-1][2], {"resourceVersion": str(start), "labelSelector": "team=x"}
     whole = await replayed(api, "namespaces/a/localqueues", last, **options)
-    assert told(whole) == expected
+    assert summaries(whole) == expected
     assert [found["object"]["spec"]["clusterQueue"] for found in whole[1:6]] == ["two", "one", "one", "one", "three"]
     for size in (1, 2, 3):
         monkeypatch.setattr(versions, "REPLAYED", size)
         monkeypatch.setattr(changes, "_RENDERED", size)
         chunks = await replayed(api, "namespaces/a/localqueues", last, **options)
-        assert told(chunks) == expected
-        # The status is the present one, of an object that is gone now as it was computed last.
+        assert summaries(chunks) == expected
+        # Events have the current status; that of an object deleted since is the one computed last, and may differ.
         gone = {"brief"}
         assert [each for each in chunks if each["object"]["metadata"]["name"] not in gone] == [
             each for each in whole if each["object"]["metadata"]["name"] not in gone
@@ -113,7 +113,9 @@ async def test_a_replay_in_chunks_is_the_one_at_once(
 
 
 @on_both_databases
-async def test_a_watch_of_one_object_reads_no_versions_of_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_of_one_object_reads_no_versions_of_other_objects(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     start = str(await write(store, flavor("before")))
     other = await write(store, local_queue("other", "b", "one"))
     last = await write_queues(store, 6)
@@ -127,12 +129,12 @@ async def test_a_watch_of_one_object_reads_no_versions_of_others(store: Store, m
         async with serving(store) as api:
             with executed(*PAGE) as pages:
                 events = await replayed(api, path, end, resourceVersion=start, fieldSelector=fields)
-        assert told(events)[0][1] == "other"
+        assert summaries(events)[0][1] == "other"
         counts.append(len(pages))
     assert counts == [1, 1, 4]
 
 
-async def test_events_are_sent_before_the_next_ones_are_read(
+async def test_events_of_a_page_are_sent_before_the_next_page_is_read(
     api: Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = str(await write(store, flavor("before")))
@@ -152,14 +154,14 @@ async def test_events_are_sent_before_the_next_ones_are_read(
     finally:
         event.remove(Engine, "before_cursor_execute", fail_at_the_second)
     assert (events[-1]["type"], events[-1]["object"]["code"]) == ("ERROR", 503)
-    sent = told(events[:-1])
+    sent = summaries(events[:-1])
     assert [name for _, name, _ in sent] == ["q-000", "q-001"]
-    resumed = told(await replayed(api, "localqueues", last, resourceVersion=str(sent[-1][2])))
+    resumed = summaries(await replayed(api, "localqueues", last, resourceVersion=str(sent[-1][2])))
     assert [name for kind, name, _ in resumed if kind == "ADDED"] == ["q-002", "q-003", "q-004", "q-005"]
 
 
 @on_both_databases
-async def test_with_more_changes_than_are_replayed_the_watch_is_expired(
+async def test_watch_with_more_changes_than_max_changes_is_expired(
     api: Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(changes, "MAX_CHANGES", 3)

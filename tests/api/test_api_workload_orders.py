@@ -1,4 +1,4 @@
-"""What admins order about workloads by PATCH, and what admission checks report."""
+"""Orders of admins for workloads by PATCH, and reports of admission checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spec_of(answer) -> dict[str, object]:
 
 
 @on_both_databases
-async def test_an_admin_orders_and_takes_the_order_back(api, commit, queues):
+async def test_admin_order_is_applied_and_reverted(api, commit, queues):
     await commit(record("u1", "train"))
     ordered = await api.patch(PATH, {"spec": {"queueName": "fast", "priority": 9, "hold": True, "active": False}})
     assert spec_of(ordered) == {"queueName": "fast", "priority": 9, "hold": True, "active": False}
@@ -37,7 +37,7 @@ async def test_an_admin_orders_and_takes_the_order_back(api, commit, queues):
     assert spec_of(await api.patch(PATH, back)) == {"queueName": "main", "priority": 5, "hold": False, "active": True}
 
 
-async def test_an_order_is_a_new_version_with_an_author_and_a_reason(api, store, commit, queues):
+async def test_order_is_a_new_resource_version_with_author_and_reason(api, store, commit, queues):
     await commit(record("u1", "train"))
     before = (await api.get(PATH)).body["metadata"]["resourceVersion"]
     patch = {"spec": {"hold": True}, "metadata": {"annotations": {"sluice.dev/change-reason": "too hot"}}}
@@ -47,7 +47,7 @@ async def test_an_order_is_a_new_version_with_an_author_and_a_reason(api, store,
     assert (order.held, order.author, order.reason) == (True, "sluice:admin", "too hot")
 
 
-async def test_json_patches_order_as_well(api, commit, queues):
+async def test_order_can_be_given_by_json_patch(api, commit, queues):
     await commit(record("u1", "train"))
     path = "/spec/priority"
     patch = [{"op": "test", "path": path, "value": 5}, {"op": "replace", "path": path, "value": 6}]
@@ -57,7 +57,7 @@ async def test_json_patches_order_as_well(api, commit, queues):
 
 
 @on_both_databases
-async def test_a_workload_gets_a_place(api, store, commit, queues):
+async def test_order_places_a_workload_at_the_top_or_before_another_workload(api, store, commit, queues):
     first, second = record("u1", "train"), record("u2", "eval", created=NOW + 1)
     await commit(first, second)
 
@@ -72,7 +72,7 @@ async def test_a_workload_gets_a_place(api, store, commit, queues):
     name = (await api.get("namespaces/a/workloads/eval")).body["metadata"]["name"]
     await api.patch(PATH, {"spec": {"order": {"before": name}}})
     assert await rank("u1") < await rank("u2")
-    # A place that is shown already can be given anew, and taken back.
+    # A place can be changed and removed.
     assert (await api.patch(PATH, {"spec": {"order": {"top": True}}})).status == 200
     back = await api.patch(PATH, {"spec": {"order": None}})
     assert "order" not in back.body["spec"]
@@ -103,7 +103,7 @@ async def test_a_workload_gets_a_place(api, store, commit, queues):
         ({"kind": "Job"}, "kind", "cannot be changed"),
     ],
 )
-async def test_an_order_that_cannot_be_is_refused_with_its_field(api, commit, queues, patch, field, says):
+async def test_invalid_order_is_refused_with_its_field(api, commit, queues, patch, field, says):
     await commit(record("u1", "train"))
     before = (await api.get(PATH)).body
     refused = await api.patch(PATH, patch)
@@ -114,14 +114,14 @@ async def test_an_order_that_cannot_be_is_refused_with_its_field(api, commit, qu
     assert (await api.get(PATH)).body == before
 
 
-async def test_what_follows_from_elsewhere_is_not_written(api, commit, queues):
+async def test_patch_of_status_or_unchanged_priority_writes_nothing(api, commit, queues):
     await commit(record("u1", "train"))
     before = (await api.get(PATH)).body
     same = await api.patch(PATH, {"status": {"state": "finished"}, "spec": {"priority": 5}})
     assert (same.status, same.body) == (200, before)
 
 
-async def test_an_order_for_another_version_is_a_conflict(api, commit, queues):
+async def test_order_with_a_stale_resource_version_or_wrong_uid_is_a_conflict(api, commit, queues):
     await commit(record("u1", "train"))
     old = (await api.get(PATH)).body["metadata"]["resourceVersion"]
     await api.patch(PATH, {"spec": {"priority": 6}})
@@ -130,21 +130,21 @@ async def test_an_order_for_another_version_is_a_conflict(api, commit, queues):
         assert (refused.status, refused.body["reason"]) == (409, "Conflict")
 
 
-async def test_nothing_is_ordered_about_what_has_ended(api, commit, queues):
+async def test_order_for_a_finished_workload_is_a_conflict(api, commit, queues):
     await commit(record("u1", "train", State.FINISHED))
     refused = await api.patch(PATH, {"spec": {"hold": True}})
     assert refused.status == 409
     assert "is finished" in refused.body["message"]
 
 
-async def test_a_dry_run_orders_nothing(api, commit, queues):
+async def test_dry_run_of_an_order_writes_nothing(api, commit, queues):
     await commit(record("u1", "train"))
     before = (await api.get(PATH)).body
     assert (await api.patch(PATH, {"spec": {"hold": True}}, dryRun="All")).status == 200
     assert (await api.get(PATH)).body == before
 
 
-async def test_workloads_are_not_applied(api, commit):
+async def test_server_side_apply_of_a_workload_is_unsupported(api, commit):
     await commit(record("u1", "train"))
     assert (await api.patch(PATH, {}, form="apply", fieldManager="a")).status == 415
     assert (await api.patch("namespaces/a/workloads/nobody", {})).status == 404
@@ -164,7 +164,7 @@ async def asked(store, commit):
 
 
 @on_both_databases
-async def test_a_check_reports(api, asked):
+async def test_admission_check_reports_its_state_by_merge_patch(api, asked):
     before = (await api.get(PATH)).body["status"]
     assert [(check["name"], check["state"]) for check in before["admissionChecks"]] == [
         ("budget", "Pending"), ("nodes", "Pending"),
@@ -182,7 +182,7 @@ async def test_a_check_reports(api, asked):
     assert (await api.get(f"{PATH}/status")).body == answer.body
 
 
-async def test_a_check_reports_by_json_patch(api, asked):
+async def test_admission_check_reports_its_state_by_json_patch(api, asked):
     patch = [
         {"op": "test", "path": "/status/admissionChecks/1/name", "value": "nodes"},
         {"op": "replace", "path": "/status/admissionChecks/1/state", "value": "Retry"},
@@ -205,7 +205,7 @@ async def test_a_check_reports_by_json_patch(api, asked):
         (None, "status", "must be an object"),
     ],
 )  # fmt: skip
-async def test_a_report_that_cannot_be_is_refused_with_its_field(api, asked, status, field, says):
+async def test_invalid_admission_check_report_is_refused_with_its_field(api, asked, status, field, says):
     refused = await api.patch(f"{PATH}/status", {"status": status})
     assert refused.status == 422, refused.body
     (cause,) = refused.body["details"]["causes"]
@@ -213,6 +213,6 @@ async def test_a_report_that_cannot_be_is_refused_with_its_field(api, asked, sta
     assert says in cause["message"]
 
 
-async def test_the_spec_is_not_written_by_way_of_the_status(api, asked):
+async def test_patch_of_the_status_subresource_does_not_change_the_spec(api, asked):
     answer = await api.patch(f"{PATH}/status", {"spec": {"priority": 99}})
     assert (answer.status, answer.body["spec"]["priority"]) == (200, 5)

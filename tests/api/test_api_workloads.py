@@ -1,4 +1,4 @@
-"""Workloads and the numbers of queues, as the API shows what a controller committed."""
+"""Workloads, and counts and usage in the status of queues, after commits of the controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def conditions(document):
     return {each["type"]: (each["status"], each["reason"]) for each in document["status"]["conditions"]}
 
 
-async def test_a_pending_workload_says_what_it_asks_for_and_why_it_waits(api, commit):
+async def test_pending_workload_shows_its_requests_and_the_reason_it_is_pending(api, commit):
     await commit(record("u1", "train", reason="WaitingForQuota", message="1 more cpu needed"))
     (item,) = (await api.get("namespaces/a/workloads")).body["items"]
     assert item["metadata"]["name"].startswith("job-train-")
@@ -45,7 +45,7 @@ async def test_a_pending_workload_says_what_it_asks_for_and_why_it_waits(api, co
     }
 
 
-async def test_an_admitted_workload_says_what_it_was_given(api, commit):
+async def test_admitted_workload_shows_its_assigned_flavors_and_conditions(api, commit):
     await commit(record("u1", "train", State.ADMITTED, admitted_at=NOW))
     item = (await api.get("namespaces/a/workloads/train")).body
     assert item["status"]["admission"] == {
@@ -58,7 +58,7 @@ async def test_an_admitted_workload_says_what_it_was_given(api, commit):
     assert item["status"]["conditions"][1]["lastTransitionTime"] == NOW_TEXT
 
 
-async def test_a_workload_that_is_being_stopped_holds_quota_and_is_not_admitted(api, commit):
+async def test_workload_being_evicted_has_quota_reserved_and_is_not_admitted(api, commit):
     await commit(record("u1", "train", State.EVICTING, admitted_at=NOW, evict_reason="Preempted"))
     item = (await api.get("namespaces/a/workloads/train")).body
     assert conditions(item) == {
@@ -69,14 +69,14 @@ async def test_a_workload_that_is_being_stopped_holds_quota_and_is_not_admitted(
     }
 
 
-async def test_a_finished_workload_says_how_it_ended(api, commit):
+async def test_finished_workload_has_the_condition_finished_with_its_outcome(api, commit):
     await commit(record("u1", "train", State.FINISHED, finished_at=NOW, outcome="Succeeded"))
     item = (await api.get("namespaces/a/workloads/train")).body
     assert conditions(item) == {"Finished": ("True", "Succeeded")}
 
 
 @on_both_databases
-async def test_two_jobs_of_one_name_have_two_workloads(api, commit):
+async def test_jobs_of_the_same_name_have_workloads_of_different_names(api, commit):
     await commit(
         record("u1", "train", State.FINISHED, finished_at=NOW, outcome="Succeeded"),
         record("u2", "train", created=NOW + 60),
@@ -88,11 +88,11 @@ async def test_two_jobs_of_one_name_have_two_workloads(api, commit):
     for item in items:
         found = (await api.get(f"namespaces/a/workloads/{item['metadata']['name']}")).body
         assert found == item
-    # By the name of the Job it is the newest.
+    # The name of the Job stands for its newest workload.
     assert (await api.get("namespaces/a/workloads/train")).body["metadata"]["uid"] == "u2"
 
 
-async def test_a_workload_is_found_among_many_of_its_name(api, commit):
+async def test_workload_is_found_among_many_for_jobs_of_the_same_name(api, commit):
     await commit(*(record(f"u{number:02}", "train", created=NOW + number) for number in range(25)))
     items = (await api.get("workloads")).body["items"]
     last = items[-1]
@@ -108,7 +108,7 @@ async def test_an_unknown_workload_is_not_found(api, commit, name):
 
 
 @on_both_databases
-async def test_workloads_come_in_pages(api, commit):
+async def test_workload_list_is_paginated(api, commit):
     await commit(*(record(f"u{number}", f"job-{number}", namespace="ab"[number % 2]) for number in range(7)))
     whole = (await api.get("workloads")).body["items"]
     paged, token = [], ""
@@ -123,7 +123,7 @@ async def test_workloads_come_in_pages(api, commit):
 
 
 @on_both_databases
-async def test_queues_count_what_waits_and_what_is_held(api, commit):
+async def test_queue_status_shows_workload_counts_and_reserved_quota(api, commit):
     await api.post("resourceflavors", flavor("default"))
     await api.post("clusterqueues", cluster_queue("one", cpu="2"))
     await api.post("namespaces/a/localqueues", local_queue("main", "a", "one"))
@@ -142,8 +142,8 @@ async def test_queues_count_what_waits_and_what_is_held(api, commit):
     assert local["flavorsReservation"] == [{"name": "default", "resources": [{"name": "cpu", "total": "3"}]}]
 
 
-async def test_queues_and_cohorts_tell_their_weighted_shares(api, commit):
-    """Kueue's: what is borrowed, in thousandths of what all may lend each other, by the weight, rounded up."""
+async def test_cluster_queues_and_cohorts_show_their_weighted_share(api, commit):
+    """As in Kueue: borrowed quota in thousandths of the lendable quota of the tree, by the weight, rounded up."""
     await api.post("resourceflavors", flavor("default"))
     await api.post("cohorts", cohort("lab", parent="all"))
     weight = {"fairSharing": {"weight": "2"}}
@@ -156,11 +156,11 @@ async def test_queues_and_cohorts_tell_their_weighted_shares(api, commit):
 
     assert await shares() == [0, 0, 0]
     await commit(*(record(uid, uid, State.ADMITTED, admitted_at=NOW) for uid in ("u1", "u2")))
-    # They hold 3 cpu, 2 of them borrowed, of 11.
+    # The two workloads hold 3 of 11 CPUs, of which 2 are borrowed.
     assert await shares() == [math.ceil(2000 / 11 / 2), math.ceil(2000 / 11), 0]
 
 
-async def test_quota_still_held_in_a_flavor_that_was_taken_away_is_shown_as_borrowed(api, commit):
+async def test_usage_of_a_flavor_without_quota_is_shown_as_borrowed(api, commit):
     await api.post("clusterqueues", cluster_queue("one", flavor="other"))
     await commit(record("u1", "r1", State.ADMITTED, admitted_at=NOW))
     status = (await api.get("clusterqueues/one")).body["status"]
@@ -171,7 +171,7 @@ async def test_quota_still_held_in_a_flavor_that_was_taken_away_is_shown_as_borr
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
-async def test_workloads_are_neither_created_nor_replaced_nor_deleted(api, method):
+async def test_workloads_cannot_be_created_replaced_or_deleted(api, method):
     for path, allowed in [
         ("namespaces/a/workloads", "GET"), ("namespaces/a/workloads/train", "GET,PATCH"), ("workloads", "GET"),
     ]:  # fmt: skip
@@ -193,8 +193,8 @@ async def test_workloads_are_neither_created_nor_replaced_nor_deleted(api, metho
         ("DeactivatedDueToAdmissionCheck", "WaitingForQuota", ("True", "Reactivated")),
     ],
 )
-def test_what_is_kept_out_of_the_queue_is_not_requeued(evicted, reason, requeued):
-    """Kueue's semantics: `Requeued` is False while a queue is stopped, and True as soon as it is not."""
+def test_condition_requeued_is_false_while_a_workload_is_kept_out_of_the_queue(evicted, reason, requeued):
+    """Kueue's semantics: `Requeued` is False while a queue is stopped, and True as soon as the queue is restarted."""
     waits = replace(record("u1", "train"), eviction=Eviction(evicted, "why", 5.0), reason=reason, message="so it is")
     found = {each["type"]: each for each in conditions_of(waits, now=10.0)}["Requeued"]
     assert (found["status"], found["reason"]) == requeued

@@ -1,4 +1,4 @@
-"""Selectors, patches, ownership and the like, without any server."""
+"""Selectors, patches, field ownership, content negotiation and ages, without a server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from admission.apimachinery.tables import duration
         ("example.com/x in (1),b", {"example.com/x": "1", "b": "2"}, True),
     ],
 )
-def test_label_selectors_select(selector, labels, selected):
+def test_label_selector_matches_labels(selector, labels, selected):
     assert all(requirement.holds(labels) for requirement in parse_label_selector(selector)) is selected
 
 
@@ -47,7 +47,7 @@ def test_malformed_label_selectors_are_refused(selector):
         parse_label_selector(selector)
 
 
-def test_patches_share_what_they_do_not_touch():
+def test_patches_share_unchanged_parts_with_the_original():
     original = {"a": {"deep": 1}, "b": {"c": [{"d": 1}, {"d": 2}]}}
     merged = merge_patch(original, {"b": {"x": 1}})
     patched = json_patch(original, [{"op": "replace", "path": "/b/c/1/d", "value": 3}])
@@ -58,13 +58,13 @@ def test_patches_share_what_they_do_not_touch():
     assert original == {"a": {"deep": 1}, "b": {"c": [{"d": 1}, {"d": 2}]}}
 
 
-def test_fields_named_twice_are_found_where_they_are():
+def test_duplicate_fields_are_reported_with_their_path():
     raw = b'{"a": {"b": 1, "b": 2}, "c": [{"d": 1}, {"d": 1, "d": 2}]}'
     assert duplicate_fields(raw, {"a": {"b": 2}, "c": [{"d": 1}, {"d": 2}]}) == ["a.b", "c[1].d"]
     assert duplicate_fields(b'{"a": "say \\"b\\""}', {"a": 'say "b"'}) == []
 
 
-def test_field_selectors_name_known_fields_only():
+def test_field_selector_is_parsed_and_unknown_fields_are_refused():
     terms = parse_field_selector("metadata.name=a, spec.x != b\\,c", ("metadata.name", "spec.x"))
     assert [(term.path, term.equal, term.value) for term in terms] == [
         ("metadata.name", True, "a"),
@@ -88,12 +88,12 @@ def test_field_selectors_name_known_fields_only():
         [{"op": "test", "path": "/a", "value": 1}] * 10_001,
     ],
 )  # fmt: skip
-def test_operations_that_cannot_be_done_fail_the_patch(operations):
+def test_invalid_json_patch_operation_raises_patch_failed(operations):
     with pytest.raises(PatchFailed):
         json_patch({"a": 1, "list": [1, 2]}, operations)
 
 
-def test_what_a_patch_copies_or_moves_is_changed_in_one_place_only():
+def test_copied_and_moved_values_of_a_json_patch_are_independent():
     original = {"a": {"x": [1]}, "b": {}}
     operations = [
         {"op": "add", "path": "/a/x/-", "value": 2},
@@ -107,14 +107,14 @@ def test_what_a_patch_copies_or_moves_is_changed_in_one_place_only():
     assert original == {"a": {"x": [1]}, "b": {}}
 
 
-def test_the_values_of_a_patch_are_not_changed_by_its_later_operations():
+def test_operation_values_are_not_mutated_by_later_operations():
     operations = [{"op": "add", "path": "/a", "value": {"x": 1}}, {"op": "add", "path": "/a/y", "value": 2}]
     assert json_patch({}, operations) == {"a": {"x": 1, "y": 2}}
     assert json_patch({}, operations[:1]) == {"a": {"x": 1}}
 
 
 @pytest.mark.parametrize("path", ["/items/0", "/items/-", "/items/99999", "/fields/k5/x"])
-def test_many_operations_on_something_large_take_little_time(path):
+def test_many_operations_on_a_large_object_take_little_time(path):
     large = {"items": list(range(100_000)), "fields": {f"k{number}": {} for number in range(100_000)}}
     operations = [{"op": "add", "path": path, "value": 1}] * 10_000
     began = time.process_time()
@@ -123,13 +123,13 @@ def test_many_operations_on_something_large_take_little_time(path):
     assert time.process_time() - began < 10  # to copy the object for each of them takes minutes
 
 
-def test_a_patch_that_doubles_what_it_copies_is_stopped():
+def test_json_patch_that_copies_exponentially_fails():
     bomb = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(60)]
     with pytest.raises(PatchFailed, match="copies more than 3 MiB"):
         json_patch({"a": {"x": "y" * 100}}, bomb)
 
 
-def test_an_update_takes_over_what_it_changes():
+def test_update_takes_over_ownership_of_changed_fields():
     name, size, other = ("f:spec", "f:name"), ("f:spec", "f:size"), ("f:spec", "f:other")
     alice, bob = Writer("alice", "v1", "t1"), Writer("bob", "v1", "t2")
     first = updated([], {}, {name: "a", size: 1, other: 2}, alice)
@@ -139,7 +139,7 @@ def test_an_update_takes_over_what_it_changes():
     assert updated(second, {name: "a"}, {name: "a"}, alice) == second
 
 
-def test_an_apply_meets_conflicts_takes_fields_and_drops_what_it_had():
+def test_apply_detects_conflicts_takes_over_fields_and_drops_unset_fields():
     size, colour = ("f:spec", "f:size"), ("f:spec", "f:colour")
     alice, bob = Writer("alice", "v1", "t1"), Writer("bob", "v1", "t2")
     entries = [alice.entry("Apply", {size, colour})]
@@ -154,14 +154,14 @@ def test_an_apply_meets_conflicts_takes_fields_and_drops_what_it_had():
         "alice": {colour},
         "bob": {size},
     }
-    # Alice gives the colour up: nobody wants it any more.
+    # Alice no longer applies the colour, and no other manager owns this field.
     _, dropped = applied(forced, {size}, set(), alice)
     assert dropped == [colour]
     assert without({"spec": {"size": 1, "colour": "red"}}, colour) == {"spec": {"size": 1}}
     assert without({"kind": "Shirt", "spec": {"colour": "red"}}, colour) == {"kind": "Shirt"}
 
 
-def test_a_field_that_another_manager_has_parts_of_is_not_dropped():
+def test_field_partly_owned_by_another_manager_is_not_dropped():
     whole, part = ("f:spec", "f:labels"), ("f:spec", "f:labels", "f:a")
     alice, bob = Writer("alice", "v1", "t1"), Writer("bob", "v1", "t2")
     _, dropped = applied([alice.entry("Apply", {whole}), bob.entry("Update", {part})], set(), set(), alice)
@@ -181,11 +181,11 @@ def test_a_field_that_another_manager_has_parts_of_is_not_dropped():
         ("application/yaml", Format(media="application/yaml")),
     ],
 )  # fmt: skip
-def test_the_first_form_that_there_is_is_given(accept, expected):
+def test_first_supported_format_of_the_accept_header_is_chosen(accept, expected):
     assert negotiate(accept) == expected
 
 
-def test_nothing_acceptable_is_an_error():
+def test_unsupported_accept_header_raises_not_acceptable():
     with pytest.raises(NotAcceptable):
         negotiate("text/html")
 

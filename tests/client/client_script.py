@@ -1,4 +1,4 @@
-"""A server that answers by a script, for what no healthy Sluice does on demand."""
+"""A server with scripted responses, for failures that a healthy Sluice does not produce on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Script:
-    """What the server answers, request by request; an answer may be a dict, a (status, headers, body), or a handler."""
+    """Responses of the server, request by request; an answer may be a dict, a (status, headers, body), or a handler."""
 
     url: str = ""
     answers: list[Any] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Script:
 
 @dataclass
 class Pauses:
-    """An injected sleep: notes what it was asked for and returns at once, but not for ever."""
+    """An injected sleep: records the seconds and returns at once; fails after 50 calls."""
 
     seconds: list[float] = field(default_factory=list)
 

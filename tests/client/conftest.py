@@ -1,4 +1,4 @@
-"""The client against the API on a real store and a real socket, or against a server that answers by a script."""
+"""The client of the API on a real store and a real socket, or of a server with scripted responses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKEN = "a-token"
 
 @pytest.fixture
 def database_kind() -> str:
-    return "sqlite"  # the client does not know what the API stands on
+    return "sqlite"  # the client does not depend on the database
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ async def script() -> AsyncIterator[Script]:
 
 @pytest.fixture
 async def scripted(script: Script) -> AsyncIterator[tuple[Sluice, Pauses, list[str]]]:
-    """A client of the scripted server, its pauses, and what it warned of."""
+    """A client of the scripted server, its pauses, and its warnings."""
     pauses = Pauses()
     warnings: list[str] = []
     async with Sluice(script.url, token=TOKEN, warn=warnings.append, sleep=pauses) as client:

@@ -36,7 +36,7 @@ def cluster_queue(name: str, cpu: str) -> ClusterQueue:
     )
 
 
-async def test_the_life_of_a_queue_object(sluice):
+async def test_queue_object_is_created_replaced_patched_and_deleted(sluice):
     created = (await sluice.cohorts.create(cohort("a"))).object
     assert created.metadata.uid
     with pytest.raises(AlreadyExists):
@@ -53,7 +53,7 @@ async def test_the_life_of_a_queue_object(sluice):
         await sluice.cohorts.get("a")
 
 
-async def test_put_makes_it_so_whatever_there_is(sluice):
+async def test_put_creates_or_replaces_an_object(sluice):
     for parent in ("x", "y"):
         written = (await sluice.cohorts.put(cohort("a", parent))).object
         assert written.spec.parent_name == parent
@@ -61,12 +61,12 @@ async def test_put_makes_it_so_whatever_there_is(sluice):
     assert (await sluice.cohorts.put(cohort("a", "y"))).object.metadata.resource_version == version
 
 
-async def test_many_who_put_at_once_all_get_through(sluice):
+async def test_concurrent_puts_all_succeed(sluice):
     await asyncio.gather(*(sluice.cohorts.put(cohort("a", f"p{number}")) for number in range(5)))
     assert (await sluice.cohorts.get("a")).metadata.generation == 5
 
 
-async def test_server_side_apply_owns_only_what_was_set(sluice):
+async def test_server_side_apply_owns_only_the_given_fields(sluice):
     await sluice.cohorts.create(cohort("a", "b", team="x"))
     mine = Cohort(metadata=ObjectMeta(name="a", labels={"tier": "1"}))
     applied = (await sluice.cohorts.apply(mine, manager="me")).object
@@ -83,14 +83,14 @@ async def test_a_dry_run_writes_nothing(sluice):
     assert [item async for item in sluice.cohorts.list()] == []
 
 
-async def test_the_faults_of_what_is_refused_are_named(sluice):
+async def test_invalid_error_names_the_refused_field(sluice):
     await sluice.cluster_queues.create(cluster_queue("a", "1"))
     with pytest.raises(Invalid) as caught:
         await sluice.cluster_queues.patch("a", {"spec": {"stopPolicy": "Sometimes"}})
     assert [field for field, _ in caught.value.causes] == ["spec.stopPolicy"]
 
 
-async def test_lists_are_read_to_their_end_and_selected(sluice):
+async def test_list_returns_all_or_the_selected_objects(sluice):
     for number in range(7):
         await sluice.cohorts.create(cohort(f"c{number}", odd=str(number % 2)))
     assert [item.name async for item in sluice.cohorts.list()] == [f"c{number}" for number in range(7)]
@@ -98,7 +98,7 @@ async def test_lists_are_read_to_their_end_and_selected(sluice):
     assert [item.name async for item in sluice.cohorts.list(field_selector="metadata.name=c4")] == ["c4"]
 
 
-async def test_local_queues_are_in_the_clients_namespace_unless_one_is_named(url):
+async def test_local_queues_default_to_the_namespace_of_the_client(url):
     def queue(namespace: str = "") -> LocalQueue:
         return LocalQueue(metadata=ObjectMeta(name="main", namespace=namespace), spec=LocalQueueSpec(cluster_queue="x"))
 
@@ -113,7 +113,7 @@ async def test_local_queues_are_in_the_clients_namespace_unless_one_is_named(url
         assert [item.metadata.namespace async for item in sluice.local_queues.list(namespace="theirs")] == []
 
 
-async def test_a_watch_of_the_served_api(sluice):
+async def test_watch_delivers_added_modified_and_deleted_objects(sluice):
     await sluice.cohorts.create(cohort("a"))
     seen = []
     async with aclosing(sluice.cohorts.watch()) as events:
@@ -131,7 +131,7 @@ async def test_a_watch_of_the_served_api(sluice):
     assert seen == [("ADDED", "a", ""), ("MODIFIED", "a", "b"), ("ADDED", "c", ""), ("DELETED", "a", "b")]
 
 
-async def test_the_past_of_a_queue_object_and_back(sluice):
+async def test_history_lists_revisions_and_rollback_restores_a_revision(sluice):
     await sluice.cohorts.create(cohort("a", "x"), reason="we need it")
     await sluice.cohorts.patch("a", {"spec": {"parentName": "b"}}, reason="moved")
     newest, oldest = [revision async for revision in sluice.cohorts.history("a")]
@@ -154,7 +154,7 @@ def record(uid: str, name: str, state: State, *, kind: str = "Job", **fields: ob
 
 @pytest.fixture
 async def workloads(store, sluice):
-    """One that waits, one that runs, and two objects of one name."""
+    """A pending and an admitted workload, and two workloads of objects with the same name."""
     await sluice.resource_flavors.create(ResourceFlavor(metadata=ObjectMeta(name="default")))
     await sluice.cluster_queues.create(cluster_queue("team-a", "2"))
     for name in ("main", "express"):
@@ -173,7 +173,7 @@ async def workloads(store, sluice):
     await store.commit(Changes(workloads=records, opened=opened), epoch=await store.lead("tests"))
 
 
-async def test_workloads_by_their_own_name_that_of_the_object_and_its_kind(sluice, workloads):
+async def test_workload_is_found_by_workload_name_object_name_and_kind(sluice, workloads):
     runs = await sluice.workloads.get("runs", namespace="team-a")
     assert (runs.object_kind, runs.object_name, runs.queue, runs.user) == ("Job", "runs", "main", "alice")
     assert (runs.admitted, runs.finished, runs.cluster_queue, runs.priority) == (True, False, "team-a", 100)
@@ -192,7 +192,7 @@ async def test_workloads_by_their_own_name_that_of_the_object_and_its_kind(sluic
     assert len([item async for item in sluice.workloads.list(namespace="team-a")]) == 4
 
 
-async def test_waiting_for_a_job(sluice, workloads):
+async def test_wait_returns_the_workload_or_raises_not_ready(sluice, workloads):
     assert (await sluice.workloads.wait("runs", namespace="team-a")).object_name == "runs"
     for uid, kind in (("3", "Job"), ("4", "RayJob")):
         found = await sluice.workloads.wait("twin", lambda _: True, uid=uid, namespace="team-a")
@@ -203,7 +203,7 @@ async def test_waiting_for_a_job(sluice, workloads):
         await sluice.workloads.wait("nothing", namespace="team-a", timeout=0.0)
 
 
-async def test_orders_of_an_admin(sluice, workloads):
+async def test_admin_orders_change_the_workload_spec(sluice, workloads):
     held = (await sluice.workloads.hold("waits", namespace="team-a")).object
     assert held.document["spec"]["hold"] is True
     await sluice.workloads.release("waits", namespace="team-a")
@@ -225,7 +225,7 @@ async def test_orders_of_an_admin(sluice, workloads):
         await sluice.workloads.hold("nothing", namespace="team-a")
 
 
-async def test_what_was_deleted_comes_back(sluice):
+async def test_rollback_restores_a_deleted_object(sluice):
     await sluice.cohorts.create(cohort("a", "x"))
     await sluice.cohorts.delete("a", reason="a mistake")
     deletion, creation = [revision async for revision in sluice.cohorts.history("a")]

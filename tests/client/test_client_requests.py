@@ -1,4 +1,4 @@
-"""One request of the client: what is sent, what is tried again, and which error each failure becomes."""
+"""Requests of the client: their content, retries, and the exception for each failure."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def status(code: int, reason: str = "", message: str = "no", **details: object) 
     return body | {"message": message, "details": details}
 
 
-def test_the_public_surface_is_a_sorted_list():
+def test_public_names_of_the_client_exist_and_are_sorted():
     assert client.__all__ == sorted(client.__all__)
     assert all(hasattr(client, name) for name in client.__all__)
 
 
-async def test_a_server_that_wants_tls_may_say_so_by_400(scripted, script):
+async def test_400_of_a_tls_server_raises_bad_answer_that_suggests_https(scripted, script):
     sluice, _, _ = scripted
     script.answers = [(400, {"Content-Type": "text/plain"}, "Client sent an HTTP request to an HTTPS server.")]
     with pytest.raises(BadAnswer, match=r"\(400 .*\); if it speaks TLS, write https:// instead of http://$"):
@@ -64,7 +64,7 @@ async def test_a_server_that_wants_tls_may_say_so_by_400(scripted, script):
         (500, "InternalError", ServerError),
     ],
 )
-async def test_each_status_is_an_error_of_its_own(scripted, script, code, reason, error):
+async def test_each_status_raises_its_own_exception(scripted, script, code, reason, error):
     sluice, pauses, _ = scripted
     script.answers = [(code, {}, status(code, reason, "so it is", causes=[{"field": "spec.x", "message": "wrong"}]))]
     with pytest.raises(Refused, match="so it is") as caught:
@@ -75,7 +75,7 @@ async def test_each_status_is_an_error_of_its_own(scripted, script, code, reason
     assert pauses.seconds == []
 
 
-async def test_who_is_not_let_in_is_told_what_to_give(scripted, script):
+async def test_unauthorized_error_names_the_token_options(scripted, script):
     sluice, _, _ = scripted
     script.answers = [(401, {}, status(401, "Unauthorized", "the bearer token is not valid"))]
     with pytest.raises(Unauthorized) as caught:
@@ -86,7 +86,7 @@ async def test_who_is_not_let_in_is_told_what_to_give(scripted, script):
     )
 
 
-async def test_a_read_is_tried_again_while_sluice_is_unavailable(scripted, script):
+async def test_read_is_retried_while_sluice_is_unavailable(scripted, script):
     sluice, pauses, _ = scripted
     unavailable = (503, {"Retry-After": "3"}, status(503, "ServiceUnavailable"))
     script.answers = [unavailable, (503, {}, "upstream connect error"), COHORT]
@@ -94,7 +94,7 @@ async def test_a_read_is_tried_again_while_sluice_is_unavailable(scripted, scrip
     assert pauses.seconds == [3.0, 0.5]
 
 
-async def test_it_is_told_in_the_end(scripted, script):
+async def test_unavailable_is_raised_after_three_retries(scripted, script):
     sluice, pauses, _ = scripted
     script.answers = [(503, {"Retry-After": "600"}, status(503, message="the database is away"))] * 9
     with pytest.raises(Unavailable, match="the database is away"):
@@ -102,8 +102,8 @@ async def test_it_is_told_in_the_end(scripted, script):
     assert (len(script.requests), pauses.seconds) == (4, [30.0] * 3)
 
 
-async def test_it_is_told_at_once_where_the_answer_took_long(scripted, script, monkeypatch):
-    """As that of a Sluice whose database is frozen; each further attempt would take as long."""
+async def test_read_is_not_retried_after_a_slow_response(scripted, script, monkeypatch):
+    """As with a frozen database: each further attempt would take as long."""
     monkeypatch.setattr(transport, "_RETRY_SECONDS", -1.0)
     script.answers = [(503, {}, status(503))]
     with pytest.raises(Unavailable):
@@ -111,7 +111,7 @@ async def test_it_is_told_at_once_where_the_answer_took_long(scripted, script, m
     assert len(script.requests) == 1
 
 
-async def test_a_write_is_tried_again_only_if_nothing_was_done(scripted, script):
+async def test_write_is_retried_only_if_nothing_was_done(scripted, script):
     sluice, _, _ = scripted
     patch = {"spec": {"parentName": "b"}}
     script.answers = [(503, {"Retry-After": "1"}, status(503))]
@@ -131,14 +131,14 @@ async def broken(request: web.Request) -> web.Response:
     return web.Response()
 
 
-async def test_a_read_is_tried_again_when_the_connection_breaks(scripted, script):
+async def test_read_is_retried_when_the_connection_breaks(scripted, script):
     sluice, pauses, _ = scripted
     script.answers = [broken, broken, COHORT]  # aiohttp tries a second time by itself
     assert (await sluice.cohorts.get("a")).name == "a"
     assert pauses.seconds == [0.25]
 
 
-async def test_too_many_requests_are_told_in_the_end(scripted, script):
+async def test_too_many_requests_is_raised_if_retries_do_not_help(scripted, script):
     sluice, _, _ = scripted
     script.answers = [(429, {}, status(429, "TooManyRequests"))] * 9
     with pytest.raises(TooManyRequests):
@@ -156,14 +156,14 @@ async def test_too_many_requests_are_told_in_the_end(scripted, script):
         {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "a"}, "spec": {"fromTheFuture": 1}},
     ],
 )
-async def test_whatever_else_answers_is_no_sluice(scripted, script, answer):
+async def test_unexpected_response_raises_bad_answer(scripted, script, answer):
     sluice, _, _ = scripted
     script.answers = [answer]
     with pytest.raises(BadAnswer):
         await sluice.cohorts.get("a")
 
 
-async def test_warnings_are_told(scripted, script):
+async def test_warning_headers_are_passed_to_the_callback(scripted, script):
     sluice, _, warnings = scripted
     script.answers = [(201, {"Warning": '299 - "there is no \\"b\\""'}, COHORT)]
     await sluice.cohorts.create(await cohort(sluice, script))
@@ -175,7 +175,7 @@ async def cohort(sluice, script):
     return await sluice.cohorts.get("a")
 
 
-async def test_a_reason_and_a_dry_run_are_sent_whatever_the_language(scripted, script):
+async def test_patch_encodes_name_reason_and_dry_run_and_returns_the_impact(scripted, script):
     sluice, _, _ = scripted
     script.answers = [
         COHORT | {"status": {"impact": {"evicted": [{"name": "t", "namespace": "n", "reason": "Preempted"}]}}}
@@ -195,7 +195,7 @@ async def test_a_url_may_have_a_path(script):
     assert script.requests[-1].path == "/behind/a/proxy/apis/sluice.dev/v1/cohorts/a"
 
 
-async def test_it_goes_through_the_proxy_of_the_environment(script, monkeypatch):
+async def test_client_uses_the_proxy_of_the_environment(script, monkeypatch):
     monkeypatch.setenv("http_proxy", script.url)
     script.answers = [COHORT]
     async with Sluice("http://sluice.example.com", token="t") as sluice:
@@ -204,7 +204,7 @@ async def test_it_goes_through_the_proxy_of_the_environment(script, monkeypatch)
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "127.0.0.1:1", "socks5://127.0.0.1:1", "http://[::"])
-async def test_a_proxy_that_does_not_work_is_an_error_like_any_other(monkeypatch, proxy):
+async def test_unusable_proxy_raises_a_client_error(monkeypatch, proxy):
     monkeypatch.setenv("http_proxy", proxy)
     with pytest.raises(client.ClientError, match="prox"):
         async with Sluice("http://sluice.example.com", token="t") as sluice:
@@ -212,12 +212,12 @@ async def test_a_proxy_that_does_not_work_is_an_error_like_any_other(monkeypatch
 
 
 @pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x", "http://", "http://[::", "http://x:port"])
-def test_what_is_no_url(url):
+def test_invalid_url_raises_bad_connection(url):
     with pytest.raises(BadConnection, match="is not a URL"):
         Sluice(url)
 
 
-def test_what_is_no_token_or_no_authority(tmp_path):
+def test_invalid_token_or_ca_file_raises_bad_connection(tmp_path):
     with pytest.raises(BadConnection, match="the token has control"):
         Sluice("http://x", token="a\nb")
     (tmp_path / "ca.pem").write_text("not PEM")
@@ -226,7 +226,7 @@ def test_what_is_no_token_or_no_authority(tmp_path):
             Sluice("https://x", ca=tmp_path / file)
 
 
-async def test_tls_with_the_right_authority_and_without(tmp_path, script):
+async def test_tls_needs_a_trusted_ca_and_errors_suggest_the_right_scheme(tmp_path, script):
     certificates = Certificates(tmp_path, ["localhost"], now=lambda: datetime.now(UTC))
     certificates.renew()
     (tmp_path / "authority.pem").write_bytes(certificates.ca_bundle)

@@ -1,4 +1,4 @@
-"""A watch that loses nothing: resumed after a drop, listed again when its version is too old."""
+"""Watches of the client: resumed after a broken connection, listed again when the version has expired."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EXPIRED = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": 
 
 
 async def first(sluice, count: int, **selection: str) -> list[tuple[str, str, str]]:
-    """Type, name and version of so many events."""
+    """Type, name and version of each of the first `count` events."""
     seen = []
     async with aclosing(sluice.cohorts.watch(**selection)) as events:
         async for one in events:
@@ -42,7 +42,7 @@ async def first(sluice, count: int, **selection: str) -> list[tuple[str, str, st
     return seen
 
 
-async def test_everything_that_is_there_then_what_changes(scripted, script):
+async def test_watch_delivers_existing_objects_then_changes(scripted, script):
     sluice, _, _ = scripted
     changes = (event("MODIFIED", cohort("a", 6)), event("DELETED", cohort("b", 7)), event("ADDED", cohort("c", 8)))
     script.answers = [page(5, cohort("a", 1), more="token"), page(5, cohort("b", 2)), stream(*changes)]
@@ -59,7 +59,7 @@ async def test_everything_that_is_there_then_what_changes(scripted, script):
     assert asked == {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": "5", "labelSelector": "x=y"}
 
 
-async def test_it_goes_on_where_it_was_when_the_server_ends_it_or_the_connection_drops(scripted, script):
+async def test_watch_resumes_from_its_last_version_after_an_end_or_broken_connection(scripted, script):
     sluice, pauses, warnings = scripted
     script.answers = [
         page(5, cohort("a", 1)),
@@ -75,7 +75,7 @@ async def test_it_goes_on_where_it_was_when_the_server_ends_it_or_the_connection
 
 
 @pytest.mark.parametrize("told", ["in the stream", "as the answer"])
-async def test_too_old_a_version_is_listed_again_and_the_difference_told(scripted, script, told):
+async def test_expired_watch_lists_again_and_delivers_the_differences(scripted, script, told):
     sluice, _, _ = scripted
     too_old = stream(EXPIRED) if told == "in the stream" else (410, {}, EXPIRED["object"])
     script.answers = [
@@ -96,14 +96,14 @@ async def test_too_old_a_version_is_listed_again_and_the_difference_told(scripte
     assert script.requests[-1].query["resourceVersion"] == "20"
 
 
-async def test_what_the_list_has_told_already_is_not_told_again(scripted, script):
+async def test_watch_events_already_contained_in_the_list_are_not_repeated(scripted, script):
     sluice, _, _ = scripted
     repeated = (event("MODIFIED", cohort("a", 7)), event("DELETED", cohort("b", 8)), event("ADDED", cohort("c", 9)))
     script.answers = [page(5, cohort("a", 7)), stream(*repeated)]
     assert await first(sluice, 2) == [("ADDED", "a", "7"), ("ADDED", "c", "9")]
 
 
-async def test_an_outage_is_waited_for_with_growing_pauses_and_told_once(scripted, script):
+async def test_outage_is_retried_with_growing_pauses_and_a_single_warning(scripted, script):
     sluice, pauses, warnings = scripted
     down = (503, {}, "no endpoints available")
     script.answers = [page(5, cohort("a", 1)), down, down, down, stream(event("MODIFIED", cohort("a", 6)))]
@@ -112,7 +112,7 @@ async def test_an_outage_is_waited_for_with_growing_pauses_and_told_once(scripte
     assert len(warnings) == 1
 
 
-async def test_what_will_not_pass_is_raised(scripted, script):
+async def test_permanent_error_of_a_watch_is_raised(scripted, script):
     sluice, _, _ = scripted
     forbidden = (403, {}, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "you may not watch"})
     script.answers = [page(5), forbidden]
@@ -123,7 +123,7 @@ async def test_what_will_not_pass_is_raised(scripted, script):
         await first(sluice, 1)
 
 
-async def test_the_first_list_must_succeed(sluice, url):
+async def test_watch_raises_unreachable_if_the_first_list_fails(sluice, url):
     from admission.client import Sluice
 
     async with Sluice("http://127.0.0.1:1", token="t") as nobody:

@@ -39,7 +39,7 @@ class Received:
 
 @dataclass
 class Inbox:
-    """What has arrived; it answers `status`, or not before `answer` is set."""
+    """Requests that the receiver has got; it responds with `status` once `answer` is set."""
 
     url: str = ""
     status: int = 204
@@ -55,8 +55,8 @@ class Inbox:
         await self.answer.wait()
         return web.Response(status=self.status, headers=self.headers)
 
-    def told(self) -> list[tuple[str, str]]:
-        """Short type and subject of each."""
+    def types_and_subjects(self) -> list[tuple[str, str]]:
+        """Short type and subject of each received event."""
         events = [one.event for one in self.received]
         return [(event["type"].removeprefix("dev.sluice."), event["subject"]) for event in events]
 
@@ -99,7 +99,7 @@ def subscription(name: str, namespace: str = "team-a", **spec: Any) -> Subscript
     return Subscription.model_validate({"metadata": {"name": name, "namespace": namespace}, "spec": given})
 
 
-async def tell(notifier: Notifier, epoch: int) -> None:
-    """Make what is to be told, and try to deliver it."""
+async def process_and_deliver(notifier: Notifier, epoch: int) -> None:
+    """Write the notifications that are due, and try to deliver them."""
     for name in await notifier.process(epoch=epoch):
         await notifier.deliver(name, epoch=epoch)

@@ -1,4 +1,4 @@
-"""Where requests for notifications go, and where they do not, whatever a URL says."""
+"""Requests to receivers: allowed addresses, redirects, URLs and secrets from files, and Retry-After."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_addresses_of_the_public_internet_are_allowed(address):
     assert is_allowed(address, ())
 
 
-def test_an_admin_allows_networks_by_the_address_that_is_meant():
+def test_allowed_networks_include_ipv4_mapped_addresses():
     networks = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
     assert is_allowed("10.1.2.3", networks)
     assert is_allowed("::ffff:10.1.2.3", networks)
@@ -56,7 +56,7 @@ async def test_no_connection_is_made_to_loopback_by_any_name(tmp_path, host):
         assert "/hook" not in text, "a URL may be a secret"
 
 
-async def test_a_network_is_allowed_from_the_moment_on_when_the_admin_does(tmp_path):
+async def test_changed_allowed_networks_apply_to_the_next_request(tmp_path):
     async with inbox() as box:
         allowed = Receivers({})
         async with Sender.open(lambda: allowed) as sender:
@@ -79,7 +79,7 @@ async def test_a_redirect_is_not_followed(tmp_path):
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "gopher://127.0.0.1/", "http://", "http://[::1", "not a url", "http://a b/"]
 )
-async def test_a_file_with_an_odd_url_is_a_failed_delivery(tmp_path, url):
+async def test_invalid_url_from_a_file_fails_the_delivery_and_is_not_shown(tmp_path, url):
     file = tmp_path / "url"
     file.write_text(url)
     async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
@@ -87,7 +87,7 @@ async def test_a_file_with_an_odd_url_is_a_failed_delivery(tmp_path, url):
         assert url not in text
 
 
-async def test_files_are_read_each_time(tmp_path):
+async def test_secret_file_is_read_for_each_request(tmp_path):
     async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
         given = receiver("a", tmp_path, box)
         await sender.send(given, EVENT, at=0.0)
@@ -101,7 +101,7 @@ async def test_files_are_read_each_time(tmp_path):
         assert first != second
 
 
-async def test_retry_after_is_heeded_and_bounded(tmp_path):
+async def test_retry_after_of_a_failed_delivery_is_parsed_and_bounded(tmp_path):
     async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
         for header, seconds in (("30", 30.0), ("999999", 3600.0), ("soon", 0.0), ("9" * 5000, 0.0)):
             box.status, box.headers = 429, {"Retry-After": header}

@@ -1,4 +1,4 @@
-"""Notifications from what is committed to an HTTP receiver, on real databases and sockets."""
+"""Notifications from a commit to the HTTP receiver, on real databases and sockets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from receiving import SECRET, inbox, notifying, receiver, subscription, tell
+from receiving import SECRET, inbox, notifying, process_and_deliver, receiver, subscription
 
 from admission.notifications.bodies import slack_text
 from admission.store.audit_log import Author
@@ -61,21 +61,23 @@ async def subscribe(store: Store, *found: object) -> None:
         await store.queues.create(each, author=ADA)
 
 
-async def test_what_happens_in_a_namespace_is_told_once_and_nothing_else(store, clock, tmp_path):
+async def test_events_of_the_subscribed_namespace_are_delivered_exactly_once(store, clock, tmp_path):
     epoch = await store.lead("test")
     train, other = workload("train"), workload("other", namespace="team-b")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         await store.commit(admits(workload("before"), clock()), epoch=epoch)
         await subscribe(store, subscription("all", events=ALL))
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         for of in (train, other):
             await store.commit(admits(of, clock()), epoch=epoch)
             await store.commit(preempts(of, clock()), epoch=epoch)
             await store.commit(finishes(of, clock()), epoch=epoch)
-        await tell(notifier, epoch)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         subject = "namespaces/team-a/workloads/job-train"
-        assert box.told() == [(f"workload.{what}", subject) for what in ("admitted", "preempted", "finished")]
+        assert box.types_and_subjects() == [
+            (f"workload.{what}", subject) for what in ("admitted", "preempted", "finished")
+        ]
         event = box.received[0].event
         assert box.received[0].headers["content-type"] == "application/cloudevents+json"
         assert event["specversion"] == "1.0"
@@ -86,7 +88,7 @@ async def test_what_happens_in_a_namespace_is_told_once_and_nothing_else(store, 
         assert ([state.delivered for state in states.values()], left) == ([3], {})
 
 
-async def test_the_example_of_the_documentation_knows_what_sluice_has_signed(store, clock, tmp_path, monkeypatch):
+async def test_signature_check_in_the_documentation_accepts_only_signed_requests(store, clock, tmp_path, monkeypatch):
     example: dict[str, object] = {}
     (code,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), flags=re.DOTALL)
     exec(code, example)  # it is the documentation's own
@@ -95,9 +97,9 @@ async def test_the_example_of_the_documentation_knows_what_sluice_has_signed(sto
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         await subscribe(store, subscription("all", events=ALL))
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         await store.commit(admits(workload("train"), clock()), epoch=epoch)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
     (one,) = box.received
     assert is_from_sluice(one.headers, one.body, SECRET)
     assert not is_from_sluice(one.headers, one.body + b" ", SECRET)
@@ -107,25 +109,25 @@ async def test_the_example_of_the_documentation_knows_what_sluice_has_signed(sto
     assert not is_from_sluice(one.headers, one.body, SECRET)
 
 
-async def test_without_subscriptions_nothing_is_written(store, clock, tmp_path):
+async def test_notifier_writes_nothing_without_subscriptions(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         await store.commit(admits(workload("train"), clock()), epoch=epoch)
         before = store.statistics.write_transactions
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         assert store.statistics.write_transactions == before
         await subscribe(store, subscription("all", events=ALL))
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         await store.queues.delete("Subscription", "all", namespace="team-a", author=ADA)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         before = store.statistics.write_transactions
         await store.commit(admits(workload("later"), clock()), epoch=epoch)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         assert store.statistics.write_transactions == before + 1, "the commit alone"
         assert await store.notifications.progress() is None
 
 
-async def test_a_receiver_that_answers_500_for_an_hour_loses_nothing_and_holds_up_nobody(store, clock, tmp_path):
+async def test_failing_receiver_loses_no_notification_and_does_not_delay_others(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with (
         inbox() as broken,
@@ -133,12 +135,12 @@ async def test_a_receiver_that_answers_500_for_an_hour_loses_nothing_and_holds_u
         notifying(store, clock, receiver("pager", tmp_path, broken), receiver("fine", tmp_path, fine)) as notifier,
     ):
         await subscribe(store, subscription("a", events=ALL), subscription("b", events=ALL, receiver="fine"))
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         broken.status = 500
         began = clock()
         for number in range(60):
             await store.commit(admits(workload(str(number)), clock()), epoch=epoch)
-            await tell(notifier, epoch)
+            await process_and_deliver(notifier, epoch)
             assert len(fine.received) == number + 1, "the other receiver is told at once"
             clock.advance(60)
         assert 5 < len(broken.received) < 20, "the pauses become longer"
@@ -148,77 +150,77 @@ async def test_a_receiver_that_answers_500_for_an_hour_loses_nothing_and_holds_u
         broken.status = 200
         attempts = len(broken.received)
         clock.advance(600)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         assert {one.event["id"] for one in broken.received[attempts:]} == {one.event["id"] for one in fine.received}
         assert len(broken.received) == attempts + 60
         assert await store.notifications.undelivered() == {}
 
 
-async def test_what_a_receiver_refuses_does_not_keep_the_rest_from_it(store, clock, tmp_path):
+async def test_refused_notification_does_not_block_later_notifications(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         await subscribe(store, subscription("all", events=ALL))
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         box.status = 400
         for number in range(3):
             await store.commit(admits(workload(str(number)), clock()), epoch=epoch)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         box.status = 200
         clock.advance(5)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         refused, *rest = [event["subject"][-1] for event in (one.event for one in box.received)]
         assert (refused, rest) == ("0", ["1", "2", "0"])
 
 
-async def test_who_was_killed_between_sending_and_recording_sends_again_with_the_same_id(store, clock, tmp_path):
+async def test_notification_is_resent_with_the_same_id_if_its_leader_is_killed(store, clock, tmp_path):
     epoch = await store.lead("first")
     async with inbox() as box:
         async with notifying(store, clock, receiver("pager", tmp_path, box)) as first:
             await subscribe(store, subscription("all", events=ALL))
-            await tell(first, epoch)
+            await process_and_deliver(first, epoch)
             await store.commit(admits(workload("train"), clock()), epoch=epoch)
             box.answer.clear()
-            killed = asyncio.create_task(tell(first, epoch))
+            killed = asyncio.create_task(process_and_deliver(first, epoch))
             await box.arrived.wait()
             killed.cancel()
             await asyncio.gather(killed, return_exceptions=True)
             box.answer.set()
         successor = await store.lead("second", elected=True)
         async with notifying(store, clock, receiver("pager", tmp_path, box)) as second:
-            await tell(second, successor)
+            await process_and_deliver(second, successor)
             assert [one.headers["webhook-id"] for one in box.received] == [box.received[0].event["id"]] * 2
             assert await store.notifications.undelivered() == {}
             await store.commit(admits(workload("next"), clock()), epoch=successor)
             with pytest.raises(StaleEpoch):
-                await tell(second, epoch)
+                await process_and_deliver(second, epoch)
 
 
-async def test_beyond_the_limit_the_hour_ends_with_a_count_of_what_was_left_out(store, clock, tmp_path):
+async def test_hour_over_the_limit_ends_with_a_summary_of_left_out_notifications(store, clock, tmp_path):
     epoch = await store.lead("test")
     clock.now -= clock.now % 3600
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         await subscribe(store, subscription("some", events=ALL, limitPerHour=2))
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         for number in range(5):
             await store.commit(admits(workload(str(number)), clock()), epoch=epoch)
             await store.commit(finishes(workload(str(number)), clock()), epoch=epoch)
-            await tell(notifier, epoch)
-        assert [what for what, _ in box.told()] == ["workload.admitted", "workload.finished"]
+            await process_and_deliver(notifier, epoch)
+        assert [what for what, _ in box.types_and_subjects()] == ["workload.admitted", "workload.finished"]
         clock.advance(3600)
-        await tell(notifier, epoch)
-        await tell(notifier, epoch)
-        what, subject = box.told()[-1]
+        await process_and_deliver(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
+        what, subject = box.types_and_subjects()[-1]
         assert (what, subject) == ("notifications.leftout", "namespaces/team-a/subscriptions/some")
         assert box.received[-1].event["data"]["leftOut"] == {
             "dev.sluice.workload.admitted": 4, "dev.sluice.workload.finished": 4,
         }  # fmt: skip
         assert "4 admitted, 4 finished" in slack_text(box.received[-1].event)
         await store.commit(admits(workload("new"), clock()), epoch=epoch)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         assert len(box.received) == 4
 
 
-async def test_who_waits_for_long_is_told_once_for_each_wait(store, clock, tmp_path):
+async def test_long_pending_workload_is_notified_once_for_each_wait(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         long, late, again = workload("long"), workload("late"), workload("again", user="bob")
@@ -226,13 +228,13 @@ async def test_who_waits_for_long_is_told_once_for_each_wait(store, clock, tmp_p
         await store.commit(waits(long, clock()), epoch=epoch)
         await store.commit(waits(again, clock()), epoch=epoch)
         clock.advance(599)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         assert box.received == []
         await store.commit(waits(late, clock()), epoch=epoch)
         for _ in range(3):
             clock.advance(10)
-            await tell(notifier, epoch)
-        assert sorted(box.told()) == [
+            await process_and_deliver(notifier, epoch)
+        assert sorted(box.types_and_subjects()) == [
             ("workload.pending", "namespaces/team-a/workloads/job-again"),
             ("workload.pending", "namespaces/team-a/workloads/job-long"),
         ]
@@ -240,11 +242,11 @@ async def test_who_waits_for_long_is_told_once_for_each_wait(store, clock, tmp_p
         await store.commit(waits(again, clock()), epoch=epoch)
         await store.commit(admits(late, clock()), epoch=epoch)
         clock.advance(601)
-        await tell(notifier, epoch)
-        assert [subject for _, subject in box.told()][2:] == ["namespaces/team-a/workloads/job-again"]
+        await process_and_deliver(notifier, epoch)
+        assert [subject for _, subject in box.types_and_subjects()][2:] == ["namespaces/team-a/workloads/job-again"]
 
 
-async def test_of_many_who_wait_no_more_than_the_limit_is_read(store, clock, tmp_path):
+async def test_pending_notifications_over_the_limit_are_counted_as_left_out(store, clock, tmp_path):
     epoch = await store.lead("test")
     clock.now -= clock.now % 3600
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
@@ -252,13 +254,13 @@ async def test_of_many_who_wait_no_more_than_the_limit_is_read(store, clock, tmp
         records = [waits(workload(str(number)), clock()).workloads[0] for number in range(10)]
         await store.commit(Changes(workloads=tuple(records)), epoch=epoch)
         clock.advance(61)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         assert len(box.received) == 3
         (state,) = (await store.notifications.states()).values()
         assert state.left_out == {"dev.sluice.workload.pending": 7}
 
 
-async def test_a_namespace_is_told_of_the_quota_of_its_own_queues(store, clock, tmp_path):
+async def test_namespace_subscription_gets_quota_changes_of_its_own_queues_only(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         await subscribe(store, flavor(), cluster_queue("cq"), cluster_queue("theirs"), local_queue())
@@ -267,12 +269,12 @@ async def test_a_namespace_is_told_of_the_quota_of_its_own_queues(store, clock, 
             subscription("own", events=["QuotaChanged"]),
             subscription("all", "ops", events=["QuotaChanged"], scope="Cluster"),
         )
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         for name in ("cq", "theirs"):
             await store.queues.replace(cluster_queue(name, cpu="20"), author=Author("ada", reason="more for <all>"))
         await store.queues.replace(cluster_queue("cq", cpu="20", labels={"a": "b"}), author=ADA)
-        await tell(notifier, epoch)
-        assert sorted(box.told()) == [
+        await process_and_deliver(notifier, epoch)
+        assert sorted(box.types_and_subjects()) == [
             ("quota.changed", "clusterqueues/cq"),
             ("quota.changed", "clusterqueues/cq"),
             ("quota.changed", "clusterqueues/theirs"),
@@ -286,7 +288,7 @@ async def test_a_namespace_is_told_of_the_quota_of_its_own_queues(store, clock, 
         assert text.splitlines()[1].endswith('nominalQuota: "10" -&gt; "20"')
 
 
-async def test_filters_by_queue_and_user(store, clock, tmp_path):
+async def test_subscriptions_filter_by_queue_and_user(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         await subscribe(
@@ -295,14 +297,14 @@ async def test_filters_by_queue_and_user(store, clock, tmp_path):
             subscription("fast", events=["Admitted"], localQueue="fast"),
             subscription("cq", "ops", events=["Admitted"], clusterQueue="cq", scope="Cluster"),
         )
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         for of in (workload("0"), workload("1", user="bob"), workload("2", queue="fast", namespace="team-b")):
             await store.commit(admits(of, clock()), epoch=epoch)
-        await tell(notifier, epoch)
-        assert sorted(subject[-1] for _, subject in box.told()) == ["0", "1", "1", "2"]
+        await process_and_deliver(notifier, epoch)
+        assert sorted(subject[-1] for _, subject in box.types_and_subjects()) == ["0", "1", "1", "2"]
 
 
-async def test_a_receiver_of_others_is_not_used_and_not_put_off_by_who_may_not_name_it(store, clock, tmp_path):
+async def test_receiver_is_used_only_by_subscriptions_of_its_namespaces(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box:
         own = receiver("pager", tmp_path, box, namespaces=frozenset({"team-a"}))
@@ -313,45 +315,45 @@ async def test_a_receiver_of_others_is_not_used_and_not_put_off_by_who_may_not_n
                 subscription("theirs", "team-b", events=["Admitted"]),
                 subscription("nobody", events=["Admitted"], receiver="missing"),
             )
-            await tell(notifier, epoch)
+            await process_and_deliver(notifier, epoch)
             for of in (workload("b", namespace="team-b"), workload("a")):
                 await store.commit(admits(of, clock()), epoch=epoch)
-            await tell(notifier, epoch)
-            assert [subject for _, subject in box.told()] == ["namespaces/team-a/workloads/job-a"]
+            await process_and_deliver(notifier, epoch)
+            assert [subject for _, subject in box.types_and_subjects()] == ["namespaces/team-a/workloads/job-a"]
             errors = sorted(state.error for state in (await store.notifications.states()).values())
             assert errors[0] == ""
             assert 'there is no receiver "missing" for namespace team-a' in errors[1]
             assert 'there is no receiver "pager" for namespace team-b' in errors[2]
         async with notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
-            await tell(notifier, epoch)
+            await process_and_deliver(notifier, epoch)
             assert len(box.received) == 2, "what waited is sent once the admin allows it"
 
 
-async def test_what_cannot_be_delivered_for_three_days_is_dropped_and_counted(store, clock, tmp_path):
+async def test_notification_undelivered_for_three_days_is_dropped_and_counted(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         box.status = 503
         await subscribe(store, subscription("all", events=ALL))
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         await store.commit(admits(workload("a"), clock()), epoch=epoch)
         for hours in (0, 71, 1.1):
             clock.advance(hours * 3600)
-            await tell(notifier, epoch)
+            await process_and_deliver(notifier, epoch)
         (state,) = (await store.notifications.states()).values()
         assert (state.dropped, await store.notifications.undelivered()) == (1, {})
         assert len(box.received) == 2
 
 
-async def test_slack_takes_a_text_in_which_nothing_of_a_user_is_markup(store, clock, tmp_path):
+async def test_slack_text_escapes_user_content_and_has_no_signature(store, clock, tmp_path):
     epoch = await store.lead("test")
     name = "<!channel> & *job*" + "x" * 4096
     async with inbox() as box:
         chat = replace(receiver("pager", tmp_path, box), format="Slack", secret_file=None)
         async with notifying(store, clock, chat) as notifier:
             await subscribe(store, subscription("all", events=ALL))
-            await tell(notifier, epoch)
+            await process_and_deliver(notifier, epoch)
             await store.commit(admits(workload("a", name=name, user="<script>"), clock()), epoch=epoch)
-            await tell(notifier, epoch)
+            await process_and_deliver(notifier, epoch)
     (one,) = box.received
     assert one.headers["content-type"] == "application/json"
     assert "webhook-signature" not in one.headers
@@ -361,18 +363,18 @@ async def test_slack_takes_a_text_in_which_nothing_of_a_user_is_markup(store, cl
     assert len(text) < 600
 
 
-async def test_what_comes_after_all_finished_workloads_have_left_the_database_is_told(store, clock, tmp_path):
+async def test_notifications_continue_after_all_finished_workloads_are_pruned(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
         await subscribe(store, subscription("all", events=["Finished"]))
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         for number in range(5):
             await store.commit(admits(workload(str(number)), clock()), epoch=epoch)
             await store.commit(finishes(workload(str(number)), clock()), epoch=epoch)
-        await tell(notifier, epoch)
+        await process_and_deliver(notifier, epoch)
         clock.advance(10 * 24 * 3600)
         await store.roll_up(epoch=epoch)
         assert await store.prune(Retention(finished=24 * 3600), epoch=epoch) == 5
         await store.commit(finishes(workload("new"), clock()), epoch=epoch)
-        await tell(notifier, epoch)
-        assert [subject[-3:] for _, subject in box.told()][5:] == ["new"]
+        await process_and_deliver(notifier, epoch)
+        assert [subject[-3:] for _, subject in box.types_and_subjects()][5:] == ["new"]

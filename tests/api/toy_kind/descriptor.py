@@ -1,4 +1,4 @@
-"""Its descriptor: what would be `admission/api/kinds/budgets.py`."""
+"""Descriptor of the toy kind, as it would be in `admission/api/kinds/budgets.py`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class BudgetStatus(Model):
-    """What of it was used."""
+    """Remaining amount of a Budget."""
 
     gpu_hours_left: int
-    """What is left in this month."""
+    """GPU hours that are left in this month."""
 
 
 async def _inputs(store: Store, budgets: Sequence[Budget]) -> list[int]:
@@ -44,7 +44,7 @@ async def _warnings(store: Store, written: Budget, context: WarningContext) -> l
 BUDGET = ObjectKind(
     Budget,
     columns=(
-        Column("ClusterQueue", at("spec", "clusterQueue"), "Whose workloads it is for"),
+        Column("ClusterQueue", at("spec", "clusterQueue"), "ClusterQueue whose workloads the Budget limits"),
         Column("Left", at("status", "gpuHoursLeft"), "GPU hours left in this month", "integer"),
     ),
     selectable_fields={"spec.clusterQueue": lambda budget: budget.spec.cluster_queue},

@@ -1,4 +1,4 @@
-"""The model of a kind of queue object that only the tests have: what would be added to `admission/model/queues.py`."""
+"""Model of a kind of queue object for tests only, as it would be added to `admission/model/queues.py`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from admission.model.references import Reference
 
 
 class BudgetSpec(Model):
-    """For whom, and how much."""
+    """ClusterQueue and amount of a Budget."""
 
     cluster_queue: Name
-    """The ClusterQueue whose workloads it is for."""
+    """The ClusterQueue whose workloads are limited."""
     gpu_hours: Annotated[int, Field(ge=0)]
-    """What they may use in a month."""
+    """GPU hours that these workloads may use in a month."""
 
 
 class Budget(_Named):
-    """What the workloads of a ClusterQueue may use."""
+    """Monthly limit of GPU hours for the workloads of a ClusterQueue."""
 
     kind = "Budget"
     plural = "budgets"
@@ -29,4 +29,4 @@ class Budget(_Named):
     references = (Reference("ClusterQueue", "spec.clusterQueue"),)
 
     spec: BudgetSpec
-    """For whom, and how much."""
+    """ClusterQueue and amount."""

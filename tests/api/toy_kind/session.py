@@ -1,4 +1,4 @@
-"""A process with the toy kind in both lists; tries it by API, command line and client, and prints what came back.
+"""Process with the toy kind in both lists; uses it by API, command line and client, and prints the results as JSON.
 
 Started with the URL of an empty database. The lists are the only places where a kind is named.
 """
@@ -65,7 +65,7 @@ class Session:
         return (await asyncio.to_thread(invoke)).stdout
 
 
-async def tried(session: Session, url: str) -> dict[str, object]:
+async def collect_results(session: Session, url: str) -> dict[str, object]:
     found: dict[str, object] = {
         "applied": await session.command("apply", "-f", "-", stdin=MANIFESTS),
         "table": await session.command("get", "bud"),
@@ -94,7 +94,7 @@ async def run(database_url: str) -> None:
     async with Store.open(database_url) as store:
         app = create_app(store, token=TOKEN, checks={"database": store.health})
         async with listening(app, "127.0.0.1", 0) as url, aiohttp.ClientSession(headers=headers) as http:
-            print(json.dumps(await tried(Session(url, http), url)))
+            print(json.dumps(await collect_results(Session(url, http), url)))
 
 
 if __name__ == "__main__":
