@@ -1,4 +1,4 @@
-"""CompositePodGroups of Kubernetes in a cluster that gates pods: making them, their PodGroups and pods."""
+"""Helpers that create CompositePodGroups of Kubernetes, their PodGroups and pods, in a cluster that gates pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AFTER = "It is queued when CompositePodGroup rc has started, whose 2 oldest grou
 
 @asynccontextmanager
 async def running_cluster(world, folder, *, cpu="4", served=(COMPOSITE, POD_GROUP), kinds=KINDS):
-    """A cluster whose pods are gated, with a queue of so many CPUs, and these kinds of groups; Sluice runs."""
+    """A cluster whose pods are gated, with a queue of `cpu` CPUs and the CRDs of the kinds `served`; Sluice runs."""
     await world.apply(flavor(), cluster_queue(cpu=cpu), local_queue())
     for kind in served:
         await serve(world, kind)
@@ -39,7 +39,7 @@ def plural(kind):
 
 
 async def group(cluster, kind, name, parent="", *, version="", **policy):
-    """A group with `gang`, the number of what starts together, or else `basic`."""
+    """Create a group. `gang`: number of its groups or pods that start together; without it, its policy is `basic`."""
     gang = {"minGroupCount" if kind is COMPOSITE else "minCount": policy["gang"]} if "gang" in policy else None
     obj = {
         "apiVersion": f"{kind.group}/{version or kind.versions[0]}",
@@ -61,21 +61,21 @@ async def pod_group(cluster, name, parent="", **policy):
 
 
 async def tree(cluster, name="rc", *, gpu, **options):
-    """That of a RayCluster: one gang of a head and workers."""
+    """Create the groups of a RayCluster: a gang of a head and `gpu` workers."""
     await composite(cluster, name, gang=2, **options)
     await pod_group(cluster, f"{name}-head", name, gang=1)
     await pod_group(cluster, f"{name}-gpu", name, gang=gpu)
 
 
 async def pods(cluster, leaf, *numbers, **options):
-    """Pods of a PodGroup, of one CPU if nothing else is said."""
+    """Create pods of the PodGroup `leaf`, by default with 1 CPU each."""
     for number in numbers:
         obj = pod(f"{leaf}-{number}", schedulingGroup={"podGroupName": leaf}, **options)
         await cluster.user.create("pods", "team-a", obj)
 
 
 async def says(cluster, name, message):
-    """What a workload waits for."""
+    """Wait until a pending workload has this message."""
 
     async def look():
         return (await cluster.record(name, "pending")).message == message
@@ -84,7 +84,7 @@ async def says(cluster, name, message):
 
 
 async def ungated(cluster, *names):
-    """Until exactly these pods have no gate, and run."""
+    """Wait until exactly these pods have no gate, and run; return all pods by name."""
 
     def look(found):
         let_in = {name for name, obj in found.items() if GATE not in obj["spec"].get("schedulingGates", ())}
@@ -108,13 +108,13 @@ async def runs(cluster, *names):
 
 
 async def workloads(cluster):
-    """All that there are or were: state and number of pods of each pod set, by name."""
+    """Return state and pod counts of all workloads, including finished ones, by name."""
     found = (await cluster.store.workloads.list(namespace="team-a")).workloads
     return {each.workload.name: (each.state, sorted(one.count for one in each.workload.pod_sets)) for each in found}
 
 
 async def held(cluster):
-    """The CPUs that workloads hold, by name."""
+    """Return the CPUs of quota that workloads hold, by name."""
     found = (await cluster.store.workloads.list(namespace="team-a")).workloads
     return {
         each.workload.name: sum(one.usage["cpu"] for one in each.admission.pod_sets) // 1000

@@ -1,4 +1,4 @@
-"""A manifest of every kind in one cluster, each with quota of its own, and `sluice serve` as a process beside them."""
+"""Manifests of all kinds in one cluster, each with its own quota, and `sluice serve` as a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from grouped_kinds import GATE, lasting
 from job_examples import flavor, local_queue
 from job_manifests import HIGH, JOBS, KATA, QUEUES, YUNIKORN
 from kind_manifests import FOLDER, GI, GOLDEN, GPU
-from test_way_of_each_kind import RESOURCES, node, queue_of, total, whose_pods_stay
+from test_way_of_each_kind import RESOURCES, node, queue_of, total, with_lasting_pods
 from test_way_of_gated_kinds import CASES as GATED
 from test_way_of_gated_kinds import is_native, native
 from trainer import Trainer, runtimes, trainjobs
@@ -33,13 +33,13 @@ NAMES = ("test", "lq", *QUEUES)
 """The LocalQueues that the manifests name."""
 NOTHING = dict.fromkeys(RESOURCES, 0)
 ENDED = ("Succeeded", "Failed")
-# Of a definition that has two versions one manifest is played here.
+# Manifests of CRDs of which another version is tested here.
 OLDER = ("mpijob-v1", "mcad-torchx-ddp")
 
 
 @dataclass
 class Case:
-    """The objects of a manifest, in a namespace with a queue that has just what its pods request."""
+    """The objects of a manifest, in a namespace with a queue of exactly the quota that its pods request."""
 
     namespace: str
     objects: list
@@ -48,12 +48,12 @@ class Case:
 
     @property
     def is_remade(self):
-        """Whether its user has to make it again after an eviction."""
+        """Whether its user must create it again after an eviction."""
         return self.objects[0]["kind"] == "Pod"
 
     @property
     def ends(self):
-        """Whether it is over when its pods have ended."""
+        """Whether the object is finished when its pods have succeeded."""
         kind = KINDS.get(*key_of(self.objects[0]))
         form = getattr(kind, "form", None)
         return bool(form.succeeded) if form else self.objects[0]["kind"] in ("Pod", "Job", "TrainJob")
@@ -77,16 +77,16 @@ def documents(name, namespace):
 
 
 def namespace_of(name):
-    """That of a manifest, whose name may have a version in it."""
+    """Namespace of a manifest; dots of a version in its name are replaced."""
     return name.replace(".", "-")
 
 
 def declared(name):
     obj = documents(name, name)[0]
     if name.startswith("mcad"):
-        obj["apiVersion"] = "mcad.ibm.com/v1beta1"  # beside the other AppWrappers, whose definition has another form
+        obj["apiVersion"] = "mcad.ibm.com/v1beta1"  # the CRD of the other AppWrappers has another schema
     amounts = total(name)
-    return Case(name, [whose_pods_stay(KINDS.get(*key_of(obj)), obj)], amounts, amounts["pods"])
+    return Case(name, [with_lasting_pods(KINDS.get(*key_of(obj)), obj)], amounts, amounts["pods"])
 
 
 def gated(case):
@@ -124,7 +124,7 @@ def batch_job():
 
 
 def as_one_wave(obj):
-    """The Job, which is over when its first pods have succeeded."""
+    """Limit a Job's completions to its parallelism, so that it is complete when its first pods have succeeded."""
     if "completions" in obj["spec"]:
         obj["spec"]["completions"] = obj["spec"]["parallelism"]
     return obj
@@ -137,7 +137,7 @@ def cases():
 
 
 class EveryKind:
-    """All cases in one cluster, and `sluice serve` as a process, killed and started again."""
+    """All cases in one cluster, and `sluice serve` as a process that can be killed and restarted."""
 
     def __init__(self, world, folder):
         self.world = world
@@ -159,12 +159,12 @@ class EveryKind:
         )
 
     async def prepare(self):
-        """Nodes, definitions, and a queue for each case, which are stopped."""
+        """Create nodes and CRDs, and a namespace and a stopped ClusterQueue for each case."""
         await self.world.apply(flavor(), HIGH)
         await self.user.create("runtimeclasses", "", KATA)
         for number in range(6):
             await self.user.create("nodes", "", node(number))
-        await self.user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # a manifest names it
+        await self.user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # named by a manifest
         for each in KINDS:
             if each.is_custom and each.kind != "TrainJob":
                 version = "v1beta2" if (each.group, each.kind) == ("workload.codeflare.dev", "AppWrapper") else None
@@ -182,7 +182,7 @@ class EveryKind:
         for name in filter(is_native, (each.name for each in GATED)):
             for obj in native(name)[0]:
                 kind = KINDS.sizes[key_of(obj)]
-                obj["apiVersion"] = f"{kind.group}/{kind.versions[0]}"  # of two versions one is stored
+                obj["apiVersion"] = f"{kind.group}/{kind.versions[0]}"  # only one version of a CRD is stored
                 obj["metadata"]["namespace"] = namespace_of(name)
                 await self.user.create(f"{kind.plural}.{kind.group}", namespace_of(name), obj)
         for case in JOBS:
@@ -190,7 +190,7 @@ class EveryKind:
                 await self.user.create("limitranges", case.namespace, obj)
 
     def controllers(self):
-        """Of all kinds."""
+        """Return the simulated controllers of all kinds, by name."""
         manager, clock = self.world.sandbox.local("system:serviceaccount:operators:operator"), self.world.sandbox.clock
         running = {
             f"{each.group}/{each.kind}": Operator(manager, clock, each)
@@ -201,7 +201,7 @@ class EveryKind:
         return running | {"sets": LeaderWorkerSetController(manager, clock)}
 
     async def watch_quota(self):
-        """Sum up what pods that may run ask for, at each version of each pod."""
+        """Sum up the requests of pods without scheduling gates, after each change of a pod."""
         async for batch in self.user.watch("pods"):
             for _, change, obj, _ in batch:
                 metadata = obj["metadata"]
@@ -225,7 +225,7 @@ class EveryKind:
         await self.start()
 
     async def stop_queues(self, policy):
-        """An admin stops all queues, or lets them go on."""
+        """Set the stopPolicy of all ClusterQueues through the API; None: resume them."""
         async with aiohttp.ClientSession(self._replica.url, headers=AUTHORIZATION) as session:
             for name in self.cases:
                 path, body = f"/apis/sluice.dev/v1/clusterqueues/{name}", {"spec": {"stopPolicy": policy}}
@@ -234,15 +234,18 @@ class EveryKind:
                     assert response.status == 200, await response.text()
 
     async def records(self):
-        """The workloads that are not over, by namespace."""
+        """Return the unfinished workloads by namespace."""
         found = {name: [] for name in self.cases}
         for each in (await self.world.store.workloads.list()).workloads:
             if each.state != "finished":
                 found[each.workload.namespace].append(each)
         return found
 
-    async def are(self, state):
-        """Every workload is in that state, and holds all of its quota, or nothing of it."""
+    async def wait_for_state(self, state):
+        """Wait until each case is in `state`, with all of its quota, or none if pending.
+
+        Returns state, reason and admission of each workload by uid.
+        """
 
         async def look():
             assert not self.live.violations, self.live.violations
@@ -260,15 +263,15 @@ class EveryKind:
         }
 
     def pods(self, namespace=None):
-        """Pods that have not ended, and may run."""
+        """Return the pods that have not ended and have no scheduling gate."""
         pods = self.user.list("pods", namespace)
         return [
             each for each in pods
             if each.get("status", {}).get("phase") not in ENDED and GATE not in each["spec"].get("schedulingGates", ())
         ]  # fmt: skip
 
-    async def run(self):
-        """All pods of each are ready."""
+    async def wait_until_ready(self):
+        """Wait until all pods of each case are ready; return their uids."""
 
         async def look():
             assert not self.live.violations, self.live.violations
@@ -283,7 +286,7 @@ class EveryKind:
             await self.world.sandbox.local("alice").create(plural_of(obj), case.namespace, json.loads(json.dumps(obj)))
 
     async def end_all(self):
-        """The pods of each end, or its user deletes it, where it has no end."""
+        """Let the pods of each case succeed, or delete its objects if their kind never finishes."""
         for name, case in self.cases.items():
             if case.ends:
                 for each in self.pods(name):
@@ -293,8 +296,8 @@ class EveryKind:
                 for obj in case.objects:
                     await self.user.delete(plural_of(obj), name, obj["metadata"]["name"], propagation="Background")
 
-    async def are_over(self):
-        """Each has ended, as it should, and holds nothing."""
+    async def wait_until_finished(self):
+        """Wait until all workloads are finished without quota, and check the outcome of each case."""
 
         async def look():
             found = (await self.world.store.workloads.list()).workloads

@@ -31,7 +31,7 @@ async def states(world, name):
     return {check.name: check.state for check in (await world.store.orders.of([record.workload.uid])).checks}
 
 
-async def test_quota_is_held_and_nothing_runs_until_the_check_is_ready(sluice):
+async def test_job_holds_quota_but_does_not_start_until_its_check_is_ready(sluice):
     await sluice.submit(job("checked", cpu="3"))
     await reserved(sluice, "checked")
     assert await states(sluice, "checked") == {"nodes": "Pending"}
@@ -49,7 +49,7 @@ async def test_quota_is_held_and_nothing_runs_until_the_check_is_ready(sluice):
     assert reasons == ["Queued", "QuotaReserved", "Admitted"]
 
 
-async def test_what_a_check_adds_is_put_in_and_taken_out_again(sluice):
+async def test_pod_set_updates_of_check_are_applied_at_start_and_reverted_at_eviction(sluice):
     before = await sluice.submit(job("placed"))
     await reserved(sluice, "placed")
     update = {
@@ -73,7 +73,7 @@ async def test_what_a_check_adds_is_put_in_and_taken_out_again(sluice):
     assert stopped["spec"] == before["spec"] | {"suspend": True}
 
 
-async def test_retry_gives_the_quota_back_for_a_while(sluice):
+async def test_check_state_retry_releases_quota_until_the_requeue_time(sluice):
     await sluice.submit(job("unlucky", cpu="3"))
     await reserved(sluice, "unlucky")
     await sluice.report(
@@ -103,7 +103,7 @@ async def test_retry_gives_the_quota_back_for_a_while(sluice):
     await sluice.job("unlucky", runs)
 
 
-async def test_rejected_is_out_of_the_queue_for_good(sluice):
+async def test_rejected_check_deactivates_workload_until_activation_by_an_admin(sluice):
     await sluice.submit(job("refused", cpu="3"))
     await reserved(sluice, "refused")
     await sluice.report("refused", {"name": "nodes", "state": "Rejected", "message": "too much"})
@@ -120,7 +120,7 @@ async def test_rejected_is_out_of_the_queue_for_good(sluice):
     await sluice.record("refused", "pending", reason="WaitingForQuota")
 
 
-async def test_a_running_workload_is_evicted_too_when_its_check_changes_its_mind(sluice):
+async def test_running_workload_is_evicted_when_its_ready_check_changes_to_retry(sluice):
     await sluice.submit(job("running"))
     await reserved(sluice, "running")
     await sluice.report("running", READY)
@@ -130,7 +130,7 @@ async def test_a_running_workload_is_evicted_too_when_its_check_changes_its_mind
     await reserved(sluice, "running")
 
 
-async def test_what_a_check_may_not_change_is_said_and_its_quota_is_free(sluice):
+async def test_conflicting_node_selector_of_check_makes_workload_misconfigured(sluice):
     await sluice.submit(job("clash", nodeSelector={"zone": "a"}))
     await reserved(sluice, "clash")
     await sluice.report("clash", READY | {"podSetUpdates": [{"name": "main", "nodeSelector": {"zone": "b"}}]})
@@ -138,7 +138,7 @@ async def test_what_a_check_may_not_change_is_said_and_its_quota_is_free(sluice)
     assert "spec.template.spec.nodeSelector[zone]: is a, but an admission check needs b" in waiting.message
 
 
-async def test_taking_the_gate_away_by_hand_does_not_pass_a_check(sluice):
+async def test_unsuspending_job_by_hand_does_not_bypass_a_pending_check(sluice):
     await sluice.submit(job("pushy"))
     await reserved(sluice, "pushy")
     await sluice.patch("pushy", {"spec": {"suspend": False}})
@@ -147,7 +147,7 @@ async def test_taking_the_gate_away_by_hand_does_not_pass_a_check(sluice):
     await sluice.job("pushy", lambda obj: runs(obj) and obj["spec"]["template"]["spec"].get("nodeSelector"))
 
 
-async def test_checks_are_those_of_the_flavor_that_it_got(world):
+async def test_only_checks_for_the_assigned_flavor_are_requested(world):
     await world.apply(
         flavor(),
         flavor("spot"),
@@ -165,7 +165,7 @@ async def test_checks_are_those_of_the_flavor_that_it_got(world):
     await world.job("checked", runs)
 
 
-async def test_checks_that_are_added_and_taken_away_meanwhile(sluice):
+async def test_added_check_stops_no_running_job_and_removed_checks_start_waiting_job(sluice):
     await sluice.submit(job("running"))
     await reserved(sluice, "running")
     await sluice.report("running", READY)
@@ -188,7 +188,7 @@ async def _asked(world, name, expected):
     return await states(world, name) == expected
 
 
-async def test_answers_that_come_while_sluice_is_down_count_at_its_start(sluice):
+async def test_check_reports_during_downtime_take_effect_at_startup(sluice):
     await sluice.submit(job("ready"))
     await sluice.submit(job("rejected"))
     await reserved(sluice, "ready")
@@ -201,7 +201,7 @@ async def test_answers_that_come_while_sluice_is_down_count_at_its_start(sluice)
     await sluice.record("rejected", "pending", reason="DeactivatedDueToAdmissionCheck")
 
 
-async def test_a_check_that_does_not_exist_keeps_everybody_out(world):
+async def test_missing_admission_check_suspends_its_cluster_queue(world):
     await world.apply(flavor(), cluster_queue(admissionChecksStrategy=asks("nodes")), local_queue())
     await world.start()
     await world.submit(job("early"))

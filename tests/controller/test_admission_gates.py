@@ -32,7 +32,7 @@ async def cluster(world, tmp_path):
         yield world
 
 
-def held(obj, *controllers):
+def gated_by(obj, *controllers):
     obj["metadata"].setdefault("annotations", {})[GATED_BY] = ",".join(controllers)
     return obj
 
@@ -51,27 +51,27 @@ def annotate(value):
     return {"metadata": {"annotations": {GATED_BY: value}}}
 
 
-async def test_a_job_queues_when_the_last_controller_lets_it(cluster):
-    await cluster.submit(held(job("a", suspend=False, cpu="3"), "example.com/sizes", " example.com/budget/b"))
+async def test_job_queues_when_last_controller_removes_its_admission_gate(cluster):
+    await cluster.submit(gated_by(job("a", suspend=False, cpu="3"), "example.com/sizes", " example.com/budget/b"))
     await says(cluster, "a", "example.com/sizes", "example.com/budget/b")
-    await cluster.submit(job("b"))  # it holds up nobody
+    await cluster.submit(job("b"))  # not delayed by the gated Job
     await cluster.job("b", runs)
     await cluster.patch("a", annotate("example.com/budget/b"))
     await says(cluster, "a", "example.com/budget/b")
     await cluster.end()
     await cluster.start(kinds=KINDS)
     await says(cluster, "a", "example.com/budget/b")
-    smaller = {"template": {"spec": {"nodeSelector": {"type": "kwok"}}}}  # what it was held for
+    smaller = {"template": {"spec": {"nodeSelector": {"type": "kwok"}}}}  # as a controller may change a gated Job
     await cluster.patch("a", {**annotate(None), "spec": smaller})
     assert (await cluster.job("a", runs))["spec"]["template"]["spec"]["nodeSelector"]["type"] == "kwok"
 
 
-async def test_nobody_is_stopped_by_a_controller_that_comes_later(cluster):
+async def test_admission_gate_added_to_admitted_job_is_ignored(cluster):
     await cluster.submit(job("a"))
     await cluster.job("a", runs)
     kept = await cluster.patch("a", annotate("example.com/late"))
     assert GATED_BY not in kept["metadata"]["annotations"]
-    # Past the gate, too.
+    # The same without the webhook.
     await cluster.user.delete("mutatingwebhookconfigurations", "", "sluice")
     await cluster.patch("a", annotate("example.com/late"))
     await cluster.submit(job("b"))
@@ -79,8 +79,8 @@ async def test_nobody_is_stopped_by_a_controller_that_comes_later(cluster):
     assert (await cluster.record("a", "admitted")).reason == "Admitted"
 
 
-async def test_whoever_starts_it_himself_waits_on(cluster):
-    await cluster.submit(held(job("a"), "example.com/sizes"))
+async def test_gated_job_unsuspended_by_user_is_suspended_again(cluster):
+    await cluster.submit(gated_by(job("a"), "example.com/sizes"))
     await says(cluster, "a", "example.com/sizes")
     await cluster.user.delete("mutatingwebhookconfigurations", "", "sluice")
     await cluster.patch("a", {"spec": {"suspend": False}})
@@ -88,9 +88,9 @@ async def test_whoever_starts_it_himself_waits_on(cluster):
     await says(cluster, "a", "example.com/sizes")
 
 
-async def test_a_group_waits_for_what_holds_any_of_its_pods(cluster):
+async def test_pod_group_waits_for_the_admission_gates_of_all_its_pods(cluster):
     for number in range(2):
-        each = held(plain_pod(f"p-{number}"), f"example.com/{number}")
+        each = gated_by(plain_pod(f"p-{number}"), f"example.com/{number}")
         each["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = "g"
         each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = "2"
         await cluster.user.create("pods", "team-a", each)
@@ -117,8 +117,8 @@ def ray_cluster():
 
 
 @pytest.mark.parametrize(("plural", "make"), [("statefulsets", stateful_set), ("rayclusters", ray_cluster)])
-async def test_other_kinds_wait_alike(cluster, plural, make):
-    await cluster.user.create(plural, "team-a", held(make(), "example.com/sizes"))
+async def test_stateful_set_and_raycluster_wait_for_admission_gates(cluster, plural, make):
+    await cluster.user.create(plural, "team-a", gated_by(make(), "example.com/sizes"))
     await says(cluster, "web", "example.com/sizes")
     assert all(GATE in each["spec"]["schedulingGates"] for each in cluster.user.list("pods", "team-a"))
     kept = await cluster.user.patch(plural, "team-a", "web", annotate("example.com/sizes,example.com/more"))

@@ -37,7 +37,7 @@ async def add(cluster, group, number, queue="lq"):
     await cluster.user.create("pods", "team-a", obj)
 
 
-async def let_in(cluster, name):
+async def remove_gate(cluster, name):
     await cluster.user.patch("pods", "team-a", name, {"spec": {"schedulingGates": None}})
 
 
@@ -55,7 +55,7 @@ async def found(cluster):
     return {each.object: (each.problem, each.found) for each in differences(await sources.view())}
 
 
-async def test_each_difference_is_told_and_cured(cluster):
+async def test_audit_reports_and_repairs_each_difference_of_pod_groups(cluster):
     for group in ("fine", "gone", "grown", "surplus", "forgotten"):
         for number in range(2):
             await add(cluster, group, number)
@@ -69,15 +69,15 @@ async def test_each_difference_is_told_and_cured(cluster):
         "team-a",
         lambda pods: sum(each["status"].get("phase") == "Running" for each in pods.values()) == 10,
     )
-    await cluster.eventually(lambda: nothing(cluster), longest=0.4)
+    await cluster.eventually(lambda: has_no_differences(cluster), longest=0.4)
     await cluster.end()
     assert await found(cluster) == {}
 
     for name in ("gone-0", "gone-1", "left-0", "left-1"):
         await cluster.user.delete("pods", "team-a", name, grace=0)
     await add(cluster, "grown", 2)
-    await let_in(cluster, "grown-2")
-    await let_in(cluster, "waits-0")
+    await remove_gate(cluster, "grown-2")
+    await remove_gate(cluster, "waits-0")
     await sql(cluster, "surplus", MORE)
     await sql(cluster, "forgotten", *FORGOTTEN)
     assert await found(cluster) == {
@@ -101,11 +101,11 @@ async def test_each_difference_is_told_and_cured(cluster):
     assert {"fine-0", "fine-1", "grown-0", "grown-1", "surplus-0", "surplus-1", "waits-1"} == left
 
 
-async def test_a_leader_that_has_forgotten_a_group_is_told_of_its_pods(cluster):
+async def test_audit_restores_pod_group_missing_in_memory_of_leader(cluster):
     for number in range(2):
         await add(cluster, "waits", number, queue="closed")
-    record = await cluster.record("waits", "pending", reason="Misconfigured")  # both pods are known
-    await cluster.eventually(lambda: nothing(cluster), longest=0.4)
+    record = await cluster.record("waits", "pending", reason="Misconfigured")  # Sluice has observed both pods
+    await cluster.eventually(lambda: has_no_differences(cluster), longest=0.4)
     state = cluster.controller._state
     await sql(cluster, "waits", FORGOTTEN[0])
     state.drop(state.registry.get(record.workload.uid))
@@ -120,5 +120,5 @@ async def repaired(cluster):
     return await cluster.controller.audit(repair=True) == []
 
 
-async def nothing(cluster):
+async def has_no_differences(cluster):
     return await cluster.controller.audit(repair=False) == []

@@ -59,12 +59,12 @@ def view(
         view(None, None, pods=2, ending=2),
     ],
 )
-def test_what_is_as_it_should_be(fine):
+def test_consistent_state_yields_no_difference(fine):
     assert differences(fine) == []
 
 
 @pytest.mark.parametrize("fields", [{"reason": "OnHold"}, {"active": False}])
-def test_what_an_admin_holds_is_on_record_without_its_label(fields):
+def test_on_hold_or_deactivated_workload_without_queue_label_is_consistent(fields):
     record = WorkloadRecord(WORKLOAD, State.PENDING, 0.0, **fields)
     held = View(records={"u": record}, objects={"u": FOREIGN}, owners={}, tracked={"u": record})
     assert differences(held) == []
@@ -97,7 +97,7 @@ def test_what_an_admin_holds_is_on_record_without_its_label(fields):
         (view(State.ADMITTED, RUNNING, engine={}), Problem.USAGE_DIFFERS),
     ],
 )
-def test_what_is_not(wrong, problem):
+def test_inconsistent_state_yields_one_difference(wrong, problem):
     (difference,) = differences(wrong)
     assert difference.problem is problem
     assert difference.found != difference.expected

@@ -55,7 +55,7 @@ async def sql(world, statement: str, name: str) -> None:
         await connection.execute(text(statement), {"uid": record.workload.uid})
 
 
-async def test_nothing_differs_where_jobs_run_wait_and_end(queues):
+async def test_audit_finds_no_difference_for_running_pending_and_finished_jobs(queues):
     await queues.submit(job("ends", cpu="4", seconds=60))
     await queues.job("ends", is_done)
     await queues.record("ends", "finished")
@@ -66,7 +66,7 @@ async def test_nothing_differs_where_jobs_run_wait_and_end(queues):
     assert await queues.controller.audit(repair=False) == []
 
 
-async def test_what_is_gone_holds_its_quota_while_its_pods_end(queues):
+async def test_audit_accepts_quota_of_deleted_job_with_terminating_pod(queues):
     ends = job("ends")
     ends["spec"]["template"]["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "never"
     await queues.submit(ends)
@@ -81,7 +81,7 @@ async def test_what_is_gone_holds_its_quota_while_its_pods_end(queues):
     await queues.record("ends", "finished")
 
 
-async def test_runs_without_admission(queues):
+async def test_job_running_without_admission_is_reported_and_suspended(queues):
     await queues.submit(job("waits", cpu="9"))
     await queues.record("waits", "pending", reason="ExceedsMaxQuota")
     await queues.cut_off()
@@ -93,7 +93,7 @@ async def test_runs_without_admission(queues):
     assert is_gated(queues.user.get("jobs", "team-a", "waits"))
 
 
-async def test_not_started(queues):
+async def test_admitted_job_that_is_not_started_is_reported_and_started(queues):
     await queues.cut_off()
     await queues.submit(job("cut"))
     await found(queues, Problem.NOT_STARTED)
@@ -102,7 +102,7 @@ async def test_not_started(queues):
     await repaired(queues)
 
 
-async def test_not_stopped(queues):
+async def test_evicted_job_that_still_runs_is_reported_and_suspended(queues):
     await queues.submit(job("evicted"))
     await queues.job("evicted", runs)
     await queues.cut_off()
@@ -113,7 +113,7 @@ async def test_not_stopped(queues):
     assert is_gated(queues.user.get("jobs", "team-a", "evicted"))
 
 
-async def test_not_released(queues):
+async def test_evicting_record_of_suspended_job_is_reported_and_job_starts(queues):
     await queues.cut_off()
     await queues.submit(job("cut"))
     await queues.record("cut", "admitted")
@@ -124,7 +124,7 @@ async def test_not_released(queues):
     await queues.job("cut", runs)
 
 
-async def test_a_record_that_does_not_end(queues):
+async def test_pending_record_of_finished_job_is_reported_and_finished(queues):
     await queues.submit(job("ends", seconds=60))
     await queues.record("ends", "finished")
     await sql(queues, "UPDATE workloads SET state = 'pending' WHERE uid = :uid", "ends")
@@ -136,7 +136,7 @@ async def test_a_record_that_does_not_end(queues):
 @pytest.mark.parametrize(
     ("state", "problem"), [("pending", Problem.RECORD_OF_GONE), ("admitted", Problem.ADMISSION_OF_GONE)]
 )
-async def test_records_of_what_is_gone(queues, state, problem):
+async def test_unfinished_record_of_deleted_job_is_reported_and_finished(queues, state, problem):
     await queues.submit(job("gone"))
     await queues.job("gone", runs)
     await queues.user.delete("jobs", "team-a", "gone", propagation="Background")
@@ -149,7 +149,7 @@ async def test_records_of_what_is_gone(queues, state, problem):
     await queues.record("gone", "finished")
 
 
-async def test_not_on_record(queues):
+async def test_pending_job_with_finished_record_is_reported_and_requeued(queues):
     await queues.submit(job("waits", cpu="9"))
     await queues.record("waits", "pending", reason="ExceedsMaxQuota")
     await sql(queues, "UPDATE workloads SET state = 'finished' WHERE uid = :uid", "waits")
@@ -158,7 +158,7 @@ async def test_not_on_record(queues):
     await queues.record("waits", "pending", reason="ExceedsMaxQuota")
 
 
-async def test_what_nobody_knows_is_taken_in(queues):
+async def test_job_missing_in_database_and_memory_is_reported_and_queued(queues):
     await queues.submit(job("waits", cpu="9"))
     record = await queues.record("waits", "pending", reason="ExceedsMaxQuota")
     await seen_last(queues, "waits")
@@ -170,7 +170,7 @@ async def test_what_nobody_knows_is_taken_in(queues):
     await queues.record("waits", "pending", reason="ExceedsMaxQuota")
 
 
-async def test_a_repair_reads_the_object_again(queues):
+async def test_repair_reads_object_from_api_server(queues):
     await queues.submit(job("runs"))
     await queues.job("runs", runs)
     record = await queues.record("runs", "admitted")
@@ -182,14 +182,14 @@ async def test_a_repair_reads_the_object_again(queues):
     difference = Difference(Problem.NOT_STARTED, "Job team-a/runs", record.workload.uid, "", "")
 
     async def look():
-        # What is under way is left alone, and the answer to the request that has started it may be.
+        # Workloads with a request in progress are skipped, and the response to the start request may be pending.
         await queues.controller.auditor.repair([difference])
         return reads() > before
 
     await queues.eventually(look)
 
 
-async def test_the_engine_counts_something_else(queues):
+async def test_wrong_usage_in_engine_is_reported_and_corrected(queues):
     await queues.submit(job("runs", cpu="3"))
     await queues.job("runs", runs)
     record = await queues.record("runs", "admitted")
@@ -200,7 +200,7 @@ async def test_the_engine_counts_something_else(queues):
     assert queues.controller.engine().usage()["cq"] == {"default": {"cpu": 3000}}
 
 
-async def test_a_flavor_that_is_elsewhere_now(queues):
+async def test_job_on_nodes_of_changed_flavor_is_reported_and_left_running(queues):
     await queues.submit(job("runs"))
     await queues.job("runs", runs)
     elsewhere = flavor()
@@ -213,7 +213,7 @@ async def test_a_flavor_that_is_elsewhere_now(queues):
     assert runs(queues.user.get("jobs", "team-a", "runs"))
 
 
-async def test_more_than_there_is(queues):
+async def test_usage_over_quota_in_database_is_reported(queues):
     await queues.submit(job("runs", cpu="3"))
     await queues.job("runs", runs)
     await sql(queues, "UPDATE admissions SET amount = 9000 WHERE workload_uid = :uid", "runs")
@@ -223,7 +223,7 @@ async def test_more_than_there_is(queues):
     assert over[0]["found"].startswith("5000 cpu of flavor default more than the quota")
 
 
-async def test_pods_that_outlive_their_quota(queues):
+async def test_live_pod_of_pending_job_is_reported(queues):
     await queues.submit(job("waits", cpu="9"))
     record = await queues.record("waits", "pending", reason="ExceedsMaxQuota")
     labels = {"batch.kubernetes.io/controller-uid": record.workload.uid, "batch.kubernetes.io/job-name": "waits"}
@@ -234,7 +234,7 @@ async def test_pods_that_outlive_their_quota(queues):
     assert (document["object"], document["found"]) == ("Job team-a/waits", "1 pods are alive")
 
 
-async def test_it_repairs_by_itself(world):
+async def test_periodic_audit_repairs_differences(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start(audit_interval=0.01)
     world.controller.auditor.grace = 0.0
@@ -245,7 +245,7 @@ async def test_it_repairs_by_itself(world):
     assert world.controller.auditor.counts["NotOnRecord"] > 0
 
 
-async def test_it_knows_nothing_while_another_decides(queues):
+async def test_audit_of_stopped_controller_returns_none(queues):
     controller = queues.controller
     await queues.end()
     assert await controller.audit(repair=True) is None

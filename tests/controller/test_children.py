@@ -16,7 +16,7 @@ KINDS = all_kinds(
 )
 QUEUED = {"sluice.dev/queue-name": "lq"}
 ASKED = {"sluice.dev/start-with-owner": "true"}
-"""What the webhook notes on a child that it has gated."""
+"""Annotation that the webhook sets on a child that it has suspended."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def running(sluice, name="set", **fields):
     return await until(sluice.user, "jobsets", name, started)
 
 
-async def is_told(sluice, name, words):
+async def has_pending_event(sluice, name, words):
     """Wait until an Event about an object says why it is pending."""
 
     async def look():
@@ -86,7 +86,7 @@ async def is_no_workload(sluice, name):
     return name not in [record.workload.name for record in records if record.state != "finished"]
 
 
-async def test_children_of_what_is_admitted_run_and_are_not_counted_again(sluice):
+async def test_child_jobs_of_admitted_jobset_run_without_quota_of_their_own(sluice):
     owner = await running(sluice)
     for role in (0, 1):
         await sluice.submit(made_by(owner, role))
@@ -94,20 +94,20 @@ async def test_children_of_what_is_admitted_run_and_are_not_counted_again(sluice
     await sluice.job("set-driver-0", runs)
     assert "sluice.dev/start-with-owner" not in child["metadata"].get("annotations", {})
     assert await is_no_workload(sluice, "set-workers-0")
-    await sluice.submit(job("beside", cpu="1"))  # with the three of the JobSet all of the quota
+    await sluice.submit(job("beside", cpu="1"))  # uses the rest of the quota: the JobSet holds 3 of 4 CPUs
     await sluice.job("beside", runs)
     await sluice.submit(job("too-much", cpu="1"))
     await sluice.record("too-much", "pending", reason="WaitingForQuota")
 
 
-async def test_what_its_controller_has_not_started_yet_is_not_started_for_it(sluice):
+async def test_child_job_left_suspended_by_its_controller_is_not_started(sluice):
     owner = await running(sluice)
     await sluice.submit(made_by(owner, suspend=True))
     assert await is_no_workload(sluice, "set-workers-0")
     assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
 
 
-async def test_a_raycluster_that_has_the_labels_of_its_rayjob_runs_with_it(sluice):
+async def test_raycluster_of_rayjob_needs_no_quota_and_a_forged_raycluster_queues(sluice):
     pods = {"template": {"spec": {"containers": [{"name": "ray", "resources": {"requests": {"cpu": "1"}}}]}}}
     cluster = {"headGroupSpec": pods, "workerGroupSpecs": [{"groupName": "w", "replicas": 1, **pods}]}
     rayjob = {
@@ -142,7 +142,7 @@ async def test_a_raycluster_that_has_the_labels_of_its_rayjob_runs_with_it(sluic
     await sluice.record("ray-other", "pending", reason="WaitingForQuota")
 
 
-async def test_the_launcher_of_an_mpijob_runs_with_it(sluice):
+async def test_launcher_job_of_mpijob_runs_as_part_of_the_mpijob(sluice):
     template = {"spec": {"containers": [{"name": "mpi", "resources": {"requests": {"cpu": "1"}}}]}}
     replicas = {"Launcher": {"replicas": 1, "template": template}, "Worker": {"replicas": 2, "template": template}}
     mpijob = {
@@ -161,7 +161,7 @@ async def test_the_launcher_of_an_mpijob_runs_with_it(sluice):
     assert await is_no_workload(sluice, "mpi-launcher")
 
 
-async def test_children_wait_for_an_owner_that_waits_and_are_stopped_if_somebody_starts_them(sluice):
+async def test_child_of_pending_jobset_is_suspended_again_if_unsuspended(sluice):
     owner = await sluice.user.create("jobsets", "team-a", jobset("set", cpu="2"))  # 6 CPU of 4
     await sluice.record("set", "pending", reason="ExceedsMaxQuota")
     await sluice.submit(made_by(owner))
@@ -196,20 +196,20 @@ def of_another_kind(child):
 
 
 @pytest.mark.parametrize("forge", [renamed, unnumbered, larger, hungrier, wider])
-async def test_what_the_owner_would_not_make_queues_by_itself(sluice, forge):
+async def test_forged_child_of_jobset_queues_as_a_separate_workload(sluice, forge):
     owner = await running(sluice)
     await sluice.submit(job("fill", cpu="1"))
     await sluice.job("fill", runs)
     forged = made_by(owner)
     forge(forged)
-    forged["spec"]["suspend"] = False  # past the webhook
+    forged["spec"]["suspend"] = False  # as if without the webhook
     await sluice.submit(forged)
     name = forged["metadata"]["name"]
     assert (await sluice.record(name, "pending")).admission is None
     await sluice.job(name, is_gated)
 
 
-async def test_an_owner_of_another_kind_with_the_same_uid_exempts_from_nothing(sluice):
+async def test_child_whose_owner_reference_has_wrong_kind_does_not_run(sluice):
     owner = await running(sluice)
     forged = made_by(owner)
     of_another_kind(forged)
@@ -218,7 +218,7 @@ async def test_an_owner_of_another_kind_with_the_same_uid_exempts_from_nothing(s
     assert not runs(sluice.user.get("jobs", "team-a", "set-workers-0"))
 
 
-async def test_an_owner_that_is_not_queued_exempts_from_nothing(sluice):
+async def test_child_of_unqueued_jobset_needs_its_own_quota(sluice):
     free = jobset("free", suspend=False)
     del free["metadata"]["labels"]
     owner = await sluice.user.create("jobsets", "team-a", free)
@@ -230,11 +230,11 @@ async def test_an_owner_that_is_not_queued_exempts_from_nothing(sluice):
     await sluice.job("free-workers-0", lambda obj: is_gated(obj) and obj["metadata"]["generation"] == 3)
 
 
-async def test_a_child_that_grows_while_it_runs_is_stopped_and_queues(sluice):
+async def test_running_child_with_more_pods_is_suspended_and_queues(sluice):
     owner = await running(sluice)
     await sluice.submit(made_by(owner))
     await sluice.job("set-workers-0", runs)
-    await sluice.patch("set-workers-0", {"spec": {"parallelism": 3}})  # of 2 completions: no more pods than before
+    await sluice.patch("set-workers-0", {"spec": {"parallelism": 3}})  # no more pods than before, with 2 completions
     assert await is_no_workload(sluice, "set-workers-0")
     await sluice.submit(job("fill", cpu="1"))
     await sluice.job("fill", runs)
@@ -247,34 +247,34 @@ async def test_a_child_that_grows_while_it_runs_is_stopped_and_queues(sluice):
     assert (await sluice.record("set-driver-0", "pending", reason="WaitingForQuota")).admission is None
 
 
-async def test_children_stop_with_their_owner_and_start_with_it_again(sluice):
+async def test_child_is_suspended_and_resumed_with_its_jobset(sluice):
     owner = await running(sluice)
     await sluice.submit(made_by(owner))
     await sluice.job("set-workers-0", runs)
     await sluice.order("set", held=True)
     await sluice.job("set-workers-0", is_gated)
     assert (await sluice.record("set", "pending", reason="OnHold")).admission is None
-    assert await is_told(sluice, "set-workers-0", "It is part of JobSet set, which is queued as a whole")
+    assert await has_pending_event(sluice, "set-workers-0", "It is part of JobSet set, which is queued as a whole")
     assert not [pod for pod in sluice.user.list("pods") if pod["status"].get("phase") == "Running"]
     await sluice.order("set", held=False)
     await sluice.job("set-workers-0", runs)
     assert await is_no_workload(sluice, "set-workers-0")
 
 
-async def test_a_child_that_would_go_elsewhere_waits_for_its_controller(sluice):
+async def test_child_with_other_node_selector_than_its_jobset_stays_suspended(sluice):
     owner = await running(sluice)
     child = made_by(owner)
     child["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "fast"}
     await sluice.submit(child)
     assert await is_no_workload(sluice, "set-workers-0")
     assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
-    assert await is_told(sluice, "set-workers-0", "It is not yet as JobSet set, which it is part of, is now")
+    assert await has_pending_event(sluice, "set-workers-0", "It is not yet as JobSet set, which it is part of, is now")
     selector = owner["spec"]["replicatedJobs"][1]["template"]["spec"]["template"]["spec"]["nodeSelector"]
     await sluice.patch("set-workers-0", {"spec": {"template": {"spec": {"nodeSelector": selector}}}})
     await sluice.job("set-workers-0", runs)
 
 
-async def test_a_child_that_is_orphaned_queues_by_itself(sluice):
+async def test_orphaned_child_queues_as_a_separate_workload(sluice):
     owner = await running(sluice)
     await sluice.submit(made_by(owner))
     await sluice.job("set-workers-0", runs)
@@ -283,11 +283,11 @@ async def test_a_child_that_is_orphaned_queues_by_itself(sluice):
     await sluice.user.delete("jobsets", "team-a", "set", propagation="Orphan")
     await sluice.job("set-workers-0", is_gated)
     assert (await sluice.record("set", "finished")).outcome == "Deleted"
-    record = await sluice.record("set-workers-0", "admitted")  # with the quota that was the JobSet's
+    record = await sluice.record("set-workers-0", "admitted")  # with the quota that the JobSet has released
     assert record.admission.pod_sets[0].usage == {"cpu": 2000}
 
 
-async def test_children_that_were_queued_before_their_owner_was_leave_the_queue(sluice):
+async def test_queued_child_is_dequeued_when_its_jobset_gets_a_queue_label(sluice):
     free = jobset("set", cpu="1")
     del free["metadata"]["labels"]
     owner = await sluice.user.create("jobsets", "team-a", free)
@@ -302,7 +302,7 @@ async def test_children_that_were_queued_before_their_owner_was_leave_the_queue(
     await sluice.record("set", "pending", reason="WaitingForQuota")
 
 
-async def test_children_are_known_again_after_a_restart_in_each_state(sluice):
+async def test_children_follow_their_jobset_after_restarts_in_each_state(sluice):
     owner = await running(sluice)
     await sluice.submit(made_by(owner))
     await sluice.job("set-workers-0", runs)
@@ -322,7 +322,7 @@ async def test_children_are_known_again_after_a_restart_in_each_state(sluice):
     await sluice.job("set-workers-0", runs)
 
 
-async def test_what_has_ended_exempts_no_new_child(sluice):
+async def test_new_child_of_finished_jobset_stays_suspended(sluice):
     owner = await running(sluice)
     done = {"conditions": [{"type": "Completed", "status": "True"}]}
     await sluice.user.patch("jobsets", "team-a", "set", {"status": done}, subresource="status")
@@ -330,4 +330,4 @@ async def test_what_has_ended_exempts_no_new_child(sluice):
     await sluice.submit(made_by(owner))
     assert await is_no_workload(sluice, "set-workers-0")
     assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
-    assert await is_told(sluice, "set-workers-0", "JobSet set, which it is part of, has ended")
+    assert await has_pending_event(sluice, "set-workers-0", "JobSet set, which it is part of, has ended")

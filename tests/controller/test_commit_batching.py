@@ -27,33 +27,33 @@ def commits(arrivals: list[float], *, each: float) -> list[float]:
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0, 5.0, 20.0, 39.0])
 @pytest.mark.parametrize("each", [0.003, 0.3])
-def test_a_thousand_jobs_are_at_most_fifty_commits_however_slowly_they_come(seconds, each):
+def test_thousand_jobs_take_at_most_fifty_commits_at_any_arrival_rate(seconds, each):
     arrivals = [number * seconds / 1000 for number in range(1000)]
     assert len(commits(arrivals, each=each)) <= 50
 
 
-def test_a_job_that_comes_alone_is_committed_at_once():
+def test_single_job_is_committed_immediately():
     assert commits([5.0, 9.0], each=0.01) == [5.0, 9.0]
 
 
-def test_after_a_burst_a_job_that_comes_alone_is_committed_at_once():
+def test_single_job_after_a_burst_is_committed_immediately():
     burst = [1.0] * 500
     assert commits([*burst, 4.0], each=0.01)[-1] == 4.0
 
 
-def test_the_last_ones_of_a_stream_do_not_wait_for_company_that_does_not_come():
+def test_last_job_of_a_stream_is_committed_within_interval():
     stream = [1.0 + number / 300 for number in range(610)]
     assert commits(stream, each=0.01)[-1] - stream[-1] < INTERVAL
 
 
-def test_free_quota_that_somebody_waits_for_is_not_kept_waiting():
+def test_freed_quota_that_is_wanted_is_committed_after_min_interval():
     batching = CommitBatching()
     batching.committed_at = 100.0
     assert batching.due_in(100.0, arrived=0, wanted=True) == pytest.approx(MIN_INTERVAL)
     assert batching.due_in(100.0, arrived=1, wanted=False) == pytest.approx(INTERVAL)
 
 
-async def test_a_thousand_jobs_at_once_are_at_most_fifty_write_transactions(world):
+async def test_burst_of_thousand_jobs_takes_at_most_fifty_write_transactions(world):
     await world.apply(flavor(), cluster_queue(cpu="1000"), local_queue())
     await world.start()
     before = world.leading.statistics.write_transactions

@@ -1,4 +1,4 @@
-"""PodGroups of Kubernetes in CompositePodGroups: what starts as a whole, in whatever order it is seen."""
+"""PodGroups in CompositePodGroups of Kubernetes: they start as one workload, in any order of creation."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ async def cluster(world, tmp_path):
         yield running
 
 
-async def test_groups_of_one_composite_start_together_and_are_one_workload(cluster):
+async def test_pod_groups_of_a_composite_start_together_as_one_workload(cluster):
     await tree(cluster, gpu=3)
-    await pods(cluster, "rc-gpu", 0, 1, 2, 3)  # so many pods, but no head
+    await pods(cluster, "rc-gpu", 0, 1, 2, 3)  # enough pods, but none of the head
     await says(cluster, "rc", "It starts as a whole, and 3 of its 4 pods are there.")
     await pods(cluster, "rc-head", 0)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1", "rc-gpu-2")
-    await cluster.record("rc-gpu-3", "pending", reason="WaitingForQuota")  # beyond the number it queues by itself
+    await cluster.record("rc-gpu-3", "pending", reason="WaitingForQuota")  # pods beyond minCount are separate workloads
     assert await workloads(cluster) == {"rc": ("admitted", [1, 3]), "rc-gpu-3": ("pending", [1])}
     assert await held(cluster) == {"rc": 4}
     await cluster.end()
@@ -50,7 +50,7 @@ async def test_groups_of_one_composite_start_together_and_are_one_workload(clust
     await cluster.record("rc-gpu-3", "admitted")
 
 
-async def test_none_of_them_starts_where_the_whole_does_not_fit(cluster):
+async def test_no_pod_of_a_composite_starts_if_the_whole_exceeds_the_quota(cluster):
     await tree(cluster, gpu=4)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0, 1, 2, 3)
@@ -60,7 +60,7 @@ async def test_none_of_them_starts_where_the_whole_does_not_fit(cluster):
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1", "rc-gpu-2", "rc-gpu-3")
 
 
-async def test_it_is_evicted_as_a_whole(cluster):
+async def test_composite_is_evicted_as_a_whole(cluster):
     await tree(cluster, gpu=3)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0, 1, 2)
@@ -71,7 +71,7 @@ async def test_it_is_evicted_as_a_whole(cluster):
     assert await held(cluster) == {}
 
 
-async def test_pods_are_seen_before_all_that_they_depend_on(cluster):
+async def test_pods_created_before_their_groups_start_once_the_tree_is_complete(cluster):
     await pods(cluster, "rc-head", 0)
     await says(
         cluster,
@@ -94,11 +94,11 @@ async def test_pods_are_seen_before_all_that_they_depend_on(cluster):
     assert await held(cluster) == {"rc": 3}
 
 
-async def test_nothing_is_on_record_but_the_whole_where_the_rest_is_seen_in_a_moment(cluster, monkeypatch):
+async def test_groups_created_within_max_wait_are_recorded_as_one_workload_only(cluster, monkeypatch):
     monkeypatch.setattr(group_updates, "MAX_WAIT", 3600.0)
     await pods(cluster, "rc-gpu", 0, 1)
     await pods(cluster, "rc-head", 0)
-    await taken(cluster, "rc-gpu-0", "rc-gpu-1", "rc-head-0")
+    await pods_processed(cluster, "rc-gpu-0", "rc-gpu-1", "rc-head-0")
     await pod_group(cluster, "rc-gpu", "rc", gang=2)
     await pod_group(cluster, "rc-head", "rc", gang=1)
     await composite(cluster, "rc", gang=2)
@@ -106,8 +106,8 @@ async def test_nothing_is_on_record_but_the_whole_where_the_rest_is_seen_in_a_mo
     assert await workloads(cluster) == {"rc": ("admitted", [1, 2])}
 
 
-async def taken(cluster, *names):
-    """Sluice has taken these pods in, and looked at what they are part of."""
+async def pods_processed(cluster, *names):
+    """Wait until Sluice has processed these pods and their groups."""
     groups = cluster.controller._leader.groups
 
     async def look():
@@ -117,7 +117,7 @@ async def taken(cluster, *names):
     await cluster.eventually(look)
 
 
-async def test_a_start_of_sluice_decides_nothing_before_it_knows_all(cluster, monkeypatch):
+async def test_decisions_after_startup_wait_for_slow_lists_of_groups(cluster, monkeypatch):
     monkeypatch.setattr(group_updates, "MAX_WAIT", 0.0)
     lists = {"user": "sluice", "verb": "list", "resource": ["podgroups", "compositepodgroups"]}
     cluster.sandbox.faults.install({"rules": [{"match": lists, "do": "delay", "seconds": 0.3}]})
@@ -137,7 +137,7 @@ async def test_a_start_of_sluice_decides_nothing_before_it_knows_all(cluster, mo
     assert await workloads(cluster) == {"rc": ("admitted", [1, 2]), "rc-head": ("finished", [1])}
 
 
-async def test_trees_have_four_levels(cluster):
+async def test_tree_of_four_levels_starts_and_group_on_fifth_level_waits(cluster):
     await composite(cluster, "root", gang=2)
     await pod_group(cluster, "lead", "root", gang=1)
     await composite(cluster, "half", "root", gang=1)
@@ -161,7 +161,7 @@ async def test_trees_have_four_levels(cluster):
     )
 
 
-async def test_a_tree_that_is_too_deep_somewhere_waits(cluster):
+async def test_tree_with_a_branch_of_more_than_four_levels_waits(cluster):
     for name, parent in (("root", ""), ("a", "root"), ("b", "a"), ("c", "b")):
         await composite(cluster, name, parent, gang=1 if parent else 2)
     await pod_group(cluster, "lead", "root", gang=1)
@@ -175,7 +175,7 @@ async def test_a_tree_that_is_too_deep_somewhere_waits(cluster):
 
 
 @pytest.mark.parametrize("cycle", [("a",), ("a", "b")], ids=["itself", "two"])
-async def test_groups_in_a_cycle_wait(cluster, cycle):
+async def test_pod_group_below_cyclic_composites_waits_until_cycle_is_removed(cluster, cycle):
     for name, parent in zip(cycle, (*cycle[1:], cycle[0]), strict=True):
         await composite(cluster, name, parent, gang=1)
     await pod_group(cluster, "leaf", "a", gang=1)
@@ -195,7 +195,7 @@ async def test_groups_in_a_cycle_wait(cluster, cycle):
     assert cluster.controller.faults.count == 0
 
 
-async def test_what_has_the_policy_basic_is_no_gang(cluster):
+async def test_composite_with_basic_policy_admits_its_groups_separately(cluster):
     await composite(cluster, "set", basic=True)
     await pod_group(cluster, "set-a", "set", gang=2)
     await pod_group(cluster, "set-b", "set", basic=True)
@@ -208,7 +208,7 @@ async def test_what_has_the_policy_basic_is_no_gang(cluster):
     assert await held(cluster) == {"set-a": 2, "set-b-0": 1, "set-b-1": 1}
 
 
-async def test_of_what_is_no_gang_a_gang_above_needs_one(cluster):
+async def test_gang_needs_one_member_of_each_child_with_basic_policy(cluster):
     await cluster.apply(cluster_queue(cpu="5"))
     await composite(cluster, "rc", gang=3)
     await pod_group(cluster, "rc-head", "rc", gang=1)
@@ -230,7 +230,7 @@ async def test_of_what_is_no_gang_a_gang_above_needs_one(cluster):
     assert await held(cluster) == {"rc": 3, "rc-more-b": 1, "rc-any-1": 1}
 
 
-async def test_the_oldest_groups_start_together_and_others_when_those_have_started(cluster):
+async def test_groups_beyond_min_group_count_wait_until_the_oldest_have_started(cluster):
     await cluster.apply(cluster_queue(cpu="6"))
     await composite(cluster, "set", gang=2)
     for leaf in ("set-a", "set-b"):
@@ -250,7 +250,7 @@ async def test_the_oldest_groups_start_together_and_others_when_those_have_start
     await pods(cluster, "set-b", 0)
     await ungated(cluster, "set-a-0", "set-b-0", "set-c-a-0", "set-c-b-0")
     assert await workloads(cluster) == {"set": ("admitted", [1, 1]), "set-c": ("admitted", [1, 1])}
-    await pod_group(cluster, "set-d", "set", gang=2)  # and what is made later
+    await pod_group(cluster, "set-d", "set", gang=2)  # the same for a group that is created later
     await pods(cluster, "set-d", 0)
     await says(cluster, "set-d", "It starts as a whole, and 1 of its 2 pods are there.")
     await end(cluster, "Succeeded", "set-a-0", "set-b-0")
@@ -262,7 +262,7 @@ async def test_the_oldest_groups_start_together_and_others_when_those_have_start
     assert await held(cluster) == {"set-c": 2, "set-d": 2}
 
 
-async def test_a_pod_is_made_again_in_place_of_the_only_one_of_its_group(cluster):
+async def test_replacement_pods_reuse_quota_of_deleted_and_failed_pods(cluster):
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0, 1)
@@ -280,7 +280,7 @@ async def test_a_pod_is_made_again_in_place_of_the_only_one_of_its_group(cluster
     assert (await workloads(cluster)).keys() == {"rc"}
 
 
-async def test_the_priority_is_that_of_the_root(cluster):
+async def test_priority_class_of_root_composite_overrides_that_of_pod_groups(cluster):
     for name, value in (("low", 3), ("high", 7)):
         await cluster.user.create("priorityclasses", "", {"metadata": {"name": name}, "value": value})
     await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
@@ -302,7 +302,7 @@ async def test_the_priority_is_that_of_the_root(cluster):
     await cluster.eventually(raised)
 
 
-async def test_pod_groups_are_read_in_the_version_of_the_composites_if_there_is_no_other(world, tmp_path):
+async def test_pod_groups_are_read_in_v1alpha3_if_no_other_version_is_served(world, tmp_path):
     async with running_cluster(world, tmp_path, served=(COMPOSITE,)) as cluster:
         await serve(cluster, POD_GROUP, "v1alpha3")
         await composite(cluster, "rc", gang=1)

@@ -11,26 +11,26 @@ from tests.engine.max_running import MaxRunning
 POLICY = Policy(engine=EnginePolicy(policies=(MaxRunning(1),)))
 
 
-def of(user, name):
+def job_of(user, name):
     made = job(name)
     made["metadata"]["annotations"] = {"sluice.dev/submitted-by": user}
     return made
 
 
-async def test_a_limit_for_each_user_holds_over_a_restart_and_says_why(world):
+async def test_limit_per_user_survives_restart_and_is_explained(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start(POLICY)
-    await world.submit(of("ann", "first"))
+    await world.submit(job_of("ann", "first"))
     await world.job("first", runs)
-    await world.submit(of("ann", "second"))
-    await world.submit(of("bob", "other"))
+    await world.submit(job_of("ann", "second"))
+    await world.submit(job_of("bob", "other"))
     await world.job("other", runs)
     refused = await world.record("second", "pending", reason="MaxRunningPerUser")
     assert refused.message == "user ann runs 1 workloads of at most 1, in all ClusterQueues"
 
     await world.end()
     await world.start(POLICY)
-    await world.submit(of("bob", "one-more"))
+    await world.submit(job_of("bob", "one-more"))
     await world.record("one-more", "pending", reason="MaxRunningPerUser")
     assert is_gated(world.user.get("jobs", "team-a", "second"))
     explanation = world.controller.engine().explain(refused.workload.uid)

@@ -14,7 +14,7 @@ def database_url(own_postgresql) -> str:
     return own_postgresql.url("sluice_template")
 
 
-async def test_a_server_that_is_killed_and_started_again_under_load(world, own_postgresql):
+async def test_all_jobs_finish_after_database_server_is_killed_and_restarted(world, own_postgresql):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     for number in range(10):
@@ -34,7 +34,7 @@ async def test_a_server_that_is_killed_and_started_again_under_load(world, own_p
     assert {obj["metadata"]["generation"] for obj in world.user.list("jobs")} == {2}  # each was started once
 
 
-async def test_a_server_that_refuses_to_write_for_a_while(world, own_postgresql):
+async def test_read_only_database_is_reported_and_jobs_start_once_writable(world, own_postgresql):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     await world.submit(job("before"))

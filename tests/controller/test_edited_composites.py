@@ -34,7 +34,7 @@ async def cluster(world, tmp_path):
         yield running
 
 
-async def test_a_parent_that_is_renamed_moves_what_waits(cluster):
+async def test_pending_pod_group_moves_to_its_new_parent(cluster):
     await composite(cluster, "rc", gang=1)
     await composite(cluster, "other", gang=2)
     await pod_group(cluster, "other-head", "other", gang=1)
@@ -52,7 +52,7 @@ async def test_a_parent_that_is_renamed_moves_what_waits(cluster):
     assert await held(cluster) == {"other": 3}
 
 
-async def test_a_parent_that_is_renamed_moves_nothing_that_runs(cluster):
+async def test_running_pods_stay_in_their_workload_when_parents_change(cluster):
     before = await started(cluster)
     await composite(cluster, "other", gang=1)
     await change(cluster, POD_GROUP, "rc-gpu", parentCompositePodGroupName="other")
@@ -61,7 +61,7 @@ async def test_a_parent_that_is_renamed_moves_nothing_that_runs(cluster):
     await cluster.user.create("pods", "team-a", pod("beside", cpu="2"))
     await cluster.record("beside", "pending", reason="WaitingForQuota")
     await cluster.user.delete("pods", "team-a", "rc-gpu-1", grace=0)
-    await pods(cluster, "rc-gpu", 2)  # it is where its PodGroup is now, beside the older part of that
+    await pods(cluster, "rc-gpu", 2)  # belongs to the new parent of its PodGroup, unlike the older pods
     await says(
         cluster, "rc-gpu", "It is queued when CompositePodGroup other has started, whose oldest group starts first."
     )
@@ -94,7 +94,7 @@ async def test_a_waiting_group_gets_no_quota_by_naming_an_admitted_parent(cluste
     assert await held(cluster) == {"rc": 3}
 
 
-async def test_an_admitted_tree_that_becomes_a_cycle_runs_on_and_is_evicted(cluster):
+async def test_admitted_tree_that_becomes_a_cycle_runs_on_and_can_be_evicted(cluster):
     await started(cluster)
     await change(cluster, COMPOSITE, "rc", parentCompositePodGroupName="rc")
     await cluster.user.delete("pods", "team-a", "rc-gpu-1", grace=0)
@@ -109,7 +109,7 @@ async def test_an_admitted_tree_that_becomes_a_cycle_runs_on_and_is_evicted(clus
     assert cluster.controller.faults.count == 0
 
 
-async def test_groups_exchange_their_parents_while_they_wait(cluster):
+async def test_pending_groups_can_exchange_their_parents(cluster):
     await cluster.apply(cluster_queue(cpu="6", stopPolicy="Hold"))
     for name, gpu in (("a", 1), ("b", 2)):
         await tree(cluster, name, gpu=gpu)
@@ -123,7 +123,7 @@ async def test_groups_exchange_their_parents_while_they_wait(cluster):
     assert await held(cluster) == {"a": 3, "b": 2}
 
 
-async def test_a_composite_that_is_deleted_while_it_waits_is_waited_for(cluster):
+async def test_pending_groups_wait_until_deleted_composite_is_recreated(cluster):
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0)
@@ -139,7 +139,7 @@ async def test_a_composite_that_is_deleted_while_it_waits_is_waited_for(cluster)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
 
 
-async def test_a_part_that_is_deleted_while_it_waits_is_waited_for(cluster):
+async def test_pending_composite_is_incomplete_after_deletion_of_its_pod_group(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)
@@ -155,7 +155,7 @@ async def test_a_part_that_is_deleted_while_it_waits_is_waited_for(cluster):
     )
 
 
-async def test_groups_that_are_deleted_while_they_run_change_nothing(cluster):
+async def test_running_pods_keep_their_quota_after_deletion_of_their_groups(cluster):
     await started(cluster)
     for kind, name in ((COMPOSITE, "rc"), (POD_GROUP, "rc-head"), (POD_GROUP, "rc-gpu")):
         await delete(cluster, kind, name)
@@ -165,7 +165,7 @@ async def test_groups_that_are_deleted_while_they_run_change_nothing(cluster):
     await cluster.start(kinds=KINDS)
     assert await runs(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
     assert await held(cluster) == {"rc": 3}
-    await pods(cluster, "rc-gpu", 2)  # nobody knows whose it is
+    await pods(cluster, "rc-gpu", 2)  # its PodGroup does not exist any more
     await cluster.record("rc-gpu", "pending")
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await cluster.record("rc", "finished")
@@ -173,7 +173,7 @@ async def test_groups_that_are_deleted_while_they_run_change_nothing(cluster):
     assert await held(cluster) == {}
 
 
-async def test_a_start_that_was_cut_off_goes_on_though_its_groups_are_gone(cluster):
+async def test_interrupted_start_is_completed_after_deletion_of_the_groups(cluster):
     cluster.sandbox.faults.install(
         {"rules": [{"match": {"user": "sluice", "verb": "patch", "name": "rc-gpu-1"}, "do": "error", "code": 503}]}
     )
@@ -184,7 +184,7 @@ async def test_a_start_that_was_cut_off_goes_on_though_its_groups_are_gone(clust
     for kind, name in ((COMPOSITE, "rc"), (POD_GROUP, "rc-head"), (POD_GROUP, "rc-gpu")):
         await delete(cluster, kind, name)
     await pods(cluster, "rc-head", 1)
-    await cluster.record("rc-head", "pending")  # so much has been seen
+    await cluster.record("rc-head", "pending")  # the deletions have been processed
     cluster.sandbox.faults.remove()
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
     assert await held(cluster) == {"rc": 3}

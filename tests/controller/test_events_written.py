@@ -21,12 +21,12 @@ async def events(world) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def controllers() -> bool:
-    return False  # pods are not the subject, and have events of their own
+    return False  # pods are not tested here, and would have Events, too
 
 
 @pytest.mark.long
-async def test_a_thousand_jobs_have_one_event_each_and_no_start_waits_for_one(world):
-    """While the API server answers no event at all, everything is started."""
+async def test_each_of_thousand_jobs_has_one_event_and_starts_wait_for_no_event(world):
+    """All Jobs are started while the API server answers no request for an Event."""
     await world.apply(flavor(), cluster_queue(cpu="1000"), local_queue())
     match = {"verb": "create", "group": "events.k8s.io", "resource": "events"}
     world.sandbox.faults.install({"rules": [{"match": match, "do": "delay", "seconds": 600}]})
@@ -57,7 +57,7 @@ async def test_a_thousand_jobs_have_one_event_each_and_no_start_waits_for_one(wo
     assert await events(world) == sorted((f"j{number}", "Admitted") for number in range(1000))
 
 
-async def test_what_waits_is_told_once_whoever_leads(world):
+async def test_pending_jobs_have_one_pending_event_across_leader_changes(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     await world.submit(job("too-large", cpu="5"))
@@ -82,7 +82,7 @@ async def test_what_waits_is_told_once_whoever_leads(world):
             return controller.events.outcomes == outcomes and not controller.events.pending
 
         await world.eventually(told_again)
-        # Something new, behind which all that was to be written has been written.
+        # When the Event of a new Job is there, all earlier ones have been written.
         await world.submit(job(f"new-{later}", cpu="6"))
         expected = sorted([*expected, (f"new-{later}", "Pending")])
         await world.eventually(all_told)
@@ -91,7 +91,7 @@ async def test_what_waits_is_told_once_whoever_leads(world):
     await world.eventually(all_told)
 
 
-async def test_a_start_and_a_wait_have_each_their_event(world):
+async def test_pending_job_that_is_admitted_later_has_an_event_for_each_state(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     await world.submit(job("first", cpu="4"))
@@ -113,8 +113,8 @@ async def _told(world, name: str, wanted: dict[str, int]) -> bool:
     return Counter(reason for job_name, reason in await events(world) if job_name == name) == wanted
 
 
-async def test_a_reason_that_changed_after_a_long_wait_is_told_by_the_next_leader_however_late_that_comes(world):
-    """The leader ends before the API server has answered one Event of the new reason."""
+async def test_next_leader_writes_event_of_changed_reason_after_long_downtime(world):
+    """The first leader ends before the API server has answered any Event of the new reason."""
     await world.apply(flavor(), cluster_queue(cpu="4"), local_queue())
     await world.start()
     await world.submit(job("full", cpu="4"))

@@ -35,7 +35,7 @@ async def running(world, namespace):
     return {record.workload.name for record in found if record.state == "admitted"}
 
 
-async def test_who_borrowed_gives_back_what_its_owner_needs_and_comes_back_whole(cohort):
+async def test_borrowed_quota_is_reclaimed_and_evicted_jobs_start_again_unchanged(cohort):
     await cohort.start(FAIR)
     most = 0.0
 
@@ -84,7 +84,7 @@ async def _count(world, *, team_a, team_b):
     return (len(await running(world, "team-a")), len(await running(world, "team-b"))) == (team_a, team_b)
 
 
-async def test_weights_may_change_while_everything_runs(cohort):
+async def test_changed_fair_sharing_weight_rebalances_running_jobs(cohort):
     await cohort.apply(sharing("cq-a", "0"), sharing("cq-b", "0"), sharing("cq-c", "8"))
     await cohort.start(FAIR)
     for number in range(8):
@@ -95,7 +95,7 @@ async def test_weights_may_change_while_everything_runs(cohort):
     await cohort.eventually(lambda: _count(cohort, team_a=2, team_b=6))
 
 
-async def test_a_quota_that_was_lowered_converges_where_that_is_wanted(world):
+async def test_newest_jobs_over_lowered_quota_are_evicted_after_configured_delay(world):
     await world.apply(flavor(), cluster_queue(overQuota={"evictAfterSeconds": 60}), local_queue())
     await world.start()
     for number in range(4):
@@ -107,11 +107,11 @@ async def test_a_quota_that_was_lowered_converges_where_that_is_wanted(world):
     assert len(await running(world, "team-a")) == 4
     world.pass_time(61)
     await world.eventually(lambda: _count(world, team_a=2, team_b=0))
-    assert {"job-0", "job-1"} == await running(world, "team-a")  # the newest go first
+    assert {"job-0", "job-1"} == await running(world, "team-a")  # the newest Jobs are evicted first
     assert "OverQuota" in dict(await world.history("job-3"))
 
 
-async def test_who_used_less_lately_comes_first_also_after_a_restart(world):
+async def test_local_queue_with_less_recent_usage_is_admitted_first_after_restart(world):
     policy = Policy(engine=EnginePolicy(policies=(AdmissionFairSharing(half_life=3600.0),)))
     await world.apply(
         flavor(),

@@ -1,4 +1,4 @@
-"""A deposed leader that does not know it: its commits are refused, and its requests change nothing."""
+"""A leader that does not know that it was deposed: its commits are rejected, and its requests change nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def queues(world):
     return world
 
 
-async def test_a_late_commit_is_refused_and_the_successor_decides(queues):
+async def test_commit_of_deposed_leader_is_rejected_and_successor_starts_the_job(queues):
     await queues.start()
     await queues.submit(job("before"))
     await queues.job("before", runs)
@@ -53,8 +53,8 @@ async def test_a_late_commit_is_refused_and_the_successor_decides(queues):
     await queues._stack.aclose()
 
 
-async def test_it_may_lead_again_without_listing_anything(queues):
-    """Epoch after epoch, in one process."""
+async def test_controller_leads_again_without_listing_objects_again(queues):
+    """One process leads in three epochs, with another leader between them."""
     kinds = all_kinds()
     async with Store.open(queues.url) as store:
         controller = Controller(store=store, client=queues.client, kinds=kinds)
@@ -77,7 +77,7 @@ async def test_it_may_lead_again_without_listing_anything(queues):
         assert queues.user.get("jobs", "team-a", f"j{number}")["metadata"]["generation"] == 2
 
 
-async def test_what_is_not_sure_to_lead_sends_nothing(queues):
+async def test_no_patch_is_sent_while_leadership_is_uncertain(queues):
     kinds = all_kinds()
     leads = False
     async with Store.open(queues.url) as store:
@@ -100,8 +100,8 @@ async def test_what_is_not_sure_to_lead_sends_nothing(queues):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_stop_that_comes_late_does_not_stop_what_was_started_again(queues):
-    """Frozen between the commit of an eviction and its PATCH, while the successor went through all of it."""
+async def test_late_stop_patch_of_old_leader_does_not_stop_restarted_job(queues):
+    """The old leader was frozen between the commit of an eviction and its PATCH; the Job was restarted meanwhile."""
     kind = all_kinds().get("batch", "Job")
     await queues.start()
     await queues.submit(job("again"))
@@ -118,8 +118,8 @@ async def test_a_stop_that_comes_late_does_not_stop_what_was_started_again(queue
     assert runs(queues.user.get("jobs", "team-a", "again"))
 
 
-async def test_the_ledger_notes_up_to_where_the_leader_knew_the_queues(queues):
-    """By which a replay tells what was decided too late from what was decided wrongly."""
+async def test_ledger_records_queue_revision_known_to_the_leader(queues):
+    """A replay uses the known revision to tell late decisions from wrong ones."""
     await queues.start()
     await queues.submit(job("before"))
     await queues.job("before", runs)

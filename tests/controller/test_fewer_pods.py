@@ -28,7 +28,7 @@ def partial(name, minimum, **fields):
     return manifest
 
 
-async def test_a_job_that_may_start_with_fewer_pods_does_and_is_given_back_whole(sluice):
+async def test_job_with_min_parallelism_starts_partially_and_is_restored_at_eviction(sluice):
     before = await sluice.submit(partial("flexible", 2, pods=6))
     started = await sluice.job("flexible", runs)
     assert (started["spec"]["parallelism"], started["spec"]["completions"]) == (4, 6)
@@ -42,7 +42,7 @@ async def test_a_job_that_may_start_with_fewer_pods_does_and_is_given_back_whole
 
 
 @pytest.mark.parametrize(("changed", "given_back"), [(1, 6), (0, 6), (5, 6), ({"completions": 3, "parallelism": 3}, 3)])
-async def test_completions_that_follow_come_back_whatever_becomes_of_the_parallelism(sluice, changed, given_back):
+async def test_completions_equal_to_parallelism_are_restored_after_user_edits(sluice, changed, given_back):
     manifest = partial("elastic", 2, pods=6)
     manifest["metadata"]["annotations"]["kueue.x-k8s.io/job-completions-equal-parallelism"] = "true"
     manifest["spec"]["completionMode"] = "Indexed"
@@ -56,14 +56,14 @@ async def test_completions_that_follow_come_back_whatever_becomes_of_the_paralle
     assert sluice.user.get("jobs", "team-a", "elastic")["spec"] == {**before["spec"], **numbers}
 
 
-async def test_fewer_pods_than_the_minimum_are_not_started(sluice):
+async def test_job_does_not_start_with_fewer_pods_than_its_minimum(sluice):
     await sluice.submit(job("big", pods=3))
     await sluice.job("big", runs)
     await sluice.submit(partial("flexible", 2, pods=6))
-    await sluice.record("flexible", "pending", reason="WaitingForQuota")  # it could start with two
+    await sluice.record("flexible", "pending", reason="WaitingForQuota")  # at least two pods, and only one CPU is free
 
 
-async def test_the_quota_of_pods_that_are_not_needed_any_more_is_free(sluice):
+async def test_quota_of_succeeded_pods_is_reclaimed_also_across_restart(sluice):
     manifest = job("shrinking", pods=4)
     await sluice.submit(manifest)
     await sluice.job("shrinking", runs)
@@ -85,7 +85,7 @@ async def test_the_quota_of_pods_that_are_not_needed_any_more_is_free(sluice):
     assert held(await sluice.record("shrinking", "admitted")) == [{"cpu": 2000}]
 
 
-async def test_a_job_that_is_evicted_half_done_asks_for_what_is_left(sluice):
+async def test_evicted_job_requests_quota_only_for_its_remaining_pods(sluice):
     before = await sluice.submit(job("half", pods=4))
     await sluice.job("half", runs)
     await succeed(sluice, "half", 3)
@@ -102,7 +102,7 @@ async def test_a_job_that_is_evicted_half_done_asks_for_what_is_left(sluice):
     assert held(await sluice.record("half", "admitted")) == [{"cpu": 1000}]
 
 
-async def test_suspending_it_by_hand_in_between_changes_nothing(sluice):
+async def test_partly_completed_job_suspended_by_user_is_resumed_without_requeue(sluice):
     await sluice.submit(job("paused", pods=4))
     await sluice.job("paused", runs)
     await succeed(sluice, "paused", 2)
@@ -112,7 +112,7 @@ async def test_suspending_it_by_hand_in_between_changes_nothing(sluice):
     assert "OutOfSync" not in [reason for reason, _ in await sluice.history("paused")]
 
 
-async def test_more_work_than_was_admitted_is_decided_anew(sluice):
+async def test_job_with_raised_parallelism_is_requeued_and_admitted_for_more_pods(sluice):
     manifest = job("grown", pods=2)
     manifest["spec"]["completions"] = 9
     await sluice.submit(manifest)

@@ -11,7 +11,7 @@ from job_examples import cluster_queue, flavor, job, local_queue
 from kind_manifests import document
 from pod_examples import gated
 from test_way_of_a_ray_cluster import ray_cluster
-from test_way_of_each_kind import RESOURCES, held_by, node, queue_of, whose_pods_stay
+from test_way_of_each_kind import RESOURCES, held_by, node, queue_of, with_lasting_pods
 from test_ways_past_the_queue import observed
 
 from admission.apimachinery.patches import json_patch
@@ -50,7 +50,7 @@ def asking(name):
     obj["spec"].pop("enableInTreeAutoscaling", None)
     if name != "own":
         obj["metadata"].setdefault("annotations", {})[MIN_COUNT] = f"{ABLE[name]}=1"
-        whose_pods_stay(kind, obj)
+        with_lasting_pods(kind, obj)
     place = next(each for each in kind.places(obj) if each.name == ABLE[name])
     parent = obj
     for key in place.reducible[:-1]:
@@ -71,7 +71,7 @@ def amounts_of(kind, obj, pod_set):
 
 
 @pytest.mark.parametrize("name", ABLE)
-async def test_a_part_of_it_starts_and_all_of_it_comes_back(world, name):
+async def test_partially_admitted_object_is_restored_and_later_starts_with_all_pods(world, name):
     kind, obj, version, _ = asking(name)
     user, plural, key = world.user, kind.plural, obj["metadata"]["name"]
     amounts = amounts_of(kind, {**obj, "metadata": {**obj["metadata"], "uid": "u"}}, ABLE[name])
@@ -80,7 +80,7 @@ async def test_a_part_of_it_starts_and_all_of_it_comes_back(world, name):
         if name == "own"
         else all_kinds(frameworks=("batch/job", kind.form.name))
     )
-    await user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # a manifest names it
+    await user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # named by a manifest
     for number in range(2):
         await user.create("nodes", "", node(number))
     await world.apply(flavor(), queue_of(amounts), local_queue("user-queue"))
@@ -102,7 +102,7 @@ async def test_a_part_of_it_starts_and_all_of_it_comes_back(world, name):
         await world.start(kinds=kinds)
         created = await user.create(plural, "team-a", json_patch(obj, kind.gate(obj)))
         generation = await runs_with_its_part(created["metadata"]["generation"] + 1)
-        # Its user suspends it: it is resumed as it was admitted, also by a Sluice that has just come.
+        # Suspended by its user during a downtime, it is resumed with the admitted pod count.
         await world.end()
         await close(user, kind, key)
         await world.start(kinds=kinds)
@@ -110,7 +110,7 @@ async def test_a_part_of_it_starts_and_all_of_it_comes_back(world, name):
         await world.order(key, held=True)
         await world.record(key, "pending", reason="OnHold")
         assert user.get(plural, "team-a", key)["spec"] == created["spec"]
-        # With quota for all of it, all of it starts.
+        # With enough quota it starts with all pods.
         await world.apply(queue_of({resource: 9 * amount for resource, amount in amounts.items()}))
         await world.order(key, held=False)
         whole = await until(user, plural, key, lambda each: kind.observe(each).ready)
@@ -181,7 +181,7 @@ async def ready_with(world, workers, generation=0):
     return obj, {each["metadata"]["uid"] for each in pods}
 
 
-async def test_applied_again_it_runs_on_as_it_was_admitted(guarded):
+async def test_pytorchjob_with_reapplied_manifest_runs_with_admitted_pod_count(guarded):
     manifest = torch()
     await submitted(guarded, manifest)
     running, pods = await ready_with(guarded, 4)
@@ -191,7 +191,7 @@ async def test_applied_again_it_runs_on_as_it_was_admitted(guarded):
         assert applied["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 4
         assert applied["metadata"]["generation"] == running["metadata"]["generation"]
         assert await ready_with(guarded, 4) == (running, pods)
-    else:  # which neither set the number back nor refuse it
+    else:  # policies neither reset nor reject the replicas
         await alice.patch("pytorchjobs", "team-a", "torch", {"spec": torch()["spec"]})
         await ready_with(guarded, 4, running["metadata"]["generation"] + 4)
         assert "OutOfSync" in [reason for reason, _ in await guarded.history("torch")]
@@ -202,25 +202,25 @@ async def test_applied_again_it_runs_on_as_it_was_admitted(guarded):
 WEBHOOKS = pytest.mark.parametrize("guarded", ["webhooks"], indirect=True)
 
 
-async def test_who_says_nothing_starts_with_all_or_not_at_all(guarded):
+async def test_pytorchjob_without_min_count_annotation_is_not_partially_admitted(guarded):
     await submitted(guarded, torch(annotation="", elasticPolicy={"minReplicas": 1, "maxReplicas": 6}))
     waits = await guarded.record("torch", "pending", reason="ExceedsMaxQuota")
     assert waits.workload.pod_sets[0].min_count is None
 
 
 @WEBHOOKS
-async def test_a_mistake_in_the_annotation_is_refused_at_once(guarded):
+async def test_unknown_pod_set_in_min_count_annotation_is_rejected(guarded):
     with pytest.raises(ApiError, match=r'"workers" is no pod set .*: name worker, as in worker=2'):
         await submitted(guarded, torch(annotation="workers=2"))
 
 
-async def test_fewer_than_the_least_do_not_start(guarded):
+async def test_pytorchjob_does_not_start_with_fewer_workers_than_min_count(guarded):
     await submitted(guarded, torch(annotation="worker=5"))
     waits = await guarded.record("torch", "pending", reason="ExceedsMaxQuota")
     assert waits.workload.pod_sets[0].min_count == 5
 
 
-async def test_suspended_and_raised_in_one_request_it_queues_anew(guarded):
+async def test_pytorchjob_suspended_and_scaled_up_in_one_request_is_requeued(guarded):
     created = await submitted(guarded, torch())
     running, _ = await ready_with(guarded, 4)
     spec = torch(runPolicy={"suspend": True})["spec"]
@@ -234,7 +234,7 @@ async def test_suspended_and_raised_in_one_request_it_queues_anew(guarded):
     assert guarded.user.get("pytorchjobs", "team-a", "torch")["spec"] == created["spec"]
 
 
-async def test_a_number_that_its_user_lowers_stays(guarded):
+async def test_replicas_lowered_by_user_are_kept_at_eviction(guarded):
     await submitted(guarded, torch())
     await ready_with(guarded, 4)
     lowered = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}}
@@ -251,7 +251,7 @@ async def test_a_number_that_its_user_lowers_stays(guarded):
 
 
 @WEBHOOKS
-async def test_killed_at_any_step_it_never_has_more_pods_than_quota(guarded):
+async def test_pods_never_exceed_quota_when_sluice_restarts_at_any_step(guarded):
     kinds = all_kinds(frameworks=("batch/job", "kubeflow.org/pytorchjob", "ray.io/raycluster"))
 
     async def killed():
@@ -293,14 +293,14 @@ async def ray_ready(world, pods):
         world.user, "rayclusters", "ray",
         lambda each: RAY.observe(each).ready and sum(place.pods for place in RAY.places(each)) == pods,
     )  # fmt: skip
-    # That it is ready may still be said of fewer pods.
+    # The ready status may still be that of fewer pods.
     await pods_until(world.user, "team-a", lambda _: len(pods_of(world.user, obj)) == pods)
     return {each["metadata"]["uid"] for each in pods_of(world.user, obj)}
 
 
 @WEBHOOKS
-async def test_a_ray_cluster_asks_for_the_rest_when_its_number_is_raised(guarded):
-    """All of the rest, or nothing of it: that it may start with fewer is no answer to that."""
+async def test_partial_raycluster_with_raised_replicas_requests_all_remaining_pods(guarded):
+    """The remaining pods are admitted together: the minimum count applies to the start only."""
     alice = guarded.sandbox.local("alice")
     await alice.create("rayclusters", "team-a", flexible())
     few = await ray_ready(guarded, 4)
@@ -333,8 +333,8 @@ async def test_a_ray_cluster_asks_for_the_rest_when_its_number_is_raised(guarded
 
 
 @WEBHOOKS
-async def test_a_ray_cluster_that_is_still_to_be_started_asks_for_no_more(guarded):
-    """It is seen, as it was written, between its admission and its start: by a change, or by who leads next."""
+async def test_partial_raycluster_requests_no_more_pods_before_its_start(guarded):
+    """It is observed with its submitted replicas between admission and start, after an edit and by the next leader."""
     await guarded.cut_off()
     await guarded.sandbox.local("alice").create("rayclusters", "team-a", flexible())
     admitted = await guarded.record("ray", "admitted")

@@ -23,7 +23,7 @@ def forbid(world, code=403):
 
 
 @pytest.mark.parametrize("code", [403, 500])
-async def test_the_leader_decides_about_all_others(cluster, caplog, code):
+async def test_other_kinds_are_admitted_while_jobsets_cannot_be_listed(cluster, caplog, code):
     forbid(cluster, code)
     await cluster.start(kinds=KINDS)
     assert await cluster.controller.health() is None
@@ -36,7 +36,7 @@ async def test_the_leader_decides_about_all_others(cluster, caplog, code):
     await until(cluster.user, "jobsets", "set", lambda obj: obj["spec"]["suspend"] is False)
 
 
-async def test_what_waits_is_on_hold_and_what_runs_keeps_its_quota_until_the_rights_are_there(cluster):
+async def test_forbidden_list_puts_pending_jobset_on_hold_and_running_jobset_keeps_quota(cluster):
     await cluster.start(kinds=KINDS)
     await cluster.user.create("jobsets", "team-a", jobset("runs"))
     await until(cluster.user, "jobsets", "runs", lambda obj: JOBSETS.observe(obj).ready)
@@ -61,7 +61,7 @@ async def test_what_waits_is_on_hold_and_what_runs_keeps_its_quota_until_the_rig
     await until(cluster.user, "jobsets", "waits", lambda obj: obj["spec"]["suspend"] is False)
 
 
-async def test_what_is_deleted_while_nobody_may_see_it_gives_its_quota_back_when_they_may(cluster):
+async def test_jobset_deleted_while_list_is_forbidden_releases_quota_once_allowed(cluster):
     await cluster.start(kinds=KINDS)
     await cluster.user.create("jobsets", "team-a", jobset("runs"))
     await until(cluster.user, "jobsets", "runs", lambda obj: JOBSETS.observe(obj).ready)

@@ -38,7 +38,7 @@ def kept(obj):
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_a_manifest_starts_as_a_whole(world, tmp_path, name):
+async def test_manifest_of_other_system_starts_as_a_whole_with_its_fields_unchanged(world, tmp_path, name):
     queue, group, needed = CASES[name]
     documents = list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
     (manifest,) = (each for each in documents if each["kind"] == "Pod")

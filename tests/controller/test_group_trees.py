@@ -1,4 +1,4 @@
-"""Trees of PodGroups and CompositePodGroups, as values: what starts together, and what waits for it."""
+"""`GroupTrees`: which PodGroups start together as one workload, and which wait for that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEAF, WHOLE = "PodGroup", "CompositePodGroup"
 
 
 def trees(*groups, served=True):
-    """Of (kind, name, parent, number); the number 0: it is no gang. Each is older than the next."""
+    """Return the trees of groups (kind, name, parent, gang size), the oldest first. Gang size 0: no gang."""
     found = GroupTrees(lambda: served)
     for age, (kind, name, parent, needed) in enumerate(groups):
         found.take(("ns", kind, name), Place(parent, needed, f"{age:03}"))
@@ -19,7 +19,7 @@ def trees(*groups, served=True):
 
 
 def state(held=(), started=()):
-    """Of workloads: those that hold quota for the pods of which PodGroups, and those that are over."""
+    """Return a lookup of GroupState by workload. `held`: PodGroups for whose pods a workload holds quota."""
 
     def of(name):
         leaves = dict(held).get(name)
@@ -43,7 +43,7 @@ NESTED = (
 AFTER = child_sentences.starts_after("rc", 2)
 
 
-def test_a_whole_needs_the_oldest_groups_at_each_level():
+def test_gang_consists_of_the_oldest_groups_at_each_level():
     assert trees(*NESTED).gang("ns", "rc") == ({"head": 1, "a": 3}, "")
     assert trees(*NESTED).gang("ns", "late") == ({"c": 5, "d": 1}, "")
     assert trees(*NESTED[:2]).gang("ns", "rc") == ({"head": 1}, child_sentences.groups_incomplete("rc", 1, 2))
@@ -52,30 +52,30 @@ def test_a_whole_needs_the_oldest_groups_at_each_level():
 @pytest.mark.parametrize(
     ("leaf", "name", "waits"), [("head", "rc", ""), ("a", "rc", ""), ("b", "b", AFTER), ("c", "late", AFTER)]
 )
-def test_what_is_beside_the_oldest_waits_until_they_have_started(leaf, name, waits):
+def test_group_outside_the_gang_waits_until_the_gang_has_started(leaf, name, waits):
     assert trees(*NESTED).assign("ns", leaf, state()) == (name, waits)
     assert trees(*NESTED).assign("ns", leaf, state(held={"rc": ("head", "a")})) == (name, "")
     assert trees(*NESTED).assign("ns", leaf, state(started=("rc",))) == (name, "")
 
 
-def test_what_a_workload_holds_quota_for_decides_once_it_does():
+def test_workload_with_quota_keeps_its_pod_groups_instead_of_the_oldest():
     held = state(held={"rc": ("head", "b")})
     assert [trees(*NESTED).assign("ns", leaf, held).group for leaf in ("head", "a", "b")] == ["rc", "a", "rc"]
 
 
-def test_a_part_that_holds_quota_by_itself_stays_so():
+def test_group_with_quota_of_its_own_stays_a_separate_workload():
     held = state(held={"a": ("a",), "late": ("c", "d")})
     assert [trees(*NESTED).assign("ns", leaf, held).group for leaf in ("head", "a", "c")] == ["rc", "a", "late"]
 
 
-def test_what_is_older_than_what_it_is_part_of_comes_last():
+def test_groups_older_than_their_parent_are_chosen_last():
     found = trees((LEAF, "squatter", "rc", 9), *NESTED[:2], (LEAF, "gpu", "rc", 4))
     assert found.gang("ns", "rc").pods == {"head": 1, "gpu": 4}
     found = trees((LEAF, "head", "rc", 1), (LEAF, "gpu", "rc", 4), (LEAF, "late", "rc", 1), (WHOLE, "rc", "", 2))
     assert found.gang("ns", "rc").pods == {"head": 1, "gpu": 4}
 
 
-def test_without_gangs_above_each_group_is_by_itself():
+def test_groups_without_a_gang_above_them_are_separate_workloads():
     basic = ((WHOLE, "set", "", 0), (WHOLE, "one", "set", 2), (LEAF, "a", "one", 1), (LEAF, "b", "one", 0),
              (LEAF, "c", "set", 2), (LEAF, "d", "set", 0))  # fmt: skip
     assert [trees(*basic).assign("ns", leaf, state()).group for leaf in "abcd"] == ["one", "one", "c", ""]
@@ -83,7 +83,7 @@ def test_without_gangs_above_each_group_is_by_itself():
 
 
 @pytest.mark.parametrize("levels", range(2, LEVELS + 2))
-def test_a_tree_has_four_levels(levels):
+def test_tree_has_at_most_four_levels(levels):
     chain = [(WHOLE, f"c-{level}", f"c-{level - 1}" if level else "", 1) for level in range(levels - 1)]
     found = trees(*chain, (LEAF, "leaf", f"c-{levels - 2}", 1))
     assigned = found.assign("ns", "leaf", state())
@@ -95,22 +95,22 @@ def test_a_tree_has_four_levels(levels):
         assert found.gang("ns", "c-0") == ({"leaf": 1}, "")
 
 
-def test_circles_end():
+def test_cyclic_parents_yield_a_wait_message():
     found = trees((WHOLE, "a", "b", 1), (WHOLE, "b", "a", 1), (LEAF, "leaf", "a", 1), (WHOLE, "self", "self", 1))
     assert found.assign("ns", "leaf", state()) == ("leaf", child_sentences.group_too_deep(LEAF, "leaf", LEVELS))
     for name in ("a", "b", "self"):
         assert found.gang("ns", name).wait_message
 
 
-def test_what_is_missing_is_named():
+def test_missing_parent_is_named_in_the_wait_message():
     found = trees((WHOLE, "part", "rc", 1), (LEAF, "leaf", "part", 1))
     assert found.assign("ns", "leaf", state()) == ("rc", child_sentences.group_without_parent("rc"))
     assert found.assign("ns", "leaf", state(held={"rc": ("other",)})).group == "leaf"
     assert found.assign("ns", "strange", state()).group == "strange"
-    assert found.assign("other", "leaf", state()).group == "leaf"  # in another namespace nothing is known of it
+    assert found.assign("other", "leaf", state()).group == "leaf"  # the trees have no group in this namespace
 
 
-def test_each_change_tells_which_trees_it_is_of():
+def test_take_returns_the_roots_of_changed_trees():
     found = trees((WHOLE, "rc", "", 2), (WHOLE, "part", "rc", 1), (WHOLE, "other", "", 1))
     assert found.take(("ns", LEAF, "leaf"), Place("part", 1, "3")) == {"rc"}
     assert found.take(("ns", LEAF, "leaf"), Place("part", 1, "3")) == set()

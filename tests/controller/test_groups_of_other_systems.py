@@ -82,7 +82,7 @@ async def end(cluster, name, phase):
     await cluster.user.patch("pods", "team-a", name, {"status": {"phase": phase}}, subresource="status")
 
 
-async def test_a_pod_group_of_scheduler_plugins_starts_when_its_minimum_is_there(cluster):
+async def test_scheduler_plugins_pod_group_starts_when_min_member_pods_exist(cluster):
     await create(cluster, of_plugins("p-0"), of_plugins("p-1"))
     await says(
         cluster,
@@ -96,7 +96,7 @@ async def test_a_pod_group_of_scheduler_plugins_starts_when_its_minimum_is_there
     for obj in started.values():
         assert obj["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "pg"
         assert obj["spec"]["schedulerName"] == "scheduler-plugins-scheduler"
-    await create(cluster, of_plugins("p-3"))  # beyond the minimum each queues by itself
+    await create(cluster, of_plugins("p-3"))  # pods beyond minMember are separate workloads
     assert (await cluster.record("p-3", "admitted")).workload.kind == "Pod"
     await create(cluster, of_plugins("p-4"))
     await cluster.record("p-4", "pending", reason="WaitingForQuota")
@@ -109,7 +109,7 @@ async def test_a_pod_group_of_scheduler_plugins_starts_when_its_minimum_is_there
     await pods_until(cluster.user, "team-a", ungated("p-0", "p-1", "p-2", "p-3", "p-4"))
 
 
-async def test_pods_that_waited_beside_a_group_queue_alone_when_it_has_started(cluster):
+async def test_surplus_pod_of_koordinator_gang_queues_alone_after_gang_has_started(cluster):
     await create(cluster, pod("large", cpu="4"))
     await cluster.record("large", "admitted")
     await create(cluster, *(of_koordinator(f"k-{number}") for number in range(3)))
@@ -122,12 +122,12 @@ async def test_pods_that_waited_beside_a_group_queue_alone_when_it_has_started(c
     told = [each["note"] for each in events if each["regarding"]["name"] == "k-2"]
     assert not any("create the group anew" in note for note in told), told
     await end(cluster, "k-0", "Succeeded")
-    await end(cluster, "k-1", "Failed")  # nobody makes it again
+    await end(cluster, "k-1", "Failed")  # not replaced
     over = await cluster.record("gang", "finished")
     assert (over.outcome, over.message) == ("Failed", "Pods succeeded: 1/2.")
 
 
-async def test_a_native_pod_group_is_read_in_the_version_that_is_served(cluster):
+async def test_native_pod_group_is_read_in_the_served_version(cluster):
     await size(cluster, NATIVE, "gang", {"schedulingPolicy": {"gang": {"minCount": 2}}})
     await create(cluster, of_kubernetes("n-0", "gang"))
     await says(cluster, "gang", "It starts as a whole, and 1 of its 2 pods are there.")
@@ -142,7 +142,7 @@ async def test_a_native_pod_group_is_read_in_the_version_that_is_served(cluster)
 
 
 @pytest.mark.parametrize("system", [VOLCANO, NATIVE])
-async def test_the_priority_of_a_pod_group_is_that_of_the_whole(cluster, system):
+async def test_priority_class_of_pod_group_sets_priority_of_the_workload(cluster, system):
     for name, value in (("low", 3), ("high", 7)):
         await cluster.user.create("priorityclasses", "", {"metadata": {"name": name}, "value": value})
     await create(cluster, pod("large", cpu="4"))
@@ -169,7 +169,7 @@ async def test_the_priority_of_a_pod_group_is_that_of_the_whole(cluster, system)
     await cluster.eventually(lowered)
 
 
-async def test_a_pod_group_of_volcano_starts_when_its_minimum_is_there(cluster):
+async def test_volcano_pod_group_starts_when_min_member_pods_exist(cluster):
     await create(cluster, of_volcano("v-0"))
     await says(
         cluster,
@@ -185,7 +185,7 @@ async def test_a_pod_group_of_volcano_starts_when_its_minimum_is_there(cluster):
     assert {obj["spec"]["schedulerName"] for obj in found.values()} == {"volcano"}
 
 
-async def test_a_raycluster_with_more_groups_than_a_native_gang_holds_is_admitted_with_a_warning(world):
+async def test_raycluster_with_too_many_groups_for_a_native_gang_is_admitted_with_warning(world):
     kinds = all_kinds(frameworks=("batch/job", "ray.io/raycluster"))
     kind = kinds.get("ray.io", "RayCluster")
     obj = document("raycluster")

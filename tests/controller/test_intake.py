@@ -40,7 +40,7 @@ def asked():
     return again
 
 
-def test_what_is_asked_for_still_is_not_made_anew(asked):
+def test_known_workload_is_reused_if_unchanged(asked):
     known = replace(asked(), pod_sets=(PodSet("main", 1, {"cpu": 1000}),))
     assert asked(known) is known
 
@@ -58,5 +58,5 @@ def test_what_is_asked_for_still_is_not_made_anew(asked):
     ],
     ids=str,
 )
-def test_what_differs_in_anything_is_read_anew(asked, other):
+def test_known_workload_with_any_difference_is_replaced(asked, other):
     assert asked(replace(asked(), **other)) == asked()

@@ -64,14 +64,14 @@ def _faults(world):
 
 
 @pytest.mark.parametrize("where", ["observe", "pod_sets", "start_patch", "queue_name"])
-async def test_a_job_that_cannot_be_read_or_started_waits_until_it_changes(world, where):
+async def test_job_whose_adapter_fails_is_misconfigured_until_edited(world, where):
     await _start(world, OddKind(where))
     await world.submit(job(ODD, suspend=False))
     record = await world.record(ODD, "pending", reason="Misconfigured")
     assert record.message.startswith(f"Sluice cannot handle it (RuntimeError: {where} fails")
     assert record.message.isprintable()
     assert len(record.message) < 500
-    await world.job(ODD, is_gated)  # it does not run past the queue
+    await world.job(ODD, is_gated)  # it must not run without quota
     await _others_run(world, "one")
     await world.end()
     await world.start(kinds=Kinds([OddKind(where)]))
@@ -91,9 +91,9 @@ UNWRITABLE = {
 
 
 @pytest.mark.parametrize("result", UNWRITABLE.values(), ids=UNWRITABLE)
-async def test_what_cannot_be_decided_or_written_stops_nothing_else(world, result):
+async def test_job_with_invalid_pod_sets_does_not_block_other_jobs(world, result):
     await _start(world, OddKind("pod_sets", result))
-    for number in range(3):  # in one commit with it
+    for number in range(3):  # in the same commit as the invalid Job
         await world.submit(job(f"before-{number}", namespace="team-b", cpu="100m"))
     await world.submit(job(ODD))
     await world.submit(job("behind", namespace="team-b", cpu="100m"))
@@ -110,7 +110,7 @@ async def test_what_cannot_be_decided_or_written_stops_nothing_else(world, resul
 
 
 @pytest.mark.parametrize("where", ["observe", "queue_name", "stop_patch", "restore_patch"])
-async def test_a_job_that_holds_quota_keeps_it_while_it_cannot_be_handled(world, where):
+async def test_admitted_job_keeps_its_quota_while_its_adapter_fails(world, where):
     await _start(world, None)
     await world.submit(job(ODD, cpu="2"))
     await world.job(ODD, runs)

@@ -30,43 +30,43 @@ def specs(cluster):
     return found
 
 
-async def test_every_kind_goes_on_in_each_state(cluster):
+async def test_every_kind_continues_after_kill_in_each_state(cluster):
     user, faults = cluster.user, cluster.world.sandbox.faults
     for case in cluster.cases.values():
         await cluster.submit(case)
-    waiting = await cluster.are("pending")
+    waiting = await cluster.wait_for_state("pending")
     as_submitted = specs(cluster)
     await cluster.restart()
-    assert await cluster.are("pending") == waiting
+    assert await cluster.wait_for_state("pending") == waiting
     assert cluster.pods() == []
 
-    # Each has its quota, and nothing is started, as the API server takes no change from Sluice.
+    # All workloads hold quota, but none is started, as the API server rejects all changes by Sluice.
     refused = {"do": "error", "code": 503}
     changes = [{"match": {"user": "sluice", "verb": "patch"}, **refused},
                {"match": {"user": "sluice", "verb": "create", "resource": ["jobs", "pods"]}, **refused}]  # fmt: skip
     faults.install({"rules": changes})
     await cluster.stop_queues(None)
-    admitted = await cluster.are("admitted")
+    admitted = await cluster.wait_for_state("admitted")
     assert cluster.pods() == []
     await cluster.kill()
     faults.remove()
     await cluster.start()
-    pods = await cluster.run()
-    assert {uid: each[2] for uid, each in (await cluster.are("admitted")).items()} == {
+    pods = await cluster.wait_until_ready()
+    assert {uid: each[2] for uid, each in (await cluster.wait_for_state("admitted")).items()} == {
         uid: each[2] for uid, each in admitted.items()
     }
     await cluster.restart()
-    assert await cluster.run() == pods
-    running = await cluster.are("admitted")
+    assert await cluster.wait_until_ready() == pods
+    running = await cluster.wait_for_state("admitted")
     assert running.keys() == admitted.keys()
 
     for each in cluster.pods():
         note = {"metadata": {"annotations": {"sandbox.sluice.dev/stop-seconds": "never"}}}
         await user.patch("pods", each["metadata"]["namespace"], each["metadata"]["name"], note)
     await cluster.stop_queues("HoldAndDrain")
-    await cluster.are("evicting")
+    await cluster.wait_for_state("evicting")
     await cluster.restart()
-    await cluster.are("evicting")
+    await cluster.wait_for_state("evicting")
     await cluster.kill()
     for each in cluster.pods():
         await user.delete("pods", each["metadata"]["namespace"], each["metadata"]["name"], grace=0)
@@ -74,16 +74,16 @@ async def test_every_kind_goes_on_in_each_state(cluster):
     for case in cluster.cases.values():
         if case.is_remade:
             await cluster.submit(case)
-    await cluster.are("pending")
+    await cluster.wait_for_state("pending")
     assert cluster.pods() == []
     assert specs(cluster) == as_submitted
     await cluster.stop_queues(None)
-    await cluster.run()
-    await cluster.are("admitted")
+    await cluster.wait_until_ready()
+    await cluster.wait_for_state("admitted")
 
     await cluster.kill()
     await cluster.end_all()
     await cluster.start()
-    await cluster.are_over()
+    await cluster.wait_until_finished()
     await cluster.restart()
-    await cluster.are_over()
+    await cluster.wait_until_finished()

@@ -17,11 +17,11 @@ def database_kind():
     return "postgresql"
 
 
-async def test_a_leader_that_was_elected_is_named_and_not_deposed(world, tmp_path):
+async def test_kueue_import_is_refused_while_an_elected_leader_runs(world, tmp_path):
     kueue = await installed(world, tmp_path)
     await kueue.queues()
     await kueue.job("run", admitted=True)
-    # Nobody would be elected in its place while the test runs.
+    # The Lease lasts longer than the test, so that no other replica is elected.
     lease = ("--lease=default/sluice", "--lease-duration=3600", "--renew-deadline=1800", "--retry-period=1", "--adopt")
     async with serving(tmp_path, world.url, *lease) as leader:
         await leader.until("leading")
@@ -33,7 +33,7 @@ async def test_a_leader_that_was_elected_is_named_and_not_deposed(world, tmp_pat
         assert await leader.role() == role
         assert await world.store.queues.list("ClusterQueue") == ()
 
-        leader.send(signal.SIGKILL)  # which gives nothing back, the Lease least of all
+        leader.send(signal.SIGKILL)  # it does not release the Lease
         await leader.process.wait()
         done = await world.eventually(lambda: _imported(kueue))
         assert "take over  job/team-a/run" in done.output

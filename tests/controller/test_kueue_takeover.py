@@ -13,7 +13,7 @@ async def kueue(request, world, tmp_path):
 
 
 @pytest.mark.parametrize("kueue", ["v1beta2", "v1beta1"], indirect=True)
-async def test_what_runs_runs_on_and_what_waits_waits(kueue):
+async def test_import_keeps_running_jobs_admitted_and_pending_jobs_pending(kueue):
     world = kueue.world
     await kueue.queues()
     for number in range(3):
@@ -56,7 +56,7 @@ async def _let_in(world):
     return next((record.workload.name for record in records if record.state == "admitted"), None)
 
 
-async def test_what_is_evicted_later_is_as_its_user_wrote_it(kueue):
+async def test_imported_job_is_restored_without_fields_of_kueue_at_eviction(kueue):
     world = kueue.world
     await kueue.queues(cpu="1")
     await kueue.job("run", admitted=True)
@@ -74,7 +74,7 @@ async def test_what_is_evicted_later_is_as_its_user_wrote_it(kueue):
     assert again["spec"]["template"]["spec"]["nodeSelector"] == {"type": "kwok"}
 
 
-async def test_an_eviction_that_kueue_began_is_brought_to_its_end(kueue):
+async def test_eviction_begun_by_kueue_is_completed_after_import(kueue):
     world = kueue.world
     await kueue.queues(cpu="1")
     await kueue.job("run", admitted=True, evicted=True)
@@ -85,7 +85,7 @@ async def test_an_eviction_that_kueue_began_is_brought_to_its_end(kueue):
     assert ("Admitted", "taken over from Kueue") in await world.history("run")
 
 
-async def test_what_was_deactivated_in_kueue_does_not_start(kueue):
+async def test_job_deactivated_in_kueue_stays_deactivated_after_import(kueue):
     await kueue.queues()
     await kueue.job("off", admitted=False, active=False)
     await kueue.migrate("--yes")
@@ -98,7 +98,7 @@ async def test_what_was_deactivated_in_kueue_does_not_start(kueue):
     await kueue.world.job("off", runs)
 
 
-async def test_nothing_is_taken_over_while_sluice_decides(kueue):
+async def test_import_is_refused_while_sluice_leads(kueue):
     await kueue.queues()
     await kueue.job("run", admitted=True)
     await kueue.world.start()
@@ -108,7 +108,7 @@ async def test_nothing_is_taken_over_while_sluice_decides(kueue):
     assert await kueue.world.store.queues.list("ClusterQueue") == ()
 
 
-async def test_a_job_whose_queue_is_not_imported_is_named(kueue):
+async def test_import_plan_skips_job_of_missing_cluster_queue(kueue):
     await kueue.job("run", admitted=True)
     plan = await kueue.migrate()
     assert "skip    job/team-a/run" in plan.output
@@ -118,7 +118,7 @@ async def test_a_job_whose_queue_is_not_imported_is_named(kueue):
 MIN_PARALLELISM = {"kueue.x-k8s.io/job-min-parallelism": "2"}
 
 
-async def test_a_job_that_runs_on_fewer_pods_than_it_asked_for_runs_on_those(kueue):
+async def test_imported_job_keeps_its_partial_admission(kueue):
     world = kueue.world
     await kueue.queues(cpu="3")
     await kueue.job("part", admitted=True, pods=4, given=3, annotations=MIN_PARALLELISM)
@@ -142,7 +142,7 @@ def said(name, state, **more):
     return {"name": name, "state": state, "message": "", "lastTransitionTime": "2025-06-15T15:06:41Z", **more}
 
 
-async def test_what_admission_checks_have_said_holds_on(kueue):
+async def test_states_of_admission_checks_are_imported(kueue):
     world = kueue.world
     await kueue.queues()
     for name in ("nodes", "budget"):
@@ -172,7 +172,7 @@ async def test_what_admission_checks_have_said_holds_on(kueue):
     assert started["spec"]["template"]["spec"]["nodeSelector"]["kubernetes.io/hostname"] == "node-2"
 
 
-async def test_what_cannot_be_carried_over_is_said(kueue):
+async def test_import_plan_notes_fields_that_cannot_be_imported(kueue):
     await kueue.queues()
     await kueue.job("two", admitted=True, more_sets=[{"name": "more", "count": 1, "template": {}}])
     await kueue.job("again", admitted=False, requeueState={"count": 3, "requeueAt": "2025-06-15T16:00:00Z"})

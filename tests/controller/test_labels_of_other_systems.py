@@ -45,7 +45,7 @@ def labelled(**labels):
         ({GENERIC: "c"}, ""),
     ],
 )
-def test_the_first_label_that_names_a_queue_counts(labels, queue):
+def test_queue_is_read_from_the_first_label_in_configured_order(labels, queue):
     assert JOBS.queue_name(labelled(**labels)) == queue
     plain = all_kinds().get("batch", "Job")
     assert plain.queue_name(labelled(**{KAI: "a", YUNIKORN: "b", GENERIC: "c"})) == ""
@@ -57,7 +57,7 @@ def test_a_priority_label_of_another_system_names_a_workload_priority_class():
     assert JOBS.observe(labelled(**own)).priority_class == "high"
 
 
-def test_the_gate_knows_them_and_writes_none():
+def test_webhook_reads_configured_queue_labels_and_writes_none():
     config = GateConfig(
         "certificates",
         ("sluice",),
@@ -90,7 +90,7 @@ def test_the_gate_knows_them_and_writes_none():
     )
 
 
-async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(world):
+async def test_job_with_queue_label_of_other_system_is_admitted_with_unchanged_labels(world):
     await world.apply(flavor(), cluster_queue(), local_queue("team.train"))
     await world.start(kinds=KINDS)
     manifest = job("a", queue=None)
@@ -136,7 +136,7 @@ async def test_a_job_with_the_label_of_another_system_is_queued_and_keeps_it(wor
         ("{queueFields: [spec..queue]}", 'queueFields[0] in {file}:1: "spec..queue" is not the path of a field'),
     ],
 )
-def test_a_mistake_is_told_by_its_place(tmp_path, integrations, message):
+def test_invalid_integration_setting_is_reported_with_path_and_line(tmp_path, integrations, message):
     file = tmp_path / "sluice.yaml"
     file.write_text(f"integrations: {integrations}\n")
     with pytest.raises(InvalidSettings) as told:

@@ -35,7 +35,7 @@ async def nodes(world, number):
 
 
 @pytest.mark.parametrize("release", FIELDS)
-async def test_more_pods_are_counted_before_they_are_made(sluice, release):
+async def test_trainjob_enlarged_before_reconciliation_is_evicted_before_pods_exist(sluice, release):
     async with trainer(sluice.sandbox, release) as late:
         await submitted(sluice)
         await sluice.record(NAME, "pending", reason="WaitingForQuota")
@@ -56,21 +56,21 @@ async def test_more_pods_are_counted_before_they_are_made(sluice, release):
 
 
 @pytest.mark.parametrize("release", FIELDS)
-async def test_it_starts_when_trainer_has_caught_up(sluice, release):
+async def test_trainjob_starts_when_trainer_has_reconciled(sluice, release):
     async with trainer(sluice.sandbox, release) as late:
         created = await submitted(sluice)
         await sluice.record(NAME, "pending", reason="WaitingForQuota")
         late.works.clear()
         await sluice.user.delete("jobs", "team-a", "before", propagation="Background")
         await until(sluice.user, "trainjobs", NAME, carries_start(release))
-        # Whoever leads next goes on waiting, too.
+        # The next leader waits, too.
         await sluice.end()
         await sluice.start(kinds=KINDS)
         late.works.set()
         jobset = await until_running(sluice, release, created)
         assert template_of(jobset)["spec"]["nodeSelector"] == SELECTOR
         assert len(pods_of(sluice.user, jobset)) == NODES
-        # Suspended by its user, and its command changed meanwhile, it is resumed as it was admitted.
+        # If its user suspends it and changes its command, it is resumed as admitted.
         changed = {"spec": {"suspend": True, "trainer": {"command": ["python"]}}}
         await sluice.user.patch("trainjobs", "team-a", NAME, changed)
         await until(sluice.user, "trainjobs", NAME, started)

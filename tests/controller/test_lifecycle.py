@@ -34,12 +34,12 @@ DONE = replace(SUSPENDED, suspended=False, finished=Outcome(True, "", ""))
         *((state, DONE, False, Step.WAIT) for state in State),
     ],
 )
-def test_the_step_that_is_due(state, seen, changed, step):
+def test_next_step_for_each_state_and_observed_job(state, seen, changed, step):
     assert next_step(state, seen, changed_by_us=changed) is step
 
 
 @pytest.mark.parametrize("state", [State.ADMITTED, State.EVICTING])
-def test_nothing_is_resumed_or_given_back_whose_pods_nobody_has_counted_yet(state):
+def test_next_step_is_wait_until_all_pods_are_counted(state):
     assert next_step(state, SUSPENDED, changed_by_us=True, settled=False) is Step.WAIT
 
 
@@ -60,5 +60,5 @@ DELETING = replace(SUSPENDED, suspended=False, deleting=True)
         (State.EVICTING, DELETING, False, Step.WAIT),
     ],
 )
-def test_what_is_being_deleted_only_ends(state, seen, settled, step):
+def test_next_step_never_starts_or_restores_a_job_being_deleted(state, seen, settled, step):
     assert next_step(state, seen, changed_by_us=True, settled=settled) is step

@@ -73,7 +73,7 @@ async def within_quota(cluster):
     task = asyncio.create_task(follow())
     try:
         yield
-        assert not task.done()  # it has seen all changes
+        assert not task.done()  # no change was missed
     finally:
         task.cancel()
     assert max(numbers) == QUOTA
@@ -140,8 +140,8 @@ async def others_run(cluster, names):
     await cluster.eventually(running)
 
 
-def test_pods_of_a_job_have_the_label():
-    """By which they are observed; the AppWrapper itself, and other labels, stay as they are."""
+def test_pod_template_of_job_item_gets_the_appwrapper_label():
+    """Sluice observes pods by this label. The AppWrapper itself and other labels stay unchanged."""
     inner = job()
     inner["spec"]["template"]["metadata"]["labels"] = {"a": "b"}
     obj = wrapper(inner)
@@ -153,8 +153,8 @@ def test_pods_of_a_job_have_the_label():
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-async def test_orphans_are_waited_for(cluster, labelled):
-    """Each time the Job is deleted, also if a user takes the label off by which Sluice observes the pods."""
+async def test_deleted_job_is_recreated_only_after_its_orphaned_pods_have_ended(cluster, labelled):
+    """Each time the Job is deleted, also if a user removes the label by which Sluice observes its pods."""
     async with within_quota(cluster):
         first = await submit(cluster, job())
         for _ in range(2):
@@ -174,8 +174,8 @@ async def test_orphans_are_waited_for(cluster, labelled):
 
 
 @pytest.mark.parametrize(("stop", "propagation"), [("300", "Background"), ("0", "Foreground")])
-async def test_a_deleted_job_is_created_again_after_its_pods(cluster, stop, propagation):
-    """Its pods end slowly, or are gone already."""
+async def test_deleted_job_is_recreated_after_its_pods_have_terminated(cluster, stop, propagation):
+    """The pods terminate slowly, or are gone before the Job."""
     async with within_quota(cluster):
         before = await submit(cluster, job(stop=stop))
         uid = cluster.user.get("jobs", "team-a", "inner")["metadata"]["uid"]
@@ -184,7 +184,7 @@ async def test_a_deleted_job_is_created_again_after_its_pods(cluster, stop, prop
         await others_run(cluster, before)
 
 
-async def test_orphans_are_deleted_before_quota_is_released_for_a_taken_name(cluster):
+async def test_orphans_are_deleted_before_quota_is_released_if_the_job_name_is_taken(cluster):
     async with within_quota(cluster):
         before = await submit(cluster, job(stop="300"))
         await cluster.user.create("appwrappers", "team-a", wrapper(job("second"), name="second"))
@@ -198,8 +198,8 @@ async def test_orphans_are_deleted_before_quota_is_released_for_a_taken_name(clu
 
 
 @pytest.mark.parametrize(("labelled", "ended"), [(True, "Completed"), (False, "Failed")])
-async def test_a_job_that_a_user_creates_as_an_item_runs_without_orphans(cluster, labelled, ended):
-    """It names the AppWrapper as its controller, and finishes at once. Pods without labels could not be counted."""
+async def test_orphans_are_gone_when_a_job_that_a_user_created_as_item_ends(cluster, labelled, ended):
+    """The Job names the AppWrapper as its controller, and ends at once. Without labels its pods cannot be counted."""
     before = await submit(cluster, job(stop="300"))
     own = cluster.user.get("jobs", "team-a", "inner")
     mine = job(run="0")
@@ -229,7 +229,7 @@ async def test_orphans_are_deleted_at_an_eviction(cluster, labelled):
         await others_run(cluster, before)
 
 
-async def test_pods_that_end_slowly_hold_the_quota_at_an_eviction(cluster):
+async def test_slowly_terminating_pods_hold_quota_during_eviction(cluster):
     async with within_quota(cluster):
         before = await submit(cluster, job(stop="300"))
         await cluster.user.create("appwrappers", "team-a", wrapper(job("second"), name="second"))
@@ -256,8 +256,8 @@ async def test_a_sibling_of_a_deleted_job_runs_on(cluster):
         assert cluster.user.get("jobs", "team-a", "inner-1")["metadata"]["uid"] == sibling["metadata"]["uid"]
 
 
-async def test_an_appwrapper_whose_pods_have_all_failed_still_holds_quota(cluster):
-    """The Job waits before it creates pods again."""
+async def test_appwrapper_whose_pods_have_all_failed_counts_one_pending_pod(cluster):
+    """The Job delays the creation of new pods; `pending` shows meanwhile that the quota is in use."""
     before = await submit(cluster, job())
     await end(cluster, before, "Failed")
     await has(cluster, running=0, pending=1, failed=2)

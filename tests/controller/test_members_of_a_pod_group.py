@@ -16,7 +16,7 @@ async def cluster(world, tmp_path):
         yield running
 
 
-async def test_a_pod_of_a_running_group_that_grows_is_deleted(cluster):
+async def test_pod_of_running_group_resized_beyond_its_quota_is_deleted(cluster):
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
     for name, cpu in (("g-0", "500m"), ("g-1", "3")):
@@ -28,7 +28,7 @@ async def test_a_pod_of_a_running_group_that_grows_is_deleted(cluster):
     assert await held(cluster) == 2000
 
 
-async def test_nobody_joins_a_running_group_by_taking_the_gate(cluster):
+async def test_oversized_pod_with_removed_gate_does_not_join_running_group(cluster):
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
     await cluster.user.delete("pods", "team-a", "g-1")
@@ -39,7 +39,7 @@ async def test_nobody_joins_a_running_group_by_taking_the_gate(cluster):
     assert await held(cluster) == 2000
 
 
-async def test_pods_that_are_made_anew_while_a_start_looks_for_the_former_start(cluster):
+async def test_pods_recreated_during_slow_startup_run_with_the_quota_of_the_group(cluster):
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
     await cluster.end()
@@ -54,7 +54,7 @@ async def test_pods_that_are_made_anew_while_a_start_looks_for_the_former_start(
 
 
 @pytest.mark.parametrize("those", [["g-1"], ["g-0", "g-1"]], ids=["one", "all"])
-async def test_pods_whose_labels_are_taken_while_nobody_watches_keep_their_quota(cluster, those):
+async def test_pods_unlabelled_during_downtime_keep_their_quota(cluster, those):
     await create(cluster, *(member(f"g-{number}", 2, cpu="2") for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
     await cluster.end()
@@ -70,7 +70,7 @@ async def test_pods_whose_labels_are_taken_while_nobody_watches_keep_their_quota
     assert await held(cluster) == 4000
 
 
-async def test_a_pod_for_another_queue_joins_no_running_group(cluster):
+async def test_pod_of_another_queue_does_not_join_running_group(cluster):
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
     await cluster.user.delete("pods", "team-a", "g-1")
@@ -80,7 +80,7 @@ async def test_a_pod_for_another_queue_joins_no_running_group(cluster):
     await pods_until(cluster, lambda found: runs(found.get("again", {"status": {}})))
 
 
-async def test_a_pod_that_leaves_the_queue_keeps_its_group_waiting(cluster):
+async def test_pending_group_is_misconfigured_when_a_pod_loses_its_queue_label(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await cluster.record("g", "pending", reason="Suspended")
@@ -89,7 +89,7 @@ async def test_a_pod_that_leaves_the_queue_keeps_its_group_waiting(cluster):
     await says(cluster, child_sentences.GROUP_OF_SEVERAL_QUEUES)
 
 
-async def test_fast_admission_does_not_wait_for_the_others(cluster):
+async def test_fast_admission_starts_first_pod_with_quota_for_the_whole_group(cluster):
     manifests = [member(f"g-{number}") for number in range(3)]
     for each in manifests:
         each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-fast-admission"] = "true"
@@ -101,7 +101,7 @@ async def test_fast_admission_does_not_wait_for_the_others(cluster):
     assert await held(cluster) == 3000
 
 
-async def test_nobody_lets_himself_in(cluster):
+async def test_pods_whose_gate_is_removed_by_a_user_are_deleted(cluster):
     await create(cluster, *(member(f"large-{number}", 4, "large") for number in range(4)))
     await cluster.record("large", "admitted")
     await create(cluster, *(member(f"g-{number}") for number in range(3)))
@@ -109,7 +109,7 @@ async def test_nobody_lets_himself_in(cluster):
     gate = {"spec": {"schedulingGates": None}}
     await cluster.user.patch("pods", "team-a", "g-1", gate)
     await pods_until(cluster, lambda found: "g-1" not in found)
-    # Into the group that runs, and out of both.
+    # One pod is moved into the running group, another one out of both groups.
     other = {"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": "large"}}}
     await cluster.user.patch("pods", "team-a", "g-0", other)
     await cluster.user.patch("pods", "team-a", "g-0", gate)

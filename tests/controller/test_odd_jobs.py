@@ -27,7 +27,7 @@ async def _again(world):
 
 
 @pytest.mark.parametrize("fields", [{}, {"overhead": {"cpu": "1"}}], ids=["", "with an overhead of its own"])
-async def test_a_job_of_a_runtime_class_that_does_not_exist(world, fields):
+async def test_job_with_missing_runtime_class_waits_until_class_is_created(world, fields):
     await _start(world)
     await world.submit(job("odd", runtimeClassName="nope", **fields))
     record = await world.record("odd", "pending", reason="Misconfigured")
@@ -45,7 +45,7 @@ async def test_a_job_of_a_runtime_class_that_does_not_exist(world, fields):
     await world.job("odd", runs)
 
 
-async def test_a_job_against_the_limits_of_its_namespace(world):
+async def test_job_violating_limit_range_waits_until_limit_range_is_deleted(world):
     await _start(world)
     await world.user.create("limitranges", "team-a", LIMITS)
     await world.submit(job("odd"))
@@ -57,7 +57,7 @@ async def test_a_job_against_the_limits_of_its_namespace(world):
     await world.job("odd", runs)
 
 
-async def test_what_is_quoted_of_a_job_is_fit_to_be_shown_and_stored(world):
+async def test_quoted_annotations_of_job_are_escaped_and_truncated(world):
     await _start(world)
     odd = job("odd")
     odd["metadata"]["annotations"] = {
@@ -73,7 +73,7 @@ async def test_what_is_quoted_of_a_job_is_fit_to_be_shown_and_stored(world):
     await _others_run(world)
 
 
-async def test_amounts_beyond_all_bounds_wait_where_quota_is_bounded(world):
+async def test_job_with_overflowing_requests_exceeds_normal_quota(world):
     await _start(world)
     await world.submit(job("odd", cpu="9000000000000000", pods=2000))
     await world.record("odd", "pending", reason="ExceedsMaxQuota")
@@ -82,7 +82,7 @@ async def test_amounts_beyond_all_bounds_wait_where_quota_is_bounded(world):
     await _others_run(world, "later")
 
 
-async def test_amounts_beyond_all_bounds_are_counted_where_quota_is_not_bounded(world):
+async def test_overflowing_usage_is_capped_at_64_bits_with_maximum_quota(world):
     await _start(world, cpu="9223372036854775807")
     await world.submit(job("odd", cpu="9000000000000000", pods=2000))
     record = await world.record("odd", "admitted")

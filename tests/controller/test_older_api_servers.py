@@ -27,7 +27,7 @@ async def test_an_evicted_job_is_restored_exactly_and_can_be_started_again(world
     await world.job("a", runs)
 
 
-async def test_a_job_that_ran_without_quota_is_stopped_and_started_in_its_turn(world):
+async def test_job_running_before_sluice_is_stopped_and_started_with_quota(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.submit(job("early", suspend=False, tolerations=[{"operator": "Exists"}]))
     await world.job("early", runs)

@@ -30,7 +30,7 @@ def fails(world, code, **match):
 
 
 @pytest.mark.parametrize("code", [403, 500])
-async def test_without_the_objects_of_gangs_only_gangs_wait(cluster, code):
+async def test_only_gangs_wait_while_pod_groups_cannot_be_listed(cluster, code):
     fails(cluster, code, resource=["podgroups", "workloads"])
     await cluster.start(kinds=KINDS)
     group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "gang"}}
@@ -57,7 +57,7 @@ def _run(found):
 
 
 @pytest.mark.parametrize("code", [403, 500, 503])
-async def test_without_events_everything_starts(cluster, code):
+async def test_workloads_start_and_finish_while_events_cannot_be_created(cluster, code):
     fails(cluster, code, verb="create", resource="events")
     await cluster.start(kinds=KINDS)
     await cluster.user.create("pods", "team-a", pod("alone"))

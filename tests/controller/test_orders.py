@@ -29,17 +29,17 @@ async def full(sluice):
     return sluice
 
 
-async def make_room(world):
+async def delete_full_job(world):
     await world.user.delete("jobs", "team-a", "full", propagation="Background")
 
 
-async def test_a_waiting_workload_is_moved(full):
+async def test_pending_workload_is_moved_to_the_ordered_local_queue(full):
     await full.order("younger", local_queue="other")
     await full.job("younger", runs)
     record = await full.record("younger", "admitted")
     assert (record.cluster_queue, record.workload.queue) == ("other", "other")
     assert ("Ordered", "moved to LocalQueue other by ada: because") in await full.history("younger")
-    # The label still says something else, and does not move it back.
+    # The label names the old queue, and an edit of the Job does not move it back.
     await full.patch("younger", {"metadata": {"labels": {"team": "x"}}})
     await full.order("younger", priority=3)
     await full.eventually(lambda: _priority(full, "younger", 3))
@@ -51,7 +51,7 @@ async def _priority(world, name, priority):
     return record.workload.priority == priority
 
 
-async def test_an_admitted_workload_is_stopped_before_it_moves(full):
+async def test_admitted_workload_is_evicted_before_the_move_to_another_queue(full):
     await full.order("full", local_queue="other")
     await full.job("elder", runs)  # it got the quota
     await full.job("full", lambda obj: runs(obj) and obj["metadata"]["generation"] >= 5)
@@ -64,29 +64,29 @@ async def test_an_admitted_workload_is_stopped_before_it_moves(full):
     assert back.workload.queue == "lq"
 
 
-async def test_a_higher_priority_comes_first(full):
+async def test_workload_with_higher_ordered_priority_is_admitted_first(full):
     await full.order("younger", priority=10)
-    await make_room(full)
+    await delete_full_job(full)
     await full.job("younger", runs)
     assert (await full.record("elder", "pending")).workload.priority == 0
 
 
-async def test_a_place_at_the_top_comes_first_and_changes_no_priority(full):
+async def test_workload_ordered_to_the_top_is_admitted_first_with_unchanged_priority(full):
     await full.order("younger", place=Place())
-    await make_room(full)
+    await delete_full_job(full)
     await full.job("younger", runs)
     record = await full.record("younger", "admitted")
     assert record.workload.priority == 0
     assert ("Ordered", "another place in the queue by ada: because") in await full.history("younger")
 
 
-async def test_a_place_before_another_outlives_a_restart(full):
+async def test_ordered_place_before_another_workload_survives_restart(full):
     elder = await full.store.workloads.get("team-a", "elder")
     await full.order("younger", place=Place(before=elder.workload.uid))
     await full.eventually(lambda: _ordered(full, "younger"))
     await full.end()
     await full.start()
-    await make_room(full)
+    await delete_full_job(full)
     await full.job("younger", runs)
 
 
@@ -94,7 +94,7 @@ async def _ordered(world, name):
     return "Ordered" in [reason for reason, _ in await world.history(name)]
 
 
-async def test_the_priority_of_an_admitted_workload_decides_for_whom_it_is_evicted(sluice):
+async def test_ordered_priority_of_admitted_workload_decides_its_preemption(sluice):
     await sluice.apply(cluster_queue(preemption={"withinClusterQueue": "LowerPriority"}))
     await sluice.submit(job("victim", cpu="4"))
     await sluice.job("victim", runs)
@@ -113,20 +113,20 @@ async def test_the_priority_of_an_admitted_workload_decides_for_whom_it_is_evict
 
 
 @pytest.mark.parametrize("admitted", [False, True])
-async def test_what_is_held_waits_until_it_is_released(full, admitted):
+async def test_workload_put_on_hold_waits_until_release(full, admitted):
     name = "full" if admitted else "elder"
     await full.order(name, held=True)
     held = await full.record(name, "pending", reason="OnHold")
     assert held.message == sentences.held_by_admin("ada", "because")
     if not admitted:
-        await make_room(full)
+        await delete_full_job(full)
     await full.job("younger" if not admitted else "elder", runs)
     await full.order(name, held=False)
     await full.record(name, "pending", reason="WaitingForQuota")
 
 
-async def test_who_has_held_it_is_told_whatever_others_order_later(full):
-    """Also after a restart, and although its user holds it, too."""
+async def test_hold_message_names_the_holding_admin_despite_later_orders(full):
+    """Also after a restart, and although its user has put it on hold, too."""
     await full.patch("elder", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
     assert (await full.record("elder", "pending", reason="OnHold")).message == sentences.HELD_BY_USER
     await full.order("elder", held=True)
@@ -144,14 +144,14 @@ async def test_who_has_held_it_is_told_whatever_others_order_later(full):
     assert await _message(full, "elder", said)
 
 
-async def test_whoever_is_stopped_is_told_by_whom_and_why(full):
+async def test_history_of_workload_put_on_hold_names_admin_and_reason(full):
     await full.order("full", held=True)
     await full.record("full", "pending", reason="OnHold")
     assert ("OnHold", sentences.put_on_hold("ada", "because")) in await full.history("full")
     assert sentences.put_on_hold("ada", "because") == "It was put on hold by ada: because."
 
 
-async def test_what_is_deactivated_is_out_of_the_queue_until_it_is_taken_back_in(full):
+async def test_deactivated_workload_leaves_the_queue_until_activation(full):
     await full.order("full", active=False)
     await full.job("elder", runs)
     out = await full.record("full", "pending", reason="Deactivated")
@@ -163,7 +163,7 @@ async def test_what_is_deactivated_is_out_of_the_queue_until_it_is_taken_back_in
     assert (await full.record("full", "pending", reason="WaitingForQuota")).active
 
 
-async def test_orders_that_are_given_while_sluice_is_down_count_at_its_start(full):
+async def test_orders_given_during_downtime_take_effect_at_startup(full):
     await full.end()
     await full.order("full", held=True)
     await full.order("younger", priority=10)
@@ -176,14 +176,14 @@ async def test_orders_that_are_given_while_sluice_is_down_count_at_its_start(ful
     assert (await full.record("younger", "admitted")).workload.priority == 10
 
 
-async def test_a_priority_that_is_not_ordered_any_more_is_that_of_its_class_again(full):
+async def test_withdrawn_priority_order_restores_the_default_priority(full):
     await full.order("younger", priority=10)
     await full.eventually(lambda: _priority(full, "younger", 10))
     await full.end()
     await full.start()
     await full.order("younger", priority=None)
     await full.eventually(lambda: _priority(full, "younger", 0))
-    await make_room(full)
+    await delete_full_job(full)
     await full.job("elder", runs)
 
 

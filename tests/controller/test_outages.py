@@ -14,7 +14,7 @@ def database_kind() -> str:
     return "postgresql"
 
 
-async def test_commits_of_unknown_outcome_lose_nothing_and_double_nothing(world, postgresql):
+async def test_commits_of_unknown_outcome_neither_lose_nor_duplicate_jobs(world, postgresql):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     for number in range(12):
@@ -33,7 +33,7 @@ async def test_commits_of_unknown_outcome_lose_nothing_and_double_nothing(world,
     assert status.reserving == 8
 
 
-async def test_what_ends_while_a_commit_fails_is_known_to_have_succeeded(world, postgresql):
+async def test_jobs_finished_during_failing_commits_are_recorded_as_succeeded(world, postgresql):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     for number in range(8):

@@ -11,7 +11,7 @@ KINDS = all_kinds(frameworks=("batch/job", "pod"))
 STUCK = {"sandbox.sluice.dev/start": "unscheduled"}
 
 
-async def test_of_pods_and_of_groups(world, tmp_path):
+async def test_unschedulable_pods_are_reported_for_pods_and_pod_groups(world, tmp_path):
     await world.apply(flavor(), cluster_queue(), local_queue())
     alone, *members = (pod(name) for name in ("alone", "g-0", "g-1", "g-2"))
     for each in members:
@@ -30,7 +30,7 @@ async def test_of_pods_and_of_groups(world, tmp_path):
             assert told.message.startswith(said)
 
 
-async def test_a_namespace_whose_pods_may_not_be_listed_hides_no_other(world, caplog):
+async def test_forbidden_pod_list_in_a_namespace_hides_no_other_namespace(world, caplog):
     elsewhere = local_queue()
     elsewhere["metadata"]["namespace"] = "team-b"
     await world.apply(flavor(), cluster_queue(), local_queue(), elsewhere)
@@ -47,7 +47,7 @@ async def test_a_namespace_whose_pods_may_not_be_listed_hides_no_other(world, ca
     assert "cannot list the pending pods of namespace team-a" in caplog.text
 
 
-async def test_a_page_full_of_one_workloads_pods_hides_no_other(world, monkeypatch):
+async def test_page_full_of_pods_of_one_workload_hides_no_other_workload(world, monkeypatch):
     monkeypatch.setattr("admission.controller.workloads.pod_obstacles._PAGE_SIZE", 2)
     await world.apply(flavor(), cluster_queue(cpu="100"), local_queue())
     await world.start()

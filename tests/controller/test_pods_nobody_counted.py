@@ -41,7 +41,7 @@ async def started(world, name):
     return await world.user.create("pods", "team-a", pod)
 
 
-async def gone_before_the_job_runs_again(world, pod):
+async def events_until_job_runs_again(world, pod):
     """Delete a pod once its Job is gated; return the events in order until the Job runs again."""
     order = []
     with closing(world.user.watch("jobs", "pods")) as changes:
@@ -55,24 +55,24 @@ async def gone_before_the_job_runs_again(world, pod):
                 return order
             if "pod DELETED" not in order and "gated" in order:
                 await world.submit(job("probe", cpu="0"))
-                await world.record("probe", "admitted")  # all that came before was decided about
+                await world.record("probe", "admitted")  # all earlier events were processed
                 await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
     raise AssertionError("the watch ended")
 
 
-async def test_it_is_resumed_when_its_pods_are_gone(sluice):
+async def test_suspended_job_is_resumed_after_its_uncounted_pod_is_gone(sluice):
     pod = await started(sluice, "flipped")
     await sluice.patch("flipped", {"spec": {"suspend": True}})
-    order = await gone_before_the_job_runs_again(sluice, pod)
+    order = await events_until_job_runs_again(sluice, pod)
     assert order.index("pod DELETED") < order.index("runs")
 
 
-async def test_it_is_not_given_back_before_its_pods_are_gone(sluice):
+async def test_job_put_on_hold_keeps_quota_until_its_uncounted_pod_is_gone(sluice):
     pod = await started(sluice, "held")
     await sluice.patch("held", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
     await sluice.job("held", is_gated)
     await sluice.submit(job("next", cpu="4"))
-    for number in range(3):  # each is started by a request that comes after those that were due before
+    for number in range(3):  # their requests are sent after all that were due before
         await sluice.submit(job(f"probe-{number}", cpu="0"))
         await sluice.job(f"probe-{number}", lambda obj: not is_gated(obj))
     await sluice.record("next", "pending", reason="WaitingForQuota")
@@ -82,7 +82,7 @@ async def test_it_is_not_given_back_before_its_pods_are_gone(sluice):
     await sluice.record("next", "admitted")
 
 
-async def test_it_holds_its_quota_until_its_pods_are_gone_when_it_was_deleted(sluice):
+async def test_deleted_job_keeps_quota_until_its_uncounted_pod_is_gone(sluice):
     pod = await started(sluice, "deleted")
     await sluice.patch("deleted", {"spec": {"suspend": True}})
     await sluice.user.delete("jobs", "team-a", "deleted", propagation="Background")
@@ -94,40 +94,40 @@ async def test_it_holds_its_quota_until_its_pods_are_gone_when_it_was_deleted(sl
     assert (await sluice.record("deleted", "finished")).outcome == "Deleted"
 
 
-async def test_a_restart_does_not_forget_that_it_may_have_pods(sluice):
+async def test_job_suspended_during_downtime_is_resumed_after_its_pod_is_gone(sluice):
     pod = await started(sluice, "flipped")
     await sluice.end()
     await sluice.patch("flipped", {"spec": {"suspend": True}})
     await sluice.start()
-    order = await gone_before_the_job_runs_again(sluice, pod)
+    order = await events_until_job_runs_again(sluice, pod)
     assert order.index("pod DELETED") < order.index("runs")
 
 
-async def test_an_answer_that_comes_after_its_end_does_not_bring_it_back(sluice):
-    await sluice.apply({**flavor(), "spec": {}})  # nothing is to be taken out again, so that no request would miss it
+async def test_late_patch_response_does_not_revive_a_deleted_job(sluice):
+    await sluice.apply({**flavor(), "spec": {}})  # without injected fields no restore is due
     pod = await started(sluice, "late")
     match = {"verb": "patch", "resource": "jobs", "name": "late"}
     sluice.sandbox.faults.install({"rules": [{"match": match, "do": "delay", "when": "after", "seconds": 600}]})
     await sluice.apply(cluster_queue(stopPolicy="HoldAndDrain"))
-    await sluice.job("late", is_gated)  # the answer is still to come
+    await sluice.job("late", is_gated)  # its response is delayed
     await sluice.user.delete("jobs", "team-a", "late", propagation="Background")
     await sluice.apply(cluster_queue())
-    await _all_was_taken_in(sluice, "first")
+    await _all_requests_sent(sluice, "first")
     sluice.sandbox.faults.remove()
-    await _all_was_taken_in(sluice, "second")
+    await _all_requests_sent(sluice, "second")
     await sluice.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
     assert (await sluice.record("late", "finished")).outcome == "Deleted"
-    assert set(sluice.controller.writer.outcomes) == {"ok"}  # nothing was asked of what does not exist
+    assert set(sluice.controller.writer.outcomes) == {"ok"}  # no request was sent for the deleted Job
 
 
-async def _all_was_taken_in(world, probe):
+async def _all_requests_sent(world, probe):
     """Start two Jobs in turn: the requests that were due before are sent before that of the second Job."""
     for number in range(2):
         await world.submit(job(f"{probe}-{number}", cpu="0"))
         await world.job(f"{probe}-{number}", lambda obj: not is_gated(obj))
 
 
-async def test_a_namespace_whose_pods_cannot_be_listed_delays_no_other(world, caplog):
+async def test_forbidden_pod_list_in_a_namespace_delays_no_other_namespace(world, caplog):
     elsewhere = local_queue()
     elsewhere["metadata"]["namespace"] = "team-b"
     await world.apply(flavor(), cluster_queue(cpu="8"), local_queue(), elsewhere)

@@ -73,7 +73,7 @@ async def holds(cluster, cpus):
     await cluster.eventually(look)
 
 
-async def test_each_pod_of_a_deployment_queues_by_itself_and_quota_follows_scale(cluster):
+async def test_each_pod_of_deployment_is_one_workload_and_quota_follows_replicas(cluster):
     await cluster.user.create("deployments", "team-a", controller("Deployment", 3))
     await pods_until(cluster, running(3))
     await holds(cluster, 3000)
@@ -99,14 +99,14 @@ def of_queue(pods, queue):
     return [pod for pod in pods if pod["metadata"]["labels"].get(QUEUE) == queue]
 
 
-async def test_a_deployment_that_is_moved_runs_in_the_other_queue_as_it_has_quota(cluster):
-    """No pod of the new queue runs beyond its quota, and none of the old ones ends before one takes its place."""
+async def test_relabelled_deployment_moves_to_new_queue_within_its_quota(cluster):
+    """New pods run within the quota of the new queue only, and no old pod ends before a new one replaces it."""
     await cluster.apply(cluster_queue(name="other", cpu="2"), local_queue("other", cluster_queue="other"))
     limits = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     await cluster.user.create("deployments", "team-a", labelled(3, strategy=limits))
     await pods_until(cluster, running(3))
     await cluster.user.patch("deployments", "team-a", "web", {"metadata": {"labels": {QUEUE: "other"}}})
-    # Two have quota there: the third waits, so that one of the old ones stays.
+    # The new queue has quota for two pods: the third one waits, and one old pod stays.
     found = await pods_until(cluster, lambda found: running(3, 1)(found) and running(1)(of_queue(found, "lq")))
     assert running(2, 1)(of_queue(found, "other"))
     await holds(cluster, 3000)
@@ -115,7 +115,7 @@ async def test_a_deployment_that_is_moved_runs_in_the_other_queue_as_it_has_quot
     await holds(cluster, 3000)
 
 
-async def test_a_label_that_is_added_later_has_all_pods_replaced_by_others_that_wait(cluster):
+async def test_queue_label_added_to_deployment_replaces_its_pods_by_queued_pods(cluster):
     await cluster.apply(cluster_queue(cpu="2"))
     unqueued = labelled(3, strategy={"type": "Recreate"})
     del unqueued["metadata"]["labels"]
@@ -135,7 +135,7 @@ GROUP = {
 
 
 @pytest.mark.parametrize("management", ["OrderedReady", "Parallel"])
-async def test_the_pods_of_a_stateful_set_are_a_group_that_is_evicted_and_admitted_again(cluster, management):
+async def test_pod_group_of_stateful_set_is_evicted_and_admitted_again(cluster, management):
     spec = {"serviceName": "web", "podManagementPolicy": management}
     await cluster.user.create("statefulsets", "team-a", controller("StatefulSet", 3, **GROUP, **spec))
     await pods_until(cluster, running(3))
@@ -150,7 +150,7 @@ async def test_the_pods_of_a_stateful_set_are_a_group_that_is_evicted_and_admitt
     await pods_until(cluster, lambda found: not running(3)(found))
     await pods_until(cluster, running(3))
     await holds(cluster, 3000)
-    # More than the group is to have wait: nobody deletes them, for they would only be made again.
+    # Pods beyond the size of the group wait; if deleted, they would only be recreated.
     await cluster.user.patch("statefulsets", "team-a", "web", {"spec": {"replicas": 4}})
     await pods_until(cluster, running(3, 1))
     await holds(cluster, 3000)

@@ -1,4 +1,4 @@
-"""Pods of an owner with several pod sets: nobody gets large pods in the place of small ones by an owner reference."""
+"""Pods of an owner with several pod sets: a forged owner reference does not give large pods the quota of small ones."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def gone(world, name):
 
 
 @pytest.mark.parametrize("controllers", [False])
-async def test_a_large_pod_gets_no_place_of_a_small_one(world, owner):
+async def test_forged_large_pod_does_not_use_the_quota_of_smaller_pods(world, owner):
     for name in ("worker-0", "worker-1"):
         await create(world, owner, name, "2")
         await started(world, name)
@@ -102,18 +102,18 @@ async def test_a_large_pod_gets_no_place_of_a_small_one(world, owner):
 
 
 @pytest.mark.parametrize("controllers", [False])
-async def test_each_pod_starts_in_whatever_order_they_are_made(world, owner):
-    """Small pods fit in the places of large ones, too, and leave them as soon as those come."""
+async def test_pods_start_in_any_order_of_creation(world, owner):
+    """Small pods may use the quota of large pods until those are created."""
     for name, cpu in (("master-0", "1"), ("worker-0", "2"), ("master-1", "1"), ("worker-1", "2")):
         await create(world, owner, name, cpu)
         await started(world, name)
-    await create(world, owner, "worker-2", "2")  # in the place of one that ends
+    await create(world, owner, "worker-2", "2")  # replaces worker-0
     await world.user.delete("pods", "team-a", "worker-0", grace=0)
     await started(world, "worker-2")
 
 
 @pytest.mark.parametrize("controllers", [False])
-async def test_a_pod_for_scarce_nodes_gets_no_place_of_one_for_others(world, admit):
+async def test_forged_pod_for_scarce_flavor_does_not_use_quota_of_other_flavor(world, admit):
     """The masters get the quota of one flavor, and the workers that of the next."""
     names = ("plenty", "scarce")
     flavors = [flavor(name) | {"spec": {"nodeLabels": {"type": name}}} for name in names]

@@ -9,7 +9,7 @@ from admission.controller.state.policy import Policy, WaitForPodsReady
 from admission.model import sentences
 
 NOWHERE = {"nodeSelector": {"kubernetes.io/hostname": "nowhere"}}
-"""Pods of it are never placed, and so never ready."""
+"""Pod fields with which pods are never scheduled, and so never ready."""
 
 
 def policy(**fields):
@@ -26,7 +26,7 @@ def is_ready(obj):
     return obj["status"].get("ready", 0) >= 1
 
 
-async def test_pods_that_are_ready_in_time_are_left_alone(queues):
+async def test_job_with_pods_ready_in_time_is_not_evicted(queues):
     await queues.start(policy())
     await queues.submit(job("good"))
     await queues.job("good", is_ready)
@@ -41,7 +41,7 @@ async def _is_ready(world, name):
     return (await world.store.workloads.get("team-a", name)).ready_at is not None
 
 
-async def test_pods_that_are_not_ready_in_time_cost_the_quota_and_the_workload_comes_back_later(queues):
+async def test_job_with_unready_pods_is_evicted_and_admitted_again_after_backoff(queues):
     await queues.start(policy())
     await queues.submit(job("stuck", cpu="3", **NOWHERE))
     await queues.job("stuck", runs)
@@ -69,7 +69,7 @@ async def test_pods_that_are_not_ready_in_time_cost_the_quota_and_the_workload_c
     assert again.not_before is None
 
 
-async def test_the_backoff_outlives_a_restart(queues):
+async def test_requeue_backoff_survives_restart(queues):
     await queues.start(policy())
     await queues.submit(job("stuck", **NOWHERE))
     await queues.job("stuck", runs)
@@ -84,7 +84,7 @@ async def test_the_backoff_outlives_a_restart(queues):
     await queues.record("stuck", "admitted")
 
 
-async def test_the_timeout_goes_on_where_it_was_after_a_restart(queues):
+async def test_pods_ready_timeout_continues_across_restart(queues):
     await queues.start(policy())
     await queues.submit(job("stuck", **NOWHERE))
     await queues.job("stuck", runs)
@@ -94,7 +94,7 @@ async def test_the_timeout_goes_on_where_it_was_after_a_restart(queues):
     assert (await queues.record("stuck", "pending")).requeues == 1
 
 
-async def test_pods_that_are_not_ready_any_more_get_the_recovery_timeout(queues):
+async def test_job_whose_pods_become_unready_is_evicted_after_recovery_timeout(queues):
     await queues.start(policy())
     await queues.submit(job("shaky"))
     await queues.job("shaky", is_ready)
@@ -117,7 +117,7 @@ async def test_pods_that_are_not_ready_any_more_get_the_recovery_timeout(queues)
     assert seconds.value >= 121
 
 
-async def test_a_job_that_is_ready_is_counted_once_over_restarts(queues):
+async def test_ready_job_is_counted_once_across_restarts(queues):
     await queues.start(policy())
     await queues.submit(job("steady"))
     await queues.job("steady", is_ready)
@@ -134,7 +134,7 @@ async def test_a_job_that_is_ready_is_counted_once_over_restarts(queues):
 
 
 def _ready_workloads(world):
-    """The number of workloads that got ready, by what the process that runs now has counted."""
+    """Return the number of workloads that became ready, as counted by the running process."""
     (metric,) = world.controller.metrics.ready_wait.cluster_queue.metric.collect()
     return [sample.value for sample in metric.samples if sample.name.endswith("_count")]
 
@@ -143,7 +143,7 @@ async def _is_unready(world, name):
     return (await world.store.workloads.get("team-a", name)).unready_at is not None
 
 
-async def test_after_too_many_times_it_is_deactivated(queues):
+async def test_unready_job_is_deactivated_when_backoff_limit_is_exceeded(queues):
     await queues.start(policy(backoff_limit=1, backoff_base=10.0))
     await queues.submit(job("stuck", **NOWHERE))
     for requeues in (0, 1):
@@ -159,7 +159,7 @@ async def test_after_too_many_times_it_is_deactivated(queues):
     await queues.job("stuck", runs)
 
 
-async def test_only_one_at_a_time_until_its_pods_are_ready(queues):
+async def test_block_admission_admits_next_job_only_when_pods_are_ready(queues):
     await queues.start(policy(block_admission=True))
     await queues.submit(job("stuck", **NOWHERE))
     await queues.job("stuck", runs)
@@ -169,7 +169,7 @@ async def test_only_one_at_a_time_until_its_pods_are_ready(queues):
     assert waiting.message == (
         "It waits until the pods of all workloads that are admitted are ready (waitForPodsReady.blockAdmission)."
     )
-    queues.pass_time(301)  # the timeout opens the way
+    queues.pass_time(301)  # evicts `stuck`, which blocks admission
     await queues.job("first", is_ready)
     await queues.job("second", is_ready)
     for name in ("first", "second"):
@@ -180,7 +180,7 @@ async def test_only_one_at_a_time_until_its_pods_are_ready(queues):
     await queues.record("stuck", "pending")
 
 
-async def test_who_comes_back_at_the_end_of_the_queue(queues):
+async def test_requeued_job_keeps_its_queue_position_with_creation_timestamp(queues):
     await queues.start(policy(count_from_eviction=False, backoff_base=0.0))
     await queues.submit(job("stuck", cpu="4", **NOWHERE))
     await queues.job("stuck", runs)
@@ -196,7 +196,7 @@ async def _requeued(world, name, times):
     return (await world.store.workloads.get("team-a", name)).requeues == times
 
 
-# --- how long it may run
+# --- maximum execution time
 
 
 def limited(name, seconds, **fields):
@@ -205,7 +205,7 @@ def limited(name, seconds, **fields):
     return manifest
 
 
-async def test_a_workload_that_ran_too_long_is_out_of_the_queue(queues):
+async def test_job_exceeding_its_maximum_execution_time_is_deactivated(queues):
     await queues.start()
     await queues.submit(limited("long", 600, cpu="4"))
     await queues.job("long", runs)
@@ -223,7 +223,7 @@ async def test_a_workload_that_ran_too_long_is_out_of_the_queue(queues):
     assert (await queues.record("long", "admitted")).past_seconds == 0
 
 
-async def test_former_admissions_and_restarts_count(queues):
+async def test_maximum_execution_time_includes_earlier_admissions_and_restarts(queues):
     await queues.start()
     await queues.submit(limited("long", 600))
     await queues.job("long", runs)
@@ -231,7 +231,7 @@ async def test_former_admissions_and_restarts_count(queues):
     await queues.order("long", held=True)
     held = await queues.record("long", "pending", reason="OnHold")
     assert 400 <= held.past_seconds < 410
-    queues.pass_time(10_000)  # does not run
+    queues.pass_time(10_000)  # on hold: this time does not count
     await queues.order("long", held=False)
     await queues.job("long", runs)
     await queues.end()
@@ -242,13 +242,13 @@ async def test_former_admissions_and_restarts_count(queues):
     await queues.record("long", "pending", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
 
 
-# --- the formula
+# --- backoff formula
 
 
 @pytest.mark.parametrize(
     ("requeues", "pause"), [(1, 60.0), (2, 120.0), (3, 240.0), (6, 1920.0), (7, 3600.0), (99, 3600.0)]
 )
-def test_pauses_double_up_to_a_maximum(requeues, pause):
+def test_requeue_backoff_doubles_up_to_its_maximum(requeues, pause):
     wait = WaitForPodsReady(timeout=1.0, recovery_timeout=None)
     assert wait.pause(requeues, 0.0) == pause
     assert wait.pause(requeues, 1.0) in (pause, pytest.approx(pause * 1.0001))

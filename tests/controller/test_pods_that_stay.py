@@ -58,44 +58,44 @@ async def end_pods(world, number):
         await world.user.delete("pods", "team-a", each["metadata"]["name"], grace=0)
 
 
-async def starts_after_the_pods(world):
-    """The next Job starts, at a time when none of the pods is left."""
+async def next_job_starts_after_pods(world):
+    """Wait until the next Job starts, and check that no pod of the PyTorchJob is left."""
     await world.job("next", until=lambda each: not each["spec"]["suspend"])
     assert not [each for each in world.user.list("pods") if each["metadata"]["name"].startswith("torch")]
 
 
 @pytest.mark.usefixtures("finished")
-async def test_the_quota_of_what_has_finished_is_released_after_its_last_pod(world):
+async def test_finished_pytorchjob_releases_quota_after_its_last_pod(world):
     await end_pods(world, 2)
     assert (await world.store.workloads.get("team-a", "torch")).state is State.ADMITTED
     await end_pods(world, 1)
-    await starts_after_the_pods(world)
+    await next_job_starts_after_pods(world)
     record = await world.store.workloads.get("team-a", "torch")
     assert (record.outcome, record.message) == ("Succeeded", "it is done")
 
 
 @pytest.mark.usefixtures("finished")
-async def test_it_is_so_if_it_is_deleted_meanwhile_and_it_has_succeeded_all_the_same(world):
+async def test_finished_pytorchjob_deleted_before_its_pods_keeps_outcome_succeeded(world):
     await world.user.delete("pytorchjobs", "team-a", "torch", propagation="Orphan")
     assert (await world.store.workloads.get("team-a", "torch")).state is State.ADMITTED
     for number in range(2):
         await world.user.delete("pods", "team-a", f"torch-worker-{number}", grace=0)
     await world.user.delete("pods", "team-a", "torch-master-0", grace=0)
-    await starts_after_the_pods(world)
+    await next_job_starts_after_pods(world)
     assert (await world.store.workloads.get("team-a", "torch")).outcome == "Succeeded"
 
 
 @pytest.mark.usefixtures("finished")
-async def test_another_leader_waits_for_them_too(world):
+async def test_next_leader_waits_for_the_pods_of_finished_pytorchjob(world):
     await world.end()
     await world.start(kinds=KINDS)
     await end_pods(world, 3)
-    await starts_after_the_pods(world)
+    await next_job_starts_after_pods(world)
     assert (await world.store.workloads.get("team-a", "torch")).outcome == "Succeeded"
 
 
-async def test_a_pod_with_the_label_of_another_pod_set_holds_the_quota_of_its_own(world):
-    """No policy keeps the label here, as before Kubernetes 1.30."""
+async def test_pod_with_label_of_another_pod_set_holds_quota_of_its_actual_pod_set(world):
+    """No admission policy protects the pod-set label here, as before Kubernetes 1.30."""
     await world.apply(flavor(), cluster_queue(cpu="3"), local_queue())
     async with served(world.sandbox, TORCH):
         await world.start(kinds=KINDS)

@@ -1,4 +1,4 @@
-"""Objects that name their queue in another system's way: through the webhook into the queue, and down to their pods."""
+"""Queue names in annotations and fields of other systems: from the webhook to the queue, and down to the pods."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def annotated(name, value="root.a", **options):
     return obj
 
 
-async def test_the_way_of_a_job_whose_queue_an_annotation_names(cluster):
+async def test_lifecycle_of_job_whose_queue_is_named_by_an_annotation(cluster):
     alice = cluster.sandbox.local("alice")
     soon = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "soon"}, "value": 7}
     await cluster.apply(soon)
@@ -49,7 +49,7 @@ async def test_the_way_of_a_job_whose_queue_an_annotation_names(cluster):
     waiting = await cluster.record("second", "pending", reason="WaitingForQuota")
     assert (waiting.workload.queue, waiting.workload.priority) == ("root.a", 7)
 
-    # One that names another queue, or none, afterwards, has neither moved nor come free.
+    # A changed or removed annotation neither moves nor releases a Job.
     for value in ("b", None):
         for name in ("first", "second"):
             await alice.patch("jobs", "team-a", name, {"metadata": {"annotations": {YUNIKORN: value}}})
@@ -64,7 +64,7 @@ async def test_the_way_of_a_job_whose_queue_an_annotation_names(cluster):
     assert started["metadata"]["labels"] == {"ray.io/priority-class-name": "soon", "sluice.dev/queue-name": "root.a"}
 
 
-async def test_pods_and_stateful_sets_are_queued_by_an_annotation_and_a_custom_resource_by_a_field(cluster):
+async def test_queue_is_read_from_annotations_of_pods_and_field_of_pytorchjob(cluster):
     alice = cluster.sandbox.local("alice")
     alone = pod("alone", queue=None)
     alone["metadata"]["annotations"][VOLCANO] = "root.a"

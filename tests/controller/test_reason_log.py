@@ -18,7 +18,7 @@ from admission.model.workload import Workload
 from admission.store.records import State, Transition, WorkloadRecord
 
 
-async def test_the_times_of_all_reasons_add_up_to_the_wait(world):
+async def test_waiting_times_by_reason_add_up_to_the_total_wait(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     await world.submit(job("full", cpu="4"))
@@ -44,7 +44,7 @@ def line(at: float, reason: str, state: State = State.PENDING) -> Transition:
     return Transition("u", at, state, reason)
 
 
-def test_each_wait_counts_and_what_an_admin_orders_is_no_reason():
+def test_waiting_times_include_each_wait_and_skip_admin_orders():
     story = [
         line(0, "Queued"), line(1, "WaitingForQuota"), line(4, "Ordered"), line(6, "Admitted", State.ADMITTED),
         line(20, "Preempted", State.EVICTING), line(25, "Requeued"), line(26, "WaitingForQuota"),
@@ -61,7 +61,7 @@ def change(name: str, at: float) -> WorkloadChange:
     return WorkloadChange(Tracked(record=record(name)), now=at)
 
 
-def test_new_reasons_alone_may_wait_for_a_commit_and_go_along_in_order():
+def test_batch_with_reasons_alone_is_not_urgent_and_keeps_their_order():
     batch = Batch()
     waits = change("u", 2)
     waits.set_waiting_reason("WaitingForQuota", "")
@@ -78,7 +78,7 @@ def test_new_reasons_alone_may_wait_for_a_commit_and_go_along_in_order():
     assert [one.reason for one in batch.take().transitions] == ["WaitingForQuota", "Admitted"]
 
 
-def test_a_reason_that_comes_and_goes_fills_no_table():
+def test_history_of_alternating_reasons_is_limited():
     batch, tracked = Batch(), Tracked(record=record("u"))
     environment = Environment(all_kinds(), Context(), None)
     for number in range(3 * MAX_REASON_CHANGES):

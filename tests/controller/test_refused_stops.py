@@ -38,7 +38,7 @@ KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
         (GIVEN_BACK + " && oldObject.spec.suspend", "Invalid", "restore it"),
     ],
 )
-async def test_its_user_is_told_and_it_is_tried_again(world, caplog, expression, reason, what):
+async def test_denied_stop_or_restore_is_reported_and_retried(world, caplog, expression, reason, what):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
     before = await world.submit(job("train", pods=4))

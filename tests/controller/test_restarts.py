@@ -23,7 +23,7 @@ async def queues(world):
     return world
 
 
-async def test_what_ran_goes_on_and_what_waited_goes_on_waiting(queues):
+async def test_running_and_pending_jobs_keep_their_state_across_restart(queues):
     await queues.start()
     await queues.submit(job("runs", cpu="3"))
     await queues.job("runs", runs)
@@ -40,8 +40,8 @@ async def test_what_ran_goes_on_and_what_waited_goes_on_waiting(queues):
     assert not queues.controller.writer.outcomes["ok"] > 1
 
 
-async def test_committed_but_not_started_is_started(queues):
-    """Cut between commit and PATCH."""
+async def test_admitted_but_unstarted_job_is_started_after_restart(queues):
+    """Sluice ends between commit and PATCH."""
     await queues.start()
     await queues.cut_off()
     await queues.submit(job("cut"))
@@ -55,8 +55,8 @@ async def test_committed_but_not_started_is_started(queues):
     assert queues.controller.writer.outcomes == {"ok": 1}
 
 
-async def test_started_but_the_answer_was_lost(queues):
-    """Cut between PATCH and what follows."""
+async def test_started_job_gets_no_second_patch_after_restart(queues):
+    """Sluice ends between the start PATCH and its response."""
     await queues.start()
     await queues.submit(job("cut"))
     await queues.job("cut", lambda obj: not is_gated(obj))
@@ -68,7 +68,7 @@ async def test_started_but_the_answer_was_lost(queues):
     assert queues.controller.writer.outcomes == {}
 
 
-async def test_evicted_but_still_running_is_stopped(queues):
+async def test_evicted_but_running_job_is_stopped_after_restart(queues):
     await queues.start()
     await queues.submit(job("evicted"))
     await queues.job("evicted", runs)
@@ -86,8 +86,8 @@ async def test_evicted_but_still_running_is_stopped(queues):
 
 
 @pytest.mark.parametrize("successors", [1, 2])
-async def test_a_start_that_comes_late_is_taken_back(queues, successors):
-    """The last request of a leader is carried out after its successor has evicted what it was to start."""
+async def test_late_start_request_of_old_leader_is_reverted(queues, successors):
+    """The API server handles a start request after the next leader has evicted the Job."""
     await queues.start()
     await queues.cut_off()
     await queues.submit(job("late"))
@@ -102,7 +102,7 @@ async def test_a_start_that_comes_late_is_taken_back(queues, successors):
     if successors == 2:
         await queues.cut_off()
     await queues.patch("late", {"spec": {**given, "suspend": False}})
-    if successors == 2:  # one sees it run, and the other finds it stopped
+    if successors == 2:  # one leader sees it run, and the next one finds it stopped
         await queues.record("late", "pending", reason="PendingEvaluation")
         await queues.end()
         await queues.reconnect()
@@ -115,8 +115,8 @@ async def test_a_start_that_comes_late_is_taken_back(queues, successors):
     await queues.job("late", runs)
 
 
-async def test_what_a_user_adds_while_it_waits_stays(queues):
-    """Also if it is just what an earlier admission had added."""
+async def test_fields_added_by_user_to_pending_job_are_kept(queues):
+    """Also if the added fields equal those of an earlier admission."""
     await queues.start()
     await queues.submit(job("pinned"))
     await queues.job("pinned", runs)
@@ -128,10 +128,10 @@ async def test_what_a_user_adds_while_it_waits_stays(queues):
     await queues.patch("pinned", {"metadata": {"labels": {"sluice.dev/hold": None}}})
     started = await queues.job("pinned", runs)
     assert started["spec"]["template"] == pinned["spec"]["template"]
-    assert started["metadata"]["generation"] == pinned["metadata"]["generation"] + 1  # never taken out
+    assert started["metadata"]["generation"] == pinned["metadata"]["generation"] + 1  # the fields were never removed
 
 
-async def test_finished_while_down(queues):
+async def test_job_finished_during_downtime_releases_quota_at_startup(queues):
     await queues.start()
     await queues.submit(job("ends", cpu="4", seconds=60))
     await queues.job("ends", runs)
@@ -145,7 +145,7 @@ async def test_finished_while_down(queues):
     assert (await queues.record("ends", "finished")).outcome == "Succeeded"
 
 
-async def test_deleted_while_down(queues):
+async def test_job_deleted_during_downtime_releases_quota_at_startup(queues):
     await queues.start()
     await queues.submit(job("gone", cpu="4"))
     await queues.job("gone", runs)
@@ -158,7 +158,7 @@ async def test_deleted_while_down(queues):
     assert (await queues.record("gone", "finished")).outcome == "Deleted"
 
 
-async def test_edited_and_moved_while_down(queues):
+async def test_job_edited_and_moved_during_downtime_is_admitted_in_new_queue(queues):
     await queues.apply(local_queue("other"))
     await queues.start()
     await queues.submit(job("edited", cpu="1", pods=9))
@@ -173,7 +173,7 @@ async def test_edited_and_moved_while_down(queues):
     assert (await queues.record("edited", "admitted")).workload.queue == "other"
 
 
-async def test_unsuspended_by_someone_while_down_is_gated_again(queues):
+async def test_job_unsuspended_during_downtime_is_suspended_again_at_startup(queues):
     await queues.start()
     await queues.submit(job("full", cpu="4"))
     await queues.job("full", runs)
@@ -187,8 +187,8 @@ async def test_unsuspended_by_someone_while_down_is_gated_again(queues):
     await queues.record("pushy", "pending", reason="WaitingForQuota")
 
 
-async def test_stopped_but_not_restored_is_restored_when_its_pods_are_gone(queues):
-    """Cut while the pods were ending."""
+async def test_evicting_job_is_restored_after_restart_when_its_pods_are_gone(queues):
+    """Sluice ends while the pods terminate."""
     await queues.start()
     before = await queues.submit(job("slow", terminationGracePeriodSeconds=60))
     await queues.job("slow", runs)
@@ -204,8 +204,8 @@ async def test_stopped_but_not_restored_is_restored_when_its_pods_are_gone(queue
     assert await free(queues)
 
 
-async def test_restored_but_not_released_gives_its_quota_back(queues):
-    """Cut between the PATCH that restores and the commit that frees the quota: the object is as it was already."""
+async def test_restored_but_unreleased_job_releases_quota_after_restart(queues):
+    """Sluice ends between the PATCH that restores the Job and the commit that releases its quota."""
     await queues.start()
     await queues.submit(job("slow", terminationGracePeriodSeconds=60))
     await queues.job("slow", runs)
@@ -223,8 +223,8 @@ async def test_restored_but_not_released_gives_its_quota_back(queues):
     assert queues.controller.writer.outcomes == {}
 
 
-async def test_a_queue_that_was_renamed_while_down(queues):
-    """What ran, runs on; what waits is told that its queue is not there, and goes on in the one that it is moved to."""
+async def test_local_queue_replaced_during_downtime_stops_only_pending_jobs(queues):
+    """The running Job continues. The pending Job's message names the missing queue; it starts in its new queue."""
     await queues.start()
     await queues.submit(job("runs", cpu="3"))
     await queues.job("runs", runs)
@@ -247,8 +247,8 @@ async def test_a_queue_that_was_renamed_while_down(queues):
     assert (await queues.record("later", "admitted")).workload.queue == "renamed"
 
 
-async def test_what_is_over_does_not_come_back_though_the_api_server_lags_behind(queues):
-    """A new leader may still be shown a Job as it was before the end that the last one has written down."""
+async def test_finished_job_is_not_requeued_by_stale_object(queues):
+    """A new leader may receive an old version of a Job whose end its predecessor has recorded."""
     await queues.start()
     await queues.submit(job("over", cpu="8"))
     record = await queues.record("over", "pending")
@@ -263,8 +263,8 @@ async def test_what_is_over_does_not_come_back_though_the_api_server_lags_behind
     assert (await queues.record("over", "finished")).outcome == "Succeeded"
 
 
-async def test_what_a_watch_tells_late_of_a_job_that_is_over_queues_it_not_again(queues):
-    """Requests may be answered with, or with the end of, what the watch tells of only later, as it was before."""
+async def test_late_watch_events_do_not_requeue_finished_jobs(queues):
+    """A response may show a newer version of a Job, or its end, before the watch delivers older versions."""
     await queues.start()
     late = [await queues.submit(job("ends", seconds=1))]
     for name in ("goes", "leaves"):
@@ -288,8 +288,7 @@ async def test_what_a_watch_tells_late_of_a_job_that_is_over_queues_it_not_again
     await queues.record("leaves", "pending")
 
 
-async def test_a_label_that_was_taken_away_while_down(queues):
-    """It is not for Sluice any more, whatever it waited for."""
+async def test_job_unlabelled_during_downtime_is_dequeued_and_stays_suspended(queues):
     await queues.start()
     await queues.submit(job("full", cpu="4"))
     await queues.job("full", runs)

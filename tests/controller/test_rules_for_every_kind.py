@@ -14,7 +14,7 @@ from admission.kinds import all_kinds
 KINDS = all_kinds(frameworks=("pod", "statefulset", "ray.io/raycluster", "jobset.x-k8s.io/jobset"))
 QUEUE = {"sluice.dev/queue-name": "lq"}
 NOWHERE = {"kubernetes.io/hostname": "nowhere"}
-"""What has this selector is never placed, and so never ready."""
+"""Node selector with which pods are never scheduled, and so never ready."""
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ EACH = pytest.mark.parametrize(
 
 
 @EACH
-async def test_it_is_held_ordered_and_limited_by_labels(cluster, plural, make, is_pod):
+async def test_labels_set_hold_priority_and_maximum_execution_time(cluster, plural, make, is_pod):
     await cluster.start(kinds=KINDS)
     obj = make({})
     own = {"sluice.dev/hold": "true", "sluice.dev/priority-class": "high", "sluice.dev/max-exec-time-seconds": "600"}
@@ -89,7 +89,7 @@ async def test_it_is_held_ordered_and_limited_by_labels(cluster, plural, make, i
 
 
 @EACH
-async def test_pods_that_are_not_ready_in_time_cost_it_the_quota(cluster, plural, make, is_pod):
+async def test_workload_with_unready_pods_is_evicted_after_timeout(cluster, plural, make, is_pod):
     await cluster.start(Policy(pods_ready=WaitForPodsReady(timeout=300.0, recovery_timeout=120.0)), kinds=KINDS)
     obj = make(NOWHERE)
     obj["metadata"]["name"] = "x"

@@ -53,7 +53,7 @@ async def holds(cluster, name, count):
     await cluster.eventually(look)
 
 
-async def test_a_kind_of_ones_own_gives_back_its_last_pods_as_they_end_and_comes_back(cluster):
+async def test_custom_kind_scaled_to_zero_releases_quota_as_pods_end_and_scales_up(cluster):
     await cluster.sandbox.local("alice").create(RUNS, "team-a", training_run(2, stop="never"))
     await has_pods(cluster, 2)
     await cluster.submit(job("next", cpu="1"))
@@ -65,12 +65,12 @@ async def test_a_kind_of_ones_own_gives_back_its_last_pods_as_they_end_and_comes
     await cluster.record("last", "pending", reason="WaitingForQuota")
     await cluster.end()
     await cluster.start(kinds=KINDS)
-    await holds(cluster, "run", 1)  # whose pod is slow to end
+    await holds(cluster, "run", 1)  # of its terminating pod
     assert not runs(cluster.user.get("jobs", "team-a", "last"))
     await cluster.user.delete("pods", "team-a", "run-actor-0", grace=0)
     await cluster.job("last", runs)
     await holds(cluster, "run", 0)
-    # Up again, it waits as all others do.
+    # Scaled up again, it waits for quota.
     await scale(cluster, 1)
     await cluster.user.delete("jobs", "team-a", "last", propagation="Background")
     await has_pods(cluster, 1)
@@ -78,7 +78,7 @@ async def test_a_kind_of_ones_own_gives_back_its_last_pods_as_they_end_and_comes
     assert (await cluster.record("run", "admitted")).workload.pod_sets[0].count == 1
 
 
-async def test_a_job_without_completions_that_is_paused_by_its_parallelism(cluster):
+async def test_admitted_job_with_parallelism_zero_holds_no_quota(cluster):
     paused = job("queue", pods=2)
     del paused["spec"]["completions"]
     await cluster.submit(paused)

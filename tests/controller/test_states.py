@@ -1,6 +1,6 @@
-"""Each state of a workload and its messages: the same everywhere, true, and with a remedy.
+"""Messages of each state of a workload: the same everywhere, correct, and with a remedy.
 
-The command line prints the API's texts, `why` the messages and `get -o wide` the table: so these tests ask the API.
+The tests query the API, whose texts the command line prints: `why` the messages, `get -o wide` the table.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ TOKEN = "a-token"
 
 @dataclass(frozen=True)
 class Said:
-    """What is expected of one state."""
+    """Expected texts of one state."""
 
     state: str
     reason: str
     what: str
-    """A part of the sentence ..."""
+    """Part of the message."""
     helps: str = ""
-    """... and of what helps; empty: nothing has to be done."""
+    """Part of the remedy in the message; empty: none is needed."""
     event: str = ""
     """The reason of the Event; empty: there is none."""
 
@@ -48,7 +48,7 @@ def labelled(obj: dict[str, Any], **labels: str) -> dict[str, Any]:
     return obj
 
 
-def pods_that(obj: dict[str, Any], **how: str) -> dict[str, Any]:
+def with_pod_annotations(obj: dict[str, Any], **how: str) -> dict[str, Any]:
     annotations = obj["spec"]["template"]["metadata"]["annotations"]
     annotations.update({f"sandbox.sluice.dev/{key.replace('_', '-')}": value for key, value in how.items()})
     return obj
@@ -188,13 +188,15 @@ async def begin(world: World) -> None:
 
 def stops_late(name: str, queue: str) -> dict[str, Any]:
     """A Job whose pod takes longer to terminate than the test."""
-    return pods_that(job(name, queue=queue, cpu="4", terminationGracePeriodSeconds=1_000_000), stop_seconds="1000000")
+    return with_pod_annotations(
+        job(name, queue=queue, cpu="4", terminationGracePeriodSeconds=1_000_000), stop_seconds="1000000"
+    )
 
 
-def those_that_are_admitted() -> list[dict[str, Any]]:
+def jobs_to_admit() -> list[dict[str, Any]]:
     few = job("partial", queue="partly", pods=3)
     few["metadata"]["annotations"] = {"sluice.dev/job-min-parallelism": "1"}
-    failing = pods_that(job("failed", queue="wide", seconds=1), exit_code="1")
+    failing = with_pod_annotations(job("failed", queue="wide", seconds=1), exit_code="1")
     failing["spec"]["backoffLimit"] = 0
     return [
         job("fills", queue="small", cpu="3"),
@@ -206,8 +208,8 @@ def those_that_are_admitted() -> list[dict[str, Any]]:
         job("runs", queue="wide"),
         few,
         labelled(job("ran-too-long", queue="wide"), max_exec_time_seconds="3000"),
-        pods_that(job("unscheduled", queue="wide"), start="unscheduled"),
-        pods_that(job("unpullable", queue="wide"), start="unpullable"),
+        with_pod_annotations(job("unscheduled", queue="wide"), start="unscheduled"),
+        with_pod_annotations(job("unpullable", queue="wide"), start="unpullable"),
         job("refused", queue="wide"),
         job("rejected", queue="checked"),
         job("asked", queue="checked"),
@@ -216,7 +218,7 @@ def those_that_are_admitted() -> list[dict[str, Any]]:
     ]
 
 
-def those_that_wait() -> list[dict[str, Any]]:
+def jobs_to_wait() -> list[dict[str, Any]]:
     term = {"matchExpressions": [{"key": "type", "operator": "In", "values": ["gpu"]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     undeclared = job("undeclared", queue="wide")
@@ -252,19 +254,19 @@ def those_that_wait() -> list[dict[str, Any]]:
     ]
 
 
-async def test_each_state_is_told_everywhere_alike(world, sluice, caplog):
+async def test_each_state_has_the_same_message_in_api_table_event_and_log(world, sluice, caplog):
     caplog.set_level(logging.INFO, "admission")
     await begin(world)
     await world.start()
     match = {"verb": "patch", "resource": "jobs", "name": "refused"}
     world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 403}]})
-    for obj in those_that_are_admitted():
+    for obj in jobs_to_admit():
         name = obj["metadata"]["name"]
         await world.submit(obj)
         await world.record(name, "finished" if name in ("ended", "failed") else "admitted")
     for name in ("victim", "stops-for-user", "drained"):
         await world.job(name, lambda obj: (obj.get("status") or {}).get("ready") == 1)
-    for obj in those_that_wait():
+    for obj in jobs_to_wait():
         await world.submit(obj)
         await world.record(obj["metadata"]["name"], "pending")
     await world.submit(labelled(job("displaces", queue="contested", cpu="4"), priority_class="high"))
@@ -286,12 +288,12 @@ async def test_each_state_is_told_everywhere_alike(world, sluice, caplog):
     await world.record("refused", "admitted", reason="Admitted")
 
 
-async def test_what_waits_for_the_pods_of_another_says_so(world, sluice, caplog):
+async def test_workload_blocked_by_unready_pods_has_the_same_message_everywhere(world, sluice, caplog):
     caplog.set_level(logging.INFO, "admission")
     await begin(world)
     one_by_one = WaitForPodsReady(timeout=1e6, recovery_timeout=None, block_admission=True)
     await world.start(Policy(pods_ready=one_by_one))
-    await world.submit(pods_that(job("unready", queue="wide"), start="unready"))
+    await world.submit(with_pod_annotations(job("unready", queue="wide"), start="unready"))
     await world.record("unready", "admitted")
     await world.submit(job("next", queue="wide"))
     await world.record("next", "pending", reason="WaitingForPodsReady")
@@ -299,20 +301,20 @@ async def test_what_waits_for_the_pods_of_another_says_so(world, sluice, caplog)
     await check_all(world, sluice, caplog, BLOCKED)
 
 
-async def test_what_was_not_ready_in_time_says_so(world, sluice, caplog):
+async def test_requeued_and_deactivated_unready_jobs_have_the_same_message_everywhere(world, sluice, caplog):
     caplog.set_level(logging.INFO, "admission")
     await begin(world)
     policy = WaitForPodsReady(
         timeout=100.0, recovery_timeout=None, backoff_limit=1, backoff_base=100_000.0, backoff_max=100_000.0
     )
     await world.start(Policy(pods_ready=policy))
-    await world.submit(pods_that(job("given-up", queue="wide"), start="unready"))
+    await world.submit(with_pod_annotations(job("given-up", queue="wide"), start="unready"))
     await world.record("given-up", "admitted")
     world.pass_time(101)
     await world.record("given-up", "pending")
     world.pass_time(200_000)
     await world.record("given-up", "admitted")
-    await world.submit(pods_that(job("pauses", queue="wide"), start="unready"))
+    await world.submit(with_pod_annotations(job("pauses", queue="wide"), start="unready"))
     await world.record("pauses", "admitted")
     world.pass_time(101)
     await world.record("pauses", "pending")
@@ -335,7 +337,7 @@ async def check_all(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixtu
     try:
         await world.eventually(all_right)
     finally:
-        print(wrong)  # what a time limit has cut off
+        print(wrong)  # differences that remain at the test's time limit
 
 
 async def check(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixture, name: str, said: Said) -> None:
@@ -371,7 +373,7 @@ async def check(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixture, 
         events = (await world.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
         of_it = [event for event in events if event["regarding"]["uid"] == record.workload.uid]
         notes = [event["note"] for event in of_it if event["reason"] == said.event]
-        # What is said of its eviction, if it waits again since then.
+        # If it is pending again after an eviction, its Event has the message of the eviction.
         eviction = record.eviction if said.state == "pending" and said.event != "Pending" else None
         told = sentence if eviction is None else eviction.message
         assert notes

@@ -10,7 +10,7 @@ from admission.controller.state.timer import Timer
 from admission.serving.loop import new_loop
 
 
-async def set_in_the_moment_of_a_call() -> None:
+async def set_in_own_callback() -> None:
     """Set the timer in its own call, when the clock may still show less than the due time; wait for the second call."""
     timer, called = Timer(), asyncio.Event()
     await asyncio.sleep(0.001)  # so that the loop's clock is fresh
@@ -19,16 +19,16 @@ async def set_in_the_moment_of_a_call() -> None:
 
 
 @pytest.mark.parametrize("factory", [new_loop, asyncio.new_event_loop])
-def test_a_time_that_is_set_in_the_moment_of_a_call_has_a_call_of_its_own(factory):
+def test_timer_set_in_its_own_callback_fires_again(factory):
     async def often() -> None:
         for _ in range(20):
-            await set_in_the_moment_of_a_call()
+            await set_in_own_callback()
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(often())
 
 
-async def test_the_earliest_of_several_times_counts():
+async def test_timer_fires_at_the_earliest_of_several_times():
     timer, calls = Timer(), asyncio.Queue()
     timer.set(3600, lambda: calls.put_nowait("late"))
     timer.set(0.001, lambda: calls.put_nowait("early"))

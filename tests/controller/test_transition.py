@@ -63,7 +63,7 @@ def _start(environment: Environment) -> StartPatch:
     return StartPatch.of(event.seen, event.object, ADMISSION, environment.context.flavors)
 
 
-def test_a_job_that_arrives_is_told_and_written_and_asks_for_no_request(environment):
+def test_arriving_job_is_written_as_queued_and_needs_no_request(environment):
     change = arrival(seen(environment), environment, now=1.0)
     (event,) = change.engine_events
     assert isinstance(event, WorkloadPending)
@@ -71,7 +71,7 @@ def test_a_job_that_arrives_is_told_and_written_and_asks_for_no_request(environm
     assert (change.is_written, change.is_due, change.ledger) == (True, False, [])
 
 
-def test_quota_that_is_given_changes_nothing_before_it_is_applied(environment):
+def test_quota_reservation_does_not_modify_the_tracked_workload(environment):
     tracked = arrival(seen(environment), environment, now=1.0).tracked
     change = transition(tracked, QuotaReserved(ADMISSION, _start(environment)), environment, now=2.0)
     assert (tracked.record.state, tracked.start_patch) == (State.PENDING, None)
@@ -80,7 +80,7 @@ def test_quota_that_is_given_changes_nothing_before_it_is_applied(environment):
     assert change.tracked.start_patch is not None
 
 
-def test_what_is_admitted_and_gone_without_pods_gives_its_quota_back_at_once(environment):
+def test_deleted_admitted_job_without_pods_releases_quota_immediately(environment):
     tracked = admitted(environment)
     change = transition(tracked, ObjectDeleted(tracked.seen), environment, now=3.0)
     assert [type(entry) for entry in change.ledger] == [Closed]
@@ -88,7 +88,7 @@ def test_what_is_admitted_and_gone_without_pods_gives_its_quota_back_at_once(env
     assert (change.is_finished, change.frees_quota) == (True, True)
 
 
-def test_what_cannot_be_started_gives_quota_back_and_what_waits_gets_none(environment):
+def test_impossible_start_evicts_admitted_job_and_puts_pending_job_on_hold(environment):
     holds = transition(admitted(environment), StartImpossible(1, "no"), environment, now=3.0)
     assert holds.tracked.record.state is State.EVICTING
     assert [type(event) for event in holds.engine_events] == [WorkloadEvicted]
@@ -98,14 +98,14 @@ def test_what_cannot_be_started_gives_quota_back_and_what_waits_gets_none(enviro
     assert waits.tracked.record.message == "no"
 
 
-def test_an_edit_before_the_start_is_on_record_before_the_request(environment):
+def test_edit_before_the_start_is_written_before_the_request(environment):
     change = transition(admitted(environment), EditedBeforeStart({"nodeSelector": {"a": "b"}}), environment, now=3.0)
     assert change.tracked.record.original == {"nodeSelector": {"a": "b"}}
     assert (change.is_written, change.is_due) == (True, True)
 
 
-async def test_on_its_way_a_job_is_decoded_once_and_its_start_computed_once():
-    # What else the controller does in that moment is in a trace, too; the shortest has the way and nothing else.
+async def test_admitted_job_is_decoded_once_and_its_start_patch_computed_once():
+    # A trace may include other work of the controller at the time; the shortest one does not.
     trace = min(await traces(jobs=5), key=lambda trace: len(trace.calls))
     files = [file for file, _ in trace.calls]
     assert len(files) <= 205, "calls from the inbox to the PATCH: there were 186"

@@ -19,7 +19,7 @@ from admission.kinds import all_kinds
 
 KINDS = all_kinds(frameworks=("batch/job", "kubeflow.org/pytorchjob", "ray.io/raycluster"))
 GIVEN = 2
-"""Pods that each has, beside the head of the RayCluster."""
+"""Admitted pods of each object, without the head of the RayCluster."""
 
 
 def written():
@@ -94,7 +94,7 @@ def spec_of(obj, *, suspended):
 
 
 @pytest.mark.parametrize("restore", [False, True])
-async def test_with_the_database_it_is_given_back_as_its_user_wrote_it(stopped, tmp_path, restore):
+async def test_uninstall_with_database_restores_stopped_objects_as_submitted(stopped, tmp_path, restore):
     world, before = stopped
     flags = ("--database-url", world.url, *(["--restore"] if restore else []))
     assert "restore as submitted what is stopped: 4 objects" in await uninstall(world, tmp_path, *flags)
@@ -105,7 +105,7 @@ async def test_with_the_database_it_is_given_back_as_its_user_wrote_it(stopped, 
         assert "sluice.dev/submitted-by" not in (after["metadata"].get("annotations") or {})
 
 
-async def test_without_the_database_it_says_in_what_a_start_stays(stopped, tmp_path):
+async def test_uninstall_without_database_reports_objects_that_are_not_restored(stopped, tmp_path):
     world, before = stopped
     told = "keep the fields that a start has set: 2 objects; to restore them: --database-url"
     assert told in await uninstall(world, tmp_path)
@@ -115,7 +115,7 @@ async def test_without_the_database_it_says_in_what_a_start_stays(stopped, tmp_p
         assert after["spec"] != obj["spec"]
 
 
-async def test_what_runs_runs_on_with_the_pods_that_it_has(world, tmp_path):
+async def test_uninstall_leaves_running_partially_admitted_job_unchanged(world, tmp_path):
     await world.apply(flavor(), cluster_queue(cpu="2"), local_queue())
     await world.start()
     few = partial("few", 1, pods=6)

@@ -97,7 +97,7 @@ async def let_pass(world: World, observer: Observer, seconds: float, *, held: se
     world.clock.advance(seconds)
 
 
-async def test_the_ledger_agrees_with_an_observer_of_the_api_server(world: World, observed: Observer):
+async def test_usage_in_ledger_equals_usage_observed_in_the_api_server(world: World, observed: Observer):
     start = world.clock()
     await world.submit(job("runs-on", cpu="2"))
     await world.submit(job("is-held", cpu="1", pods=3, namespace="team-b"))
@@ -128,7 +128,7 @@ async def test_the_ledger_agrees_with_an_observer_of_the_api_server(world: World
     assert {row.group["namespace"]: row.amount_seconds / 1000 for row in again.rows} == pytest.approx(found, rel=1e-12)
 
 
-async def test_who_is_charged_stays_whoever_submitted_it_though_the_webhook_is_not_asked_any_more(world: World):
+async def test_usage_of_job_being_deleted_is_charged_to_its_original_submitter(world: World):
     """Objects that are being deleted are not sent to webhooks: their users may write anything into them."""
     await world.apply(flavor(), cluster_queue(cpu="4"), local_queue(), local_queue("other", cluster_queue="cq"))
     await world.start()
@@ -143,7 +143,7 @@ async def test_who_is_charged_stays_whoever_submitted_it_though_the_webhook_is_n
     await world.end()
     await world.start()
     await world.patch("kept", {"metadata": {"annotations": {SUBMITTED_BY: None}}})
-    for queue in ("other", None, "lq"):  # it leaves, and comes as if it had never been known
+    for queue in ("other", None, "lq"):  # it leaves the queue, and returns like a new Job
         await world.patch("kept", {"metadata": {"labels": {"sluice.dev/queue-name": queue}}, "spec": {"suspend": True}})
         await world.patch("kept", {"metadata": {"annotations": {SUBMITTED_BY: "mallory"}}})
     for pod in world.user.list("pods"):

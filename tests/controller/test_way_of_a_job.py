@@ -17,7 +17,7 @@ async def sluice(world):
     return world
 
 
-async def test_a_job_is_started_by_one_patch_and_its_quota_is_free_when_it_is_done(sluice):
+async def test_job_is_started_by_one_patch_and_finishes_with_one_event(sluice):
     await sluice.submit(job("a", seconds=60))
 
     started = await sluice.job("a", runs)
@@ -34,7 +34,7 @@ async def test_a_job_is_started_by_one_patch_and_its_quota_is_free_when_it_is_do
     assert sluice.controller.events.outcomes == {"ok": 1}
 
 
-async def test_what_does_not_fit_waits_with_numbers_and_follows_when_quota_is_free(sluice):
+async def test_job_that_does_not_fit_reports_amounts_and_starts_when_quota_is_free(sluice):
     await sluice.submit(job("first", cpu="3", seconds=120))
     await sluice.job("first", runs)
     await sluice.submit(job("second", cpu="2"))
@@ -47,7 +47,7 @@ async def test_what_does_not_fit_waits_with_numbers_and_follows_when_quota_is_fr
     assert second.admitted_at >= first.finished_at
 
 
-async def test_what_can_never_fit_says_so(sluice):
+async def test_job_larger_than_maximum_quota_reports_both_amounts(sluice):
     await sluice.submit(job("huge", cpu="5"))
     waiting = await sluice.record("huge", "pending", reason="ExceedsMaxQuota")
     assert "5" in waiting.message
@@ -63,14 +63,14 @@ async def test_a_job_without_queue_is_left_alone(sluice):
     assert await sluice.store.workloads.get("team-a", "free") is None
 
 
-async def test_kueues_label_queues_too(sluice):
+async def test_job_with_queue_label_of_kueue_is_started(sluice):
     manifest = job("moved-over")
     manifest["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq"}
     await sluice.submit(manifest)
     await sluice.job("moved-over", runs)
 
 
-async def test_a_held_job_is_stopped_and_given_back_as_it_was_before_its_quota_is_free(sluice):
+async def test_job_put_on_hold_is_stopped_and_restored_before_its_quota_is_released(sluice):
     before = await sluice.submit(job("held", cpu="3", tolerations=[{"key": "own"}]))
     await sluice.job("held", runs)
     await sluice.submit(job("next", cpu="3"))
@@ -90,7 +90,7 @@ async def test_a_held_job_is_stopped_and_given_back_as_it_was_before_its_quota_i
     await sluice.job("held", runs)
 
 
-async def test_a_pending_job_that_moves_to_another_queue_is_decided_there(sluice):
+async def test_pending_job_moved_to_another_queue_is_admitted_there(sluice):
     await sluice.apply(cluster_queue("wide", cpu="20"), local_queue("wide", "wide"))
     await sluice.submit(job("big", cpu="8"))
     await sluice.record("big", "pending", reason="ExceedsMaxQuota")
@@ -99,7 +99,7 @@ async def test_a_pending_job_that_moves_to_another_queue_is_decided_there(sluice
     assert (await sluice.record("big", "admitted")).cluster_queue == "wide"
 
 
-async def test_a_pending_job_that_is_edited_is_decided_anew(sluice):
+async def test_edited_pending_job_is_admitted_with_its_new_requests(sluice):
     await sluice.submit(job("edited", cpu="2", pods=3))
     await sluice.record("edited", "pending", reason="ExceedsMaxQuota")
     await sluice.patch("edited", {"spec": {"parallelism": 2}})
@@ -107,7 +107,7 @@ async def test_a_pending_job_that_is_edited_is_decided_anew(sluice):
     assert (await sluice.record("edited", "admitted")).admission.pod_sets[0].usage == {"cpu": 4000}
 
 
-async def test_a_running_job_that_asks_for_fewer_pods_runs_on_and_gives_their_quota_back(sluice):
+async def test_running_job_with_reduced_parallelism_releases_quota_without_restart(sluice):
     await sluice.submit(job("resized", pods=2))
     await sluice.job("resized", lambda obj: obj.get("status", {}).get("active") == 2)
     await sluice.patch("resized", {"spec": {"parallelism": 1}})
@@ -116,7 +116,7 @@ async def test_a_running_job_that_asks_for_fewer_pods_runs_on_and_gives_their_qu
     assert sluice.controller.writer.outcomes == {"ok": 1}
 
 
-async def test_unsuspending_a_job_by_hand_gives_it_no_quota(sluice):
+async def test_pending_job_unsuspended_by_user_is_suspended_again(sluice):
     await sluice.submit(job("full", cpu="4"))
     await sluice.job("full", runs)
     await sluice.submit(job("pushy"))
@@ -126,7 +126,7 @@ async def test_unsuspending_a_job_by_hand_gives_it_no_quota(sluice):
     await sluice.record("pushy", "pending", reason="WaitingForQuota")
 
 
-async def test_suspending_an_admitted_job_by_hand_does_not_take_its_turn(sluice):
+async def test_admitted_job_suspended_by_user_is_resumed(sluice):
     await sluice.submit(job("paused"))
     await sluice.job("paused", runs)
     await sluice.patch("paused", {"spec": {"suspend": True}})
@@ -161,7 +161,7 @@ async def test_the_quota_of_a_deleted_job_is_free_when_its_pods_are_gone(sluice,
     assert (await sluice.record("deleted", "finished")).outcome == "Deleted"
 
 
-async def test_a_job_that_takes_a_deleted_ones_name_is_another_one(sluice):
+async def test_job_with_the_name_of_a_deleted_job_is_a_new_workload(sluice):
     first = await sluice.submit(job("name", cpu="5"))
     await sluice.record("name", "pending")
     await sluice.user.delete("jobs", "team-a", "name", propagation="Background")
@@ -171,7 +171,7 @@ async def test_a_job_that_takes_a_deleted_ones_name_is_another_one(sluice):
     assert record.workload.uid == second["metadata"]["uid"] != first["metadata"]["uid"]
 
 
-async def test_a_misconfigured_job_waits_with_the_field_and_stops_nobody(sluice):
+async def test_misconfigured_job_names_the_field_and_blocks_no_other_job(sluice):
     broken = job("broken")
     broken["spec"]["template"]["spec"]["priorityClassName"] = "nowhere"
     await sluice.submit(broken)
@@ -184,7 +184,7 @@ async def test_a_misconfigured_job_waits_with_the_field_and_stops_nobody(sluice)
     assert (await sluice.record("broken", "admitted")).workload.priority == 7
 
 
-async def test_of_several_default_priority_classes_the_lowest_counts(world):
+async def test_lowest_of_several_default_priority_classes_applies(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     for name, value in (("some", 7), ("low", 3), ("high", 9)):
         body = {"metadata": {"name": name}, "value": value, "globalDefault": True}
@@ -194,7 +194,7 @@ async def test_of_several_default_priority_classes_the_lowest_counts(world):
     assert (await world.record("plain", "admitted")).workload.priority == 3
 
 
-async def test_another_value_of_a_priority_class_counts_for_those_that_come_after_it(sluice):
+async def test_changed_value_of_priority_class_applies_only_to_later_jobs(sluice):
     def priority_class(value):
         return {
             "apiVersion": "sluice.dev/v1",
@@ -218,7 +218,7 @@ async def test_another_value_of_a_priority_class_counts_for_those_that_come_afte
     assert (await sluice.record("early", "pending")).workload.priority == 1
 
 
-async def test_what_a_cronjob_creates_is_queued(sluice):
+async def test_job_created_by_a_cronjob_is_queued_and_started(sluice):
     manifest = job("nightly-29")
     manifest["metadata"]["ownerReferences"] = [
         {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "1", "controller": True}
@@ -231,14 +231,14 @@ async def test_what_a_cronjob_creates_is_queued(sluice):
     await sluice.job("nightly-29", runs)
 
 
-async def test_a_job_whose_queue_does_not_exist_waits_for_it(sluice):
+async def test_job_with_missing_local_queue_starts_when_queue_is_created(sluice):
     await sluice.submit(job("early", queue="later"))
     await sluice.record("early", "pending")
     await sluice.apply(local_queue("later"))
     await sluice.job("early", runs)
 
 
-async def test_two_hundred_jobs_at_once_cost_two_writes_each_and_few_transactions(sluice):
+async def test_burst_of_200_jobs_takes_two_requests_each_and_at_most_10_transactions(sluice):
     await sluice.apply(cluster_queue(cpu="1000"))
     before = sluice.leading.statistics.write_transactions
     for number in range(200):

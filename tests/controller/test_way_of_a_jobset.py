@@ -33,14 +33,14 @@ async def sluice(world):
     return world
 
 
-async def test_a_kind_that_is_not_installed_holds_nobody_up(sluice):
+async def test_missing_jobset_definition_does_not_delay_jobs(sluice):
     await sluice.submit(job("a"))
     await sluice.job("a", runs)
     assert "jobsets" not in sluice.controller.watches.informers()
     assert not [key for key in sluice.client.requests if "jobsets" in key[1]]
 
 
-async def test_a_jobset_is_started_by_one_patch_and_its_quota_is_free_when_it_is_done(sluice):
+async def test_jobset_is_started_by_one_patch_and_releases_quota_when_completed(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a", seconds=60))
         running = await until(sluice.user, "jobsets", "a", started)
@@ -63,7 +63,7 @@ async def test_a_jobset_is_started_by_one_patch_and_its_quota_is_free_when_it_is
         await sluice.job("next", runs)
 
 
-async def test_it_waits_with_jobs_for_one_quota_and_says_why(sluice):
+async def test_jobset_waits_for_quota_in_use_by_a_job_and_reports_the_reason(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.submit(job("first", cpu="2"))
         await sluice.job("first", runs)
@@ -77,7 +77,7 @@ async def test_it_waits_with_jobs_for_one_quota_and_says_why(sluice):
         await until(sluice.user, "jobsets", "second", started)
 
 
-async def test_it_is_evicted_given_back_byte_for_byte_and_admitted_again(sluice):
+async def test_jobset_is_evicted_restored_exactly_and_admitted_again(sluice):
     async with served(sluice.sandbox, JOBSETS):
         created = await sluice.user.create("jobsets", "team-a", jobset("a"))
         running = await until(sluice.user, "jobsets", "a", is_ready)
@@ -92,7 +92,7 @@ async def test_it_is_evicted_given_back_byte_for_byte_and_admitted_again(sluice)
         await until(sluice.user, "jobsets", "a", is_ready)
 
 
-async def test_quota_is_held_until_its_pods_are_gone(sluice):
+async def test_deleted_jobset_holds_quota_until_its_orphaned_pods_are_gone(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a"))
         running = await until(sluice.user, "jobsets", "a", is_ready)
@@ -108,7 +108,7 @@ async def test_quota_is_held_until_its_pods_are_gone(sluice):
         await sluice.job("next", runs)
 
 
-async def test_who_starts_one_himself_is_stopped(sluice):
+async def test_pending_jobset_unsuspended_by_user_is_suspended_again(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("big", cpu="3"))
         await sluice.record("big", "pending", reason="ExceedsMaxQuota")
@@ -121,7 +121,7 @@ async def test_who_starts_one_himself_is_stopped(sluice):
         await sluice.eventually(without_pods)
 
 
-async def test_who_edits_what_runs_loses_its_place(sluice):
+async def test_running_jobset_scaled_up_by_user_is_evicted(sluice):
     async with served(sluice.sandbox, JOBSETS):
         created = await sluice.user.create("jobsets", "team-a", jobset("a"))
         running = await until(sluice.user, "jobsets", "a", is_ready)
@@ -133,7 +133,7 @@ async def test_who_edits_what_runs_loses_its_place(sluice):
         assert created["metadata"]["uid"] == waiting.workload.uid
 
 
-async def test_it_survives_a_restart_in_each_state(sluice):
+async def test_running_and_pending_jobsets_continue_after_restart(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("runs"))
         await until(sluice.user, "jobsets", "runs", is_ready)
@@ -147,7 +147,7 @@ async def test_it_survives_a_restart_in_each_state(sluice):
         await until(sluice.user, "jobsets", "waits", is_ready)
 
 
-async def test_a_kind_that_is_switched_off_stays_as_it_is(sluice):
+async def test_jobsets_stay_unchanged_while_their_integration_is_disabled(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("runs"))
         await until(sluice.user, "jobsets", "runs", is_ready)
@@ -168,7 +168,7 @@ async def test_a_kind_that_is_switched_off_stays_as_it_is(sluice):
         await until(sluice.user, "jobsets", "waits", is_ready)
 
 
-async def test_a_definition_that_goes_takes_its_objects_along(sluice):
+async def test_deletion_of_jobset_definition_ends_its_workloads_and_informer(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a"))
         running = await until(sluice.user, "jobsets", "a", is_ready)

@@ -50,7 +50,7 @@ async def holds(cluster, cpus):
     await cluster.eventually(look)
 
 
-async def test_each_leader_is_one_workload_with_its_workers_and_quota_follows_the_scale(cluster):
+async def test_leader_with_its_workers_is_one_workload_and_quota_follows_replicas(cluster):
     stored = await submit(cluster, workers())
     for name in ("leaderTemplate", "workerTemplate"):
         metadata = stored["spec"]["leaderWorkerTemplate"][name]["metadata"]
@@ -74,22 +74,22 @@ async def test_each_leader_is_one_workload_with_its_workers_and_quota_follows_th
     await holds(cluster, 0)
 
 
-async def test_a_group_that_is_made_anew_keeps_its_admission(cluster):
+async def test_recreated_group_keeps_its_admission(cluster):
     await submit(cluster, workers(replicas=1))
     before = await pods_until(cluster.user, "team-a", running(4))
     first = await cluster.record("lws-0", "admitted")
     await cluster.user.patch("pods", "team-a", "lws-0-2", {"status": {"phase": "Failed"}}, subresource="status")
 
-    def anew(found):
+    def recreated(found):
         uids = {each["metadata"]["uid"] for each in found.values()}
         return running(4)(found) and not uids & {each["metadata"]["uid"] for each in before.values()}
 
-    await pods_until(cluster.user, "team-a", anew)
+    await pods_until(cluster.user, "team-a", recreated)
     now = await cluster.record("lws-0", "admitted")
     assert (now.workload.uid, now.admitted_at) == (first.workload.uid, first.admitted_at)
 
 
-async def test_evicted_it_queues_again_as_the_same(cluster):
+async def test_evicted_group_queues_again_as_the_same_workload(cluster):
     await submit(cluster, workers())
     await pods_until(cluster.user, "team-a", running(8))
     first = await cluster.record("lws-1", "admitted")
@@ -102,7 +102,7 @@ async def test_evicted_it_queues_again_as_the_same(cluster):
     await holds(cluster, 4000)
 
 
-async def test_whose_workers_come_later_it_starts_with_the_leader(cluster):
+async def test_leader_ready_set_is_admitted_with_quota_for_leader_and_workers(cluster):
     obj = workers(replicas=1, startupPolicy="LeaderReady")
     del obj["spec"]["leaderWorkerTemplate"]["leaderTemplate"]
     await submit(cluster, obj)
@@ -111,12 +111,12 @@ async def test_whose_workers_come_later_it_starts_with_the_leader(cluster):
     assert [each.count for each in record.workload.pod_sets] == [4]
 
 
-async def test_whose_workers_come_later_and_are_of_another_form_is_refused(cluster):
+async def test_leader_ready_set_with_different_worker_template_is_rejected(cluster):
     with pytest.raises(ApiError, match=r"spec\.startupPolicy: a leader and workers of another form"):
         await submit(cluster, workers(startupPolicy="LeaderReady"))
 
 
-async def test_without_a_queue_label_it_is_none_of_ours(cluster):
+async def test_leader_worker_set_without_queue_label_is_not_gated(cluster):
     obj = workers(replicas=1)
     del obj["metadata"]["labels"]
     for template in obj["spec"]["leaderWorkerTemplate"].values():

@@ -56,7 +56,7 @@ async def usage(world):
     }
 
 
-async def test_its_whole_way(cluster):
+async def test_lifecycle_of_a_pod_from_creation_to_success(cluster):
     created = await cluster.user.create("pods", "team-a", pod("first", cpu="3", seconds=600))
     assert created["spec"]["schedulingGates"] == [GATE]
     assert created["metadata"]["labels"][MANAGED] == "true"
@@ -77,7 +77,7 @@ async def test_its_whole_way(cluster):
     assert await usage(cluster) == {"second": 2000}
 
 
-async def test_what_is_preempted_is_deleted_with_its_grace_and_holds_quota_until_it_is_gone(cluster):
+async def test_preempted_pod_holds_quota_during_its_termination_grace_period(cluster):
     await cluster.apply(cluster_queue(preemption={"withinClusterQueue": "LowerPriority"}), priority_class("high", 10))
     stubborn = pod("low", cpu="3", terminationGracePeriodSeconds=400)
     stubborn["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
@@ -102,7 +102,7 @@ def priority_class(name, value):
     return {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
 
 
-async def test_who_takes_the_gate_away_himself_loses_the_pod(cluster):
+async def test_pending_pod_whose_gate_is_removed_by_user_is_deleted(cluster):
     await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
     await seen(cluster, "large", runs)
     await cluster.user.create("pods", "team-a", pod("cheat", cpu="2"))
@@ -117,7 +117,7 @@ async def test_who_takes_the_gate_away_himself_loses_the_pod(cluster):
     assert await usage(cluster) == {"large": 4000}
 
 
-async def test_who_takes_the_label_away_gets_it_back_and_is_charged_on(cluster):
+async def test_removed_managed_label_is_restored_and_quota_is_kept(cluster):
     await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
     await seen(cluster, "large", runs)
     await cluster.user.create("pods", "team-a", pod("cheat", cpu="2"))
@@ -132,7 +132,7 @@ async def test_who_takes_the_label_away_gets_it_back_and_is_charged_on(cluster):
     await seen(cluster, "cheat", is_gone)
 
 
-async def test_the_label_taken_away_while_sluice_is_down(cluster):
+async def test_managed_label_removed_during_downtime_is_restored_at_startup(cluster):
     await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
     await seen(cluster, "large", runs)
     await cluster.user.create("pods", "team-a", pod("cheat", cpu="2"))
@@ -147,8 +147,8 @@ async def test_the_label_taken_away_while_sluice_is_down(cluster):
     assert await usage(cluster) == {"large": 4000}
 
 
-async def test_one_that_leaves_its_queue_is_told_that_its_gate_stays_and_may_come_back(cluster):
-    """Past the policy that refuses it, or where the API server has no policies yet."""
+async def test_dequeued_pod_keeps_its_gate_and_may_queue_again(cluster):
+    """Without the admission policy that forbids this, as on API servers without policies."""
     await cluster.user.create("pods", "team-a", pod("first", cpu="4"))
     await seen(cluster, "first", runs)
     await cluster.user.create("pods", "team-a", pod("leaves"))
@@ -172,7 +172,7 @@ async def test_one_that_leaves_its_queue_is_told_that_its_gate_stays_and_may_com
     await seen(cluster, "leaves", runs)
 
 
-async def test_gates_and_labels_that_are_there_from_the_start_let_nobody_in(cluster):
+async def test_forged_gates_and_managed_labels_do_not_bypass_the_queue(cluster):
     await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
     await seen(cluster, "large", runs)
     own = pod("own-gate", schedulingGates=[{"name": "other/gate"}, GATE])
@@ -186,14 +186,14 @@ async def test_gates_and_labels_that_are_there_from_the_start_let_nobody_in(clus
     assert await usage(cluster) == {"large": 4000}
 
 
-async def test_another_gate_stays_when_it_is_admitted(cluster):
+async def test_other_scheduling_gates_remain_after_admission(cluster):
     await cluster.user.create("pods", "team-a", pod("two", schedulingGates=[{"name": "other/gate"}]))
     started = await seen(cluster, "two", lambda obj: obj is not None and not is_gated(obj))
     assert started["spec"]["schedulingGates"] == [{"name": "other/gate"}]
     assert await usage(cluster) == {"two": 1000}
 
 
-async def test_deleted_in_each_state(cluster):
+async def test_deleted_pending_and_running_pods_are_finished_without_quota(cluster):
     for name in ("runs", "waits"):
         await cluster.user.create("pods", "team-a", pod(name, cpu="4"))
         await (
@@ -208,7 +208,7 @@ async def test_deleted_in_each_state(cluster):
 
 
 @pytest.mark.parametrize("state", ["pending", "admitted", "running", "evicting"])
-async def test_killed_in_each_state(cluster, state):
+async def test_pod_continues_after_restart_in_each_state(cluster, state):
     if state == "pending":
         await cluster.apply(cluster_queue(stopPolicy="Hold"))
     elif state == "admitted":
@@ -236,7 +236,7 @@ async def test_killed_in_each_state(cluster, state):
         assert await usage(cluster) == {"p": 3000}
 
 
-async def test_it_runs_on_though_the_watch_tells_of_its_start_before_the_request_is_answered(cluster):
+async def test_pod_whose_start_is_watched_before_the_patch_response_stays_admitted(cluster):
     match = {"user": "sluice", "verb": "patch", "resource": "pods"}
     cluster.sandbox.faults.install({"rules": [{"match": match, "do": "delay", "when": "after", "seconds": 600}]})
     for name in ("first", "second"):
@@ -245,7 +245,7 @@ async def test_it_runs_on_though_the_watch_tells_of_its_start_before_the_request
     assert {each.state for each in (await cluster.store.workloads.list()).workloads} == {"admitted"}
 
 
-async def test_deleted_while_sluice_is_down(cluster):
+async def test_pod_deleted_during_downtime_is_finished_at_startup(cluster):
     await cluster.user.create("pods", "team-a", pod("p", cpu="4"))
     await seen(cluster, "p", runs)
     await cluster.end()
@@ -255,7 +255,7 @@ async def test_deleted_while_sluice_is_down(cluster):
     assert (await cluster.record("p", "finished")).outcome == "Deleted"
 
 
-async def test_what_cannot_be_queued_is_refused_and_what_is_not_queued_is_left_alone(cluster):
+async def test_bound_pod_is_rejected_and_pod_without_queue_is_unchanged(cluster):
     with pytest.raises(Exception, match=r"spec\.nodeName: a pod in a queue is not bound"):
         await cluster.user.create("pods", "team-a", pod("bound", nodeName="node-0"))
     free = await cluster.user.create("pods", "team-a", pod("free", queue=None))
@@ -263,7 +263,7 @@ async def test_what_cannot_be_queued_is_refused_and_what_is_not_queued_is_left_a
     assert "schedulingGates" not in free["spec"]
 
 
-async def test_one_patch_for_each_admission(cluster):
+async def test_each_admission_takes_one_patch(cluster):
     for number in range(4):
         await cluster.user.create("pods", "team-a", pod(f"p-{number}"))
     for number in range(4):
@@ -294,7 +294,7 @@ async def started_job(cluster, **options):
     return created
 
 
-async def test_the_pods_of_a_queued_job_run_with_it_and_cost_nothing_beside_it(cluster):
+async def test_pods_of_queued_job_need_no_quota_beside_that_of_the_job(cluster):
     await started_job(cluster, pods=3, cpu="1")
     assert await usage(cluster) == {"train": 3000}
     assert {each.workload.kind for each in (await cluster.store.workloads.list(namespace="team-a")).workloads} == {
@@ -308,22 +308,22 @@ async def test_the_pods_of_a_queued_job_run_with_it_and_cost_nothing_beside_it(c
 
 
 @pytest.mark.parametrize("controllers", [False])
-async def test_a_forged_owner_gains_nothing(cluster):
-    """Nobody but the test makes pods, so that it plays the controller of the Job, too."""
+async def test_pods_with_forged_owner_reference_gain_no_quota(cluster):
+    """No controllers run: the test creates the pods as the Job controller would."""
     train = await cluster.submit(labelled("train", pods=2))
     await cluster.record("train", "admitted")
     for name in ("train-0", "train-1"):
         await cluster.user.create("pods", "team-a", owned(name, train))
         await seen(cluster, name, lambda obj: obj is not None and not is_gated(obj))
     assert is_gated(await cluster.user.create("pods", "team-a", owned("one-more", train)))
-    await cluster.user.create("pods", "team-a", owned("large", train, cpu="3"))  # more than a pod of the Job
+    await cluster.user.create("pods", "team-a", owned("large", train, cpu="3"))  # larger than a pod of the Job
     await cluster.record("large", "pending", reason="WaitingForQuota")
     nobody = {"metadata": {"name": "nobody", "uid": "0b1d"}}
     await cluster.user.create("pods", "team-a", owned("orphan", nobody))
-    for name in ("one-more", "orphan", "large"):  # who takes the gate away all the same
+    for name in ("one-more", "orphan", "large"):  # deleted if their gate is removed
         await cluster.user.patch("pods", "team-a", name, {"spec": {"schedulingGates": None}})
         await seen(cluster, name, is_gone)
-    # A pod that is made anew takes the place of one that is gone.
+    # A recreated pod takes the place of a deleted one.
     assert is_gated(await cluster.user.create("pods", "team-a", owned("train-2", train)))
     await cluster.user.patch("pods", "team-a", "train-0", {"metadata": {"labels": {MANAGED: None}}})
     await seen(cluster, "train-0", lambda obj: obj is not None and obj["metadata"]["labels"].get(MANAGED) == "true")
@@ -338,15 +338,15 @@ async def test_a_forged_owner_gains_nothing(cluster):
 
 
 @pytest.mark.parametrize("controllers", [False])
-async def test_a_pod_that_goes_with_the_one_that_it_waited_for_takes_nobodys_place(cluster):
-    """Both ends are told at once: that of the first has the second looked at again, which is gone by then."""
+async def test_gated_pod_deleted_together_with_running_pod_takes_no_place(cluster):
+    """Both deletions are observed at once: the first one triggers a check of the second pod, which is gone by then."""
     train = await cluster.submit(labelled("train", pods=1))
     await cluster.record("train", "admitted")
     await cluster.user.create("pods", "team-a", owned("first", train))
     await seen(cluster, "first", lambda obj: obj is not None and not is_gated(obj))
     await cluster.user.create("pods", "team-a", owned("second", train))
     await cluster.user.create("pods", "team-a", pod("after"))
-    await cluster.record("after", "admitted")  # so it is known by now that the second one is there, too
+    await cluster.record("after", "admitted")  # Sluice has processed the second pod by now
     assert is_gated(cluster.user.get("pods", "team-a", "second"))
     for name in ("first", "second"):
         await cluster.user.delete("pods", "team-a", name, grace=0)
@@ -357,8 +357,8 @@ async def test_a_pod_that_goes_with_the_one_that_it_waited_for_takes_nobodys_pla
 
 
 @pytest.mark.parametrize("controllers", [False])
-async def test_a_pod_whose_start_is_under_way_keeps_its_place(cluster):
-    """While the API server is slow to answer, the pod is seen again with its gate."""
+async def test_pod_with_start_request_in_progress_keeps_its_place(cluster):
+    """The pod is observed again with its gate while the API server delays its response."""
     train = await cluster.submit(labelled("train", pods=1))
     await cluster.record("train", "admitted")
     match = {"user": "sluice", "verb": "patch", "resource": "pods", "name": "first"}

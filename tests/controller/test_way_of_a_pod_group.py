@@ -41,7 +41,7 @@ FAIL_TWO = {
         }
     ],
 }
-"""A webhook that fails each change of two pods, for nobody is there to answer."""
+"""Webhook configuration that fails each update of the pods g-1 and g-3, as its URL is unreachable."""
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def patched(cluster, number, **others):
     }
 
 
-async def test_it_starts_as_a_whole_and_gives_quota_back_as_its_pods_end(cluster):
+async def test_pod_group_starts_as_a_whole_and_releases_quota_as_its_pods_end(cluster):
     await create(cluster, member("g-0", cpu="2", seconds=240), member("g-1"))
     record = await cluster.record("g", "pending", reason="PendingEvaluation")
     assert record.workload.kind == "PodGroup"
@@ -80,14 +80,14 @@ async def test_it_starts_as_a_whole_and_gives_quota_back_as_its_pods_end(cluster
     assert (over.outcome, over.message) == ("Succeeded", "Pods succeeded: 3/3.")
 
 
-async def test_the_priority_class_of_its_pods_counts(cluster):
+async def test_priority_class_of_pods_sets_priority_of_the_group(cluster):
     await cluster.user.create("priorityclasses", "", {"metadata": {"name": "soon"}, "value": 7})
     await create(cluster, *(member(f"g-{number}", priorityClassName="soon") for number in range(3)))
     await pods_until(cluster, run("g-0", "g-1", "g-2"))
     assert (await cluster.record("g", "admitted")).workload.priority == 7
 
 
-async def test_it_waits_for_quota_and_explains(cluster):
+async def test_pod_group_without_quota_waits_with_gated_pods(cluster):
     await create(cluster, *(member(f"large-{number}", 4, "large") for number in range(4)))
     await cluster.record("large", "admitted")
     await create(cluster, *(member(f"g-{number}") for number in range(3)))
@@ -97,7 +97,7 @@ async def test_it_waits_for_quota_and_explains(cluster):
     assert all(GATE in each["spec"]["schedulingGates"] for each in pods)
 
 
-async def test_evicted_all_its_pods_are_deleted_and_quota_is_held_until_the_last_is_gone(cluster):
+async def test_evicted_group_holds_quota_until_its_last_pod_is_gone(cluster):
     stubborn = member("g-2", terminationGracePeriodSeconds=400)
     stubborn["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
     await create(cluster, member("g-0"), member("g-1"), stubborn)
@@ -110,7 +110,7 @@ async def test_evicted_all_its_pods_are_deleted_and_quota_is_held_until_the_last
     assert cluster.user.list("pods", "team-a") == []
 
 
-async def test_evicted_a_pod_that_waits_in_place_of_another_stays_and_queues_with_those_that_come(cluster):
+async def test_gated_replacement_pod_survives_eviction_and_queues_with_new_pods(cluster):
     stubborn = member("g-1", total=2, terminationGracePeriodSeconds=400)
     stubborn["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "never"
     await create(cluster, member("g-0", total=2), stubborn)
@@ -129,7 +129,7 @@ async def test_evicted_a_pod_that_waits_in_place_of_another_stays_and_queues_wit
     assert (await cluster.record("g", "admitted")).workload.uid == uid
 
 
-async def test_evicted_it_has_not_succeeded_because_its_pods_end_well_when_they_are_told_to_end(cluster):
+async def test_group_whose_pods_succeed_during_eviction_ends_as_evicted(cluster):
     members = [member(f"g-{number}", total=2, cpu="1", terminationGracePeriodSeconds=4_000_000) for number in range(2)]
     for each in members:
         each["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "3000000"
@@ -139,7 +139,7 @@ async def test_evicted_it_has_not_succeeded_because_its_pods_end_well_when_they_
     await pods_until(cluster, lambda found: all("deletionTimestamp" in each["metadata"] for each in found.values()))
     await succeed(cluster, "g-0", "g-1")
     await create(cluster, pod("other", cpu="1"))
-    await cluster.record("other", "pending")  # what came before is seen by now
+    await cluster.record("other", "pending")  # all earlier events are processed by now
     for name in ("g-0", "g-1"):
         with suppress(ApiError):  # it is gone by now
             await cluster.user.delete("pods", "team-a", name, grace=0)
@@ -147,7 +147,7 @@ async def test_evicted_it_has_not_succeeded_because_its_pods_end_well_when_they_
 
 
 @pytest.mark.parametrize("retriable", ["true", "false"])
-async def test_evicted_it_ends_so_though_its_pods_have_failed_some_time_before_they_are_gone(cluster, retriable):
+async def test_evicted_group_whose_failed_pods_remain_for_a_while_ends_as_evicted(cluster, retriable):
     members = [member(f"g-{number}", total=2, cpu="1") for number in range(2)]
     for each in members:
         each["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = retriable
@@ -165,7 +165,7 @@ async def test_evicted_it_ends_so_though_its_pods_have_failed_some_time_before_t
     assert over.message.startswith("ClusterQueue cq is stopped (stopPolicy HoldAndDrain)")
 
 
-async def test_what_is_refused_again_and_again_is_tried_less_and_less_often_and_it_says_so(cluster):
+async def test_start_patch_that_fails_three_times_is_reported_and_retried(cluster):
     refused = {"match": {"user": "sluice", "verb": "patch", "name": "g-1"}, "do": "error", "code": 500}
     cluster.sandbox.faults.install({"rules": [refused]})
     await create(cluster, *(member(f"g-{number}", total=2, cpu="1") for number in range(2)))
@@ -177,7 +177,7 @@ async def test_what_is_refused_again_and_again_is_tried_less_and_less_often_and_
     await cluster.record("g", "admitted", reason="Admitted")
 
 
-async def test_evicted_it_keeps_a_pod_that_has_succeeded_and_was_not_yet_heard_of(cluster):
+async def test_eviction_keeps_succeeded_pod_whose_watch_event_is_late(cluster):
     await create(cluster, *(member(f"g-{number}", total=2, cpu="1") for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
     await cluster.end()
@@ -190,7 +190,7 @@ async def test_evicted_it_keeps_a_pod_that_has_succeeded_and_was_not_yet_heard_o
     await says(cluster, "It starts as a whole, and 1 of its 2 pods are there.")
 
 
-async def test_who_changes_his_pod_all_the_time_does_not_keep_it(cluster):
+async def test_continuously_edited_pod_is_evicted(cluster):
     await create(cluster, member("g-0", total=1, cpu="1"))
     await pods_until(cluster, run("g-0"))
     changing = asyncio.create_task(changed_all_the_time(cluster, "g-0"))
@@ -206,7 +206,7 @@ async def changed_all_the_time(cluster, name):
             await asyncio.sleep(0.001)
 
 
-async def test_killed_in_the_middle_of_a_start_it_is_started_to_the_end(cluster):
+async def test_partly_started_group_is_completely_started_after_restart(cluster):
     await cluster.user.create("validatingwebhookconfigurations", "", FAIL_TWO)
     await create(cluster, *(member(f"g-{number}", 4) for number in range(4)))
     await pods_until(cluster, lambda found: [*map(runs, found.values())].count(True) == 2)
@@ -219,12 +219,12 @@ async def test_killed_in_the_middle_of_a_start_it_is_started_to_the_end(cluster)
     assert cluster.client.requests[("PATCH", "pods", "200")] - before[("PATCH", "pods", "200")] == 2
 
 
-async def test_pods_that_ended_before_another_was_let_run_are_no_edit(cluster):
+async def test_pods_that_ended_before_the_last_start_cause_no_requeue(cluster):
     await cluster.user.create("validatingwebhookconfigurations", "", FAIL_TWO)
     await create(cluster, *(member(f"g-{number}") for number in range(3)))
     await pods_until(cluster, lambda found: runs(found["g-0"]) and runs(found["g-2"]))
     await succeed(cluster, "g-0", "g-2")
-    await create(cluster, member("h-0", 1, group="h"))  # Sluice sees it after those
+    await create(cluster, member("h-0", 1, group="h"))  # Sluice observes it after the end of those pods
     await pods_until(cluster, lambda found: runs(found["h-0"]))
     await cluster.user.delete("validatingwebhookconfigurations", "", "cut")
     await pods_until(cluster, lambda found: runs(found["g-1"]))
@@ -233,7 +233,7 @@ async def test_pods_that_ended_before_another_was_let_run_are_no_edit(cluster):
 
 
 @pytest.mark.parametrize("state", ["pending", "running", "evicting"])
-async def test_killed_in_each_state(cluster, state):
+async def test_pod_group_continues_after_restart_in_each_state(cluster, state):
     if state == "pending":
         await cluster.apply(cluster_queue(stopPolicy="Hold"))
     manifests = [member(f"g-{number}", terminationGracePeriodSeconds=400) for number in range(3)]
@@ -258,7 +258,7 @@ async def test_killed_in_each_state(cluster, state):
         assert await held(cluster) == 3000
 
 
-async def test_a_pod_that_failed_is_made_again_under_the_same_admission(cluster):
+async def test_failed_pod_is_replaced_under_the_same_admission(cluster):
     await create(cluster, *(member(f"g-{number}") for number in range(3)))
     await pods_until(cluster, run("g-0", "g-1", "g-2"))
     await cluster.user.patch("pods", "team-a", "g-1", {"status": {"phase": "Failed"}}, subresource="status")
@@ -272,7 +272,7 @@ async def test_a_pod_that_failed_is_made_again_under_the_same_admission(cluster)
     assert await held(cluster) == 3000
 
 
-async def test_pods_that_do_not_start_with_their_group_are_told_why(cluster):
+async def test_surplus_pods_of_a_running_group_get_an_event_with_the_reason(cluster):
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
     await create(cluster, member("more", 2))
@@ -289,7 +289,7 @@ async def test_pods_that_do_not_start_with_their_group_are_told_why(cluster):
     await event_says(cluster, "other", "PodGroup g was admitted without pods of this form")
 
 
-async def test_after_an_eviction_it_asks_for_the_pods_that_it_has_then(cluster):
+async def test_evicted_group_requests_quota_for_the_group_size_of_its_new_pods(cluster):
     fast = {"kueue.x-k8s.io/pod-group-fast-admission": "true"}
     old = [member(f"g-{number}", terminationGracePeriodSeconds=400) for number in range(3)]
     for each in old:
@@ -307,7 +307,7 @@ async def test_after_an_eviction_it_asks_for_the_pods_that_it_has_then(cluster):
     assert await held(cluster) == 2000
 
 
-async def test_a_group_that_is_not_retried_fails_once_none_runs(cluster):
+async def test_group_with_non_retriable_pod_fails_when_no_pod_runs(cluster):
     manifests = [member(f"g-{number}", 2) for number in range(2)]
     manifests[0]["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = "false"
     await create(cluster, *manifests)
@@ -318,7 +318,7 @@ async def test_a_group_that_is_not_retried_fails_once_none_runs(cluster):
     assert (over.outcome, over.message) == ("Failed", "Pods succeeded: 1/2.")
 
 
-async def test_another_group_may_have_the_name_of_one_that_is_over(cluster):
+async def test_name_of_a_finished_group_can_be_reused(cluster):
     for turn in ("old", "new"):
         await create(cluster, *(member(f"{turn}-{number}", 2) for number in range(2)))
         names = [f"{turn}-0", f"{turn}-1"]
@@ -333,7 +333,7 @@ async def test_another_group_may_have_the_name_of_one_that_is_over(cluster):
     await cluster.record("g", "finished")
 
 
-async def test_pods_beside_a_group_are_another_one_when_it_is_over(cluster):
+async def test_surplus_pods_start_as_a_new_group_after_the_group_has_finished(cluster):
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
     configmap = await cluster.user.create("configmaps", "team-a", {"metadata": {"name": "operator"}})
@@ -348,7 +348,7 @@ async def test_pods_beside_a_group_are_another_one_when_it_is_over(cluster):
     await holds(cluster, 2000)
 
 
-async def test_pods_of_a_large_group_one_patch_each_and_others_do_not_wait_for_the_rest(cluster):
+async def test_large_group_takes_one_patch_per_pod_and_does_not_delay_other_jobs(cluster):
     await cluster.apply(cluster_queue(cpu="250"), cluster_queue("others"), local_queue("other", "others"))
     faults, match = cluster.sandbox.faults, {"verb": "patch", "resource": "pods"}
     held_up = {"match": match, "do": "delay", "seconds": 600}
@@ -361,7 +361,7 @@ async def test_pods_of_a_large_group_one_patch_each_and_others_do_not_wait_for_t
     await cluster.eventually(as_many_as_go_at_once)
     await cluster.submit(job("other", queue="other"))
     await cluster.record("other", "admitted")
-    faults.install({"rules": [held_up]})  # those that were on their way arrive, and the next are held up
+    faults.install({"rules": [held_up]})  # requests in flight complete, and the next ones are delayed
     await cluster.eventually(lambda: runs_by_now(cluster, "other"))
     faults.remove()
     await pods_until(cluster, lambda found: not any(obj["spec"].get("schedulingGates") for obj in found.values()))

@@ -56,7 +56,7 @@ async def submit(cluster, **fields):
 
 
 async def ready(cluster, number):
-    """Wait until the RayCluster requests so many pods and is ready; return the uids of its pods by name."""
+    """Wait until the RayCluster requests `number` pods and is ready; return the uids of its pods by name."""
     obj = await until(
         cluster.user,
         CLUSTERS,
@@ -84,7 +84,7 @@ async def holds(cluster, name, cpus):
     await cluster.eventually(look)
 
 
-async def test_quota_is_free_when_the_pods_have_ended_and_not_before(cluster):
+async def test_scaled_down_raycluster_releases_quota_only_as_its_pods_end(cluster):
     await submit(cluster, stop="never", gpu=3, cpu=2)
     before = await ready(cluster, 6)
     first = await cluster.record("ray", "admitted")
@@ -93,8 +93,8 @@ async def test_quota_is_free_when_the_pods_have_ended_and_not_before(cluster):
     await scale(cluster, gpu=1, cpu=1)
     for number, name in enumerate(("ray-gpu-2", "ray-gpu-1"), start=1):
         await cluster.user.delete("pods", "team-a", name, grace=0)
-        await holds(cluster, "ray", 6 - number)  # of those that still end, too
-    # Killed in the middle: who leads next counts on.
+        await holds(cluster, "ray", 6 - number)  # includes the quota of terminating pods
+    # The next leader continues to count terminating pods.
     await cluster.end()
     await cluster.start(kinds=KINDS)
     assert not runs(cluster.user.get("jobs", "team-a", "next"))
@@ -122,17 +122,17 @@ async def ledger(cluster):
     return [(row.amount, row.end_reason) for row in await cluster.store.workloads.ledger(record.workload.uid)]
 
 
-async def test_more_workers_come_when_there_is_quota_and_those_that_run_do_not_notice(cluster):
+async def test_scale_up_waits_for_quota_and_does_not_restart_running_workers(cluster):
     await submit(cluster, gpu=1)
     before = await ready(cluster, 2)
-    # There is quota: in a moment.
+    # With free quota the scale-up takes effect at once.
     asked = await scale(cluster, gpu=3)
     assert asked["spec"]["workerGroupSpecs"][0]["replicas"] == 1
     grown = await ready(cluster, 4)
     assert before.items() <= grown.items()
     await holds(cluster, "ray", 4)
     assert SCALED not in cluster.user.get(CLUSTERS, "team-a", "ray")["metadata"].get("annotations", {})
-    # There is none: it waits as others do, and is before those that came after it.
+    # Without free quota the request waits in the queue, before later Jobs.
     await cluster.submit(job("beside", cpu="2"))
     await cluster.job("beside", runs)
     await scale(cluster, gpu=5)
@@ -142,7 +142,7 @@ async def test_more_workers_come_when_there_is_quota_and_those_that_run_do_not_n
     await says(cluster, f"{ADMITTED} It asks for 2 more pods: as soon as there is quota, without a restart.")
     line = [place.workload.name for place in cluster.controller.engine().listing("cq", limit=9)]
     assert line == ["ray", "later"]
-    # Killed before it could say so to KubeRay: who leads next does.
+    # Sluice ends before it could update the RayCluster: the next leader does.
     await cluster.cut_off()
     await cluster.user.delete("jobs", "team-a", "beside", propagation="Background")
     await holds(cluster, "ray", 6)
@@ -157,8 +157,8 @@ async def test_more_workers_come_when_there_is_quota_and_those_that_run_do_not_n
     assert [reason for reason, _ in await cluster.history("ray")].count("Resized") == 2
 
 
-async def test_what_no_operator_could_make_pods_of_waits_and_says_so_and_is_in_nobodys_way(world):
-    """As it comes with admission policies, or while the gate is off: nobody has refused it."""
+async def test_invalid_rayclusters_are_misconfigured_and_block_no_other(world):
+    """The RayClusters were not rejected, as there is no webhook: for example with admission policies."""
     await world.apply(flavor(), cluster_queue(cpu="6"), local_queue())
     negative, misshaped, fine = ray_cluster(gpu=-1), ray_cluster(gpu=1), ray_cluster(gpu=1)
     negative["metadata"]["name"], misshaped["metadata"]["name"] = "negative", "misshaped"
@@ -174,7 +174,7 @@ async def test_what_no_operator_could_make_pods_of_waits_and_says_so_and_is_in_n
         await ready(world, 2)
 
 
-async def test_what_is_asked_for_can_be_taken_back_and_nobody_gets_it_past_the_webhook(cluster):
+async def test_scale_request_can_be_withdrawn_and_scale_up_past_webhook_is_evicted(cluster):
     await submit(cluster, gpu=2, cpu=1)
     await ready(cluster, 4)
     await cluster.submit(job("beside", cpu="2"))
@@ -194,7 +194,7 @@ async def test_what_is_asked_for_can_be_taken_back_and_nobody_gets_it_past_the_w
     assert before.workload.uid == (await cluster.record("ray", "pending")).workload.uid
 
 
-async def test_what_is_asked_for_waits_while_its_local_queue_leads_to_another_cluster_queue(cluster):
+async def test_scale_request_waits_while_local_queue_points_to_another_cluster_queue(cluster):
     await submit(cluster, gpu=1)
     before = await ready(cluster, 2)
     await cluster.submit(job("beside", cpu="4"))
@@ -217,7 +217,7 @@ async def test_what_is_asked_for_waits_while_its_local_queue_leads_to_another_cl
     await says(cluster, ADMITTED)
 
 
-async def test_with_admission_checks_nothing_grows_and_it_says_so(cluster):
+async def test_scale_up_is_declined_with_message_if_queue_has_admission_checks(cluster):
     check = {"metadata": {"name": "budget"}, "spec": {"controllerName": "example.com/budget"}}
     await cluster.apply(
         {"apiVersion": "sluice.dev/v1", "kind": "AdmissionCheck", **check},
@@ -247,8 +247,8 @@ async def pods_until(cluster, *, staying, ending=()):
     raise AssertionError("the watch ended")
 
 
-async def test_what_is_wanted_again_comes_when_that_has_ended_which_was_not_wanted_meanwhile(cluster):
-    """KubeRay makes other pods beside those that end."""
+async def test_scale_up_waits_until_pods_of_previous_scale_down_have_ended(cluster):
+    """KubeRay creates new pods while old ones terminate."""
     await submit(cluster, stop="never", gpu=3, cpu=2)
     await ready(cluster, 6)
     await scale(cluster, gpu=1, cpu=2)
@@ -262,12 +262,12 @@ async def test_what_is_wanted_again_comes_when_that_has_ended_which_was_not_want
     assert SCALED not in cluster.user.get(CLUSTERS, "team-a", "ray")["metadata"].get("annotations", {})
 
 
-async def test_what_a_user_deletes_is_made_anew_when_it_has_ended(cluster):
-    """KubeRay counts it until then, so that it needs no quota beside that of its successor."""
+async def test_pod_deleted_by_user_is_recreated_after_its_termination(cluster):
+    """KubeRay counts it until then, so that pod and successor never need quota at the same time."""
     await submit(cluster, stop="never", gpu=3, cpu=2)
     await ready(cluster, 6)
     await cluster.user.delete("pods", "team-a", "ray-cpu-0")
-    await scale(cluster, gpu=2, cpu=2)  # which it looks at
+    await scale(cluster, gpu=2, cpu=2)  # makes KubeRay reconcile
     await pods_until(cluster, staying=4, ending=("ray-cpu-0", "ray-gpu-2"))
     await cluster.user.delete("pods", "team-a", "ray-cpu-0", grace=0)
     await pods_until(cluster, staying=5, ending=("ray-gpu-2",))
@@ -275,7 +275,7 @@ async def test_what_a_user_deletes_is_made_anew_when_it_has_ended(cluster):
     assert "ray-cpu-0" in names, "made beside it, the successor would have another name"
 
 
-async def test_with_other_groups_of_pods_it_queues_anew_before_it_has_them(cluster):
+async def test_raycluster_with_changed_worker_groups_is_requeued_before_new_pods_exist(cluster):
     await submit(cluster, stop="never", gpu=3, cpu=2)
     await ready(cluster, 6)
     groups = cluster.user.get(CLUSTERS, "team-a", "ray")["spec"]["workerGroupSpecs"]
@@ -290,7 +290,7 @@ async def test_with_other_groups_of_pods_it_queues_anew_before_it_has_them(clust
     assert [(each.name, each.count) for each in record.workload.pod_sets] == [("head", 1), ("tpu", 3), ("cpu", 2)]
 
 
-async def test_it_is_evicted_with_what_it_asks_for(cluster):
+async def test_raycluster_evicted_with_pending_scale_request_requests_all_its_pods(cluster):
     await submit(cluster, gpu=3)
     await ready(cluster, 4)
     await cluster.submit(job("beside", cpu="2"))

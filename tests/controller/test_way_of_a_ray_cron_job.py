@@ -7,7 +7,7 @@ from custom_kinds import pods_of, served, until
 from job_examples import flavor, job, local_queue, runs
 from kind_manifests import FOLDER, GI, GPU, MI
 from pod_examples import gated
-from test_way_of_each_kind import PAGE, end_and_delete, held_by, node, queue_of, whose_pods_stay
+from test_way_of_each_kind import PAGE, end_and_delete, held_by, node, queue_of, with_lasting_pods
 
 from admission.kinds import all_kinds
 from admission.kinds.rules import QueueRule
@@ -21,7 +21,7 @@ AMOUNTS = {"cpu": 1500, "memory": 2 * GI + 200 * MI, GPU: 0, "pods": 2}
 
 
 def made():
-    """The RayJob that KubeRay creates from the manifest's RayCronJob: it has no other label than this one."""
+    """The RayJob that KubeRay creates from the manifest's RayCronJob; its only label names the RayCronJob."""
     _, cron = yaml.safe_load_all((FOLDER / "rayjob.yaml").read_text())
     name = cron["metadata"]["name"]
     owner = {"apiVersion": "ray.io/v1", "kind": "RayCronJob", "name": name, "uid": "c-1", "controller": True}
@@ -36,8 +36,8 @@ async def until_running(world, name):
     assert len(pods_of(world.user, running)) == AMOUNTS["pods"]
 
 
-async def test_its_whole_way(world, tmp_path):
-    user, obj, steps = world.user, whose_pods_stay(RAY_JOB, made()), []
+async def test_lifecycle_of_rayjob_created_by_a_ray_cron_job(world, tmp_path):
+    user, obj, steps = world.user, with_lasting_pods(RAY_JOB, made()), []
     name, labels = obj["metadata"]["name"], obj["metadata"]["labels"]
     await user.create("nodes", "", node(0))
     await world.apply(flavor(), queue_of(AMOUNTS), local_queue("user-queue"))

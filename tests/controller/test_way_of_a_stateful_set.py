@@ -57,12 +57,12 @@ async def scale(cluster, replicas):
     await cluster.user.patch(SETS, "team-a", "web", {"spec": {"replicas": replicas}}, subresource="scale")
 
 
-def its(found):
+def web_pods(found):
     return {name: each for name, each in found.items() if name.startswith("web-")}
 
 
 async def pods(cluster, *numbers):
-    return its(await pods_until(cluster.user, "team-a", lambda found: running(*numbers)(its(found))))
+    return web_pods(await pods_until(cluster.user, "team-a", lambda found: running(*numbers)(web_pods(found))))
 
 
 async def holds(cluster, cpus):
@@ -79,7 +79,7 @@ def uids(found):
 
 
 @pytest.mark.parametrize("management", ["OrderedReady", "Parallel"])
-async def test_it_starts_as_a_whole_and_quota_follows_the_scale(cluster, management):
+async def test_stateful_set_starts_as_a_whole_and_quota_follows_replicas(cluster, management):
     await cluster.submit(job("before", cpu="2"))
     await cluster.job("before", runs)
     stored = await submit(cluster, 3, management=management)
@@ -94,19 +94,19 @@ async def test_it_starts_as_a_whole_and_quota_follows_the_scale(cluster, managem
     await holds(cluster, 3)
     first = await cluster.record("web", "admitted")
 
-    # Up, as far as there is quota: those that run do not notice.
+    # Scale-up within the quota does not affect running pods.
     await scale(cluster, 4)
     grown = await pods(cluster, 4)
     await holds(cluster, 4)
     assert uids(before).items() <= uids(grown).items()
     await scale(cluster, 6)
-    # One after the other, the next is made when this one runs.
+    # With OrderedReady the next pod is created when this one runs.
     await pods(cluster, 4, 1 if management == "OrderedReady" else 2)
     await cluster.submit(job("after"))
     await cluster.record("after", "pending", reason="WaitingForQuota")
     await holds(cluster, 4)
 
-    # Down: what waits for quota gets it.
+    # After a scale-down the pending Job gets the quota.
     await scale(cluster, 3)
     shrunk = await pods(cluster, 3)
     assert uids(before) == uids(shrunk)
@@ -126,7 +126,7 @@ async def test_it_starts_as_a_whole_and_quota_follows_the_scale(cluster, managem
     await holds(cluster, 1)
 
 
-async def test_quota_is_free_when_the_pods_have_ended_and_not_before(cluster):
+async def test_scaled_down_stateful_set_releases_quota_only_as_its_pods_end(cluster):
     await submit(cluster, 4, stop="never")
     await pods(cluster, 4)
     await cluster.submit(job("next", cpu="2"))
@@ -138,15 +138,15 @@ async def test_quota_is_free_when_the_pods_have_ended_and_not_before(cluster):
 
     await pods_until(cluster.user, "team-a", ending)
     await cluster.user.delete("pods", "team-a", "web-3", grace=0)
-    await holds(cluster, 3)  # that of the one that still ends, too
-    # Killed in the middle: who leads next knows as much.
+    await holds(cluster, 3)  # includes the pod that still terminates
+    # The next leader counts the terminating pod, too.
     await cluster.end()
     await cluster.start(kinds=KINDS)
     assert "next" in [each["metadata"]["name"] for each in cluster.user.list("jobs", "team-a") if not runs(each)]
     await cluster.user.delete("pods", "team-a", "web-2", grace=0)
     await cluster.job("next", runs)
     await holds(cluster, 4)
-    # Scaled up again beside what ends: nothing runs that is not paid for.
+    # Scaled up again without free quota, the new pod stays gated.
     await scale(cluster, 3)
     await pods_until(cluster.user, "team-a", lambda found: gated_ones(found) == {"web-2"})
     await cluster.user.delete("jobs", "team-a", "next", propagation="Background")
@@ -158,7 +158,7 @@ def gated_ones(found):
     return {name for name, each in found.items() if GATE in each["spec"].get("schedulingGates", ())}
 
 
-async def test_killed_while_it_grows_it_has_all_of_its_pods_afterwards(cluster):
+async def test_scale_up_of_stateful_set_is_completed_after_restart(cluster):
     await submit(cluster, 1)
     await pods(cluster, 1)
     await cluster.cut_off()
@@ -172,7 +172,7 @@ async def test_killed_while_it_grows_it_has_all_of_its_pods_afterwards(cluster):
     await holds(cluster, 4)
 
 
-async def test_evicted_it_is_made_anew_gated_and_queues_as_it_is_then(cluster):
+async def test_evicted_stateful_set_is_recreated_gated_and_queues_with_new_replicas(cluster):
     await submit(cluster, 3)
     await pods(cluster, 3)
     first = await cluster.record("web", "admitted")
@@ -187,7 +187,7 @@ async def test_evicted_it_is_made_anew_gated_and_queues_as_it_is_then(cluster):
     assert (await cluster.record("web", "admitted")).workload.uid == first.workload.uid
 
 
-async def test_whoever_takes_the_gate_of_a_pod_beyond_its_quota_loses_it(cluster):
+async def test_pod_beyond_quota_whose_gate_is_removed_is_replaced_by_gated_pod(cluster):
     await submit(cluster, 4)
     await pods(cluster, 4)
     await scale(cluster, 5)
@@ -200,7 +200,7 @@ async def test_whoever_takes_the_gate_of_a_pod_beyond_its_quota_loses_it(cluster
 
 
 @pytest.mark.parametrize("when", ["waiting", "running"])
-async def test_its_labels_and_template_say_what_they_said_whoever_changes_them(cluster, when):
+async def test_queue_label_and_injected_template_fields_cannot_be_removed(cluster, when):
     if when == "waiting":
         await cluster.apply(cluster_queue(stopPolicy="Hold"))
     stored = await submit(cluster, 2)
@@ -219,7 +219,7 @@ async def test_its_labels_and_template_say_what_they_said_whoever_changes_them(c
     await pods(cluster, *((0, 2) if when == "waiting" else (2,)))
 
 
-async def test_pods_of_another_size_wait_beside_those_that_run(cluster):
+async def test_larger_pod_of_edited_template_waits_beside_running_pod(cluster):
     await submit(cluster, 2)
     await pods(cluster, 2)
     stored = cluster.user.get(SETS, "team-a", "web")
@@ -230,7 +230,7 @@ async def test_pods_of_another_size_wait_beside_those_that_run(cluster):
     await holds(cluster, 2)
 
 
-async def test_orphaned_pods_are_charged_until_they_are_gone(cluster):
+async def test_workload_of_deleted_set_ends_with_its_last_orphaned_pod(cluster):
     await submit(cluster, 3)
     await pods(cluster, 3)
     await cluster.user.delete(SETS, "team-a", "web", propagation="Orphan")
@@ -243,7 +243,7 @@ async def test_orphaned_pods_are_charged_until_they_are_gone(cluster):
     await holds(cluster, 0)
 
 
-async def test_the_label_of_its_template_queues_it_as_well_and_its_own_group_is_left_as_it_is(cluster):
+async def test_queue_label_on_template_is_used_and_pod_group_of_user_is_kept(cluster):
     await submit(cluster, 2, labels={}, in_template={"sluice.dev/queue-name": "lq"})
     await pods(cluster, 2)
     assert [each.count for each in (await cluster.record("web", "admitted")).workload.pod_sets] == [2]

@@ -73,7 +73,7 @@ async def until_running(world, release, created):
 
 
 @pytest.mark.parametrize("release", FIELDS)
-async def test_its_whole_way(sluice, release):
+async def test_lifecycle_of_a_trainjob(sluice, release):
     user, steps = sluice.user, []
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(trainer(sluice.sandbox, release))
@@ -117,7 +117,7 @@ async def test_its_whole_way(sluice, release):
 
 
 async def until_running_for_kai(world):
-    """The same, and check that the pods have the fields that KAI reads."""
+    """Wait until the pods of the TrainJob for KAI run, and check that they have the fields that KAI reads."""
     name = MANIFEST_FOR_KAI["metadata"]["name"]
 
     def is_ready(obj):
@@ -137,12 +137,12 @@ async def until_running_for_kai(world):
     return jobset
 
 
-async def test_in_front_of_kai_nothing_of_its_is_changed(sluice):
+async def test_lifecycle_of_trainjob_for_kai_keeps_the_fields_of_kai(sluice):
     user, name, manifest = sluice.user, MANIFEST_FOR_KAI["metadata"]["name"], copy.deepcopy(MANIFEST_FOR_KAI)
     runtime = copy.deepcopy(RUNTIME_FOR_KAI)
     template = runtime["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     template["metadata"]["annotations"] = {"sandbox.sluice.dev/run-seconds": "1000000"}
-    template["spec"]["restartPolicy"] = "Never"  # Trainer's own webhook says so
+    template["spec"]["restartPolicy"] = "Never"  # required by Trainer's webhook
     await sluice.apply(queue_of(FOR_KAI), local_queue("team-a-train"))
     async with trainer(sluice.sandbox, "2.2"):
         await sluice.start(kinds=KINDS)
@@ -184,7 +184,7 @@ async def running(sluice):
         yield sluice
 
 
-async def test_without_its_jobset_it_waits_and_says_for_what(sluice):
+async def test_trainjob_without_jobset_is_misconfigured(sluice):
     for each in (trainjobs("2.2"), definition(KINDS.get("jobset.x-k8s.io", "JobSet"))):
         await sluice.user.create("customresourcedefinitions", "", each)
     await sluice.start(kinds=KINDS)
@@ -193,7 +193,7 @@ async def test_without_its_jobset_it_waits_and_says_for_what(sluice):
     assert waiting.message.startswith("spec.runtimeRef: Kubeflow Trainer has created no JobSet for it yet")
 
 
-async def test_a_jobset_that_grows_while_it_runs_stops_it(running):
+async def test_trainjob_is_suspended_when_its_running_jobset_gets_more_pods(running):
     jobset = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
     jobset["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 5, "completions": 5}
     await running.user.update("jobsets", "team-a", jobset)
@@ -201,7 +201,7 @@ async def test_a_jobset_that_grows_while_it_runs_stops_it(running):
     assert "OutOfSync" in [reason for reason, _ in await running.history(NAME)]
 
 
-async def test_the_quota_of_pods_that_its_jobset_wants_no_more_is_free_when_they_have_ended(running):
+async def test_trainjob_releases_quota_when_its_running_jobset_gets_fewer_pods(running):
     await running.submit(job("after", queue="user-queue", cpu="4"))
     await running.record("after", "pending", reason="WaitingForQuota")
     jobset = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
@@ -211,7 +211,7 @@ async def test_the_quota_of_pods_that_its_jobset_wants_no_more_is_free_when_they
     assert held_by(await running.record(NAME, "admitted"))["cpu"] == 12000
 
 
-async def test_a_jobset_whose_pods_ask_for_more_while_it_runs_stops_it(running):
+async def test_trainjob_is_suspended_when_pods_of_its_jobset_request_more(running):
     jobset = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
     template_of(jobset)["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
     await running.user.update("jobsets", "team-a", jobset)
@@ -219,15 +219,15 @@ async def test_a_jobset_whose_pods_ask_for_more_while_it_runs_stops_it(running):
     assert "OutOfSync" in [reason for reason, _ in await running.history(NAME)]
 
 
-async def test_what_its_start_put_in_may_not_be_taken_out(running):
+async def test_trainjob_is_suspended_when_its_runtime_patches_are_removed(running):
     obj = copy.deepcopy(running.user.get("trainjobs", "team-a", NAME))
     del obj["spec"]["runtimePatches"]
     await running.user.update("trainjobs", "team-a", obj)
     await until(running.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
 
 
-async def test_a_jobset_with_a_queue_label_is_part_of_it_from_the_first_moment(sluice):
-    """As in a managed namespace, where all that has no label is given one."""
+async def test_jobset_of_trainjob_with_queue_label_is_no_separate_workload(sluice):
+    """As in a managed namespace, where objects without a queue label get one."""
     async with trainer(sluice.sandbox, "2.2"):
         await sluice.start(kinds=KINDS)
         created = await submitted(sluice, **{"sluice.dev/queue-name": "user-queue"})
@@ -236,7 +236,7 @@ async def test_a_jobset_with_a_queue_label_is_part_of_it_from_the_first_moment(s
         assert only.workload.uid == created["metadata"]["uid"]
 
 
-async def test_a_second_jobset_that_claims_it_is_a_workload_of_its_own(running):
+async def test_forged_second_jobset_of_trainjob_queues_as_a_separate_workload(running):
     forged = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
     forged["metadata"] = {key: forged["metadata"][key] for key in ("namespace", "ownerReferences")}
     forged["metadata"] |= {"name": "forged", "labels": {"sluice.dev/queue-name": "user-queue"}}
@@ -246,7 +246,7 @@ async def test_a_second_jobset_that_claims_it_is_a_workload_of_its_own(running):
     assert (await running.record("forged", "pending", reason="WaitingForQuota")).admission is None
 
 
-async def test_who_lets_it_start_himself_is_stopped(sluice):
+async def test_pending_trainjob_unsuspended_by_user_is_suspended_again(sluice):
     async with trainer(sluice.sandbox, "2.2"):
         await sluice.start(kinds=KINDS)
         await sluice.submit(job("before", queue="user-queue", cpu="16"))
@@ -255,11 +255,11 @@ async def test_who_lets_it_start_himself_is_stopped(sluice):
         await sluice.record(NAME, "pending", reason="WaitingForQuota")
         await sluice.user.patch("trainjobs", "team-a", NAME, {"spec": {"suspend": False}})
         await until(sluice.user, "trainjobs", NAME, lambda each: each["spec"]["suspend"])
-        # The JobSet alone: without its owner nobody may start it.
+        # The JobSet must be suspended, too.
         await made(sluice, lambda each: each["spec"]["suspend"])
 
 
-async def test_sluice_goes_on_where_it_was(sluice):
+async def test_trainjob_continues_after_restarts_while_pending_starting_and_running(sluice):
     async def restart():
         await sluice.end()
         await sluice.start(kinds=KINDS)
@@ -270,13 +270,13 @@ async def test_sluice_goes_on_where_it_was(sluice):
         await sluice.job("before", runs)
         created = await submitted(sluice)
         await sluice.record(NAME, "pending", reason="WaitingForQuota")
-        await restart()  # it waits
+        await restart()  # while pending
         await sluice.record(NAME, "pending", reason="WaitingForQuota")
         await sluice.user.delete("jobs", "team-a", "before", propagation="Background")
         await sluice.record(NAME, "admitted")
-        await restart()  # it may have been started by half
+        await restart()  # while starting, possibly after the first of two requests
         jobset = await until_running(sluice, "2.2", created)
-        await restart()  # it runs
+        await restart()  # while running
         assert held_by(await sluice.record(NAME, "admitted")) == AMOUNTS
         assert len(pods_of(sluice.user, jobset)) == 4
         await sluice.order(NAME, held=True)
@@ -286,6 +286,6 @@ async def test_sluice_goes_on_where_it_was(sluice):
 
 
 @pytest.mark.parametrize("release", FIELDS)
-def test_its_description_fits_the_definition(release):
+def test_trainjob_description_matches_its_definition_in_each_release(release):
     told = [message for _, message in differences(TRAIN_JOB.form, trainjobs(release)) if RENDERED not in message]
     assert told == []

@@ -72,7 +72,7 @@ async def end_pods(cluster, outcome):
             await cluster.user.patch("pods", "team-a", name, {"status": {"phase": outcome}}, subresource="status")
 
 
-async def test_it_starts_as_a_whole_and_its_quota_is_free_when_it_is_completed(cluster):
+async def test_volcano_job_starts_as_a_whole_and_finishes_when_completed(cluster):
     stored = await submit(cluster, train())
     for task in stored["spec"]["tasks"]:
         metadata = task["template"]["metadata"]
@@ -85,14 +85,14 @@ async def test_it_starts_as_a_whole_and_its_quota_is_free_when_it_is_completed(c
         assert each["spec"]["schedulerName"] == "volcano"
     record = await cluster.record(DDP, "admitted")
     assert (record.workload.kind, record.workload.user, cpus(record)) == ("PodGroup", "alice", 4000)
-    assert [each.count for each in record.workload.pod_sets] == [2]  # tasks of one form are one pod set
+    assert [each.count for each in record.workload.pod_sets] == [2]  # equal tasks are one pod set
     await phase(cluster, "Running")
     await end_pods(cluster, "Succeeded")
     await phase(cluster, "Completed")
     assert (await cluster.record(DDP, "finished")).outcome == "Succeeded"
 
 
-async def test_what_utils_echo_submits(cluster):
+async def test_volcano_job_of_torchx_utils_echo_is_admitted(cluster):
     await submit(cluster, lasting(manifest("volcano-torchx-echo")))
     record = await cluster.record("echo-ddjzwzwnndsb3c", "admitted")
     (pod_set,) = record.workload.pod_sets
@@ -100,7 +100,7 @@ async def test_what_utils_echo_submits(cluster):
     await pods_until(cluster.user, "team-a", running(1))
 
 
-async def test_it_begins_when_pods_of_its_names_that_are_anothers_are_gone(cluster):
+async def test_volcano_job_starts_when_foreign_pod_with_its_pod_name_is_gone(cluster):
     # A Volcano Job of that name was deleted, and its pods stayed as orphans.
     (taken,) = {f"{DDP}-{task['name']}-0" for task in train()["spec"]["tasks"][:1]}
     await cluster.user.create("pods", "team-a", pod(taken, queue="nowhere", cpu="1"))
@@ -110,7 +110,7 @@ async def test_it_begins_when_pods_of_its_names_that_are_anothers_are_gone(clust
     await pods_until(cluster.user, "team-a", running(2))
 
 
-async def test_it_waits_pending_and_explains(cluster):
+async def test_volcano_job_waiting_for_quota_is_pending_with_gated_pods(cluster):
     await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="1"))
     await cluster.record("other", "admitted")
     await submit(cluster, train())
@@ -127,11 +127,11 @@ def _train(cluster):
     return {each["metadata"]["name"]: each for each in pods if each["metadata"]["name"].startswith(DDP)}
 
 
-async def test_evicted_it_is_pending_again_without_a_retry_and_is_admitted_again(cluster):
+async def test_evicted_volcano_job_is_admitted_again_without_using_a_retry(cluster):
     await submit(cluster, train())
     before = await phase(cluster, "Running")
     first = await cluster.record(DDP, "admitted")
-    for _ in range(4):  # more often than `maxRetry` is
+    for _ in range(4):  # more often than `maxRetry`
         await pods_until(cluster.user, "team-a", running(2))
         await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
         await pods_until(cluster.user, "team-a", running(0, 2))
@@ -151,7 +151,7 @@ def runs(name):
     return lambda found: name in found and found[name]["status"].get("phase") == "Running"
 
 
-async def test_a_pod_that_succeeds_while_it_is_evicted_is_made_again_and_runs(cluster):
+async def test_pod_that_succeeds_during_eviction_is_recreated_and_runs(cluster):
     obj = train()
     for task in obj["spec"]["tasks"]:
         task["template"]["spec"]["terminationGracePeriodSeconds"] = 4_000_000
@@ -170,14 +170,14 @@ async def test_a_pod_that_succeeds_while_it_is_evicted_is_made_again_and_runs(cl
     await cluster.user.delete("pods", "team-a", second, grace=0)
     await cluster.apply(cluster_queue())
     await pods_until(cluster.user, "team-a", runs(second))
-    assert first in _train(cluster)  # what it has done is not done again
+    assert first in _train(cluster)  # a succeeded pod is not recreated
     again = await cluster.record(DDP, "admitted")
     assert before.workload.uid == waiting.workload.uid == again.workload.uid
     await end_pods(cluster, "Succeeded")
     assert (await cluster.record(DDP, "finished")).outcome == "Succeeded"
 
 
-async def test_a_retry_of_its_own_keeps_the_admission(cluster):
+async def test_retry_by_volcano_keeps_the_admission(cluster):
     await submit(cluster, train())
     await phase(cluster, "Running")
     first = await cluster.record(DDP, "admitted")
@@ -190,7 +190,7 @@ async def test_a_retry_of_its_own_keeps_the_admission(cluster):
     assert (now.workload.uid, now.admitted_at) == (first.workload.uid, first.admitted_at)
 
 
-async def test_failed_for_good_its_quota_is_free_though_its_pods_are_kept(cluster):
+async def test_failed_volcano_job_is_finished_although_its_pods_are_kept(cluster):
     obj = train()
     for task in obj["spec"]["tasks"]:
         del task["policies"]
@@ -203,7 +203,7 @@ async def test_failed_for_good_its_quota_is_free_though_its_pods_are_kept(cluste
     assert len(_train(cluster)) == 2
 
 
-async def test_deleted_its_quota_is_held_until_the_last_pod_is_gone(cluster):
+async def test_deleted_volcano_job_holds_quota_until_its_last_pod_is_gone(cluster):
     obj = train()
     template = obj["spec"]["tasks"][0]["template"]
     template["spec"]["terminationGracePeriodSeconds"] = 400
@@ -217,7 +217,7 @@ async def test_deleted_its_quota_is_held_until_the_last_pod_is_gone(cluster):
     assert over.outcome == "Deleted"
 
 
-async def test_deleted_while_it_waits(cluster):
+async def test_deleted_pending_volcano_job_is_finished_as_deleted(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, train())
     await cluster.record(DDP, "pending")
@@ -225,7 +225,7 @@ async def test_deleted_while_it_waits(cluster):
     assert (await cluster.record(DDP, "finished")).outcome == "Deleted"
 
 
-async def test_aborted_while_it_waits(cluster):
+async def test_aborted_pending_volcano_job_is_finished_as_failed(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, train())
     await cluster.record(DDP, "pending")
@@ -236,7 +236,7 @@ async def test_aborted_while_it_waits(cluster):
 
 
 @pytest.mark.parametrize("state", ["pending", "running", "evicting"])
-async def test_killed_in_each_state(cluster, state):
+async def test_volcano_job_continues_after_restart_in_each_state(cluster, state):
     if state == "pending":
         await cluster.apply(cluster_queue(stopPolicy="Hold"))
     obj = train()
@@ -265,7 +265,7 @@ async def test_killed_in_each_state(cluster, state):
     assert now.workload.user == "alice"
 
 
-async def test_on_hold_by_a_label_of_the_job(cluster):
+async def test_hold_label_of_volcano_job_keeps_the_job_pending(cluster):
     obj = train()
     await submit(cluster, {**obj, "metadata": {**obj["metadata"], "labels": {"sluice.dev/hold": "true"}}})
     await cluster.record(DDP, "pending", reason="OnHold")
@@ -280,7 +280,7 @@ def one_after_the_other():
     return obj
 
 
-async def test_tasks_that_depend_on_others_start_into_quota_that_is_reserved_for_all(cluster):
+async def test_quota_is_reserved_for_tasks_that_depend_on_other_tasks(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, one_after_the_other())
     await pods_until(cluster.user, "team-a", running(0, 1))
@@ -290,7 +290,7 @@ async def test_tasks_that_depend_on_others_start_into_quota_that_is_reserved_for
         ("train-1", 1, {"cpu": 2000}),
     ]
     await cluster.apply(cluster_queue())
-    # Of another pod, which would fit beside the first, nothing may start.
+    # Another pod, which would fit beside the first one, must not start.
     await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="1"))
     await pods_until(cluster.user, "team-a", running(2, 1))
     assert cpus(await cluster.record(DDP, "admitted")) == 4000
@@ -298,7 +298,7 @@ async def test_tasks_that_depend_on_others_start_into_quota_that_is_reserved_for
 
     await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
     await cluster.record(DDP, "pending", reason="Suspended")
-    # Volcano makes the second one anew if it is gone while the first, of which a status was just written, still runs.
+    # Volcano recreates the second pod if it is gone while the first one, whose status was just written, still runs.
     stopped = {(0, 2), (0, 3)}
     await pods_until(cluster.user, "team-a", lambda pods: any(running(*each)(pods) for each in stopped))
     await cluster.apply(cluster_queue())
@@ -311,7 +311,7 @@ async def test_tasks_that_depend_on_others_start_into_quota_that_is_reserved_for
     await cluster.record("other", "admitted")
 
 
-async def test_a_task_that_comes_later_and_asks_for_more_than_was_said_stays_gated(cluster):
+async def test_dependent_task_with_raised_requests_stays_gated(cluster):
     created = await submit(cluster, one_after_the_other())
     await pods_until(cluster.user, "team-a", running(2))
     tasks = created["spec"]["tasks"]
@@ -326,7 +326,7 @@ async def test_a_task_that_comes_later_and_asks_for_more_than_was_said_stays_gat
     assert cpus(await cluster.record(DDP, "admitted")) == 4000
 
 
-async def test_what_is_not_known_of_pods_that_come_later_is_refused(cluster):
+async def test_runtime_class_of_dependent_task_is_rejected(cluster):
     obj = one_after_the_other()
     obj["spec"]["tasks"][1]["template"]["spec"]["runtimeClassName"] = "kata"
     with pytest.raises(ApiError, match=r"spec.tasks\[1\].template.spec.runtimeClassName: must not be set where tasks"):

@@ -31,7 +31,7 @@ def workflow():
     return obj
 
 
-async def test_evicted_it_holds_its_quota_until_its_running_steps_have_ended(cluster):
+async def test_evicted_workflow_holds_quota_until_its_running_steps_have_ended(cluster):
     user = cluster.user
     created = await user.create("workflows", "team-a", workflow())
     started = await until(user, "workflows", "fan-out", lambda obj: not WORKFLOW.observe(obj).suspended)
@@ -93,14 +93,14 @@ async def test_evicted_it_holds_its_quota_until_its_running_steps_have_ended(clu
         ),
     ],
 )
-def test_whose_pods_are_not_known_is_refused(spec, says):
+def test_workflow_whose_pods_cannot_be_counted_has_a_fault(spec, says):
     obj = workflow()
     obj["spec"] |= spec
     (found,) = [": ".join(fault) for fault in WORKFLOW.faults(obj)]
     assert found.startswith(says)
 
 
-def test_its_peak_counts_templates_within_steps_and_what_keeps_it_from_nodes():
+def test_pod_set_of_workflow_includes_inline_templates_affinity_and_priority():
     obj = workflow()
     large = {"container": {"resources": {"requests": {"cpu": "3"}}}}
     obj["spec"]["templates"][0]["steps"][0].append({"name": "large", "inline": large})
@@ -114,10 +114,10 @@ def test_its_peak_counts_templates_within_steps_and_what_keeps_it_from_nodes():
 
 
 @pytest.mark.parametrize("change", [{"parallelism": 40}, {"podSpecPatch": "containers: []"}])
-async def test_no_step_more_than_the_peak(cluster, change):
-    """What raises its parallelism while it runs, past the webhook, is stopped, and waits for more quota.
+async def test_running_workflow_edited_beyond_its_quota_is_suspended_and_requeued(cluster, change):
+    """Without the webhook, a raised parallelism suspends the running Workflow, which waits for more quota.
 
-    So is what cannot be counted any more.
+    The same applies to a change by which its pods cannot be counted any more.
     """
     await cluster.user.create("workflows", "team-a", workflow())
     await until(cluster.user, "workflows", "fan-out", lambda obj: not WORKFLOW.observe(obj).suspended)

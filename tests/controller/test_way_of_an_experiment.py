@@ -76,7 +76,7 @@ def controller(experiment, **declared):
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        # Without a label of its own it would be given those of its template, and be queued by itself.
+        # A Job without labels would get those of its template, and be queued as a separate workload.
         "metadata": {
             "name": f"areal-{experiment}",
             "namespace": "team-a",
@@ -156,15 +156,15 @@ async def ended(cluster, experiment, outcome="Succeeded"):
     await cluster.user.patch("pods", "team-a", name, {"status": {"phase": outcome}}, subresource="status")
 
 
-async def test_two_experiments_that_make_role_after_role_run_one_after_the_other(cluster, client):
+async def test_two_experiments_with_sequential_roles_run_one_after_the_other(cluster, client):
     first, second = (Areal(client, "team-a", name) for name in ("e1", "e2"))
     await cluster.user.create("jobs", "team-a", controller("e1"))
     await pods_until(cluster, running("e1", 1))
-    await holds(cluster, e1=5000)  # all of it, before any other pod is there
+    await holds(cluster, e1=5000)  # for all roles, before their pods exist
     await cluster.user.create("jobs", "team-a", controller("e2"))
     waiting = await cluster.record("e2.t0", "pending", reason="WaitingForQuota")
     assert [(each.name, each.count) for each in waiting.workload.pod_sets] == [("controller", 1), *ROLES.items()]
-    # Whose client does not wait for its controller finds gated pods, in which AReaL sees no failure.
+    # A client that does not wait for its controller finds gated pods, which AReaL does not treat as failed.
     impatient = asyncio.create_task(trained(second))
     await pods_until(cluster, lambda found: len(found["e2"]) == 3)
     assert {each.status.phase for each in await second.check_health("actor")} == {"Pending"}
@@ -173,7 +173,7 @@ async def test_two_experiments_that_make_role_after_role_run_one_after_the_other
     assert not any(map(runs, found["e2"]))
     await first.delete_workers(*ROLES)
     await pods_until(cluster, lambda found: len(found["e1"]) == 1)
-    await holds(cluster, e1=5000)  # the client may make its roles anew
+    await holds(cluster, e1=5000)  # the client may recreate its roles
     await ended(cluster, "e1")
     await has_ended(cluster, "e1.t0", "Succeeded")
     await impatient
@@ -182,13 +182,13 @@ async def test_two_experiments_that_make_role_after_role_run_one_after_the_other
     await holds(cluster, e2=5000)
 
 
-async def test_an_experiment_is_evicted_as_a_whole_between_two_roles_and_comes_back_as_a_whole(cluster, client):
+async def test_experiment_continues_after_restart_and_is_evicted_and_readmitted_as_a_whole(cluster, client):
     areal = Areal(client, "team-a", "e1")
     await cluster.user.create("jobs", "team-a", controller("e1"))
     await pods_until(cluster, running("e1", 1))
     await areal.create_workers("actor", 2)
     await areal.get_workers("actor", 2)
-    await cluster.end()  # killed, and started again: what is reserved for rollout is on record
+    await cluster.end()  # the quota reserved for rollout is in the database
     await cluster.start(kinds=KINDS)
     await areal.create_workers("rollout", 2)
     await areal.get_workers("rollout", 2)
@@ -204,7 +204,7 @@ async def test_an_experiment_is_evicted_as_a_whole_between_two_roles_and_comes_b
     await cluster.apply(queue())
     await trained(areal)
     await holds(cluster, e1=5000)
-    # A controller that is given up leaves its workers, and their quota, to whoever wants to look at them.
+    # A failed controller leaves its workers, and their quota, for inspection.
     await pods_until(cluster, running("e1", 5))
     await ended(cluster, "e1", "Failed")
     await pods_until(cluster, running("e1", 4))
@@ -213,7 +213,7 @@ async def test_an_experiment_is_evicted_as_a_whole_between_two_roles_and_comes_b
     await has_ended(cluster, "e1.t0", "Failed")
 
 
-async def test_what_does_not_fit_what_was_declared_does_not_run(cluster, client):
+async def test_pods_that_differ_from_declared_pod_sets_stay_gated(cluster, client):
     areal = Areal(client, "team-a", "e1")
     await areal.create_workers("actor", 2)
     await cluster.record("e1.t0", "pending", reason="PendingEvaluation")
@@ -222,7 +222,7 @@ async def test_what_does_not_fit_what_was_declared_does_not_run(cluster, client)
     await pods_until(cluster, running("e1", 3))
     await areal.create_workers("rollout", 3)  # one more
     await pods_until(cluster, lambda found: running("e1", 5)(found) and len(found["e1"]) == 6)
-    await areal.create_workers("critic", 1)  # never heard of
+    await areal.create_workers("critic", 1)  # an undeclared role
     await pods_until(cluster, lambda found: running("e1", 5)(found) and len(found["e1"]) == 7)
     await areal.delete_workers("rollout")
     await pods_until(cluster, running("e1", 3))
@@ -231,7 +231,7 @@ async def test_what_does_not_fit_what_was_declared_does_not_run(cluster, client)
     await holds(cluster, e1=5000)
     await areal.delete_workers("rollout")
     await pods_until(cluster, lambda found: len(found["e1"]) == 4)
-    areal.node_selector = {"type": "another"}  # not where the flavor is that was reserved
+    areal.node_selector = {"type": "another"}  # not the nodes of the reserved flavor
     await areal.create_workers("rollout", 2)
     await cluster.eventually(lambda: told(cluster, "spec.nodeSelector[type]: is another, but ResourceFlavor"))
     await pods_until(cluster, lambda found: running("e1", 3)(found) and len(found["e1"]) == 6)

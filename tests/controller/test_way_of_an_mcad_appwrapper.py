@@ -62,7 +62,7 @@ async def end(cluster, number, phase):
     await cluster.user.patch("pods", "team-a", f"{NAME}-{number}", {"status": {"phase": phase}}, subresource="status")
 
 
-async def test_its_status_is_as_torchx_reads_it(cluster):
+async def test_appwrapper_status_has_the_values_that_torchx_reads(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, of_torchx())
     await state(cluster, state="Pending", isdispatched=False)
@@ -77,11 +77,11 @@ async def test_its_status_is_as_torchx_reads_it(cluster):
     await end(cluster, 0, "Succeeded")
     await end(cluster, 1, "Succeeded")
     assert (await cluster.record(NAME, "finished")).outcome == "Succeeded"
-    # TorchX knows no state Completed, and nothing in its manifest asks for it.
+    # `state` stays Running: TorchX does not know Completed, and its manifest does not request it.
     await state(cluster, state="Running", queuejobstate="Completed", Succeeded=2)
 
 
-async def test_it_has_failed_when_a_pod_has_and_none_runs(cluster):
+async def test_appwrapper_fails_when_a_pod_has_failed_and_none_runs(cluster):
     await submit(cluster, of_torchx())
     await state(cluster, running=2)
     await end(cluster, 0, "Failed")
@@ -91,7 +91,7 @@ async def test_it_has_failed_when_a_pod_has_and_none_runs(cluster):
     assert (await cluster.record(NAME, "finished")).outcome == "Failed"
 
 
-async def test_what_was_half_done_when_sluice_ended_is_done_after(cluster):
+async def test_missing_items_are_created_and_remaining_items_deleted_after_restart(cluster):
     await submit(cluster, of_torchx())
     await state(cluster, running=2)
     await cluster.end()
@@ -102,7 +102,7 @@ async def test_what_was_half_done_when_sluice_ended_is_done_after(cluster):
     await until(cluster.user, "pods", f"{NAME}-1", lambda obj: obj["status"].get("phase") == "Running")
     await cluster.end()
     await cluster.start(kinds=KINDS)
-    await cluster.order(NAME, held=True)  # nobody deletes its pods: its quota is held
+    await cluster.order(NAME, held=True)  # without a leader that deletes its pods, it holds its quota
     await until(cluster.user, "appwrappers", NAME, APP_WRAPPER.gated_by.is_closed)
     record = await cluster.record(NAME, "evicting")
     assert sum(each.usage["cpu"] for each in record.admission.pod_sets) == 2000
@@ -113,7 +113,7 @@ async def test_what_was_half_done_when_sluice_ended_is_done_after(cluster):
     assert pods(cluster) == {}
 
 
-async def test_whoever_dispatches_his_own_has_nothing_that_runs(cluster):
+async def test_dispatch_annotation_set_by_user_creates_no_items(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, of_torchx())
     await cluster.record(NAME, "pending")
@@ -130,7 +130,7 @@ async def test_whoever_dispatches_his_own_has_nothing_that_runs(cluster):
     assert set(pods(cluster)) == {f"{NAME}-0", f"{NAME}-1"}
 
 
-async def test_what_leaves_its_queue_past_the_webhook_has_nothing_that_runs(cluster):
+async def test_items_are_deleted_when_queue_label_is_removed_past_the_webhook(cluster):
     await submit(cluster, of_torchx())
     await state(cluster, running=2)
     gone = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": None}}}
@@ -139,7 +139,7 @@ async def test_what_leaves_its_queue_past_the_webhook_has_nothing_that_runs(clus
     assert pods(cluster) == {}
 
 
-async def test_one_that_cannot_be_read_stops_no_other(cluster):
+async def test_malformed_appwrappers_do_not_block_others(cluster):
     for number, change in enumerate(
         ({"schedulingSpec": []}, {"resources": {"GenericItems": [7]}}, {"resources": [], "components": 3}, None)
     ):
@@ -154,7 +154,7 @@ async def test_one_that_cannot_be_read_stops_no_other(cluster):
     await state(cluster, running=2)
 
 
-async def test_what_is_there_already_is_not_taken(cluster):
+async def test_existing_object_with_the_name_of_an_item_is_not_adopted(cluster):
     item = of_torchx()["spec"]["resources"]["GenericItems"][0]["generictemplate"]
     mine = await cluster.user.create("pods", "team-a", item)
     await submit(cluster, of_torchx())
@@ -167,8 +167,8 @@ async def test_what_is_there_already_is_not_taken(cluster):
 
 
 @pytest.mark.parametrize("code", [403, 422])
-async def test_what_was_made_goes_again_when_the_rest_cannot_be_made(cluster, code):
-    """The Service comes behind both pods."""
+async def test_created_items_are_deleted_when_a_later_item_cannot_be_created(cluster, code):
+    """The Service follows both pods in the manifest."""
     match = {"verb": "create", "resource": "services", "user": "sluice"}
     cluster.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": code}]})
     kept = of_torchx()
@@ -202,7 +202,7 @@ async def test_what_was_made_goes_again_when_the_rest_cannot_be_made(cluster, co
     await until(cluster.user, "appwrappers", "other", lambda obj: obj.get("status", {}).get("running") == 2)
 
 
-async def test_a_part_that_is_another_s_has_the_parts_before_it_go(cluster):
+async def test_earlier_items_are_deleted_when_the_name_of_a_later_item_is_taken(cluster):
     item = of_torchx()["spec"]["resources"]["GenericItems"][1]["generictemplate"]
     mine = await cluster.user.create("pods", "team-a", item)
     await submit(cluster, of_torchx())
@@ -216,7 +216,7 @@ async def test_a_part_that_is_another_s_has_the_parts_before_it_go(cluster):
     await cluster.eventually(is_alone)
 
 
-async def test_what_fails_for_a_while_is_made_in_the_end_and_nothing_twice(cluster):
+async def test_items_are_created_despite_temporary_errors_of_the_api_server(cluster):
     match = {"verb": "create", "resource": ["services", "pods"], "user": "sluice"}
     lost = {"match": match, "do": "error", "code": 500, "when": "after", "limit": 1}
     failing = {"match": match, "do": "error", "code": 503, "limit": 1}
@@ -241,7 +241,7 @@ def reviewed(new, old=None):
     return response, jsonpatch.apply_patch(new, patch)
 
 
-def test_the_webhook_takes_the_mark_off():
+def test_webhook_removes_dispatch_annotation_set_by_user():
     marked = of_torchx()
     marked["metadata"]["annotations"] = {DISPATCH: "true"}
     _, stored = reviewed(marked)
@@ -263,7 +263,7 @@ def test_the_webhook_takes_the_mark_off():
         ({"metadata": {"name": f"{NAME}-1"}}, "metadata.name: there are two of Pod"),
     ],
 )
-def test_what_sluice_does_not_make_is_refused(change, says):
+def test_appwrapper_with_invalid_item_is_rejected(change, says):
     obj = of_torchx()
     items = obj["spec"]["resources"]["GenericItems"]
     items[0]["generictemplate"] |= change
@@ -273,8 +273,8 @@ def test_what_sluice_does_not_make_is_refused(change, says):
 
 
 @pytest.mark.parametrize(("items", "replicas"), [(1001, 1), (2, 501), (5000, 1000)])
-def test_one_of_too_many_objects_is_refused(items, replicas):
-    """However many: nothing is made of them before they are counted, or the gate would be busy for minutes."""
+def test_appwrapper_with_too_many_objects_is_rejected(items, replicas):
+    """Items are counted before they are expanded, which could keep the webhook busy for minutes."""
     obj = of_torchx()
     first = {**obj["spec"]["resources"]["GenericItems"][0], "replicas": replicas}
     template = first["generictemplate"]
@@ -287,7 +287,7 @@ def test_one_of_too_many_objects_is_refused(items, replicas):
     assert "spec.resources.GenericItems: there are more than 1000 objects" in response["status"]["message"]
 
 
-async def test_nothing_is_created_by_who_does_not_lead_any_more(cluster, caplog):
+async def test_replica_that_no_longer_leads_creates_no_items(cluster, caplog):
     """The leadership ends between two attempts of a request."""
     creates = {"user": "sluice", "verb": "create", "resource": "pods"}
     faults = cluster.sandbox.faults

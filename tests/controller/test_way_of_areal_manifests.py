@@ -78,7 +78,7 @@ async def held(world):
     return held_by(await world.record(NAME, "admitted"))
 
 
-async def test_their_whole_way(sluice):
+async def test_lifecycle_of_areal_experiment_manifests(sluice):
     user, whole, steps = sluice.user, queue_of(AMOUNTS), []
     areal = sluice.sandbox.local("alice")
     await sluice.submit(job("before", queue="user-queue", cpu="34"))
@@ -102,7 +102,7 @@ async def test_their_whole_way(sluice):
     steps += ["running role after role", "ready"]
 
     await sluice.apply({**whole, "spec": {**whole["spec"], "stopPolicy": "HoldAndDrain"}})
-    await pods_until(user, "team-a", are(0, 4))  # the Job may not be tried again
+    await pods_until(user, "team-a", are(0, 4))  # the Job has no retries
     for role, obj in created.items():
         stopped = user.get("statefulsets", "team-a", obj["metadata"]["name"])
         assert stopped["spec"] == obj["spec"], role

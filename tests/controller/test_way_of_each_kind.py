@@ -25,7 +25,7 @@ KINDS = all_kinds(frameworks=frameworks_known(), queue_labels=("kai.scheduler/qu
 PAGE = Path(__file__).parents[2] / "docs" / "kinds.md"
 COLUMNS = "| kind | manifest | pod sets | gate | tested lifecycle |"
 MCAD = "v1beta1"
-"""The version of AppWrappers whose objects Sluice makes itself."""
+"""Version of AppWrappers whose items Sluice itself creates."""
 RESOURCES = ("cpu", "memory", GPU, "pods")
 
 
@@ -79,7 +79,7 @@ def through_the_webhook(obj, kind):
     return jsonpatch.apply_patch(obj, orjson.loads(base64.b64decode(response["patch"])))
 
 
-def whose_pods_stay(kind, obj):
+def with_lasting_pods(kind, obj):
     """Change the object so that its pods run until they are stopped, and return it."""
     for place in kind.places(obj):
         target = at(obj, place.target) if place.flat and place.target[0] == "spec" and at(obj, place.target) else None
@@ -160,7 +160,7 @@ async def scaled(world, kind, manifest, name, amounts):
         world.user, kind.plural, name, lambda each: SCALE_REQUEST not in each["metadata"]["annotations"]
     )
     assert whole["spec"]["workerGroupSpecs"][0]["replicas"] == first["replicas"]
-    # That it is ready may still be said of fewer pods.
+    # The ready status may still be that of fewer pods.
     await pods_until(world.user, "team-a", lambda _: len(pods_of(world.user, whole)) == amounts["pods"])
 
 
@@ -178,12 +178,12 @@ async def start_with(world, stack, kind, version):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-async def test_its_whole_way(world, name):
+async def test_lifecycle_of_manifest(world, name):
     obj = document(name)
     group, _, version = obj["apiVersion"].rpartition("/")
     kind, user, plural = KINDS.get(group, obj["kind"]), world.user, KINDS.get(group, obj["kind"]).plural
     key, amounts, steps = obj["metadata"]["name"], total(name), []
-    await user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # a manifest names it
+    await user.create("priorityclasses", "", {"metadata": {"name": "high"}, "value": 0})  # named by a manifest
     for number in range(2):
         await user.create("nodes", "", node(number))
     await world.apply(flavor(), queue_of(amounts), local_queue("user-queue"))
@@ -192,7 +192,7 @@ async def test_its_whole_way(world, name):
         await world.submit(job("before", queue="user-queue", cpu=f"{amounts['cpu']}m"))
         await world.job("before", runs)
 
-        stored = through_the_webhook(whose_pods_stay(kind, obj), kind)
+        stored = through_the_webhook(with_lasting_pods(kind, obj), kind)
         created = await user.create(plural, "team-a", stored)
         waiting = await world.record(key, "pending", reason="WaitingForQuota")
         assert waiting.workload.api_version == obj["apiVersion"]
@@ -235,12 +235,12 @@ async def test_its_whole_way(world, name):
     assert found in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{found}"
 
 
-def test_each_kind_that_is_described_as_data_has_its_row():
+def test_each_declared_kind_has_a_row_in_the_documentation():
     played = {f"{document(name)['apiVersion'].rpartition('/')[0]}/{document(name)['kind'].lower()}" for name in GOLDEN}
-    # test_way_of_a_trainjob.py plays that one, in three releases, and in front of KAI;
-    # test_way_of_a_ray_cron_job.py what a RayCronJob makes.
-    # test_way_of_a_volcano_job.py and test_way_of_a_leader_worker_set.py play those whose pods are grouped.
-    # AppWrappers of the group mcad.ibm.com are those of the other group, in their older version.
+    # test_way_of_a_trainjob.py tests TrainJobs, in three releases and for KAI;
+    # test_way_of_a_ray_cron_job.py tests RayJobs of a RayCronJob.
+    # test_way_of_a_volcano_job.py and test_way_of_a_leader_worker_set.py test kinds whose pods are grouped.
+    # AppWrappers of the group mcad.ibm.com have the form of the other group, in their older version.
     assert played | {TRAIN_JOB, "mcad.ibm.com/appwrapper", *GROUPED} == {
         name for name in frameworks_known() if "." in name or name in GROUPED
     }

@@ -28,7 +28,7 @@ class Case:
     name: str
     workloads: int
     pod_sets: tuple[tuple[int, dict[str, int]], ...]
-    """Of one workload: how many pods, and the requests of one, computed by hand."""
+    """Pod count and requests per pod of each pod set of a workload, computed by hand."""
     scales: bool = False
     """Whether it has replicas."""
 
@@ -212,7 +212,7 @@ async def wait_for_quota(world, case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_its_whole_way(world, tmp_path, case):
+async def test_lifecycle_of_manifest_with_gated_pods(world, tmp_path, case):
     user, amounts, steps = world.user, case.amounts(), []
     whole, none = queue_of(amounts), dict.fromkeys(RESOURCES, 0)
     for number in range(2):
@@ -265,8 +265,8 @@ async def test_its_whole_way(world, tmp_path, case):
     assert found in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{found}"
 
 
-def test_each_of_them_has_its_row():
+def test_each_manifest_with_gated_pods_has_a_row_in_the_documentation():
     lines = PAGE.read_text().splitlines()
     table = lines[lines.index("| kind | manifest | pods | gate | tested lifecycle |") + 2 :]
-    # test_way_of_areal_manifests.py plays one more.
+    # test_way_of_areal_manifests.py tests one more row.
     assert next(number for number, line in enumerate(table) if not line.startswith("|")) == len(CASES) + 1

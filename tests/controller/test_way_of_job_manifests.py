@@ -21,7 +21,7 @@ COLUMNS = "| Job of | pods | what is special | tested lifecycle |"
 BEFORE = "before"
 
 
-async def make_room(world, case):
+async def create_queue(world, case):
     """Create the namespace of a case with its LimitRanges, and a queue with exactly the quota that its pods request."""
     user = world.user
     await user.create("namespaces", "", {"metadata": {"name": case.namespace}})
@@ -68,7 +68,7 @@ async def until_running(world, case, created):
             assert kept(pod)[0]["labels"].items() >= theirs(created)[1]["labels"].items()
 
 
-async def told_that_nothing_is_reserved(world):
+async def events_of_ignored_child_podsets(world):
     """(name, type) of Events that an annotation which seems to reserve quota is ignored."""
     found = (await world.client.get("/apis/events.k8s.io/v1/events"))["items"]
     told = "the annotation sluice.dev/child-podsets is ignored: quota is reserved for the pods of this Job alone"
@@ -97,7 +97,7 @@ async def cluster(world, tmp_path):
     await world.user.create("runtimeclasses", "", KATA)
     await world.apply(flavor(), HIGH)
     for case in JOBS:
-        await make_room(world, case)
+        await create_queue(world, case)
     async with gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"):
         await world.start(kinds=KINDS)
         for case in JOBS:
@@ -108,7 +108,7 @@ async def cluster(world, tmp_path):
         yield world
 
 
-async def test_their_whole_way(cluster):
+async def test_lifecycle_of_job_manifests(cluster):
     user, alice, steps, created = cluster.user, cluster.sandbox.local("alice"), [], {}
     for case in JOBS:
         submitted = case.job()
@@ -127,7 +127,9 @@ async def test_their_whole_way(cluster):
     for case in JOBS:
         await until_running(cluster, case, created[case.name])
     steps += ["admitted", "running", "ready"]
-    assert await cluster.eventually(partial(told_that_nothing_is_reserved, cluster)) == {("areal-gsm8k-t0", "Warning")}
+    assert await cluster.eventually(partial(events_of_ignored_child_podsets, cluster)) == {
+        ("areal-gsm8k-t0", "Warning")
+    }
     for case in JOBS:
         await cluster.order(case.name, case.namespace, held=True)
     for case in JOBS:
@@ -162,7 +164,7 @@ async def test_their_whole_way(cluster):
     assert next(number for number, line in enumerate(rows) if not line.startswith("|")) == len(JOBS)
 
 
-async def test_a_pod_that_a_limit_range_would_refuse_is_never_started(cluster):
+async def test_job_whose_pods_violate_the_limit_range_is_misconfigured(cluster):
     case = next(each for each in JOBS if each.manifest == "job-limitrange")
     obj = next(each for each in case.documents() if each["metadata"]["name"] == "request-over-default-limit")
     await cluster.sandbox.local("alice").create("jobs", case.namespace, obj)

@@ -1,4 +1,4 @@
-"""What a user may try with CompositePodGroups to get more than his quota or to hold up others."""
+"""Attempts to exceed the quota or to block other workloads with CompositePodGroups."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def cluster(world, tmp_path):
         yield running
 
 
-async def test_who_claims_to_be_part_of_another_gang_holds_up_himself_alone(cluster):
+async def test_groups_added_to_a_foreign_composite_delay_only_themselves(cluster):
     await tree(cluster, gpu=2)
     await pod_group(cluster, "z-late", "rc", gang=1)  # names decide between groups of the same second
     await composite(cluster, "z-tree", "rc", gang=9)
@@ -55,7 +55,7 @@ async def test_who_claims_to_be_part_of_another_gang_holds_up_himself_alone(clus
     assert await held(cluster) == {"rc": 3}
 
 
-async def test_pods_for_several_queues_are_no_whole(cluster):
+async def test_composite_with_pods_of_several_queues_waits(cluster):
     await cluster.apply(local_queue("other"))
     await tree(cluster, gpu=1)
     await pods(cluster, "rc-head", 0)
@@ -66,7 +66,7 @@ async def test_pods_for_several_queues_are_no_whole(cluster):
     await ungated(cluster, "rc-head-0", "rc-gpu-1")
 
 
-async def test_who_takes_the_gate_of_a_part_loses_that_pod(cluster):
+async def test_pod_of_incomplete_composite_whose_gate_is_removed_is_deleted(cluster):
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0)
@@ -90,7 +90,7 @@ async def test_who_takes_the_gate_of_a_part_loses_that_pod(cluster):
     ],
 )
 @pytest.mark.parametrize("kind", [COMPOSITE, POD_GROUP], ids=["composite", "pod group"])
-async def test_a_group_with_fields_of_wrong_types_stops_no_other_group(cluster, kind, spec):
+async def test_group_with_fields_of_wrong_types_blocks_no_other_group(cluster, kind, spec):
     valid = {"schedulingPolicy": {"gang": {"minGroupCount": 1, "minCount": 1}}, "parentCompositePodGroupName": None}
     for each, name in ((COMPOSITE, "odd"), (POD_GROUP, "odd-leaf")):
         parent = {"parentCompositePodGroupName": "odd"} if each is POD_GROUP else {}
@@ -114,7 +114,7 @@ class OddComposite(type(COMPOSITE)):
         return super().priority_class(obj)
 
 
-async def test_a_group_that_makes_sluice_raise_stops_no_other_group(world, tmp_path):
+async def test_group_whose_adapter_raises_blocks_no_other_group(world, tmp_path):
     kinds = all_kinds(frameworks=("batch/job", "pod"))
     kinds.sizes["scheduling.k8s.io", "CompositePodGroup"] = OddComposite(COMPOSITE.conventions)
     async with running_cluster(world, tmp_path, kinds=kinds) as cluster:
@@ -130,7 +130,7 @@ async def _has_fault(cluster):
     return cluster.controller.faults.count > 0
 
 
-async def test_a_composite_of_another_namespace_is_another_one(cluster):
+async def test_composite_of_another_namespace_is_not_used_as_parent(cluster):
     await pod_group(cluster, "rc-head", "rc", gang=1)
     await pods(cluster, "rc-head", 0)
     await says(cluster, "rc", NO_PARENT)
@@ -145,14 +145,14 @@ async def test_a_composite_of_another_namespace_is_another_one(cluster):
 
 
 @pytest.mark.parametrize("parent", [3, "A_b", "x" * 300, ["rc"], {"name": "rc"}, ""])
-async def test_what_is_no_name_is_no_parent(cluster, parent):
+async def test_invalid_parent_name_is_ignored(cluster, parent):
     await pod_group(cluster, "leaf", gang=1, parentCompositePodGroupName=parent)
     await pods(cluster, "leaf", 0)
     await ungated(cluster, "leaf-0")
     assert await held(cluster) == {"leaf": 1}
 
 
-async def test_a_number_of_groups_that_is_none_is_no_gang(cluster):
+async def test_composite_with_invalid_min_group_count_is_no_gang(cluster):
     for number, wrong in enumerate((0, -1, "x", None, 100_000)):
         await composite(cluster, f"c-{number}", gang=wrong)
         await pod_group(cluster, f"leaf-{number}", f"c-{number}", gang=1)
@@ -164,7 +164,7 @@ async def test_a_number_of_groups_that_is_none_is_no_gang(cluster):
     assert (await held(cluster)).keys() == {f"leaf-{number}" for number in range(4)}
 
 
-async def test_pods_with_a_label_of_its_name_hold_up_no_composite(cluster):
+async def test_pod_group_label_with_name_of_composite_does_not_block_the_composite(cluster):
     await cluster.user.create("pods", "team-a", member("labelled-0", 3, "rc"))
     await cluster.record("rc", "pending")
     await tree(cluster, gpu=1)
@@ -179,7 +179,7 @@ def _is_running(obj):
     return obj["status"].get("phase") == "Running"
 
 
-async def test_two_groups_of_one_name_wait(cluster):
+async def test_composite_and_pod_group_with_the_same_name_wait(cluster):
     await tree(cluster, gpu=1)
     await pod_group(cluster, "rc", gang=1)
     await pods(cluster, "rc-head", 0)
@@ -198,7 +198,7 @@ async def test_two_groups_of_one_name_wait(cluster):
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "same-0")
 
 
-async def test_an_audit_finds_nothing_in_any_state(cluster):
+async def test_audit_finds_no_difference_for_composites_in_any_state(cluster):
     cluster.controller.auditor.grace = 0.0
     await tree(cluster, gpu=2)
     await pod_group(cluster, "z-late", "rc", gang=1)
@@ -208,21 +208,21 @@ async def test_an_audit_finds_nothing_in_any_state(cluster):
     await says(cluster, "z-late", AFTER)
     await says(cluster, "rc", "It starts as a whole, and 2 of its 3 pods are there.")
     await cluster.record("alone", "pending")
-    await agree(cluster)
+    await audits_agree(cluster)
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await pods(cluster, "rc-head", 0)
     await cluster.record("rc", "pending", reason="Suspended")
-    await agree(cluster)
+    await audits_agree(cluster)
     await cluster.apply(cluster_queue(cpu="5"))
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1", "rc-gpu-2", "z-late-0")
-    await agree(cluster)
+    await audits_agree(cluster)
     lists = {"user": "sluice", "verb": "list", "resource": "compositepodgroups"}
     cluster.sandbox.faults.install({"rules": [{"match": lists, "do": "error", "code": 500}]})
-    await agree(cluster)
+    await audits_agree(cluster)
 
 
-async def agree(cluster):
-    """The leader's audit finds nothing, and one without a leader neither."""
+async def audits_agree(cluster):
+    """Check that an audit by the leader finds no difference, and one without the leader neither."""
 
     async def look():
         return await cluster.controller.audit(repair=False) == []
@@ -233,55 +233,55 @@ async def agree(cluster):
 
 
 @pytest.fixture
-async def without(world, tmp_path):
-    """A cluster without the API of CompositePodGroups, which is an alpha one."""
+async def no_composite_api(world, tmp_path):
+    """A cluster without the alpha API of CompositePodGroups."""
     async with running_cluster(world, tmp_path, served=(POD_GROUP,)) as running:
         yield running
 
 
-async def test_without_the_api_each_group_starts_by_itself_and_nobody_asks(without):
-    await pod_group(without, "rc-head", "rc", gang=1)
-    await pod_group(without, "rc-gpu", "rc", gang=2)
-    await pods(without, "rc-head", 0)
-    await pods(without, "rc-gpu", 0)
-    await ungated(without, "rc-head-0")
-    await says(without, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
-    without.controller.auditor.grace = 0.0
-    await agree(without)
-    assert not [key for key in without.client.requests if "compositepodgroups" in key[1]]
+async def test_pod_groups_start_separately_without_the_api_of_composites(no_composite_api):
+    await pod_group(no_composite_api, "rc-head", "rc", gang=1)
+    await pod_group(no_composite_api, "rc-gpu", "rc", gang=2)
+    await pods(no_composite_api, "rc-head", 0)
+    await pods(no_composite_api, "rc-gpu", 0)
+    await ungated(no_composite_api, "rc-head-0")
+    await says(no_composite_api, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
+    no_composite_api.controller.auditor.grace = 0.0
+    await audits_agree(no_composite_api)
+    assert not [key for key in no_composite_api.client.requests if "compositepodgroups" in key[1]]
 
 
-async def test_what_waits_follows_the_api_that_comes_and_goes(without):
-    await pod_group(without, "rc-gpu", "rc", gang=2)
-    await pods(without, "rc-gpu", 0)
-    await says(without, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
-    await serve(without, COMPOSITE)
-    await says(without, "rc", NO_PARENT)
-    await without.user.delete("customresourcedefinitions", "", f"{COMPOSITE.plural}.{COMPOSITE.group}")
-    await says(without, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
-    await pods(without, "rc-gpu", 1)
-    await ungated(without, "rc-gpu-0", "rc-gpu-1")
+async def test_pending_pod_group_follows_installation_and_removal_of_the_api(no_composite_api):
+    await pod_group(no_composite_api, "rc-gpu", "rc", gang=2)
+    await pods(no_composite_api, "rc-gpu", 0)
+    await says(no_composite_api, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
+    await serve(no_composite_api, COMPOSITE)
+    await says(no_composite_api, "rc", NO_PARENT)
+    await no_composite_api.user.delete("customresourcedefinitions", "", f"{COMPOSITE.plural}.{COMPOSITE.group}")
+    await says(no_composite_api, "rc-gpu", "It starts as a whole, and 1 of its 2 pods are there.")
+    await pods(no_composite_api, "rc-gpu", 1)
+    await ungated(no_composite_api, "rc-gpu-0", "rc-gpu-1")
 
 
-async def test_a_whole_does_not_wait_for_a_part_that_runs_since_before_the_api(without):
-    await pod_group(without, "rc-head", "rc", gang=2)
-    await pods(without, "rc-head", 0, 1)
-    await ungated(without, "rc-head-0", "rc-head-1")
-    await serve(without, COMPOSITE)
-    await composite(without, "rc", gang=2)
-    await pod_group(without, "rc-gpu", "rc", gang=2)
-    await pods(without, "rc-gpu", 0)
-    await says(without, "rc", "It starts as a whole, and 1 of its 2 pods are there.")
-    await without.user.delete("pods", "team-a", "rc-head-0", grace=0)
-    await pods(without, "rc-head", 2)
-    await ungated(without, "rc-head-1", "rc-head-2")
-    await pods(without, "rc-gpu", 1)
-    await ungated(without, "rc-head-1", "rc-head-2", "rc-gpu-0", "rc-gpu-1")
-    assert await held(without) == {"rc-head": 2, "rc": 2}
+async def test_composite_does_not_wait_for_pod_group_that_ran_before_the_api(no_composite_api):
+    await pod_group(no_composite_api, "rc-head", "rc", gang=2)
+    await pods(no_composite_api, "rc-head", 0, 1)
+    await ungated(no_composite_api, "rc-head-0", "rc-head-1")
+    await serve(no_composite_api, COMPOSITE)
+    await composite(no_composite_api, "rc", gang=2)
+    await pod_group(no_composite_api, "rc-gpu", "rc", gang=2)
+    await pods(no_composite_api, "rc-gpu", 0)
+    await says(no_composite_api, "rc", "It starts as a whole, and 1 of its 2 pods are there.")
+    await no_composite_api.user.delete("pods", "team-a", "rc-head-0", grace=0)
+    await pods(no_composite_api, "rc-head", 2)
+    await ungated(no_composite_api, "rc-head-1", "rc-head-2")
+    await pods(no_composite_api, "rc-gpu", 1)
+    await ungated(no_composite_api, "rc-head-1", "rc-head-2", "rc-gpu-0", "rc-gpu-1")
+    assert await held(no_composite_api) == {"rc-head": 2, "rc": 2}
 
 
 @pytest.mark.parametrize("code", [403, 500])
-async def test_without_the_composites_only_what_is_in_them_waits(cluster, code):
+async def test_only_groups_in_composites_wait_while_composites_cannot_be_listed(cluster, code):
     await cluster.end()
     match = {"user": "sluice", "resource": "compositepodgroups"}
     cluster.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": code}]})

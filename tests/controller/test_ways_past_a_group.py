@@ -74,7 +74,7 @@ async def holds(cluster, cpus):
     await cluster.eventually(look)
 
 
-async def test_whoever_takes_the_gates_of_its_pods_loses_them_and_it_waits_on(cluster, plural):
+async def test_pending_pods_whose_gates_are_removed_are_recreated_with_gates(cluster, plural):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, plural)
     before = await pods_until(cluster.user, "team-a", running(0, 2))
@@ -82,10 +82,10 @@ async def test_whoever_takes_the_gates_of_its_pods_loses_them_and_it_waits_on(cl
     for name in before:
         await cluster.user.patch("pods", "team-a", name, {"spec": {"schedulingGates": None}})
 
-    def anew(found):
+    def recreated(found):
         return running(0, 2)(found) and not uids & {each["metadata"]["uid"] for each in found.values()}
 
-    await pods_until(cluster.user, "team-a", anew)
+    await pods_until(cluster.user, "team-a", recreated)
     await holds(cluster, 0)
     status = cluster.user.get(plural, "team-a", NAMES[plural]).get("status", {})
     assert "retryCount" not in status
@@ -100,7 +100,7 @@ async def test_more_pods_than_were_admitted_stay_gated(cluster):
 
 
 @pytest.mark.parametrize("when", ["waiting", "running"])
-async def test_what_its_templates_say_of_the_queue_cannot_be_taken_out(cluster, plural, when):
+async def test_injected_queue_fields_of_templates_cannot_be_removed(cluster, plural, when):
     if when == "waiting":
         await cluster.apply(cluster_queue(stopPolicy="Hold"))
         stored = await submit(cluster, plural)
@@ -113,7 +113,7 @@ async def test_what_its_templates_say_of_the_queue_cannot_be_taken_out(cluster, 
     assert without["metadata"].get("labels") == stored["metadata"].get("labels")
 
 
-async def test_the_queue_of_one_stays_as_it_is(cluster):
+async def test_queue_label_of_leader_worker_set_cannot_be_changed_or_removed(cluster):
     stored = await submit(cluster, SETS)
     moved = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "test"}}}
     assert (await cluster.user.patch(SETS, "team-a", "lws", moved))["metadata"]["labels"] == stored["metadata"][
@@ -123,7 +123,7 @@ async def test_the_queue_of_one_stays_as_it_is(cluster):
     assert (await cluster.user.patch(SETS, "team-a", "lws", gone))["metadata"]["labels"] == stored["metadata"]["labels"]
 
 
-async def test_its_user_is_who_has_created_it(cluster, plural):
+async def test_submitter_is_the_creator_and_cannot_be_changed(cluster, plural):
     forged = objects()[plural]
     forged["metadata"]["annotations"] = {"sluice.dev/submitted-by": "bob"}
     stored = await cluster.sandbox.local("alice").create(plural, "team-a", forged)
@@ -135,8 +135,8 @@ async def test_its_user_is_who_has_created_it(cluster, plural):
     assert record.workload.user == "alice"
 
 
-async def test_a_pod_that_a_user_makes_for_it_stays_gated(cluster, plural):
-    """By the owner reference, by labels that its controller gives, by the name of its next pod."""
+async def test_pod_forged_by_a_user_stays_gated(cluster, plural):
+    """The forged pod has the owner reference, labels and annotations of a real one."""
     there = await started(cluster, plural)
     made = await cluster.sandbox.local("mallory").create("pods", "team-a", claimant(cluster, plural, "forged"))
     assert GATE in made["spec"]["schedulingGates"]
@@ -150,12 +150,12 @@ async def test_a_pod_that_a_user_makes_for_it_stays_gated(cluster, plural):
 
     await cluster.user.create("pods", "team-a", pod("later", queue="test", cpu="2"))
     await cluster.record("later", "pending", reason="WaitingForQuota")
-    # Volcano may take the end of the forged one for that of a pod of the Job, and make all of them anew.
+    # Volcano may treat the end of the forged pod as that of a pod of the Job, and recreate all pods.
     await pods_until(cluster.user, "team-a", only_its_own_run)
     await holds(cluster, 4000)
 
 
-async def test_its_pods_that_are_orphaned_hold_their_quota_until_they_end(cluster):
+async def test_orphaned_pods_of_volcano_job_hold_quota_until_they_end(cluster):
     await started(cluster, JOBS)
     await cluster.user.delete(JOBS, "team-a", DDP, propagation="Orphan")
     await until(cluster.user, "pods", f"{DDP}-train-0-0", lambda each: not each["metadata"].get("ownerReferences"))

@@ -51,7 +51,7 @@ def kept_by_a_finalizer():
 
 
 def of_cpus(number):
-    """Return the Workflow's templates with pods that request so many CPUs."""
+    """Return the Workflow's templates with pods that request `number` CPUs."""
     templates = copy.deepcopy(workflow()["spec"]["templates"])
     templates[1]["container"]["resources"] = {"requests": {"cpu": str(number)}}
     return templates
@@ -101,7 +101,7 @@ async def held(cluster):
 
 
 PAST_THE_WEBHOOK = {"spec": {"suspend": False}, "metadata": {"annotations": {"past": "the webhook"}}}
-"""What a user changes whom the webhook does not judge."""
+"""Change that the webhook does not handle."""
 
 
 def is_stopped_again(obj):
@@ -111,7 +111,7 @@ def is_stopped_again(obj):
 UNLABELLED = {"labels": {"kueue.x-k8s.io/queue-name": None}}
 
 
-async def test_one_that_waits_is_let_in_by_nobody_but_sluice(cluster, mallory):
+async def test_pending_workflow_cannot_be_unsuspended_by_users(cluster, mallory):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await mallory.create(PLURAL, "team-a", workflow())
     for change in (
@@ -130,9 +130,7 @@ async def test_one_that_waits_is_let_in_by_nobody_but_sluice(cluster, mallory):
     assert await held(cluster) == 0
 
 
-async def test_what_runs_and_is_to_have_larger_pods_is_stopped_and_charged_until_those_that_run_have_ended(
-    cluster, mallory
-):
+async def test_workflow_edited_to_larger_pods_is_suspended_and_holds_quota_until_pods_end(cluster, mallory):
     obj = await started(cluster, mallory)
     for change in (
         {"parallelism": None},
@@ -154,7 +152,7 @@ async def test_what_runs_and_is_to_have_larger_pods_is_stopped_and_charged_until
     await cluster.job("after", runs)
 
 
-async def test_whoever_claims_to_be_its_child_is_charged_beside_it(cluster, mallory):
+async def test_forged_children_of_workflow_need_quota_of_their_own(cluster, mallory):
     owner = await started(cluster, mallory)
     await mallory.create("jobs", "team-a", claimant(owner, job("forged", queue="user-queue", suspend=False)))
     waiting = await cluster.record("forged", "pending", reason="WaitingForQuota")
@@ -173,7 +171,7 @@ async def test_whoever_claims_to_be_its_child_is_charged_beside_it(cluster, mall
     assert await held(cluster) == 4000
 
 
-async def test_its_pods_that_are_orphaned_hold_their_quota_until_they_end(cluster, mallory):
+async def test_orphaned_pods_of_workflow_hold_quota_until_they_end(cluster, mallory):
     obj = await started(cluster, mallory)
     await mallory.delete(PLURAL, "team-a", NAME, propagation="Orphan")
     await cluster.record(NAME, "evicting", reason="Deleted")
@@ -184,8 +182,8 @@ async def test_its_pods_that_are_orphaned_hold_their_quota_until_they_end(cluste
     await cluster.record("later", "admitted")
 
 
-async def test_one_that_is_being_deleted_and_is_kept_by_a_finalizer_is_let_in_by_nobody(cluster, mallory):
-    """Argo goes on with what is being deleted, and the webhook is not asked about it."""
+async def test_pending_workflow_kept_by_finalizer_cannot_be_unsuspended(cluster, mallory):
+    """Argo continues a Workflow that is being deleted, and the API server does not call the webhook for it."""
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await mallory.create(PLURAL, "team-a", kept_by_a_finalizer())
     await mallory.delete(PLURAL, "team-a", NAME)
@@ -194,11 +192,11 @@ async def test_one_that_is_being_deleted_and_is_kept_by_a_finalizer_is_let_in_by
     assert await held(cluster) == 0
 
 
-async def test_one_that_runs_while_it_is_being_deleted_is_stopped_before_its_quota_is_free(cluster, mallory):
+async def test_running_workflow_kept_by_finalizer_is_suspended_when_its_quota_is_free(cluster, mallory):
     await mallory.create(PLURAL, "team-a", kept_by_a_finalizer())
     await pods_until(cluster.user, "team-a", four_run)
     await mallory.delete(PLURAL, "team-a", NAME)
-    for number in range(4):  # a step is over; Argo makes the next one when it likes
+    for number in range(4):  # between two steps no pods exist
         await cluster.user.delete("pods", "team-a", f"{NAME}-workflow-{number}", grace=0)
     await mallory.create("pods", "team-a", pod("later", queue="user-queue"))
     await cluster.record("later", "admitted")
@@ -206,7 +204,7 @@ async def test_one_that_runs_while_it_is_being_deleted_is_stopped_before_its_quo
 
 
 @pytest.mark.parametrize("change", [{"suspend": True}, {"parallelism": 1}, {"suspend": True, "parallelism": 1}])
-async def test_suspended_or_lowered_by_its_user_it_is_charged_for_the_pods_that_run_on(cluster, mallory, change):
+async def test_workflow_suspended_or_reduced_by_user_holds_quota_of_its_running_pods(cluster, mallory, change):
     obj = await started(cluster, mallory)
     await mallory.patch(PLURAL, "team-a", NAME, {"spec": change})
     await mallory.create("pods", "team-a", pod("later", queue="user-queue"))

@@ -61,7 +61,7 @@ def stubborn(name, **fields):
 
 
 def counts(ready, terminating=0):
-    """Predicate: the Job's status has so many ready and terminating pods."""
+    """Predicate: the Job's status has these numbers of ready and terminating pods."""
 
     def is_so(obj):
         status = obj.get("status", {})
@@ -85,7 +85,7 @@ async def settled(world):
     await world.record(name, "finished")
 
 
-async def test_a_job_that_its_user_suspends_is_resumed_when_its_pods_are_gone(sluice):
+async def test_job_suspended_by_user_is_resumed_when_its_pods_are_gone(sluice):
     async with observed(sluice) as pods:
         await sluice.submit(stubborn("flip", pods=4))
         for flip in range(3):
@@ -96,12 +96,12 @@ async def test_a_job_that_its_user_suspends_is_resumed_when_its_pods_are_gone(sl
             assert is_gated(sluice.user.get("jobs", "team-a", "flip")), flip
             await kill_pods(sluice, "flip")
         await sluice.job("flip", counts(4))
-        assert pods.most == 5  # with the probe, which asks for nothing
+        assert pods.most == 5  # with the probe, which requests nothing
     assert [reason for reason, _ in await sluice.history("flip")] == ["Queued", "Admitted"]
 
 
-async def test_a_job_that_is_suspended_before_its_controller_counts_its_pods_is_resumed_when_they_are_gone(sluice):
-    """Its status is from before the start, and says that nothing is active."""
+async def test_job_suspended_before_its_pods_are_counted_stays_within_quota(sluice):
+    """The status of the Job is from before its start, without active pods."""
     async with observed(sluice) as pods:
         manifest = stubborn("quick", pods=4)
         await sluice.submit(manifest)
@@ -129,7 +129,7 @@ def runs_by_spec(obj):
     ],
     ids=["flavor-swapped", "selector-added", "tolerations", "resources"],
 )
-async def test_what_was_edited_while_it_was_suspended_is_not_resumed_but_queues_as_it_asks_now(sluice, edit):
+async def test_job_edited_while_suspended_is_evicted_and_requeued_with_its_new_spec(sluice, edit):
     await sluice.submit(stubborn("edited", cpu="2"))
     await sluice.job("edited", counts(1))
     await sluice.patch("edited", {"spec": {"suspend": True}})
@@ -161,7 +161,7 @@ async def _pending_or_admitted(world, name):
     return record if record is not None and record.state in ("pending", "admitted") else None
 
 
-async def test_what_is_unsuspended_and_edited_in_one_request_is_stopped(sluice):
+async def test_job_unsuspended_and_edited_in_one_request_is_evicted(sluice):
     await sluice.submit(stubborn("both", cpu="2"))
     await sluice.job("both", counts(1))
     await sluice.patch("both", {"spec": {"suspend": True}})
@@ -171,7 +171,7 @@ async def test_what_is_unsuspended_and_edited_in_one_request_is_stopped(sluice):
     assert is_gated(await sluice.job("both", is_gated))
 
 
-async def test_more_pods_than_were_admitted_are_stopped_and_queue(sluice):
+async def test_job_scaled_beyond_its_admission_is_requeued(sluice):
     await sluice.submit(job("grown", pods=2))
     await sluice.job("grown", counts(2))
     await sluice.patch("grown", {"spec": {"parallelism": 3, "completions": 2}})
@@ -187,7 +187,7 @@ async def test_more_pods_than_were_admitted_are_stopped_and_queue(sluice):
     assert "OutOfSync" not in [reason for reason, _ in await sluice.history("grown")]
 
 
-async def test_pods_that_are_deleted_by_hand_are_replaced_when_they_are_gone(sluice):
+async def test_pods_deleted_by_user_are_replaced_when_terminated(sluice):
     async with observed(sluice) as pods:
         await sluice.submit(stubborn("replaced", pods=2))
         await sluice.job("replaced", counts(2))
@@ -195,14 +195,14 @@ async def test_pods_that_are_deleted_by_hand_are_replaced_when_they_are_gone(slu
             await sluice.user.delete("pods", "team-a", pod["metadata"]["name"])
         await sluice.job("replaced", counts(0, 2))
         await settled(sluice)
-        assert pods.most == 3  # with the probe, which asks for nothing
+        assert pods.most == 3  # with the probe, which requests nothing
         await kill_pods(sluice, "replaced")
         await sluice.job("replaced", counts(2))
     await sluice.patch("replaced", {"spec": {"podReplacementPolicy": "TerminatingOrFailed"}})
     await sluice.record("replaced", "evicting", reason="OutOfSync")
 
 
-async def test_a_job_with_a_selector_of_its_own_holds_its_quota_until_its_pods_are_gone(sluice):
+async def test_deleted_job_with_manual_selector_holds_quota_until_its_pods_are_gone(sluice):
     async with observed(sluice) as pods:
         for turn in range(3):
             manifest = stubborn(f"manual-{turn}", pods=4)
@@ -219,7 +219,7 @@ async def test_a_job_with_a_selector_of_its_own_holds_its_quota_until_its_pods_a
 
 
 @pytest.mark.parametrize("manual", [True, False])
-async def test_pods_that_another_job_adopts_are_still_those_of_the_first(sluice, manual):
+async def test_orphaned_pods_adopted_by_another_job_keep_that_job_pending(sluice, manual):
     async with observed(sluice) as pods:
         first = stubborn("first", pods=4)
         if manual:
@@ -239,7 +239,7 @@ async def test_pods_that_another_job_adopts_are_still_those_of_the_first(sluice,
         assert pods.most <= 5
 
 
-async def test_being_owned_by_another_job_exempts_from_nothing(sluice):
+async def test_owner_reference_to_another_job_does_not_exempt_from_quota(sluice):
     owner = await sluice.submit(job("owner"))
     child = job("child", suspend=False)
     uid = owner["metadata"]["uid"]
@@ -254,7 +254,7 @@ async def test_being_owned_by_another_job_exempts_from_nothing(sluice):
     await sluice.job("adopted", lambda obj: is_gated(obj) and obj["metadata"]["generation"] >= 3)
 
 
-async def test_leaving_the_queue_and_starting_in_one_request_keeps_the_gate(sluice):
+async def test_job_unlabelled_and_unsuspended_in_one_request_is_suspended_again(sluice):
     await sluice.submit(job("leaver", cpu="5", tolerations=[TOLERATION]))
     await sluice.record("leaver", "pending", reason="ExceedsMaxQuota")
     unlabelled = {"metadata": {"labels": {"sluice.dev/queue-name": None}}, "spec": {"suspend": False}}
@@ -262,11 +262,11 @@ async def test_leaving_the_queue_and_starting_in_one_request_keeps_the_gate(slui
     await sluice.job("leaver", lambda obj: is_gated(obj) and obj["metadata"]["generation"] == 3)
     assert (await sluice.record("leaver", "finished")).outcome == "Dequeued"
     await sluice.patch("leaver", unlabelled)
-    await sluice.job("leaver", runs)  # it is an ordinary Job now
+    await sluice.job("leaver", runs)  # Sluice does not manage it any more
 
 
 @pytest.mark.parametrize("order", [{"held": True}, {"active": False}], ids=["held", "deactivated"])
-async def test_what_an_admin_holds_stays_held_without_its_label(sluice, order):
+async def test_held_or_deactivated_job_stays_suspended_without_its_queue_label(sluice, order):
     await sluice.submit(job("full", cpu="4"))
     await sluice.job("full", runs)
     await sluice.submit(job("held"))
@@ -289,7 +289,7 @@ async def test_an_evicted_job_without_label_does_not_queue_again(sluice):
     assert is_gated(sluice.user.get("jobs", "team-a", "gone"))
 
 
-async def test_an_admitted_job_that_names_another_queue_goes_there(sluice):
+async def test_admitted_job_moves_when_its_queue_label_changes(sluice):
     await sluice.apply(cluster_queue("other", cpu="2"), local_queue("other", "other"))
     await sluice.submit(job("moved"))
     await sluice.job("moved", counts(1))
@@ -303,7 +303,7 @@ async def _is_in(world, name, queue):
     return record is not None and record.admission is not None and record.cluster_queue == queue
 
 
-async def test_who_has_submitted_a_job_does_not_change(sluice):
+async def test_submitter_of_a_job_cannot_be_changed(sluice):
     manifest = job("mine", cpu="5")
     manifest["metadata"]["annotations"] = {"sluice.dev/submitted-by": "alice"}
     await sluice.submit(manifest)
@@ -319,7 +319,7 @@ async def _has_selector(world, name):
     return record is not None and record.workload.pod_sets[0].node_selector == {"disk": "fast"}
 
 
-async def test_nothing_in_an_excluded_namespace_is_queued_whatever_its_labels_say(sluice):
+async def test_labelled_job_in_excluded_namespace_is_not_queued(sluice):
     await sluice.submit(job("system", namespace="kube-system", suspend=False, tolerations=[TOLERATION]))
     await sluice.submit(job("queued"))
     await sluice.job("queued", runs)
@@ -328,7 +328,7 @@ async def test_nothing_in_an_excluded_namespace_is_queued_whatever_its_labels_sa
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-async def test_a_deleted_job_that_a_finalizer_keeps_is_no_safe_place_from_eviction(sluice, suspended):
+async def test_deleted_job_kept_by_finalizer_can_be_evicted(sluice, suspended):
     manifest = job("kept", cpu="4")
     manifest["metadata"]["finalizers"] = ["example.com/mine"]
     await sluice.submit(manifest)
@@ -344,7 +344,7 @@ async def test_a_deleted_job_that_a_finalizer_keeps_is_no_safe_place_from_evicti
     assert not [pod for pod in sluice.user.list("pods") if pod["metadata"]["name"].startswith("kept")]
 
 
-async def test_a_job_that_wants_no_pods_gives_its_quota_back_and_queues(sluice):
+async def test_job_with_parallelism_zero_releases_its_quota_and_is_requeued(sluice):
     await sluice.submit(job("paused", cpu="4"))
     await sluice.job("paused", counts(1))
     await sluice.submit(job("next", cpu="4"))
@@ -353,7 +353,7 @@ async def test_a_job_that_wants_no_pods_gives_its_quota_back_and_queues(sluice):
     await sluice.eventually(lambda: _was_requeued(sluice, "paused"))
 
 
-async def test_an_edit_of_a_partially_admitted_job_stays_when_it_is_evicted(sluice):
+async def test_parallelism_edited_by_user_is_kept_when_partial_job_is_evicted(sluice):
     manifest = job("part", pods=6)
     manifest["metadata"]["annotations"] = {"sluice.dev/job-min-parallelism": "2"}
     await sluice.submit(manifest)
@@ -366,7 +366,7 @@ async def test_an_edit_of_a_partially_admitted_job_stays_when_it_is_evicted(slui
     assert sluice.user.get("jobs", "team-a", "part")["spec"]["parallelism"] == 3
 
 
-async def test_a_partially_admitted_job_that_is_suspended_and_raised_at_once_never_has_more_pods_than_quota(sluice):
+async def test_partial_job_suspended_and_scaled_up_in_one_request_stays_within_quota(sluice):
     manifest = job("part", pods=6)
     manifest["metadata"]["annotations"] = {"sluice.dev/job-min-parallelism": "2"}
     await sluice.submit(manifest)
@@ -381,7 +381,7 @@ async def test_a_partially_admitted_job_that_is_suspended_and_raised_at_once_nev
 
 
 @pytest.mark.parametrize("propagation", ["Foreground", "Background"])
-async def test_a_deleted_job_that_a_finalizer_keeps_holds_no_quota_without_pods(sluice, propagation):
+async def test_deleted_job_kept_by_finalizer_holds_no_quota_without_pods(sluice, propagation):
     manifest = job("kept", cpu="4")
     manifest["metadata"]["finalizers"] = ["example.com/mine"]
     await sluice.submit(manifest)

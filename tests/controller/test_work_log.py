@@ -28,7 +28,7 @@ def told(caplog):
     return lines
 
 
-async def test_admissions_and_evictions_with_their_cause_are_a_line_each(world, told, caplog):
+async def test_each_admission_order_and_eviction_is_logged_with_its_cause(world, told, caplog):
     preemption = {"withinClusterQueue": "LowerPriority"}
     await world.apply(flavor(), cluster_queue(preemption=preemption), local_queue())
     await world.start()
@@ -51,7 +51,7 @@ async def test_admissions_and_evictions_with_their_cause_are_a_line_each(world, 
     assert "decides from now on, about 0 workloads, of which 0 hold quota" in caplog.text
 
 
-async def test_of_a_burst_all_are_counted(world, told):
+async def test_all_admissions_of_a_burst_are_logged_or_counted(world, told):
     await world.apply(flavor(), cluster_queue(cpu="1"), local_queue())
     for number in range(MAX_LINES + 20):
         await world.submit(job(f"j{number}", cpu="100m"))
@@ -78,7 +78,7 @@ def admissions(numbers: range) -> Changes:
     return Changes(workloads=tuple(records), transitions=story)
 
 
-async def test_in_a_second_there_are_so_many_lines_and_one_that_counts_the_others(told):
+async def test_lines_per_second_are_limited_and_the_others_are_counted(told):
     now = 0.0
     log = WorkLog(now=lambda: now)
     log.committed(admissions(range(900)))
@@ -93,13 +93,13 @@ async def test_in_a_second_there_are_so_many_lines_and_one_that_counts_the_other
     assert next_one.startswith("admitted Job team-a/j1000 ")
 
 
-async def test_what_was_not_written_is_not_told(told):
+async def test_unwritten_changes_are_not_logged(told):
     WorkLog().committed(admissions(range(2)), unwritten=["u0"])
     ((line, _),) = told()
     assert "team-a/j1" in line
 
 
-async def test_a_hostile_name_or_message_stays_on_its_short_line(told):
+async def test_log_line_of_a_hostile_message_is_escaped_and_truncated(told):
     changes = admissions(range(1))
     (record,) = changes.workloads
     record = replace(record, state=State.EVICTING, evict_reason="Preempted")
@@ -110,8 +110,8 @@ async def test_a_hostile_name_or_message_stays_on_its_short_line(told):
     assert len(text) <= 500
 
 
-async def test_preemptions_in_vain_are_warned_of_with_who_waits_nevertheless(caplog):
-    """Also where admissions and evictions are not told, and no more of them in a second than of those."""
+async def test_preemptions_in_vain_are_logged_as_warnings_up_to_the_limit(caplog):
+    """They are logged at level `warning`, with the limit per second of other lines."""
     caplog.set_level(logging.WARNING)
     (record,) = admissions(range(1)).workloads
     flap = Flap(record.workload, tuple(f"team-b/v{number}" for number in range(100)), ())
@@ -126,7 +126,7 @@ async def test_preemptions_in_vain_are_warned_of_with_who_waits_nevertheless(cap
     assert lines[0].fields == {"workload": "team-a/j0", "uid": "u0", "clusterQueue": "cq", "reason": "Preempted"}
 
 
-async def test_where_nobody_listens_nothing_is_counted(caplog):
+async def test_nothing_is_counted_while_the_log_level_is_disabled(caplog):
     caplog.set_level(logging.WARNING)
     log = WorkLog()
     log.committed(admissions(range(1000)))

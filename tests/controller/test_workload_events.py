@@ -11,7 +11,7 @@ from admission.model.workload import Workload
 from admission.store.records import Changes, Eviction, State, Transition, WorkloadRecord
 
 
-class Told:
+class EventRecorder:
     """Records the Events (name, reason, whether it is a Warning) by a clock that the test advances."""
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def told() -> EventRecorder:
+    return EventRecorder()
 
 
 def waits(name: str = "w", reason: str = "WaitingForQuota") -> WorkloadRecord:
@@ -47,8 +47,8 @@ def waits(name: str = "w", reason: str = "WaitingForQuota") -> WorkloadRecord:
     return WorkloadRecord(workload, State.PENDING, queued_at=1000.0, reason=reason, message=f"{reason} it is.")
 
 
-def test_a_thousand_jobs_that_start_undisturbed_get_no_event_but_that_of_their_start(told):
-    """`Admitted` is written when the start has succeeded, by another part."""
+def test_jobs_admitted_within_the_delay_get_no_pending_event(told):
+    """The Event `Admitted` is written elsewhere, when the start has succeeded."""
     jobs = [waits(f"w{number}", "PendingEvaluation") for number in range(1000)]
     told.commit(*jobs)
     told.now += WAIT_EVENT_DELAY - 1
@@ -57,7 +57,7 @@ def test_a_thousand_jobs_that_start_undisturbed_get_no_event_but_that_of_their_s
     assert told.take(10 * LONG) == []
 
 
-def test_one_that_waits_for_quota_is_told_so_after_a_while_and_after_a_long_time(told):
+def test_waiting_workload_gets_a_pending_event_and_later_repeated_warnings(told):
     told.commit(waits())
     assert told.take(WAIT_EVENT_DELAY - 1) == []
     assert told.take(1) == [("w", "Pending", False)]
@@ -67,8 +67,8 @@ def test_one_that_waits_for_quota_is_told_so_after_a_while_and_after_a_long_time
     assert told.take(1) == [("w", "PendingForLong", True)]
 
 
-def test_each_new_reason_that_does_not_pass_by_itself_is_told_at_once_and_the_same_one_a_little_later(told):
-    """So a process that is killed within the minute has told it."""
+def test_new_lasting_reason_gets_an_event_at_once_and_a_repeated_reason_later(told):
+    """A process that is killed within the minute has then written the Event."""
     told.commit(waits(reason="NoMatchingFlavor"))
     assert told.take() == [("w", "Pending", False)]
     for reason in ("OnHold", "Deactivated"):
@@ -83,22 +83,22 @@ def test_each_new_reason_that_does_not_pass_by_itself_is_told_at_once_and_the_sa
     assert len({*told.occasions, ""}) == 6, "none must be taken for another, or for the first of its reason"
 
 
-def evicted(told: Told, cause: str) -> WorkloadRecord:
+def evicted(told: EventRecorder, cause: str) -> WorkloadRecord:
     eviction = Eviction(cause, f"{cause} it is.", told.now)
     return replace(waits(), state=State.EVICTING, reason=cause, evict_reason=cause, eviction=eviction)
 
 
 @pytest.mark.parametrize("state", [State.EVICTING, State.PENDING])
-def test_an_eviction_that_a_killed_leader_may_not_have_told_is_one_occasion_for_both(told, state):
+def test_recent_eviction_event_is_repeated_by_next_leader_with_same_occasion(told, state):
     record = evicted(told, "Preempted")
     told.commit(record)
     assert told.take() == [("w", "Preempted", True)]
-    successor = Told()
+    successor = EventRecorder()
     successor.now = told.now + 5
     successor.events.begin([replace(record, state=state)], {"w": told.now})
     assert successor.take()[0] == ("w", "Preempted", True)
     assert successor.occasions[0] == told.occasions[0] != ""
-    late = Told()
+    late = EventRecorder()
     late.now = told.now + 1000
     late.events.begin([replace(record, state=state)], {})
     assert ("w", "Preempted", True) not in late.take()
@@ -112,17 +112,17 @@ def test_an_eviction_that_a_killed_leader_may_not_have_told_is_one_occasion_for_
         ("DeactivatedDueToAdmissionCheck", "DeactivatedDueToAdmissionCheck"),
     ],
 )
-def test_an_eviction_is_a_warning(told, cause, event):
+def test_eviction_event_is_a_warning(told, cause, event):
     told.commit(evicted(told, cause))
     assert told.take() == [("w", event, True)]
 
 
-def test_what_was_not_written_is_not_told(told):
+def test_unwritten_changes_get_no_event(told):
     told.events.committed(Changes(workloads=(waits(reason="OnHold"),)), unwritten={"w"})
     assert told.take(LONG) == []
 
 
-def test_one_that_has_waited_for_long_is_not_warned_of_with_each_new_reason(told):
+def test_long_waiting_workload_gets_no_warning_for_each_new_reason(told):
     told.commit(waits())
     assert told.take(LONG) == [("w", "PendingForLong", True)]
     told.commit(waits(reason="WaitingForPreemptedWorkloads"))
@@ -133,8 +133,8 @@ def test_one_that_has_waited_for_long_is_not_warned_of_with_each_new_reason(told
     assert told.take(LONG) == [("w", "PendingForLong", True)]
 
 
-def test_another_leader_tells_nothing_again(told):
-    """Who waits was told why by the leader before; what follows is told as if that one had gone on."""
+def test_next_leader_does_not_repeat_old_events(told):
+    """The previous leader has written Events of pending workloads; later Events are as if it still led."""
     told.now += 1.5 * LONG
     told.events.begin([waits(), replace(waits("runs"), state=State.ADMITTED)], {})
     assert told.take() == []
@@ -143,10 +143,10 @@ def test_another_leader_tells_nothing_again(told):
     assert told.take(LONG / 2) == [("w", "PendingForLong", True)]
 
 
-def test_what_was_due_when_the_leader_changed_is_one_occasion_for_both(told):
+def test_event_due_at_leader_change_has_the_same_occasion_in_both_leaders(told):
     told.commit(waits())
     assert told.take(WAIT_EVENT_DELAY) == [("w", "Pending", False)]
-    successor = Told()
+    successor = EventRecorder()
     successor.now = told.now + 5
     successor.events.begin([waits()], {"w": 1000.0})
     assert successor.take() == [("w", "Pending", False)]
@@ -155,13 +155,13 @@ def test_what_was_due_when_the_leader_changed_is_one_occasion_for_both(told):
 
 
 @pytest.mark.parametrize("down", [5.0, 3 * LONG])
-def test_a_changed_reason_that_a_killed_leader_may_not_have_told_is_told_however_long_nobody_led(told, down):
+def test_next_leader_reports_recently_changed_reason_after_any_downtime(told, down):
     told.commit(waits())
     told.take(LONG + 600)
     changed = waits(reason="ExceedsMaxQuota")
     told.commit(changed)
     assert told.take() == [("w", "Pending", False)]
-    successor = Told()
+    successor = EventRecorder()
     successor.now = told.now + down
     successor.events.begin([waits("other"), changed], {"w": told.now, "other": 1000.0})
     first = successor.take()
@@ -173,7 +173,7 @@ def test_a_changed_reason_that_a_killed_leader_may_not_have_told_is_told_however
     assert successor.take(60) == []
 
 
-def test_at_a_start_no_more_are_told_again_than_those_of_which_something_was_written_last(told):
+def test_startup_repeats_events_of_the_most_recently_written_workloads_only(told):
     told.now += 2 * LONG
     names = [f"w{number}" for number in range(MAX_REPEATED + 1)]
     written = {name: told.now - number / 100 for number, name in enumerate(reversed(names))}
