@@ -31,7 +31,7 @@ class Sluice:
         return runner.invoke(main, arguments, input=stdin)
 
     async def completing(self, command: click.Command, **environment: str) -> str:
-        """What the shell is told when it asks."""
+        """Output of a command for the completion of a shell."""
         invoke = functools.partial(
             CliRunner(env=self.environment | environment).invoke,
             command,

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def database_kind() -> str:
-    return "sqlite"  # the commands do not know what the API stands on
+    return "sqlite"  # the commands do not depend on the API's database
 
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SERVER", "TOKEN", "CA", "ADMIN_TOKEN", "CONFIG", "DATABASE_URL", "KUBECONFIG"):
         monkeypatch.delenv(f"SLUICE_{name}", raising=False)
-    # The commands would go through the cluster of whoever runs the tests.
+    # Without this, the commands would use the cluster of the user who runs the tests.
     monkeypatch.setenv("KUBECONFIG", "/nonexistent/kubeconfig")
 
 
@@ -44,7 +44,7 @@ async def sluice(app: web.Application) -> AsyncIterator[Sluice]:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Callable[[str], Path]:
-    """Writes the file of settings, and says where it is."""
+    """Function that writes the configuration file and returns its path."""
     path = tmp_path / "sluice.yaml"
 
     def write(text: str) -> Path:

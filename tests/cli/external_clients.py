@@ -1,6 +1,6 @@
-"""Clients of other systems, as their users run them, and `sluice serve` for what they submit.
+"""Clients of other systems, as their users run them, and `sluice serve` for the objects that they submit.
 
-They are no dependencies: each is installed into an environment of its own, which a variable names.
+They are no dependencies: each is installed into an environment of its own, which an environment variable names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 SECONDS = 1200
-"""Of a test with one of them. Each call of a command line like TorchX's takes a second of a processor."""
+"""Time limit of a test with an external client: each call of a command line like TorchX's takes 1 s of CPU time."""
 QUEUES = """
 apiVersion: sluice.dev/v1
 kind: ResourceFlavor
@@ -66,7 +66,7 @@ NODE: Object = {
 async def queued_in(
     sandbox: Sandbox, folder: Path, database_url: str, integrations: Mapping[str, Any]
 ) -> AsyncIterator[Replica]:
-    """Sluice leads in the block. It starts nothing before `let` opens the queue; a user's kubeconfig is there."""
+    """Run `sluice serve` as leader in the block, with a queue on Hold, and write a user's kubeconfig into `folder`."""
     port = free_port()
     (folder / "sluice.yaml").write_text(yaml.safe_dump({"integrations": dict(integrations)}))
     await sandbox.local("admin").create("nodes", "", NODE)
@@ -88,15 +88,15 @@ async def queued_in(
     assert "Traceback" not in log, log
 
 
-async def let(replica: Replica, policy: str) -> None:
-    """Give the queue this stop policy; "None" opens it."""
+async def set_stop_policy(replica: Replica, policy: str) -> None:
+    """Set the stop policy of the queue; "None" opens it."""
     document: Object = list(yaml.safe_load_all(QUEUES))[1]
     body = {**document, "spec": {**document["spec"], "stopPolicy": policy}}
     assert await replica.put("/apis/sluice.dev/v1/clusterqueues/cq", body) == 200
 
 
 class Driver:
-    """A client that is a library, by a script that drives it: a line of words in, a line of JSON out."""
+    """A client library, driven by a script: one line of words in, one line of JSON out."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -110,14 +110,14 @@ class Driver:
         return json.loads(line)
 
     async def until(self, client: str, name: str, *states: str) -> None:
-        """Wait until the client says that it is in one of these."""
+        """Wait until the client reports one of the states for an object."""
         while (found := await self(client, "status", name)) not in states:
             assert "Error" not in found, found
 
 
 @asynccontextmanager
 async def driven(python: str, script: str, folder: Path, environment: Mapping[str, str]) -> AsyncIterator[Driver]:
-    """The script runs in the block, with another python."""
+    """Run a script in the block, with the Python of another environment."""
     process = await asyncio.create_subprocess_exec(
         python, str(Path(__file__).with_name(script)),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, cwd=folder,

@@ -1,4 +1,4 @@
-"""Who asks the gate as an API server does, and the gate without `sluice serve`, as a Deployment of its own runs it."""
+"""A caller of the gate that acts as an API server, and the gate as a process without `sluice serve`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Caller:
         return answered and answered[0]
 
     async def closes(self) -> bool:
-        """Whether the connection ends with an answer."""
+        """Whether the gate closes the connection after its answer."""
         answered = await self._post("lq", 20)
         assert answered is not None
         return answered[1].get("Connection") == "close"
 
     async def refused(self) -> int:
-        """The status of the answer to what is no review; 0 without an answer."""
+        """Status of the answer to a body that is not a review; 0 without an answer."""
         context = ssl.create_default_context(cafile=str(self._certificates / "ca.crt"))
         try:
             async with (
@@ -79,7 +79,7 @@ def without_metadata(document: dict[str, Any]) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def alone(folder: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
+async def standalone_gate(folder: Path, port: int) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await sluice(
         "webhook",
         "--username=sluice",
@@ -89,5 +89,5 @@ async def alone(folder: Path, port: int) -> AsyncIterator[asyncio.subprocess.Pro
     try:
         yield process
     finally:
-        process.send_signal(signal.SIGINT)  # by SIGTERM it would still answer for a while
+        process.send_signal(signal.SIGINT)  # after SIGTERM it would still answer for a while
         await process.communicate()

@@ -18,7 +18,7 @@ LABELS = {"sluice.dev/queue-name": "test"}
 
 
 def train():
-    """What is trained."""
+    """Training function of the submitted jobs; does nothing."""
 
 
 class Trainer:
@@ -80,7 +80,7 @@ def main():
         client, command, *names = line.split()
         try:
             answer = getattr(clients[client], command)(*names)
-        except Exception as error:  # noqa: BLE001  the test is told
+        except Exception as error:  # noqa: BLE001  the error is reported to the test
             answer = "Error: " + "".join(traceback.format_exception(error))[-1500:]
         print(json.dumps(answer), flush=True)
 

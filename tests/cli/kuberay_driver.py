@@ -1,6 +1,6 @@
 """KubeRay's Python client, driven line by line: `KIND COMMAND [NAME] [NUMBER]` in, one line of JSON out.
 
-Runs in an environment of its own, in which `python_client` is, or `codeflare-sdk`, which has a copy of it.
+Runs in an environment of its own, in which `python_client` is installed, or `codeflare-sdk`, which has a copy of it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LABELS = {"sluice.dev/queue-name": "test"}
 
 
 def ray_cluster(name):
-    """A head of two CPUs, and a worker of one."""
+    """A RayCluster with a head of two CPUs and a worker of one."""
     builder = ClusterBuilder().build_meta(name=name, labels=LABELS).build_head()
     builder = builder.build_worker(group_name="workers", replicas=1, max_replicas=3)
     assert builder.succeeded
@@ -98,7 +98,7 @@ def main():
         client, command, *words = line.split()
         try:
             answer = getattr(clients[client], command)(*words)
-        except Exception as error:  # noqa: BLE001  the test is told
+        except Exception as error:  # noqa: BLE001  the error is reported to the test
             answer = "Error: " + "".join(traceback.format_exception(error))[-1500:]
         print(json.dumps(answer), flush=True)
 

@@ -1,4 +1,4 @@
-"""Random trees of queues as the files of each system, for tests of what is imported from them."""
+"""Random trees of queues as the files of each system, for tests of imports from them."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ AMOUNTS = st.integers(0, 8)
 
 @dataclass(frozen=True)
 class Node:
-    """A queue with what it is guaranteed, and what it may use at most (None: no limit), in cpus."""
+    """A queue with its guarantee and its limit (None: no limit), in cpus."""
 
     guaranteed: int
     limit: int | None
     under: tuple[Node, ...] = ()
 
     def named(self, name: str = "n", above: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[str, ...], Node]]:
-        """Each node with its name and those of all above it, the nearest last."""
+        """This node and all below it: name, names of the ancestors (parent last), node."""
         yield name, above, self
         for number, child in enumerate(self.under):
             yield from child.named(f"{name}{number}", (*above, name))
 
 
 def trees(depth: int = 3) -> st.SearchStrategy[tuple[Node, ...]]:
-    """Some queues beside each other, with others below them."""
+    """Strategy for one to three top-level queues, each a tree of at most `depth` levels."""
     return st.lists(_nodes(depth), min_size=1, max_size=3).map(tuple)
 
 
@@ -42,7 +42,7 @@ def _nodes(depth: int) -> st.SearchStrategy[Node]:
 
 
 def named(top: Iterable[Node]) -> Iterator[tuple[str, tuple[str, ...], Node]]:
-    """All nodes below all of `top`, with the names of those above each."""
+    """All nodes of the trees in `top`: name, names of the ancestors (parent last), node."""
     for number, node in enumerate(top):
         yield from node.named(f"q{number}")
 
@@ -119,7 +119,7 @@ def yunikorn(top: Iterable[Node]) -> list[dict[str, Any]]:
 
 
 def mcad(top: Iterable[Node]) -> list[dict[str, Any]]:
-    """A limit is what is guaranteed, here: `hardLimit`."""
+    """MCAD has no separate limit: with `hardLimit` the guarantee is the limit."""
 
     def subtree(name: str, parent: str, node: Node) -> dict[str, Any]:
         quotas = {"requests": {"cpu": node.guaranteed}, "hardLimit": node.limit is not None}

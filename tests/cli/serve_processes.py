@@ -1,4 +1,4 @@
-"""`sluice serve` as processes, one or several, and a small world for them."""
+"""`sluice serve` as one or several processes, and the node, queues and Jobs for their tests."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ async def sluice(*arguments: str, files: int | None = None, forks: bool = True, 
 
 @dataclass
 class Replica:
-    """One process."""
+    """One `sluice serve` process."""
 
     process: Forked
     url: str
     log: bytes = b""
 
     async def get(self, path: str, *, token: str | None = TOKEN, seconds: float = 20.0) -> tuple[int, str]:
-        """Status and body; 0 if nobody answers in that time."""
+        """Status and body; status 0 without an answer in that time."""
         timeout = aiohttp.ClientTimeout(total=seconds)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         try:
@@ -60,28 +60,28 @@ class Replica:
             return response.status
 
     async def role(self) -> str:
-        """What it says of itself; empty while it says nothing."""
+        """The role that the replica reports; empty without an answer."""
         status, body = await self.get("/debug/statistics")
         if status != 200:
             return ""
         return str(json.loads(body)["role"])
 
     async def until(self, role: str) -> None:
-        """Wait until it says so; the time limit of the test ends a wait in vain."""
-        with self._telling():
+        """Wait until the replica reports a role that begins so; the time limit of the test ends a wait in vain."""
+        with self._log_printed_on_failure():
             while not (await self.role()).startswith(role):
                 assert self.process.returncode is None
                 await asyncio.sleep(0.02)
 
     async def until_ready(self) -> None:
-        with self._telling():
+        with self._log_printed_on_failure():
             while (await self.get("/readyz"))[0] != 200:
                 assert self.process.returncode is None
                 await asyncio.sleep(0.02)
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Whoever waited in vain is shown its log."""
+    def _log_printed_on_failure(self) -> Iterator[None]:
+        """Print the log of the replica if a wait fails."""
         try:
             yield
         except (AssertionError, asyncio.CancelledError):
@@ -93,7 +93,7 @@ class Replica:
 
 
 async def leader_and_follower(one: Replica, other: Replica) -> tuple[Replica, Replica]:
-    """The two by their roles, once one of them leads."""
+    """Wait until one of two replicas leads; returns leader and follower."""
     leads = {asyncio.create_task(each.until("leading")): each for each in (one, other)}
     done, waiting = await asyncio.wait(leads, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
@@ -111,9 +111,9 @@ async def serving(
     forks: bool = True,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Replica]:
-    """A replica on the sandbox whose kubeconfig is in `folder`; asked to end at the end, if it has not.
+    """Run a replica on the sandbox whose kubeconfig is in `folder`; it is terminated at the end of the block.
 
-    `files`: how many files it may have open. `forks`: the process of its gate is forked (`tests/forking.py`).
+    `files`: limit of open files. `forks`: whether the process of its gate is forked (`tests/forking.py`).
     """
     port = port or free_port()
     process = await sluice(
@@ -139,7 +139,7 @@ async def serving(
 
 
 async def _drain(replica: Replica) -> None:
-    """A full pipe would stop the process."""
+    """Read the log of the process, since a full pipe would block it."""
     while line := await replica.process.stderr.readline():
         replica.log += line
 
@@ -187,7 +187,7 @@ spec: {clusterQueue: cq}
 
 
 async def until_job(sandbox: Sandbox, name: str, holds: Callable[[Object], bool]) -> None:
-    """Wait until a Job of the sandbox is so."""
+    """Wait until `holds` is true for a Job of the sandbox."""
     watcher = sandbox.local("admin").watch("jobs")
     async for batch in watcher:
         if any(obj["metadata"]["name"] == name and holds(obj) for _, _, obj, _ in batch):
@@ -195,7 +195,7 @@ async def until_job(sandbox: Sandbox, name: str, holds: Callable[[Object], bool]
 
 
 async def all_complete(local: Any, count: int) -> None:
-    """Wait until so many Jobs have succeeded."""
+    """Wait until `count` Jobs have succeeded."""
     watcher = local.watch("jobs")
     done: set[str] = set()
     async for batch in watcher:

@@ -1,4 +1,4 @@
-"""`sluice apply` and `diff` of quota objects of other schedulers, alone and among manifests of one's own."""
+"""`sluice apply` and `diff` of quota objects of other schedulers, alone and among manifests of Sluice."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ EACH = {
 
 
 @pytest.mark.parametrize("system", EACH)
-async def test_those_of_each_system_are_applied_and_applied_again(sluice, system):
+async def test_apply_translates_quotas_of_each_scheduler_and_is_idempotent(sluice, system):
     text, queue, top = EACH[system]
     again = []
     for _ in range(2):
@@ -78,7 +78,7 @@ async def test_those_of_each_system_are_applied_and_applied_again(sluice, system
         assert (different.exit_code, bool(different.stdout)) == (code, bool(code))
 
 
-async def test_they_may_be_mixed_with_own_objects_in_a_folder(sluice, tmp_path):
+async def test_folder_may_mix_quotas_of_other_schedulers_and_sluice_objects(sluice, tmp_path):
     (tmp_path / "1.yaml").write_text(
         "{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: own, namespace: n}, spec: {clusterQueue: a}}\n"
         "---\n{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}, "
@@ -98,7 +98,7 @@ async def test_they_may_be_mixed_with_own_objects_in_a_folder(sluice, tmp_path):
     assert told[1:] == ["note: no LocalQueue points to the Queues of Volcano: use -n NAMESPACE to create them"]
 
 
-async def test_a_flavor_that_is_there_stays_as_it_is(sluice):
+async def test_apply_of_foreign_quotas_keeps_an_existing_flavor_unchanged(sluice):
     await sluice("create", "flavor", "default", "--node-labels", "pool=gpu")
     for flags in ((), ("--server-side",)):
         applied = await sluice("apply", "-f", "-", *CAPACITY, *flags, stdin=volcano())
@@ -107,7 +107,7 @@ async def test_a_flavor_that_is_there_stays_as_it_is(sluice):
 
 
 @pytest.mark.parametrize("how", ["client", "server"])
-async def test_a_dry_run_needs_no_capacity_and_says_what_is_missing(sluice, how):
+async def test_dry_run_without_capacity_prints_a_note_and_apply_is_refused(sluice, how):
     tried = await sluice("apply", "-f", "-", "-n", "ns", f"--dry-run={how}", stdin=volcano())
     assert tried.exit_code == 0, tried.output
     assert "clusterqueue.sluice.dev/a created" in tried.stdout
@@ -123,7 +123,7 @@ async def test_a_dry_run_needs_no_capacity_and_says_what_is_missing(sluice, how)
 
 
 @pytest.mark.parametrize("command", [("apply", "-n", "ns"), ("import", "volcano", "--yes")])
-async def test_queues_that_come_one_by_one_are_told_of_for_each_gets_the_whole_capacity(sluice, command):
+async def test_queue_of_the_cohort_that_is_missing_from_the_files_causes_a_note(sluice, command):
     await sluice("apply", "-f", "-", "-n", "ns", *CAPACITY, stdin=volcano("a"))
     both = await sluice(*command, "-f", "-", *CAPACITY, stdin=volcano("a") + "\n---\n" + volcano("b"))
     assert (both.exit_code, both.stderr) == (0, "")
@@ -136,7 +136,7 @@ async def test_queues_that_come_one_by_one_are_told_of_for_each_gets_the_whole_c
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 @pytest.mark.parametrize("dry_run", ["none", "client", "server"])
-async def test_the_report_of_each_document_is_in_what_is_printed(sluice, output, dry_run):
+async def test_json_and_yaml_output_contain_a_report_of_each_object(sluice, output, dry_run):
     own = "\n---\n" + OWN.strip("-\n").replace("name: a", "name: own")
     text = volcano(reclaimable=False) + "\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: n}}" + own
     flags = ("-n", "team-a", *CAPACITY, "--dry-run", dry_run, "-o", output)
@@ -170,14 +170,14 @@ async def test_the_report_of_each_document_is_in_what_is_printed(sluice, output,
     assert again.stdout == " ".join(["unchanged" if dry_run == "none" else "created"] * 5)
 
 
-async def test_what_the_report_tells_of_all_is_what_standard_error_tells(sluice):
+async def test_general_notes_of_the_report_equal_the_notes_on_standard_error(sluice):
     applied = await sluice("apply", "-f", "-", "--dry-run=client", "-o", "json", stdin=volcano())
     notes = json.loads(applied.stdout)["report"]["notes"]
     assert [f"note: {note}" for note in notes] == applied.stderr.splitlines()
     assert [" ".join(note.split()[:4])[:19] for note in notes] == ["some queues may use", "no LocalQueue point"]
 
 
-async def test_wide_tells_below_each_object_what_it_was_made_of(sluice):
+async def test_wide_output_shows_source_and_notes_below_each_object(sluice):
     applied = await sluice("apply", "-f", "-", *CAPACITY, "-n", "n", "-o", "wide", stdin=volcano(reclaimable=False))
     assert applied.exit_code == 0, applied.stderr
     lines = applied.stdout.splitlines()
@@ -189,7 +189,7 @@ async def test_wide_tells_below_each_object_what_it_was_made_of(sluice):
     assert named.stdout.splitlines() == [line.split()[0] for line in lines if not line.startswith(" ")]
 
 
-async def test_of_what_is_refused_on_the_way_the_report_says_how_far_it_came(sluice):
+async def test_report_of_an_apply_refused_midway_lists_only_the_objects_written(sluice):
     parent = "{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: %s}, spec: {parentName: %s}}"
     await sluice("apply", "-f", "-", stdin=parent % ("x", "y"))
     refused = await sluice(
@@ -244,7 +244,7 @@ AT = "standard input: document"
         (volcano(), (*CAPACITY, "-n", "Team_A"), ['LocalQueue "a": metadata.namespace: ']),
     ],
 )
-async def test_a_fault_is_told_by_its_place_and_nothing_is_written(sluice, text, flags, messages):
+async def test_invalid_input_is_reported_with_its_location_and_writes_nothing(sluice, text, flags, messages):
     refused = await sluice("apply", "-f", "-", *flags, stdin=text)
     assert refused.exit_code == 2
     for message in messages:
@@ -253,7 +253,7 @@ async def test_a_fault_is_told_by_its_place_and_nothing_is_written(sluice, text,
     assert (await sluice("get", "cohorts")).stdout == ""
 
 
-async def test_delete_is_for_what_was_made_of_them(sluice):
+async def test_delete_by_file_refuses_quota_objects_of_other_schedulers(sluice):
     refused = await sluice("delete", "-f", "-", stdin=volcano())
     assert refused.exit_code == 2
     assert (

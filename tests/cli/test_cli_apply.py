@@ -1,4 +1,4 @@
-"""`sluice apply`: what is written, in which order, what is said, and what is refused before anything is written."""
+"""`sluice apply`: order and output of writes, validation before the first write, and waiting for the server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from admission.api.application import create_app, listening
 from admission.client import Sluice as Client
 from admission.model.names import LAST_APPLIED
 
-# Everything before what it depends on.
+# Each object precedes the objects on which it depends.
 MIXED = """
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
@@ -74,7 +74,7 @@ def cohort(name: str, parent: str = "") -> str:
     return json.dumps({"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": name}, "spec": spec})
 
 
-async def test_mixed_kinds_in_any_order_are_applied_and_applied_again(sluice, tmp_path):
+async def test_mixed_kinds_are_applied_in_dependency_order_and_idempotently(sluice, tmp_path):
     file = tmp_path / "queues.yaml"
     file.write_text(MIXED)
 
@@ -94,7 +94,7 @@ async def test_mixed_kinds_in_any_order_are_applied_and_applied_again(sluice, tm
     ]
 
 
-async def test_what_get_prints_can_be_applied(sluice):
+async def test_output_of_get_can_be_applied_without_changes(sluice):
     await sluice("apply", "-f", "-", stdin=MIXED)
     for output in ("yaml", "json"):
         printed = (await sluice("get", "cq", "-o", output)).stdout
@@ -102,7 +102,7 @@ async def test_what_get_prints_can_be_applied(sluice):
         assert (again.exit_code, again.stdout) == (0, "clusterqueue.sluice.dev/team-a unchanged\n")
 
 
-async def test_files_directories_and_standard_input_go_together(sluice, tmp_path):
+async def test_apply_reads_files_directories_and_standard_input_together(sluice, tmp_path):
     folder = tmp_path / "queues"
     folder.mkdir()
     (folder / "one.yaml").write_text(cohort("one"))
@@ -115,13 +115,13 @@ async def test_files_directories_and_standard_input_go_together(sluice, tmp_path
     assert {line.split()[0].rpartition("/")[2] for line in done.stdout.splitlines()} == {"one", "two", "three", "four"}
 
 
-async def test_a_list_is_taken_apart(sluice):
+async def test_items_of_a_list_are_applied_one_by_one(sluice):
     items = [json.loads(cohort("one")), json.loads(cohort("two", parent="one"))]
     done = await sluice("apply", "-f", "-", stdin=yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}))
     assert done.stdout.splitlines() == ["cohort.sluice.dev/one created", "cohort.sluice.dev/two created"]
 
 
-async def test_the_namespace_option_is_for_those_that_name_none(sluice):
+async def test_namespace_option_applies_to_manifests_without_a_namespace(sluice):
     manifest = "apiVersion: sluice.dev/v1\nkind: LocalQueue\nmetadata: {name: main}\nspec: {clusterQueue: x}\n"
     done = await sluice("apply", "-f", "-", "-n", "team-b", stdin=manifest)
     assert done.exit_code == 0
@@ -149,7 +149,7 @@ async def test_the_namespace_option_is_for_those_that_name_none(sluice):
         ),
     ],
 )
-async def test_one_bad_object_and_nothing_is_written(sluice, tmp_path, bad, says):
+async def test_one_invalid_object_prevents_all_writes(sluice, tmp_path, bad, says):
     (tmp_path / "a.yaml").write_text(cohort("good"))
     (tmp_path / "b.yaml").write_text(bad)
     done = await sluice("apply", "-f", str(tmp_path))
@@ -160,14 +160,14 @@ async def test_one_bad_object_and_nothing_is_written(sluice, tmp_path, bad, says
     assert (await sluice("get", "cohorts", "-o", "name")).stdout == ""
 
 
-async def test_every_fault_is_reported_in_a_line_of_its_own(sluice):
+async def test_each_invalid_document_is_reported_on_its_own_line(sluice):
     done = await sluice("apply", "-f", "-", stdin=cohort("A") + "\n---\n" + cohort("B"))
     lines = done.stderr.splitlines()
     assert len(lines) == 2
     assert all(line.startswith("error: standard input: document ") for line in lines)
 
 
-async def test_a_cycle_through_what_is_there_already_is_refused_by_the_server(sluice):
+async def test_cycle_through_existing_cohorts_is_refused_by_the_server(sluice):
     await sluice("apply", "-f", "-", stdin=cohort("a", parent="b"))
     done = await sluice("apply", "-f", "-", stdin=cohort("b", parent="a"))
     assert (done.exit_code, done.stdout) == (1, "")
@@ -175,14 +175,14 @@ async def test_a_cycle_through_what_is_there_already_is_refused_by_the_server(sl
 
 
 @pytest.mark.parametrize("path", ["missing.yaml", "empty"])
-async def test_no_file_no_apply(sluice, tmp_path, path):
+async def test_apply_of_a_missing_file_or_an_empty_directory_is_an_error(sluice, tmp_path, path):
     (tmp_path / "empty").mkdir()
     done = await sluice("apply", "-f", str(tmp_path / path))
     assert done.exit_code == 2
     assert path in done.stderr
 
 
-def test_without_a_file_the_usage_is_shown(sluice_unreached):
+def test_apply_without_a_file_shows_the_usage(sluice_unreached):
     done = sluice_unreached.run("apply")
     assert done.exit_code == 2
     assert "Usage: " in done.stderr
@@ -193,7 +193,7 @@ def sluice_unreached():
     return Sluice({"SLUICE_SERVER": f"http://127.0.0.1:{free_port()}", "SLUICE_ADMIN_TOKEN": TOKEN})
 
 
-async def test_it_waits_until_serve_is_up(app):
+async def test_client_waits_until_the_server_listens(app):
     port = free_port()
     waiting = asyncio.Event()
     told = []
@@ -211,7 +211,7 @@ async def test_it_waits_until_serve_is_up(app):
     assert f"http://127.0.0.1:{port} cannot be reached" in told[0]
 
 
-async def test_it_waits_until_serve_is_ready_and_says_what_for(store, sluice_unreached):
+async def test_apply_waits_for_readiness_and_prints_the_failing_check(store, sluice_unreached):
     asked = 0
 
     async def check():
@@ -226,7 +226,7 @@ async def test_it_waits_until_serve_is_ready_and_says_what_for(store, sluice_unr
     assert done.stderr == "waiting for Sluice: cluster failed: not synced yet\n"
 
 
-async def test_it_gives_up_when_serve_does_not_get_ready(store, sluice_unreached):
+async def test_apply_fails_if_the_server_does_not_become_ready_in_time(store, sluice_unreached):
     async def check():
         return "not synced yet"
 
@@ -237,7 +237,7 @@ async def test_it_gives_up_when_serve_does_not_get_ready(store, sluice_unreached
     assert done.stderr == "error: Sluice was not ready within 0 s: cluster failed: not synced yet\n"
 
 
-def test_it_gives_up_when_nobody_answers(sluice_unreached):
+def test_apply_fails_if_the_server_is_unreachable(sluice_unreached):
     done = sluice_unreached.run("apply", "-f", "-", "--wait", "0", stdin=cohort("a"))
     assert done.exit_code == 1
     assert "cannot be reached (Connection refused); does Sluice run there?" in done.stderr
@@ -261,12 +261,12 @@ async def test_the_queues_of_the_benchmark_are_applied(sluice, benchmark_queues)
     assert all(line.endswith(" created") for line in done.stdout.splitlines())
 
 
-async def test_an_empty_file_is_no_success(sluice):
+async def test_apply_of_an_empty_document_is_an_error(sluice):
     done = await sluice("apply", "-f", "-", stdin="---\n")
     assert (done.exit_code, done.stderr) == (2, "error: no objects found in -\n")
 
 
-async def test_a_terminal_that_has_not_all_characters(sluice):
+async def test_characters_missing_from_the_output_encoding_are_escaped(sluice):
     snowman = "{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: a, annotations: {x: 'ü ☃'}}}"
     await sluice("apply", "-f", "-", stdin=snowman)
     process = await asyncio.create_subprocess_exec(
@@ -278,7 +278,7 @@ async def test_a_terminal_that_has_not_all_characters(sluice):
     assert (process.returncode, output) == (0, "ü \\u2603".encode("latin-1"))
 
 
-async def test_what_kubectl_notes_for_itself_is_not_described(sluice):
+async def test_describe_omits_the_last_applied_annotation(sluice):
     annotations = {LAST_APPLIED: '{"spec":{}}', "example.com/owner": "ada"}
     for name, notes in (("one", annotations), ("two", {LAST_APPLIED: "{}"})):
         manifest = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": name, "annotations": notes}}

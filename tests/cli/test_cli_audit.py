@@ -1,4 +1,4 @@
-"""`sluice audit` as an admin runs it, against the Sluice that decides, and against one that does not."""
+"""`sluice audit` against the leader, against a follower, behind a Service, and offline."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def deciding(store: Store, tmp_path: Path) -> AsyncIterator[tuple[Controll
                 await running
 
 
-async def test_what_differs_is_told_and_repaired(deciding, store):
+async def test_audit_reports_and_repairs_a_usage_difference(deciding, store):
     controller, sluice, admin = deciding
     clean = await sluice("audit")
     assert (clean.exit_code, clean.stdout) == (0, "no differences\n"), clean.stderr
@@ -68,11 +68,11 @@ async def test_what_differs_is_told_and_repaired(deciding, store):
     assert "  repair: the leader reloads its state from the database" in told.stdout
 
     while (done := await sluice("audit", "--repair", "-o", "json")).exit_code:
-        pass  # the leader needs a moment, and here none is waited for
+        pass  # until the leader has repaired it; the loop needs no pause
     assert all(item["left"] == "false" for item in json.loads(done.stdout)["items"])
 
 
-async def test_whoever_does_not_decide_says_who_does(sluice: Sluice, store: Store):
+async def test_audit_of_a_follower_names_the_leader(sluice: Sluice, store: Store):
     nobody = await sluice("audit")
     assert nobody.exit_code == 1
     assert "this one does not lead: no replica leads yet; see its log" in nobody.stderr
@@ -84,18 +84,18 @@ async def test_whoever_does_not_decide_says_who_does(sluice: Sluice, store: Stor
     assert "--server" in other.stderr
 
 
-async def test_behind_a_service_the_leader_is_met_by_asking_again(deciding, store):
+async def test_audit_behind_a_service_retries_until_the_leader_answers(deciding, store):
     _, leader, _ = deciding
     follower = create_app(store, token=TOKEN, checks={})
     async with (
         listening(follower, "127.0.0.1", 0) as url,
-        either(url, url, url, leader.environment["SLUICE_SERVER"]) as service,
+        round_robin(url, url, url, leader.environment["SLUICE_SERVER"]) as service,
     ):
         asked = await Sluice({"SLUICE_SERVER": service, "SLUICE_ADMIN_TOKEN": TOKEN})("audit")
     assert (asked.exit_code, asked.stdout) == (0, "no differences\n"), asked.stderr
 
 
-async def test_without_a_sluice_database_and_cluster_are_compared(tmp_path, monkeypatch):
+async def test_offline_audit_compares_database_and_cluster(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_sources, "GRACE", 0.0)
     url, sluice = f"sqlite:///{tmp_path / 'sluice.db'}", Sluice({})
     async with Sandbox(controllers=False) as sandbox:
@@ -119,8 +119,8 @@ async def test_without_a_sluice_database_and_cluster_are_compared(tmp_path, monk
 
 
 @asynccontextmanager
-async def either(*servers: str) -> AsyncIterator[str]:
-    """An address whose connections go to each of the servers in turn, as those to a Service may."""
+async def round_robin(*servers: str) -> AsyncIterator[str]:
+    """Address whose connections go to the servers in turn, as those to a Service may."""
     turns = cycle(servers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What people type by mistake: one sentence that says what to do, the exit code of the page, never a traceback."""
+"""Mistyped commands: one sentence with the correction, the documented exit code, never a traceback."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
         (("simulate", "nowhere.yaml"), "nowhere.yaml: cannot be read (No such file or directory); check FILE"),
     ],
 )
-def test_what_cannot_be_meant_is_told_before_anything_is_asked(arguments, says):
+def test_invalid_argument_is_refused_before_any_request(arguments, says):
     done = Sluice(NOWHERE).run(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert says in done.stderr
@@ -47,7 +47,7 @@ def test_what_cannot_be_meant_is_told_before_anything_is_asked(arguments, says):
      "resume lq", "history cq", "rollback cq", "tree", "move train --to", "prioritize train --before",
      "cancel --mine --yes --queue"],
 )  # fmt: skip
-def test_an_empty_name_as_of_an_unset_variable_is_refused(line):
+def test_empty_name_as_from_an_unset_variable_is_refused(line):
     done = Sluice(NOWHERE).run(*line.split(), "")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith("Error: Invalid value for '")
@@ -57,7 +57,7 @@ def test_an_empty_name_as_of_an_unset_variable_is_refused(line):
 @pytest.mark.parametrize(
     "line", ["apply -f", "delete -f", "diff -f", "submit -q main --dry-run -f", "import", "config check", "kinds check"]
 )
-def test_an_empty_name_of_a_file_is_not_the_current_directory(tmp_path, monkeypatch, line):
+def test_empty_file_name_does_not_mean_the_current_directory(tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "queues.yaml").write_text("{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: everyone}}")
     done = Sluice(NOWHERE).run(*line.split(), "")
@@ -65,12 +65,12 @@ def test_an_empty_name_of_a_file_is_not_the_current_directory(tmp_path, monkeypa
     assert "the name of a file is empty; check whether a variable is unset" in done.stderr.splitlines()[-1]
 
 
-def test_a_file_that_is_not_there_is_told_in_words():
+def test_kinds_check_of_a_missing_file_is_reported_in_one_sentence():
     done = Sluice().run("kinds", "check", "nowhere.yaml")
     assert (done.exit_code, done.stderr) == (1, "error: nowhere.yaml cannot be read: No such file or directory\n")
 
 
-def test_a_manifest_without_a_type_is_told_so(tmp_path):
+def test_submit_refuses_a_manifest_without_api_version_or_kind(tmp_path):
     (tmp_path / "pod.yaml").write_text("{kind: Pod}")
     (tmp_path / "none.yaml").write_text("{metadata: {name: x}}")
     for file, says in (("pod", "(no apiVersion) Pod cannot be queued"), ("none", "(no apiVersion) (no kind) cannot")):
@@ -79,7 +79,7 @@ def test_a_manifest_without_a_type_is_told_so(tmp_path):
         assert says in done.stderr
 
 
-async def test_names_and_states_that_are_not_there_are_told_with_those_that_are(sluice):
+async def test_unknown_name_or_state_is_reported_with_valid_alternatives(sluice):
     await sluice("create", "cohort", "everyone")
     tree = await sluice("tree", "everyon")
     assert (tree.exit_code, tree.stderr.endswith('; did you mean "everyone"?\n')) == (1, True)
@@ -90,7 +90,7 @@ async def test_names_and_states_that_are_not_there_are_told_with_those_that_are(
     assert "if team-a is its namespace, use train -n team-a" in place.stderr
 
 
-async def test_a_name_before_that_of_a_job_may_be_a_kind_or_a_namespace(sluice, store):
+async def test_why_with_a_wrong_prefix_suggests_the_kind_or_a_namespace(sluice, store):
     workload = Workload("1", "default", "train", "main", 0, 1.0, (PodSet(name="main", count=1, requests={}),))
     record = WorkloadRecord(workload, State.PENDING, queued_at=1.0)
     await store.commit(Changes(workloads=(record,)), epoch=await store.lead("tests"))
@@ -106,7 +106,7 @@ async def test_a_name_before_that_of_a_job_may_be_a_kind_or_a_namespace(sluice, 
         )
 
 
-async def test_a_selector_of_all_namespaces_is_described(sluice):
+async def test_describe_shows_an_empty_namespace_selector_as_all_namespaces(sluice):
     head = "{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: %s}, spec: %s}\n"
     both = head % ("open", "{namespaceSelector: {}}") + "---\n" + head % ("closed", "{}")
     assert (await sluice("apply", "-f", "-", stdin=both)).exit_code == 0
@@ -116,7 +116,7 @@ async def test_a_selector_of_all_namespaces_is_described(sluice):
 
 
 @pytest.mark.parametrize("line", ["get cohorts", "--help", "--version", "version", "get --help", "import kueue -h"])
-async def test_a_full_disk_is_told_in_a_sentence(sluice, line):
+async def test_output_to_a_full_disk_is_reported_in_one_sentence(sluice, line):
     await sluice("create", "cohort", "everyone")
     command = [str(Path(sys.executable).with_name("sluice")), *line.split()]
     with open("/dev/full", "wb") as full:  # noqa: ASYNC230  nothing is written here
@@ -133,7 +133,7 @@ async def test_a_full_disk_is_told_in_a_sentence(sluice, line):
     assert done.stderr == "error: the output cannot be written: No space left on device\n"
 
 
-async def test_so_is_a_full_disk_under_the_script_of_completion():
+async def test_completion_script_to_a_full_disk_is_reported_in_one_sentence():
     command = [str(Path(sys.executable).with_name("sluice"))]
     with open("/dev/full", "wb") as full:  # noqa: ASYNC230  nothing is written here
         done = await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""`sluice diff`, `delete`, `edit`, `stop` and `resume`: what is changed, and what is said about it."""
+"""`sluice diff`, `delete`, `edit`, `stop` and `resume`: their effects and output."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_diff_shows_what_apply_would_change(sluice, queues):
     assert "+kind: ResourceFlavor" in changed
 
 
-async def test_diff_and_apply_leave_alone_what_kubectl_notes_for_itself(sluice, queues, store):
+async def test_diff_and_apply_ignore_the_last_applied_annotation_of_kubectl(sluice, queues, store):
     cohort = await store.queues.get("Cohort", "research")
     noted = cohort.metadata.model_copy(
         update={"annotations": {LAST_APPLIED: "{}", "team": "a"}, "resource_version": ""}
@@ -89,13 +89,13 @@ async def test_diff_and_apply_leave_alone_what_kubectl_notes_for_itself(sluice, 
     assert left == {LAST_APPLIED: "{}", "team": "b"}
 
 
-async def test_diff_does_not_call_an_error_a_difference(sluice, queues):
+async def test_diff_exits_with_2_if_the_server_is_unreachable(sluice, queues):
     done = await sluice("diff", "-f", str(queues), SLUICE_SERVER="http://127.0.0.1:1")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("error: http://127.0.0.1:1 cannot be reached")
 
 
-async def test_what_apply_would_do_is_said_without_doing_it(sluice, queues):
+async def test_apply_dry_run_prints_outcomes_and_writes_nothing(sluice, queues):
     queues.write_text(QUEUES.replace('"4"', '"5"') + "---\n" + FLAVOR.replace("default", "new"))
     expected = {
         "resourceflavor.sluice.dev/default": "unchanged",
@@ -110,7 +110,7 @@ async def test_what_apply_would_do_is_said_without_doing_it(sluice, queues):
     assert (await sluice("get", "rf", "-o", "name")).stdout == "resourceflavor.sluice.dev/default\n"
 
 
-async def test_server_side_apply_leaves_to_others_what_the_file_does_not_say(sluice, queues):
+async def test_server_side_apply_keeps_unmentioned_fields_and_refuses_conflicts(sluice, queues):
     fields = "{apiVersion: kueue.x-k8s.io/v1beta1, kind: Cohort, metadata: {name: research, labels: {a: b}}}"
     done = await sluice("apply", "-f", "-", "--server-side", stdin=fields)
     assert (done.exit_code, done.stdout) == (0, "cohort.sluice.dev/research serverside-applied\n")
@@ -124,7 +124,7 @@ async def test_server_side_apply_leaves_to_others_what_the_file_does_not_say(slu
     assert forced.exit_code == 0
 
 
-async def test_delete_by_file_goes_backwards(sluice, queues):
+async def test_delete_by_file_deletes_dependent_objects_first(sluice, queues):
     done = await sluice("delete", "-f", str(queues))
     assert done.exit_code == 0, done.stderr
     assert [line.split(".")[0] for line in done.stdout.splitlines()] == [
@@ -149,13 +149,13 @@ async def test_delete_by_label_all_and_several_types(sluice, queues):
     "arguments",
     [[], ["lq"], ["lq", "main", "--all"], ["lq", "-l", "a=b", "-f", "x"], ["lq/main", "other"], ["-l", "a=b"]],
 )
-async def test_delete_does_not_guess(sluice, arguments):
+async def test_delete_refuses_missing_or_contradictory_selections(sluice, arguments):
     done = await sluice("delete", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "Error: " in done.stderr
 
 
-async def test_stop_and_resume(sluice, queues):
+async def test_stop_and_resume_set_the_stop_policy(sluice, queues):
     async def policy(what: str) -> str:
         return (await sluice("get", what, "-n", "team-a", "-o", "jsonpath={.spec.stopPolicy}")).stdout
 
@@ -187,7 +187,7 @@ async def test_stop_and_resume(sluice, queues):
         (["get", "cq", "--server", "http://x", "--context", "y"], "cannot be used together with"),
     ],
 )
-async def test_what_goes_not_together(sluice, arguments, says):
+async def test_unsupported_or_contradictory_arguments_are_refused(sluice, arguments, says):
     done = await sluice(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert says in done.stderr
@@ -195,7 +195,7 @@ async def test_what_goes_not_together(sluice, arguments, says):
 
 @pytest.fixture
 def editor(tmp_path):
-    """An editor that runs one sed script after the other, and keeps what it was shown."""
+    """Function that makes an editor: its n-th call runs the n-th sed script, and keeps the given file as seen.N."""
 
     def make(*scripts: str) -> dict[str, str]:
         program = tmp_path / "editor"
@@ -210,19 +210,19 @@ def editor(tmp_path):
     return make
 
 
-async def test_edit(sluice, queues, editor):
+async def test_edit_writes_the_changed_manifest(sluice, queues, editor):
     done = await sluice("edit", "cq/team-a", "--reason", "more", **editor("s/nominalQuota: .4./nominalQuota: 6/"))
     assert (done.exit_code, done.stdout) == (0, "clusterqueue.sluice.dev/team-a edited\n"), done.output
     quota = (await sluice("get", "cq/team-a", "-o", "jsonpath={..nominalQuota}")).stdout
     assert quota == "6"
 
 
-async def test_edit_without_a_change_writes_nothing(sluice, queues, editor):
+async def test_edit_without_a_change_reports_unchanged(sluice, queues, editor):
     done = await sluice("edit", "cq/team-a", **editor())
     assert (done.exit_code, done.stdout) == (0, "clusterqueue.sluice.dev/team-a unchanged\n")
 
 
-async def test_edit_opens_again_with_the_reason_what_is_refused(sluice, queues, editor, tmp_path):
+async def test_edit_reopens_a_refused_manifest_with_the_error(sluice, queues, editor, tmp_path):
     scripts = ("s/nominalQuota: .*/nominalQuota: lots/", "s/lots/7/")
     done = await sluice("edit", "cq/team-a", **editor(*scripts))
     assert (done.exit_code, done.stdout) == (0, "clusterqueue.sluice.dev/team-a edited\n"), done.output
@@ -231,7 +231,7 @@ async def test_edit_opens_again_with_the_reason_what_is_refused(sluice, queues, 
     assert yaml.safe_load(shown)["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] == "lots"
 
 
-async def test_edit_given_up_says_what_was_wrong(sluice, queues, editor):
+async def test_cancelled_edit_reports_why_the_manifest_was_refused(sluice, queues, editor):
     for script, says in (
         ("s/name: team-a/name: team-b/", "kind, name and namespace cannot be changed"),
         ('s/resourceVersion: .*/resourceVersion: "1"/', "Conflict|has changed|modified|resourceVersion"),
@@ -245,7 +245,7 @@ async def test_edit_given_up_says_what_was_wrong(sluice, queues, editor):
         assert any(part in done.stderr for part in says.split("|")), done.stderr
 
 
-async def test_an_editor_that_is_not_there(sluice, queues):
+async def test_edit_with_a_missing_editor_fails_without_a_traceback(sluice, queues):
     done = await sluice("edit", "cq/team-a", EDITOR="/nonexistent/editor", VISUAL="")
     assert done.exit_code == 1
     assert "Traceback" not in done.output

@@ -26,7 +26,7 @@ NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
         "import kueue -f -",
     ],
 )
-def test_what_reads_standard_input_says_that_it_is_closed(tmp_path: Path, line: str):
+def test_command_that_reads_standard_input_reports_that_it_is_closed(tmp_path: Path, line: str):
     done = subprocess.run(
         ["sh", "-c", 'exec "$0" "$@" <&-', SLUICE, *line.split()],
         cwd=tmp_path,

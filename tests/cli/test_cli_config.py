@@ -1,4 +1,4 @@
-"""`sluice config`: a file with everything in it, what is wrong with a file, and what is in force."""
+"""`sluice config`: the example file, checks of a file, and the effective settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 sluice = Sluice()
 
 
-def test_the_example_has_every_setting_and_changes_nothing(tmp_path: Path):
+def test_example_file_lists_every_setting_and_changes_no_default(tmp_path: Path):
     printed = sluice.run("config", "example").output
     file = tmp_path / "sluice.yaml"
     file.write_text(printed)
@@ -32,8 +32,8 @@ def test_the_example_has_every_setting_and_changes_nothing(tmp_path: Path):
     )
 
 
-def test_whatever_the_example_comments_out_is_right(tmp_path: Path):
-    """A user takes the marks away from what he wants."""
+def test_each_setting_of_the_example_file_is_valid_when_uncommented(tmp_path: Path):
+    """Users uncomment the settings that they want to change."""
     blocks = sluice.run("config", "example").output.split("\n\n")[1:]
     for block in blocks:
         settings = [line.removeprefix("# ") for line in block.splitlines() if not line.startswith("##")]
@@ -53,7 +53,7 @@ def test_whatever_the_example_comments_out_is_right(tmp_path: Path):
         ('{"logLevel": "info",\n "apiAddress": "8080"}', 2),
     ],
 )
-def test_a_mistake_is_told_with_its_line(text: str, line: int, tmp_path: Path):
+def test_invalid_setting_is_reported_with_file_and_line(text: str, line: int, tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text(text)
     done = sluice.run("config", "check", str(file))
@@ -62,14 +62,14 @@ def test_a_mistake_is_told_with_its_line(text: str, line: int, tmp_path: Path):
     assert done.output.count("\n") == 1
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path):
+def test_all_invalid_settings_are_reported_at_once(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text("logLevel: loud\napiAddress: '8080'\n")
     done = sluice.run("config", "check", str(file))
     assert [f"{file}:{line}" in done.output for line in (1, 2)] == [True, True]
 
 
-def test_a_file_that_is_not_there_is_named_whoever_named_it(tmp_path: Path):
+def test_missing_file_is_named_whether_from_argument_flag_or_environment(tmp_path: Path):
     file = tmp_path / "none.yaml"
     sentence = f"error: there is no configuration file {file}; correct the path, or create a file with "
     for arguments, environment in (
@@ -79,14 +79,14 @@ def test_a_file_that_is_not_there_is_named_whoever_named_it(tmp_path: Path):
         assert (done.exit_code, done.output) == (1, sentence + "`sluice config example`\n")
 
 
-def test_what_is_right_is_said(tmp_path: Path):
+def test_check_of_a_valid_file_prints_the_number_of_settings(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text("logLevel: debug\ndatabaseUrlFile: /not/here\n")
     done = sluice.run("config", "check", str(file))
     assert (done.exit_code, done.output) == (0, f"{file}: 2 settings, all valid\n")
 
 
-def test_what_is_in_force_and_where_it_comes_from(tmp_path: Path):
+def test_show_prints_effective_settings_and_sources_without_secrets(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text("logLevel: debug\nretention:\n  audit: 30d\ndatabaseUrl: postgresql://sluice:s3cret@db/sluice\n")
     environment = {"SLUICE_LOG_FORMAT": "json", "SLUICE_ADMIN_TOKEN": "s3cret"}

@@ -1,4 +1,4 @@
-"""Which Sluice a command talks to, by flags and environment, and what is said when it cannot."""
+"""Server and credentials of a command, from flags, environment or kubeconfig, and errors of the connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def kubeconfig(file: Path, server: str, **user: str) -> Path:
     return file
 
 
-async def test_a_server_and_a_token_of_the_environment_or_of_flags(sluice, tmp_path):
+async def test_server_and_token_come_from_flags_or_the_environment(sluice, tmp_path):
     url = sluice.environment["SLUICE_SERVER"]
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     bare = Sluice()
@@ -44,8 +44,8 @@ async def test_a_server_and_a_token_of_the_environment_or_of_flags(sluice, tmp_p
         assert (done.exit_code, done.stderr) == (0, "no clusterqueues found\n")
 
 
-async def test_through_a_cluster_by_the_usual_kubeconfig_or_by_flags(sluice, tmp_path):
-    # To the client an API server with Sluice behind it looks the same.
+async def test_kubeconfig_and_context_select_server_and_namespace(sluice, tmp_path):
+    # The API of Sluice stands for an API server with Sluice behind it: to the client they look the same.
     file = kubeconfig(tmp_path / "config", sluice.environment["SLUICE_SERVER"], token=TOKEN)
     bare = Sluice()
     usual = await bare("get", "lq", KUBECONFIG=str(file))
@@ -71,7 +71,7 @@ async def test_through_a_cluster_by_the_usual_kubeconfig_or_by_flags(sluice, tmp
         ([], {"SLUICE_SERVER": NOWHERE, "SLUICE_TOKEN": "ä"}, "control or non-ASCII characters"),
     ],
 )
-def test_what_is_missing_is_said(arguments, environment, says):
+def test_unusable_connection_settings_are_reported_on_one_line(arguments, environment, says):
     done = Sluice().run("get", "cq", *arguments, **environment)
     assert (done.exit_code, done.stdout) == (1, "")
     assert says in done.stderr
@@ -89,7 +89,7 @@ def test_what_is_missing_is_said(arguments, environment, says):
         (("activate", "train"), ""),
     ],
 )
-def test_without_sluice_kubectl_is_named(arguments, instead):
+def test_hold_and_release_suggest_kubectl_if_the_server_is_unreachable(arguments, instead):
     done = Sluice({"SLUICE_SERVER": NOWHERE, "SLUICE_TOKEN": "t"}).run(*arguments)
     assert done.exit_code == 1
     first, *rest = done.stderr.splitlines()
@@ -97,21 +97,21 @@ def test_without_sluice_kubectl_is_named(arguments, instead):
     assert rest == ([f"error: to do this without Sluice's API: {instead}"] if instead else [])
 
 
-async def test_a_context_that_is_not_there(tmp_path):
+async def test_unknown_context_is_reported_with_the_existing_ones(tmp_path):
     file = kubeconfig(tmp_path / "config", NOWHERE, token="t")
     done = await Sluice()("get", "cq", "--context", "nope", KUBECONFIG=str(file))
     assert done.exit_code == 1
     assert "there is no 'nope' among its contexts (other, usual)" in done.stderr
 
 
-async def test_credentials_of_the_kubeconfig_that_are_refused(sluice, tmp_path):
+async def test_refused_kubeconfig_credentials_ask_for_a_new_login(sluice, tmp_path):
     file = kubeconfig(tmp_path / "config", sluice.environment["SLUICE_SERVER"], token="wrong")
     done = await Sluice()("get", "cq", KUBECONFIG=str(file))
     assert done.exit_code == 1
     assert done.stderr.endswith("by the credentials of the kubeconfig; log in to the cluster again\n")
 
 
-def test_a_link_makes_it_a_plugin_of_kubectl(tmp_path):
+def test_link_named_kubectl_sluice_is_a_kubectl_plugin(tmp_path):
     link = tmp_path / "kubectl-sluice"
     link.symlink_to(Path(sys.executable).with_name("sluice"))
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -127,13 +127,13 @@ def test_a_link_makes_it_a_plugin_of_kubectl(tmp_path):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_for_each_shell(shell):
+def test_completion_script_is_printed_for_each_shell(shell):
     done = Sluice().run("completion", shell)
     assert done.exit_code == 0
     assert "_SLUICE_COMPLETE" in done.stdout
 
 
-async def test_types_and_names_are_completed(sluice):
+async def test_completion_offers_types_and_names(sluice):
     for name in ("team-a", "team-b", "other"):
         await sluice("create", "cohort", name)
 
@@ -152,7 +152,7 @@ async def test_types_and_names_are_completed(sluice):
     assert await completed("get cohort --server http://127.0.0.1:1 te") == []
 
 
-async def test_a_wrong_token_and_none(sluice, tmp_path):
+async def test_wrong_and_missing_tokens_are_reported(sluice, tmp_path):
     wrong = await sluice("get", "cq", SLUICE_ADMIN_TOKEN="b-token")
     assert wrong.exit_code == 1
     assert wrong.stderr.startswith("error: the bearer token is not valid for http://127.0.0.1:")
@@ -163,7 +163,7 @@ async def test_a_wrong_token_and_none(sluice, tmp_path):
     assert right.exit_code == 0
 
 
-async def test_https_where_there_is_none_is_said(sluice):
+async def test_https_url_of_an_http_server_is_reported_as_a_tls_error(sluice):
     url = sluice.environment["SLUICE_SERVER"].replace("http://", "https://")
     done = await sluice("get", "cq", SLUICE_SERVER=url)
     assert done.exit_code == 1
@@ -171,7 +171,7 @@ async def test_https_where_there_is_none_is_said(sluice):
 
 
 @pytest.mark.parametrize("status", [200, 500])
-async def test_something_else_that_answers_is_no_sluice(sluice, status):
+async def test_server_that_is_not_sluice_is_reported(sluice, status):
     async def handler(request: web.Request) -> web.Response:
         return web.Response(text="<html>", status=status)
 
@@ -184,8 +184,8 @@ async def test_something_else_that_answers_is_no_sluice(sluice, status):
     assert "is not Sluice" in done.stderr
 
 
-async def test_a_cluster_in_which_no_sluice_is_registered_is_said(tmp_path):
-    """Who runs `serve` beside a cluster, and has no token in this shell, is led there by his kubeconfig."""
+async def test_cluster_without_the_apiservice_is_reported(tmp_path):
+    """A user who runs `serve` beside a cluster, and has no token in this shell, reaches the cluster by kubeconfig."""
     async with listening(web.Application(), "127.0.0.1", 0) as url:
         file = kubeconfig(tmp_path / "config", url, token=TOKEN)
         manifest = "apiVersion: sluice.dev/v1\nkind: Cohort\nmetadata: {name: a}\n"

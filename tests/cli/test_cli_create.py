@@ -1,4 +1,4 @@
-"""`sluice create`: flags into objects, in kueuectl's forms."""
+"""`sluice create`: objects from flags, with the syntax of kueuectl."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OFFLINE = Sluice({"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"})
 
 
 def created(*arguments: str) -> dict[str, object]:
-    """The manifest that is printed without asking the server."""
+    """Manifest that `create --dry-run=client` prints, without a request to the server."""
     done = OFFLINE.run("create", *arguments, "--dry-run=client", "-o", "yaml")
     assert done.exit_code == 0, done.output
     document = yaml.safe_load(done.stdout)
@@ -20,7 +20,7 @@ def created(*arguments: str) -> dict[str, object]:
     return document
 
 
-def test_a_cluster_queue_with_quota_in_two_groups():
+def test_cluster_queue_flags_become_two_resource_groups():
     document = created(
         "clusterqueue", "team-a", "--cohort", "research", "--queuing-strategy", "StrictFIFO",
         "--namespace-selector", "team=a,tier=prod",
@@ -60,11 +60,11 @@ def test_a_cluster_queue_with_quota_in_two_groups():
     ]
 
 
-def test_without_a_selector_all_namespaces_may_submit():
+def test_cluster_queue_without_selector_accepts_all_namespaces():
     assert created("cq", "a")["spec"]["namespaceSelector"] == {}
 
 
-def test_the_other_kinds():
+def test_flags_of_flavors_cohorts_priority_classes_and_local_queues():
     flavor = created(
         "resourceflavor", "spot", "--node-labels", "pool=spot,zone=a", "--node-taints", "spot=true:NoSchedule",
         "--tolerations", "spot=true:NoSchedule,other:NoExecute",
@@ -87,7 +87,7 @@ def test_the_other_kinds():
     )
 
 
-async def test_it_is_created_and_only_once(sluice):
+async def test_create_fails_if_the_object_exists(sluice):
     await sluice("create", "flavor", "default")
     arguments = ("create", "cq", "team-a", "--nominal-quota", "default:cpu=4")
     done = await sluice(*arguments)
@@ -130,7 +130,7 @@ async def test_a_server_dry_run_creates_nothing(sluice):
         (["nonsense", "a"], 2, 'unknown resource type "nonsense"'),
     ],
 )
-def test_what_cannot_be_created_is_said_in_a_line(arguments, code, says):
+def test_invalid_create_arguments_are_refused_with_a_message(arguments, code, says):
     done = OFFLINE.run("create", *arguments, "--dry-run=client")
     assert (done.exit_code, done.stdout) == (code, "")
     assert says in done.stderr

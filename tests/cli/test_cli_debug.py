@@ -1,4 +1,4 @@
-"""`sluice debug bundle`: all that helps, and no secret."""
+"""`sluice debug bundle`: its files, that it contains no secret, and errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_bundle_has_the_state_and_no_secret(sluice: Sluice, tmp_path: Pa
     assert not [name for name, text in parts.items() if TOKEN in text]
 
 
-async def test_what_cannot_be_had_is_named(sluice: Sluice, tmp_path: Path):
+async def test_bundle_names_the_files_that_could_not_be_collected(sluice: Sluice, tmp_path: Path):
     """The API of these tests has no metrics."""
     file = tmp_path / "bundle.tar.gz"
     done = await sluice("debug", "bundle", f"--file={file}")
@@ -54,7 +54,7 @@ async def test_what_cannot_be_had_is_named(sluice: Sluice, tmp_path: Path):
     assert done.output.endswith(f"{file}: {len(unpacked(file))} files\n")
 
 
-async def test_a_place_that_cannot_be_written_is_a_sentence(sluice: Sluice):
+async def test_bundle_to_an_unwritable_path_is_reported_as_an_error(sluice: Sluice):
     done = await sluice("debug", "bundle", "--file=/nowhere/bundle.tar.gz")
     assert done.exit_code == 1
     assert "error: /nowhere/bundle.tar.gz cannot be written (No such file or directory)" in done.output

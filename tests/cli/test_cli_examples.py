@@ -1,4 +1,4 @@
-"""What `--help` promises, of all commands: each example is right, and each `-o` writes what it says."""
+"""Examples and output formats in `--help` of all commands: examples parse and run, each `-o` writes its format."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ VOLCANO = "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {n
 def commands(
     group: click.Group = main, path: tuple[str, ...] = ("sluice",)
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """All commands, with the words that call them."""
+    """All commands below a group, each with the words that call it."""
     context = click.Context(group, info_name=path[-1])
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -63,7 +63,7 @@ COMMANDS = {" ".join(path): command for path, command in commands()}
 
 
 def examples(command: click.Command) -> list[list[str]]:
-    """The command lines of its help, without what a shell does."""
+    """Command lines in the help of a command, without redirections and pipes."""
     found, lines = [], (command.help or "").replace("\\\n", " ").splitlines()
     for line in lines:
         if line.strip().startswith("sluice "):
@@ -73,7 +73,7 @@ def examples(command: click.Command) -> list[list[str]]:
 
 
 def parsed(arguments: list[str]) -> list[str]:
-    """The names of the commands that a command line calls. Raises click's UsageError for one that is not right."""
+    """The names of the commands that a command line calls. Raises click's UsageError for an invalid one."""
     command: click.Command = main
     context, names = main.make_context("sluice", [*arguments]), ["sluice"]
     while isinstance(command, click.Group):
@@ -89,12 +89,12 @@ def parsed(arguments: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_example_of_each_command_is_right(name):
+def test_help_of_each_command_has_valid_examples_of_it(name):
     found = [" ".join(parsed(arguments)) for arguments in examples(COMMANDS[name])]
     assert any(called == name or called.startswith(f"{name} ") for called in found), found
 
 
-def test_an_example_that_is_not_right_is_found():
+def test_invalid_example_raises_a_usage_error():
     for wrong in (["get", "cq", "--outptu", "json"], ["gate", "of"], ["move", "train"]):
         with pytest.raises(click.UsageError):
             parsed(wrong)
@@ -102,7 +102,7 @@ def test_an_example_that_is_not_right_is_found():
 
 @pytest.fixture
 async def world(sluice, store):
-    """What examples name: ClusterQueue team-a, two LocalQueues, and workloads of which one is admitted."""
+    """Objects that the examples name: ClusterQueue team-a, two LocalQueues, and workloads, one of them admitted."""
     assert (await sluice("apply", "-f", "-", stdin=QUEUES)).exit_code == 0
     assert (await sluice("stop", "cq/team-a")).exit_code == 0
     now = datetime.now(UTC).timestamp()
@@ -133,14 +133,14 @@ ELSEWHERE = {
     "audit": "asks the leader",
     "edit": "asks an editor",
 }
-"""Commands whose examples are run by tests of their own, and on the pages of the documentation (tests/docs)."""
+"""Commands whose examples are run by other tests and by pages of the documentation (tests/docs), with the reason."""
 
 
 REFUSED = {"create": "exists already", "delete": "is in use by", "rollback": "has no revision 17 to go back to"}
-"""What is said to examples for which this world is not as theirs."""
+"""Part of the error of commands whose examples assume other objects than the fixture `world`."""
 
 
-async def test_the_examples_run_one_after_the_other(sluice, world, tmp_path, monkeypatch):
+async def test_examples_in_help_succeed_in_sequence(sluice, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "queues").mkdir()
     (tmp_path / "volcano.yaml").write_text(VOLCANO)
@@ -149,14 +149,14 @@ async def test_the_examples_run_one_after_the_other(sluice, world, tmp_path, mon
     ran = set()
     for name, command in COMMANDS.items():
         if name == "sluice rollback":
-            assert (await sluice("apply", "-f", "queues.yaml")).exit_code == 0  # what was deleted by then
+            assert (await sluice("apply", "-f", "queues.yaml")).exit_code == 0  # restores objects that examples deleted
         for arguments in examples(command):
             line = " ".join(arguments)
             if arguments[0] in ELSEWHERE or line in ran or "--watch" in line:
                 continue
             ran.add(line)
             if line == "delete -f queues.yaml":
-                continue  # which the next ones need
+                continue  # later examples need these objects
             done = await sluice(*arguments)
             if REFUSED.get(arguments[0], "\0") in done.stderr:
                 assert done.exit_code == 1
@@ -182,7 +182,7 @@ PRINTS = {
     "sluice report usage": ["report", "usage", "--by", "user"],
     "sluice config show": ["config", "show"],
 }
-"""A use of each command that has `-o` and asks the API, or nobody."""
+"""A call of each command that has `-o` and needs at most the API server."""
 
 OTHERS = {
     "sluice apply": "tests/cli/test_apply_quotas_of_others.py",
@@ -196,18 +196,18 @@ OTHERS = {
 
 
 def words_of_output(command: click.Command) -> list[str]:
-    """What its `-o` takes, as its help says."""
+    """Values of the option `-o` of a command, according to its help."""
     (option,) = [each for each in command.params if "-o" in each.opts]
     metavar = option.make_metavar(click.Context(command))
     return [word for word in metavar.strip("[]").split("|") if not word.startswith("jsonpath")]
 
 
-def test_of_each_command_with_an_output_the_formats_are_tried():
+def test_every_command_with_an_output_option_is_in_a_table():
     with_output = {name for name, command in COMMANDS.items() if any("-o" in each.opts for each in command.params)}
     assert with_output == PRINTS.keys() | OTHERS.keys()
 
 
-async def test_each_format_that_the_help_names_is_valid(sluice, world, tmp_path):
+async def test_each_output_format_in_help_produces_valid_output(sluice, world, tmp_path):
     for name, arguments in PRINTS.items():
         is_written = arguments[0] == "create"
         for word in words_of_output(COMMANDS[name]):
@@ -221,7 +221,7 @@ async def test_each_format_that_the_help_names_is_valid(sluice, world, tmp_path)
 
 
 def check(word: str, text: str) -> None:
-    """Raises what the reader of the format raises."""
+    """Parse text as an output format; raises the error of the parser."""
     if word == "json":
         json.loads(text)
     elif word == "yaml":

@@ -1,4 +1,4 @@
-"""The exit code of every command: done, refused, not found, wrongly written, and with nobody there."""
+"""The exit code of every command: success, refusal, not found, usage error, and unreachable server."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ DONE = {
     "completion": "completion bash",
     "version": "version",
 }
-"""In the order in which they can be done in the world of the examples."""
+"""A successful call of each command, in an order that works with the objects of the fixture `world`."""
 
 ELSEWHERE = {
     **dict.fromkeys(("serve", "webhook", "sandbox", "demo"), "tests/cli/test_serve.py, test_gate.py, test_demo_run.py"),
@@ -73,7 +73,7 @@ ELSEWHERE = {
     "import kueue": "tests/cli/test_cli_import_kueue.py",
     "kinds rbac": "tests/cli/test_cli_kinds.py",
 }
-"""Where commands succeed that take a cluster, or do not end."""
+"""Tests of successful calls of commands that need a cluster, or do not end."""
 
 REFUSED = {
     "apply": ("apply -f cycle.yaml", "closes a cycle"),
@@ -95,7 +95,7 @@ REFUSED = {
     "import": ("import queues.yaml --database-url sqlite:///new.db", "is no export of Sluice's"),
     "export": (f"export backup.gz --database-url sqlite:///{'{none}'}.db", "none.db"),
 }
-"""What an API, a cluster or a database says no to, or what is wrong in a file of settings."""
+"""Calls that the API, a cluster, a database or invalid settings refuse, with part of the message."""
 
 NOT_FOUND = {
     "get": "get cq/nowhere",
@@ -137,16 +137,16 @@ OFFLINE = {
     *("config example", "config show", "config check"),
     *(name for name in ELSEWHERE if name.startswith("import ") and name != "import kueue"),
 }
-"""These ask nobody, wait for whom they ask, or read files first."""
+"""Commands that send no request, wait for their server, or read files first."""
 
 
-def of(name: str) -> str:
+def full_name(name: str) -> str:
     return f"sluice {name}"
 
 
-def test_each_command_is_in_each_table_or_has_a_reason_not_to_be():
-    assert {of(name) for name in (*DONE, *ELSEWHERE)} == LEAVES
-    assert {of(name) for name in (*UNREACHABLE, *OFFLINE)} == LEAVES
+def test_every_command_is_in_each_table_or_in_its_exceptions():
+    assert {full_name(name) for name in (*DONE, *ELSEWHERE)} == LEAVES
+    assert {full_name(name) for name in (*UNREACHABLE, *OFFLINE)} == LEAVES
     root = PAGE.parents[1]
     for place in ", ".join({*ELSEWHERE.values()}).split(", "):
         assert (root / place).exists() or (root / "tests/cli" / place).exists(), place
@@ -164,7 +164,7 @@ def files(tmp_path, monkeypatch):
     (tmp_path / "backup.gz").write_bytes(b"")
 
 
-async def test_done_is_0_refused_and_not_found_are_1(sluice, world, files):
+async def test_exit_code_is_0_on_success_and_1_if_refused_or_not_found(sluice, world, files):
     for line in DONE.values():
         done = await sluice(*line.split())
         assert "1 settings" not in done.stdout
@@ -185,40 +185,42 @@ async def test_done_is_0_refused_and_not_found_are_1(sluice, world, files):
 
 
 @pytest.fixture
-def nobody(tmp_path):
-    """Neither Sluice nor a cluster answers there."""
+def unreachable(tmp_path):
+    """Runner of commands for which neither Sluice nor a cluster can be reached."""
     cluster = str(kubeconfig(tmp_path / "config", NOWHERE, token="t"))
     return Sluice({"SLUICE_SERVER": NOWHERE, "SLUICE_TOKEN": "t", "KUBECONFIG": cluster})
 
 
-def test_what_is_wrongly_written_is_2_and_nobody_is_asked(nobody, files):
+def test_usage_error_exits_with_2_without_any_request(unreachable, files):
     for name, command in COMMANDS.items():
         words = name.split()[1:]
         wrong = [[*words, "nonsense"]] if isinstance(command, click.Group) and name != "sluice import" else []
         for arguments in ([*words, "--no-such-flag"], *wrong):
-            done = nobody.run(*arguments)
+            done = unreachable.run(*arguments)
             assert (done.exit_code, done.stdout) == (2, ""), (arguments, done.stderr)
             assert "No such option" in done.stderr or "unknown " in done.stderr, (arguments, done.stderr)
     for line in ("apply -f nowhere.yaml", "diff -f nowhere.yaml", "delete -f nowhere.yaml", "simulate nowhere.yaml",
                  "submit -q main -f nowhere.yaml", "create cq a --nominal-quota x:cpu=lots", "stop rf/default",
                  "submit -q main --image x --memory 1gb", "history cq/"):  # fmt: skip
-        done = nobody.run(*line.split())
+        done = unreachable.run(*line.split())
         assert (done.exit_code, done.stdout) == (2, ""), (line, done.stderr)
 
 
-def test_where_nobody_answers_it_is_1(nobody, files):
+def test_unreachable_server_exits_with_1_and_diff_with_2(unreachable, files):
     for name, line in UNREACHABLE.items():
         if name in OFFLINE:
             continue
-        done = nobody.run(*line.split())
+        done = unreachable.run(*line.split())
         assert done.exit_code == (2 if name == "diff" else 1), (line, done.stderr)
         assert re.search("error: .*(cannot be reached|no connection|refused)", done.stderr), (line, done.stderr)
 
 
-def test_the_page_has_a_row_for_each_code_and_each_command_with_codes_of_its_own():
+def test_documentation_lists_codes_0_to_2_and_only_existing_commands():
     section = PAGE.read_text().partition("## Exit codes")[2]
     assert re.findall(r"^\| (\d+) \|", section, re.MULTILINE) == ["0", "1", "2"]
     named = {
-        of(name) for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall("`(.*?)`", row)
+        full_name(name)
+        for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+        for name in re.findall("`(.*?)`", row)
     }
     assert {name.partition(" --")[0] for name in named} <= LEAVES

@@ -1,4 +1,4 @@
-"""`sluice get` and `sluice delete`: tables to the letter, documents, and what is said when there is nothing."""
+"""`sluice get` and `sluice delete`: exact tables, documents, and messages for empty results and errors."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ job-waits-f6fc4  main  pending   <none>   3  5h1m    5h1m
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-async def test_tables(sluice, workloads, arguments, expected):
+async def test_get_prints_the_expected_table(sluice, workloads, arguments, expected):
     done = await sluice("get", *arguments)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == expected.lstrip("\n")
@@ -171,7 +171,7 @@ async def test_tables(sluice, workloads, arguments, expected):
         assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-async def test_one_object_by_name_and_a_workload_by_its_job(sluice, workloads):
+async def test_get_finds_objects_by_name_and_workloads_by_job_name(sluice, workloads):
     for arguments in (["cq", "team-b"], ["cq/team-b"], ["clusterqueue/team-b"]):
         done = await sluice("get", *arguments, "--no-headers")
         assert done.stdout.split()[0] == "team-b"
@@ -181,7 +181,7 @@ async def test_one_object_by_name_and_a_workload_by_its_job(sluice, workloads):
     assert json.loads(by_job.stdout)["metadata"]["uid"] == "1"
 
 
-async def test_documents_of_workloads_are_those_of_what_is_unfinished_too(sluice, workloads):
+async def test_get_documents_omit_finished_workloads_unless_all(sluice, workloads):
     assert (await sluice("get", "wl", "-A", "-o", "name")).stdout.splitlines() == [
         "workload.sluice.dev/job-runs-1bf41", "workload.sluice.dev/job-waits-f6fc4",
     ]  # fmt: skip
@@ -191,7 +191,7 @@ async def test_documents_of_workloads_are_those_of_what_is_unfinished_too(sluice
     ]  # fmt: skip
 
 
-async def test_workloads_of_whoever_asks(sluice, store, workloads):
+async def test_get_mine_lists_only_workloads_of_the_requesting_user(sluice, store, workloads):
     nothing = await sluice("get", "wl", "-A", "--mine")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
     assert nothing.stderr == (
@@ -204,12 +204,12 @@ async def test_workloads_of_whoever_asks(sluice, store, workloads):
     assert mine.exit_code == 0, mine.stderr
     (name,) = mine.stdout.splitlines()
     assert name.startswith("workload.sluice.dev/job-mine-")
-    # A user's name may be that of a certificate.
+    # User names from certificates may contain commas and equals signs.
     theirs = await sluice("get", "wl", "-A", "-o", "name", "--field-selector", f"spec.user={field_value('bob,a=b')}")
     assert theirs.stdout == "workload.sluice.dev/job-waits-f6fc4\n"
 
 
-async def test_several_types_in_one_list_and_none_of_one(sluice, queues):
+async def test_get_of_several_types_lists_objects_and_names_empty_types(sluice, queues):
     assert (await sluice("get", "cq,wpc", "-o", "name")).stdout.splitlines() == [
         "clusterqueue.sluice.dev/team-a", "clusterqueue.sluice.dev/team-b", "workloadpriorityclass.sluice.dev/high",
     ]  # fmt: skip
@@ -219,7 +219,7 @@ async def test_several_types_in_one_list_and_none_of_one(sluice, queues):
     assert [line.split()[0] for line in named.stdout.split("\n") if line] == ["cq/team-a", "co/research", "lq/main"]
 
 
-async def test_sorting_by_numbers_and_by_text_with_numbers_in_it(sluice):
+async def test_sort_by_orders_quantities_by_value_and_names_naturally(sluice):
     for name, weight in (("c-10", "1500m"), ("c-9", "2"), ("c-b", None), ("c-1", "1")):
         spec = {} if weight is None else {"fairSharing": {"weight": weight}}
         manifest = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": name}, "spec": spec}
@@ -238,7 +238,7 @@ async def test_sorting_by_numbers_and_by_text_with_numbers_in_it(sluice):
     assert nothing.stderr.startswith("error: --sort-by: none of the objects has a field .spec.nothing")
 
 
-async def test_documents(sluice, queues):
+async def test_get_prints_json_and_yaml_documents(sluice, queues):
     one = yaml.safe_load((await sluice("get", "cq/team-a", "-o", "yaml")).stdout)
     assert (one["kind"], one["metadata"]["name"]) == ("ClusterQueue", "team-a")
     assert one["status"]["pendingWorkloads"] == 0
@@ -247,7 +247,7 @@ async def test_documents(sluice, queues):
     assert several["items"][0] == one
 
 
-async def test_long_lists_are_read_to_their_end(sluice, store):
+async def test_get_lists_more_objects_than_one_page(sluice, store):
     names = [f"c{number:04}" for number in range(501)]
     for name in names:
         await store.queues.create(Cohort(metadata=ObjectMeta(name=name)), author=Author("tests"))
@@ -255,7 +255,7 @@ async def test_long_lists_are_read_to_their_end(sluice, store):
     assert listed == [f"cohort.sluice.dev/{name}" for name in names]
 
 
-async def test_nothing_is_no_error(sluice):
+async def test_get_of_nothing_succeeds_with_a_message(sluice):
     done = await sluice("get", "workloads", "-n", "team-x")
     assert (done.exit_code, done.stdout, done.stderr) == (
         0,
@@ -300,7 +300,7 @@ async def test_nothing_is_no_error(sluice):
         (["get", "cq", "--server", "http://sluice.invalid"], 1, "cannot be reached"),
     ],
 )
-async def test_what_a_user_gets_wrong_is_said_in_a_line(sluice, arguments, code, says):
+async def test_wrong_arguments_are_reported_with_one_error_line(sluice, arguments, code, says):
     done = await sluice(*arguments)
     assert (done.exit_code, done.stdout) == (code, "")
     assert says in done.stderr
@@ -326,21 +326,21 @@ async def test_what_a_user_gets_wrong_is_said_in_a_line(sluice, arguments, code,
         (["position", "pod/wiats", "-n", "team-a"], 'did you mean "waits"?'),
     ],
 )
-async def test_what_is_not_found_names_what_may_have_been_meant(sluice, workloads, arguments, says):
+async def test_not_found_error_suggests_a_similar_name_kind_or_namespace(sluice, workloads, arguments, says):
     done = await sluice(*arguments)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ")
     assert done.stderr.endswith(f"; {says}\n")
 
 
-async def test_a_name_like_no_other_is_just_not_found(sluice, workloads):
+async def test_not_found_error_without_a_similar_name_suggests_nothing(sluice, workloads):
     for arguments in (["get", "cq/zzz"], ["get", "lq/zzz", "-n", "team-a"], ["describe", "wl/zzz", "-n", "team-a"]):
         done = await sluice(*arguments)
         assert done.exit_code == 1
         assert "did you mean" not in done.stderr
 
 
-async def test_deactivate_and_activate(sluice, workloads):
+async def test_deactivate_and_activate_set_spec_active(sluice, workloads):
     for command, active in (("deactivate", "false"), ("activate", "true")):
         done = await sluice(command, "job/waits", "-n", "team-a", "--reason", "superseded")
         assert done.stdout == f"workload.sluice.dev/job-waits-f6fc4 {command}d\n"
@@ -354,13 +354,13 @@ async def test_deactivate_and_activate(sluice, workloads):
             )
 
 
-async def test_what_has_ended_is_not_called_held(sluice, workloads):
+async def test_hold_of_a_finished_workload_is_an_error(sluice, workloads):
     done = await sluice("hold", "job/ended", "-n", "team-a")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "error: ended has finished and cannot be changed any more\n"
 
 
-async def test_delete(sluice, queues):
+async def test_delete_refuses_objects_in_use_and_deletes_others(sluice, queues):
     refused = await sluice("delete", "cq/team-b")
     assert refused.exit_code == 1
     assert "in use by LocalQueue team-b/main" in refused.stderr
@@ -377,14 +377,14 @@ async def test_delete(sluice, queues):
         (8 * 86400, "8d"), (729 * 86400, "729d"), (800 * 86400, "2y70d"), (-5, "0s"),
     ],
 )  # fmt: skip
-def test_ages_are_kubectls(seconds, expected):
+def test_ages_are_formatted_as_by_kubectl(seconds, expected):
     now = datetime(2026, 1, 2, tzinfo=UTC)
     created = (now - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert age(created, now) == expected
 
 
 @pytest.mark.parametrize("kind", [resource.kind for resource in RESOURCES])
-def test_a_table_of_usual_names_fits_a_terminal(kind):
+def test_table_with_usual_names_fits_80_columns(kind):
     columns = definitions(kind)
     cells = {"integer": "12345", "date": "179m"}
     names = {"Name": "job-train-resnet-a1b2c", "Age": "5h30m", "Admitted": "True", "Finished": "True"}

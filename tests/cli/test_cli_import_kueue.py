@@ -1,4 +1,4 @@
-"""`sluice import kueue` from manifests: a plan first, and after --yes what Kueue had, in Sluice."""
+"""`sluice import kueue` from manifests: the plan, and with --yes the same objects in Sluice."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ V1BETA2 = (
 
 
 def typed(text):
-    """What the manifests mean."""
+    """The objects of manifests by key, parsed and without metadata."""
     objects = [parse_manifest(document.body) for document in parse_documents(text, source="test")]
     return {item.key: item.model_dump(exclude={"metadata"}) for item in objects}
 
 
 @pytest.mark.parametrize("manifests", [V1BETA1, V1BETA2], ids=["v1beta1", "v1beta2"])
-async def test_in_and_out_again_means_the_same(sluice, tmp_path, manifests):
+async def test_import_and_export_preserve_the_manifests(sluice, tmp_path, manifests):
     (tmp_path / "kueue.yaml").write_text(manifests)
     plan = await sluice("import", "kueue", "-f", str(tmp_path))
     assert plan.exit_code == 0, plan.output
@@ -87,14 +87,14 @@ async def test_in_and_out_again_means_the_same(sluice, tmp_path, manifests):
     assert "imported from Kueue" in history.stdout
 
 
-async def test_the_same_by_apply_in_kueues_group_and_in_ours(sluice, tmp_path):
+async def test_apply_treats_manifests_of_both_api_groups_as_the_same(sluice, tmp_path):
     for group in ("kueue.x-k8s.io/v1beta2", "sluice.dev/v1"):
         applied = await sluice("apply", "-f", "-", stdin=V1BETA2.replace("kueue.x-k8s.io/v1beta2", group))
         assert applied.exit_code == 0, applied.output
     assert "configured" not in applied.stdout
 
 
-async def test_what_differs_is_updated_and_what_there_is_not_here_is_said(sluice, tmp_path):
+async def test_plan_shows_updates_and_notes_unsupported_fields_and_kinds(sluice, tmp_path):
     file = tmp_path / "kueue.yaml"
     await sluice("apply", "-f", "-", stdin=V1BETA2)
     documents = list(yaml.safe_load_all(V1BETA2))
@@ -121,7 +121,7 @@ async def test_what_differs_is_updated_and_what_there_is_not_here_is_said(sluice
         (("apiVersion: kueue.x-k8s.io/v1beta2", "apiVersion: kueue.x-k8s.io/v1"), "apiVersion"),
     ],
 )
-async def test_a_fault_is_one_sentence_and_nothing_is_written(sluice, tmp_path, change, message):
+async def test_import_of_an_invalid_manifest_is_refused_and_writes_nothing(sluice, tmp_path, change, message):
     file = tmp_path / "kueue.yaml"
     file.write_text(V1BETA2.replace(*change))
     refused = await sluice("import", "kueue", "-f", str(file), "--yes")
@@ -131,7 +131,7 @@ async def test_a_fault_is_one_sentence_and_nothing_is_written(sluice, tmp_path, 
     assert (await sluice("get", "clusterqueues")).stdout == ""
 
 
-async def test_a_cluster_without_kueue_is_an_error(sluice):
+async def test_import_without_a_kubeconfig_is_an_error(sluice):
     refused = await sluice("import", "kueue")
     assert refused.exit_code == 1
     assert "/nonexistent/kubeconfig" in refused.stderr

@@ -1,4 +1,4 @@
-"""`sluice import volcano`, `kai`, ... as commands: plan, writing, repeating, manifests, and what users get wrong."""
+"""`sluice import volcano`, `kai`, ... as commands: plan, writing, idempotence, manifests, and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def blocks(language):
 
 
 def expects(output, lines):
-    """Whether the output is as the page says; `...` is any rest of a line, alone any lines."""
+    """Whether the output is as the page says; `...` stands for the rest of a line or, alone, for all lines."""
     printed = [" ".join(line.split()) for line in output.splitlines()]
     wanted = [" ".join(line.split()).replace("[", "[[]").replace("...", "*") for line in lines]
     if wanted == ["*"]:
@@ -30,7 +30,7 @@ def expects(output, lines):
     return len(printed) == len(wanted) and all(map(fnmatch.fnmatchcase, printed, wanted))
 
 
-async def test_the_page_followed(sluice, tmp_path, monkeypatch):
+async def test_commands_of_the_migration_page_print_the_documented_output(sluice, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, content in blocks("yaml"):
         (tmp_path / name).write_text(content)
@@ -47,7 +47,7 @@ async def test_the_page_followed(sluice, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("through", ["api", "database"])
-async def test_done_once_it_is_the_same_and_what_changed_is_updated(sluice, tmp_path, through):
+async def test_repeated_import_changes_nothing_and_a_changed_queue_is_updated(sluice, tmp_path, through):
     where = () if through == "api" else ("--database-url", f"sqlite:///{tmp_path}/sluice.db")
     environment = {} if through == "api" else {"SLUICE_SERVER": ""}
     summaries = []
@@ -61,7 +61,7 @@ async def test_done_once_it_is_the_same_and_what_changed_is_updated(sluice, tmp_
         assert "imported from Volcano" in (await sluice("history", "clusterqueue/a")).stdout
 
 
-async def test_manifests_are_what_apply_reads_and_they_mean_the_same(sluice):
+async def test_manifests_printed_by_import_can_be_applied_with_the_same_result(sluice):
     printed = await sluice("import", "volcano", "-f", "-", "-n", "ns", *CAPACITY, "-o", "yaml", stdin=QUEUE)
     assert (await sluice("get", "clusterqueues")).stdout == ""
     applied = await sluice("apply", "-f", "-", stdin=printed.stdout)
@@ -70,13 +70,13 @@ async def test_manifests_are_what_apply_reads_and_they_mean_the_same(sluice):
     assert again.stdout.splitlines()[-1] == "4 same: there is nothing to do"
 
 
-async def test_the_flavor_that_is_there_stays_as_it_is(sluice):
+async def test_import_keeps_an_existing_flavor_unchanged(sluice):
     await sluice("create", "flavor", "gpu", "--node-labels", "pool=gpu")
     await sluice("import", "volcano", "-f", "-", *CAPACITY, "--flavor", "gpu", "--yes", stdin=QUEUE)
     assert "pool: gpu" in (await sluice("get", "flavor", "gpu", "-o", "yaml")).stdout
 
 
-async def test_nothing_is_written_while_nobody_says_what_there_is(sluice):
+async def test_import_without_capacity_writes_nothing(sluice):
     refused = await sluice("import", "volcano", "-f", "-", "--yes", stdin=QUEUE)
     assert refused.exit_code == 1
     assert "--capacity cpu=...,memory=..." in refused.stderr
@@ -94,7 +94,7 @@ FOREIGN = {
 }
 
 
-async def test_the_queues_of_another_system_are_no_queues_of_this_one(sluice):
+async def test_import_refuses_queues_of_another_scheduler(sluice):
     refused = await sluice("import", "kai", "-f", "-", stdin=QUEUE)
     assert refused.stderr == (
         "error: -: no Queue of scheduling.run.ai found; to get one: kubectl get queues.scheduling.run.ai -o yaml\n"
@@ -155,7 +155,7 @@ BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
         ),
     ],
 )
-async def test_a_fault_is_one_sentence_with_the_path_of_the_field(sluice, source, text, message):
+async def test_invalid_queue_is_reported_on_one_line_with_the_field_path(sluice, source, text, message):
     refused = await sluice("import", source, "-f", "-", "--yes", stdin=text)
     assert refused.exit_code != 0
     assert refused.stderr.startswith("error: ")
@@ -179,13 +179,13 @@ async def test_a_fault_is_one_sentence_with_the_path_of_the_field(sluice, source
         ),
     ],
 )
-async def test_a_wrong_flag_is_told(sluice, flags, message):
+async def test_invalid_flag_is_reported(sluice, flags, message):
     refused = await sluice("import", "volcano", "-f", "-", *flags, stdin=QUEUE)
     assert refused.exit_code == 2
     assert message in refused.stderr
 
 
-async def test_what_others_have_called_things_cannot_steer_a_terminal(sluice):
+async def test_control_characters_in_foreign_field_names_are_escaped(sluice):
     queue = volcano(r'{deserved: {cpu: 1}, "\e[31mred": 1, "type": "\e[31m"}')
     shown = await sluice("import", "volcano", "-f", "-", stdin=queue)
     assert r"spec[\x1b[31mred]: unknown to this import, and left out" in shown.stdout

@@ -1,4 +1,4 @@
-"""`sluice submit`, `logs` and `cancel`, by the rights of a user, against a real `sluice serve` beside a sandbox."""
+"""`sluice submit`, `logs` and `cancel`, with the rights of a user, against a real `sluice serve` beside a sandbox."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def edit(user: str) -> dict[str, Any]:
     }
 
 
-async def looker(sandbox: Sandbox, folder: Path) -> str:
-    """The kubeconfig of bob, who may look at Jobs and pods, and not at logs."""
+async def kubeconfig_without_log_access(sandbox: Sandbox, folder: Path) -> str:
+    """The kubeconfig of bob, who may read Jobs and pods, but not logs."""
     sandbox.write_kubeconfig(folder / "looker", "bob")
     rules = [{"apiGroups": ["", "batch"], "resources": ["jobs", "pods"], "verbs": ["get", "list"]}]
     await sandbox.local("admin").create("roles", "default", {"metadata": {"name": "looker"}, "rules": rules})
@@ -76,14 +76,14 @@ def name_of(done: Result) -> str:
 
 
 async def process(sluice: Sluice, *arguments: str) -> tuple[int | None, str, str]:
-    """A command that listens to signals, which only a process of its own can."""
+    """Run a command that handles signals, which only a process of its own can; exit code, output and errors."""
     running = await sluice_process(*arguments, **sluice.environment)
     out, err = await running.communicate()
     return running.returncode, out.decode(), err.decode()
 
 
-async def unheard(sluice: Sluice, *arguments: str) -> tuple[int, str]:
-    """Exit code and complaints of a command whose output nobody reads any more, as before `| head`."""
+async def run_without_reader(sluice: Sluice, *arguments: str) -> tuple[int, str]:
+    """Exit code and standard error of a command whose output pipe has no reader, as after `| head` has ended."""
     reader, writer = os.pipe()
     os.close(reader)
     command = [str(Path(sys.executable).with_name("sluice")), *arguments]
@@ -98,7 +98,7 @@ async def unheard(sluice: Sluice, *arguments: str) -> tuple[int, str]:
 
 
 async def with_closed_input(sluice: Sluice, *arguments: str) -> tuple[int, str]:
-    """Exit code and complaints of a command that was started without a standard input."""
+    """Exit code and standard error of a command whose standard input is closed."""
     command = ["sh", "-c", 'exec "$0" "$@" <&-', str(Path(sys.executable).with_name("sluice")), *arguments]
     done = await asyncio.to_thread(
         subprocess.run, command, env=os.environ | sluice.environment, capture_output=True, text=True, check=False
@@ -107,7 +107,7 @@ async def with_closed_input(sluice: Sluice, *arguments: str) -> tuple[int, str]:
 
 
 async def create_for(user, name, sandbox, client):
-    """Create a Job with the note of the webhook that this user has created it, and wait for its turn."""
+    """Create a Job with the annotation of its user, as the webhook sets it, and wait until it was evaluated."""
     manifest = job(name, seconds=100_000)
     manifest["metadata"]["annotations"] = {"sluice.dev/submitted-by": user}
     manifest["spec"]["suspend"] = True
@@ -115,7 +115,7 @@ async def create_for(user, name, sandbox, client):
     await client.workloads.wait(name, lambda workload: "QuotaReserved" in workload.conditions)
 
 
-async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
+async def test_submit_logs_and_cancel_by_a_user_with_role_edit(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         big = await sluice("submit", *FLAGS, "--cpu", "3", "--name", "big", "--", "sleep", "100000")
         assert (big.exit_code, big.stdout) == (0, "job.batch/big created\n"), big.stderr
@@ -131,16 +131,18 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
         assert nothing.exit_code == 1
         assert f"error: {name} has no pods with logs: {name} is number 1 in ClusterQueue cq" in nothing.stderr
         while not (shown := await sluice("logs", "job/big")).stdout:
-            pass  # its pod starts
+            pass  # until its pod has started
         assert "simulating a run for 100000 s: sleep 100000\n" in shown.stdout
         for flags in ((), ("-f",)):
             code, out, err = await process(sluice, "logs", "big", "-c", "nope", *flags)
             assert (code, out) == (1, "")
             assert err == 'error: no pod has a container "nope"; available containers: main\n'
         for flags in ((), ("-f",)):
-            assert await unheard(sluice, "logs", "big", *flags) == (1, "")
+            assert await run_without_reader(sluice, "logs", "big", *flags) == (1, "")
         assert (await sluice("logs", "nothing")).exit_code == 1
-        unread = await Sluice({**sluice.environment, "KUBECONFIG": await looker(sandbox, tmp_path)})("logs", "big")
+        unread = await Sluice(
+            {**sluice.environment, "KUBECONFIG": await kubeconfig_without_log_access(sandbox, tmp_path)}
+        )("logs", "big")
         assert unread.exit_code == 1
         assert 'cannot get resource "pods/log"' in unread.stderr
 
@@ -174,7 +176,7 @@ async def test_a_job_is_submitted_looked_at_and_cancelled(tmp_path):
         assert [each["metadata"]["name"] for each in sandbox.local("admin").list("jobs")] == ["foreign"]
 
 
-async def test_manifests_are_sent_with_their_queue_and_waited_for(tmp_path):
+async def test_submit_adds_the_queue_to_manifests_and_waits_for_completion(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, _):
         manifest: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", **job("train", seconds=30)}
         manifest["spec"]["suspend"] = True
@@ -209,7 +211,7 @@ async def test_manifests_are_sent_with_their_queue_and_waited_for(tmp_path):
         assert len(sandbox.local("admin").list("jobs")) == 2
 
 
-def test_a_name_or_a_file_is_not_taken_for_the_command_of_the_container():
+def test_submit_refuses_positional_arguments_before_the_double_dash():
     for words, says in (
         (["train", *FLAGS, "--", "python", "train.py"], 'unexpected argument "train"; did you mean --name train?'),
         ([*FLAGS, "python", "train.py"], 'unexpected argument "python"; did you mean --name python?'),
@@ -222,7 +224,7 @@ def test_a_name_or_a_file_is_not_taken_for_the_command_of_the_container():
     assert json.loads(done.stdout)["spec"]["template"]["spec"]["containers"][0]["command"] == ["sh", "--", "-c", "x"]
 
 
-def test_a_dry_run_needs_no_kubeconfig(tmp_path):
+def test_submit_dry_run_needs_no_kubeconfig(tmp_path):
     nowhere = Sluice({"KUBECONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)})
     done = nowhere.run("submit", "--dry-run", *FLAGS, "-o", "json")
     assert done.exit_code == 0, done.stderr
@@ -251,7 +253,7 @@ spec:
 """
 
 
-async def test_a_kind_that_the_configuration_describes_is_submitted_looked_at_and_cancelled(tmp_path):
+async def test_configured_kind_is_submitted_logged_and_cancelled(tmp_path):
     config, manifest = tmp_path / "sluice.yaml", tmp_path / "run.yaml"
     config.write_text(yaml.safe_dump({"integrations": {"frameworks": ["batch/job"], "kinds": [TRAINING_RUN_FORM]}}))
     manifest.write_text(TRAINING_RUN)
@@ -274,7 +276,7 @@ async def test_a_kind_that_the_configuration_describes_is_submitted_looked_at_an
             )
 
 
-def test_manifests_of_other_kinds_get_their_queue_too():
+def test_submit_adds_the_queue_to_a_jobset_manifest():
     file = Path(__file__).parents[1] / "kinds" / "manifests" / "jobset.yaml"
     flags = ("--queue", "batch", "--dry-run", "-o", "json", "-n", namespace_in(file))
     done = Sluice().run("submit", "-f", str(file), *flags)
@@ -289,8 +291,8 @@ def namespace_in(file: Path) -> str:
     return str(yaml.safe_load(file.read_text())["metadata"].get("namespace", "default"))
 
 
-async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
-    """With the roles of deploy/rbac, through the API server, as alice with the role edit in `default`."""
+async def test_users_hold_and_release_their_jobs_and_report_their_usage(tmp_path):
+    """The user alice has the role edit in `default`; the roles are those of deploy/rbac, through the API server."""
     port = free_port()
     doors = (f"--apiservice-url=https://localhost:{port}", f"--certificate-directory={tmp_path / 'certificates'}")
     async with Sandbox(speed=60) as sandbox:
@@ -329,7 +331,7 @@ async def test_users_hold_and_release_their_jobs_and_see_their_usage(tmp_path):
                 assert (await bob(*command)).stderr.endswith(hint)
                 assert not (await bob(*command[:1], "-n", "default", *command[1:])).stderr.endswith(hint)
             assert (await alice("get", "wl", "-A")).stderr.endswith("use -n NAMESPACE instead of -A\n")
-            # Who may release any workload takes the label of its user away, too.
+            # `release` by an admin also removes the hold label that the user has set.
             assert (await alice("hold", "mine")).exit_code == 0
             while "It is on hold by its label" not in (await admin("why", "mine")).stdout:
                 pass

@@ -1,4 +1,4 @@
-"""JSONPath templates, held to what kubectl prints for the same."""
+"""JSONPath templates, compared with the output of kubectl."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize(("template", "expected"), TEMPLATES.items(), ids=TEMPLATES)
-def test_templates(template, expected):
+def test_template_renders_the_expected_text(template, expected):
     assert render(template, OBJECT) == expected
 
 
-def test_the_braces_may_be_left_out():
+def test_braces_of_a_template_are_optional():
     assert render(".things[1].meta.name", OBJECT) == "b"
 
 
-def test_what_is_beyond_the_end_of_a_list_is_empty():
+def test_index_beyond_the_end_of_a_list_renders_nothing():
     assert render("{.things[9].meta.name}", OBJECT) == ""
 
 
-def test_numbers_are_compared_as_numbers_and_with_nothing_else():
+def test_filter_compares_numbers_only_with_numbers():
     document = {"things": [{"n": 1, "name": "a"}, {"n": 10, "name": "b"}, {"n": "x", "name": "c"}]}
     assert render("{.things[?(@.n>2)].name}", document) == "b"
     assert render("{.things[?(@.n<=1)].name}", document) == "a"
 
 
-def test_ranges_in_ranges():
+def test_range_blocks_can_be_nested():
     document = {"a": [{"b": [1, 2]}, {"b": [3]}]}
     assert render("{range .a[*]}<{range .b[*]}{@},{end}>{end}", document) == "<1,2,><3,>"
 
@@ -75,19 +75,19 @@ def test_ranges_in_ranges():
 @pytest.mark.parametrize(
     "template", ["{.a", "}", "{.a[}", "{.a[x]}", "{range .a}", "{end}", "{.a[?(b)]}", "{.a[?(@.b==x)]}", "{'a\\q'}"]
 )
-def test_what_is_no_template_is_said_in_a_sentence(template):
+def test_invalid_template_is_an_error_with_an_example(template):
     with pytest.raises(ValueError, match=r"^invalid JSONPath template .*: .*; use a template such as {.metadata.name}"):
         parse(template)
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_kubectl_prints_the_same(tmp_path: Path, template):
+def test_kubectl_renders_each_template_the_same(tmp_path: Path, template):
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         pytest.fail("kubectl is not in PATH", pytrace=False)
     file = tmp_path / "object.json"
     file.write_text(json.dumps(OBJECT))
-    # With --local nothing is asked of a server; a patch that changes nothing would print nothing.
+    # --local sends no request; the patch changes a field, since without a change kubectl prints nothing.
     done = subprocess.run(
         [kubectl, "patch", "--local", "-f", file, "--type=merge", "-p", '{"x": 0}', "-o", f"jsonpath={template}"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`sluice kinds`: what is wrong in a description, what is seen in an object, and which rights the kinds need."""
+"""`sluice kinds`: checks of a description of a kind against an object and its CRD, and RBAC rules of kinds."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def files(tmp_path):
     return form, example
 
 
-def test_what_is_seen_in_an_object(files):
+def test_check_prints_the_workload_derived_from_an_object(files):
     form, example = files
     code, output = run("check", form, "--object", example)
     assert code == 0
@@ -64,7 +64,7 @@ def test_what_is_seen_in_an_object(files):
     ]
 
 
-def test_how_few_pods_it_may_start_with(files, crd):
+def test_min_count_of_a_pod_set_is_printed_and_checked(files, crd):
     form, example = files
     form.write_text(FORM.replace("  replicas: count\n", "  replicas: count\n  minCount: least\n"))
     example.write_text(OBJECT.replace("    count: 2\n", "    count: 8\n    least: 3\n"))
@@ -110,7 +110,7 @@ def test_how_few_pods_it_may_start_with(files, crd):
         ("group: ex", "children: [{group: batch, kind: Job}]\ngroup: ex", "children[0].name: give name, or nameFrom"),
     ],
 )
-def test_what_is_wrong_in_a_description_is_told_by_its_path(files, old, new, message):
+def test_invalid_description_is_reported_with_the_field_path(files, old, new, message):
     form, _ = files
     form.write_text(FORM.replace(old, new))
     code, output = run("check", form)
@@ -129,7 +129,7 @@ def test_what_is_wrong_in_a_description_is_told_by_its_path(files, old, new, mes
         ("metadata:", "metadata: x\nwas:", "metadata: must be an object"),
     ],
 )
-def test_what_is_wrong_in_an_object_is_told_by_its_path(files, old, new, message):
+def test_invalid_object_is_reported_with_the_field_path(files, old, new, message):
     form, example = files
     example.write_text(OBJECT.replace(old, new))
     code, output = run("check", form, "--object", example)
@@ -137,18 +137,18 @@ def test_what_is_wrong_in_an_object_is_told_by_its_path(files, old, new, message
     assert message in output
 
 
-def text(**properties):
+def object_schema(**properties):
     return {"type": "object", "properties": properties}
 
 
 def definition():
-    """What the description above describes."""
+    """The CustomResourceDefinition that FORM describes."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    role = text(role={"type": "string"}, count={"type": "integer"}, template=anything)
-    spec = text(paused={"type": "boolean"}, roles={"type": "array", "items": role})
-    roles = {"type": "object", "additionalProperties": text(running={"type": "integer"})}
-    status = text(roles=roles, phase={"type": "string"}, conditions={"type": "array", "items": anything})
-    schema = {"openAPIV3Schema": text(spec=spec, status=status)}
+    role = object_schema(role={"type": "string"}, count={"type": "integer"}, template=anything)
+    spec = object_schema(paused={"type": "boolean"}, roles={"type": "array", "items": role})
+    roles = {"type": "object", "additionalProperties": object_schema(running={"type": "integer"})}
+    status = object_schema(roles=roles, phase={"type": "string"}, conditions={"type": "array", "items": anything})
+    schema = {"openAPIV3Schema": object_schema(spec=spec, status=status)}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -157,7 +157,7 @@ def definition():
             "names": {"kind": "TrainingRun", "plural": "trainingruns"},
             "versions": [
                 {"name": "v1", "served": True, "schema": schema},
-                {"name": "v0", "served": False, "schema": {"openAPIV3Schema": text()}},
+                {"name": "v0", "served": False, "schema": {"openAPIV3Schema": object_schema()}},
             ],
         },
     }
@@ -170,7 +170,7 @@ def crd(tmp_path):
     return file
 
 
-def test_a_description_that_is_as_its_definition(files, crd):
+def test_description_that_matches_its_crd_passes(files, crd):
     assert run("check", files[0], "--crd", crd)[0] == 0
 
 
@@ -194,7 +194,7 @@ def test_a_description_that_is_as_its_definition(files, crd):
         ("versions: [v1]", "versions: [v0]", "versions: has none of the versions that are served: v1"),
     ],
 )
-def test_what_is_not_in_the_definition_is_told_in_one_sentence(files, crd, old, new, message):
+def test_description_that_contradicts_its_crd_is_reported(files, crd, old, new, message):
     files[0].write_text(FORM.replace(old, new))
     code, output = run("check", files[0], "--crd", crd)
     assert code == 1
@@ -202,7 +202,7 @@ def test_what_is_not_in_the_definition_is_told_in_one_sentence(files, crd, old, 
 
 
 @pytest.mark.parametrize("content", ["kind: Pod", "{kind: CustomResourceDefinition, spec: {versions: 3}}"])
-def test_a_file_that_is_no_definition(files, tmp_path, content):
+def test_file_that_is_not_a_crd_is_reported(files, tmp_path, content):
     file = tmp_path / "crd.yaml"
     file.write_text(content)
     code, output = run("check", files[0], "--crd", file)
@@ -211,7 +211,7 @@ def test_a_file_that_is_no_definition(files, tmp_path, content):
     assert "CustomResourceDefinition" in output
 
 
-def test_rights_follow_from_the_configuration(tmp_path):
+def test_rbac_rules_cover_the_configured_kinds(tmp_path):
     config = tmp_path / "sluice.yaml"
     integrations = {
         "frameworks": ["batch/job", "ray.io/rayjob", "ray.io/raycluster"],
@@ -235,7 +235,7 @@ def test_rights_follow_from_the_configuration(tmp_path):
         ({"kinds": [{"group": "example.com"}]}, "kinds[0].suspend: is missing"),
     ],
 )
-def test_a_mistake_in_the_configuration_is_told_by_its_path(tmp_path, integrations, message):
+def test_rbac_reports_an_invalid_integrations_setting(tmp_path, integrations, message):
     config = tmp_path / "sluice.yaml"
     config.write_text(yaml.safe_dump({"integrations": integrations}))
     code, output = run("rbac", "--config", config)
@@ -243,7 +243,7 @@ def test_a_mistake_in_the_configuration_is_told_by_its_path(tmp_path, integratio
     assert message in output
 
 
-def test_without_further_kinds_there_is_nothing_to_permit():
+def test_rbac_without_additional_kinds_is_an_error():
     code, output = run("rbac")
     assert code == 1
     assert "no kind other than batch/job is enabled" in output

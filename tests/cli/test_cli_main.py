@@ -1,4 +1,4 @@
-"""The command as a process: that it starts fast, helps, and ends with the right exit code."""
+"""The command as a process: its imports, help, version, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(*arguments: str | bytes) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_help_lists_the_commands_without_importing_them():
+def test_help_lists_all_commands_without_importing_heavy_libraries():
     code = (
         "import sys, json; from admission.cli.main import main\n"
         "try: main(['--help'])\n"
@@ -43,7 +43,7 @@ def test_help_lists_the_commands_without_importing_them():
     assert not HEAVY & set(modules)
 
 
-def test_version():
+def test_version_option_and_command_print_the_versions():
     short, long = run("--version"), run("version")
     assert (short.returncode, short.stdout) == (0, f"sluice {version('sluice')}\n")
     assert (long.returncode, long.stdout) == (
@@ -53,7 +53,7 @@ def test_version():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help_with_an_example_that_fits_a_terminal(sluice_offline, name):
+def test_help_of_each_command_has_an_example_and_fits_88_columns(sluice_offline, name):
     done = sluice_offline.run(name, "--help")
     assert done.exit_code == 0, done.output
     assert "Example" in done.stdout
@@ -62,7 +62,7 @@ def test_every_command_has_help_with_an_example_that_fits_a_terminal(sluice_offl
 
 
 @pytest.mark.parametrize("name", ["create", "top"])
-def test_so_has_every_command_in_a_group(sluice_offline, name):
+def test_help_of_each_create_and_top_subcommand_has_an_example(sluice_offline, name):
     group = main.get_command(click.Context(main), name)
     assert isinstance(group, click.Group)
     for inner in group.commands:
@@ -95,7 +95,7 @@ def sluice_offline():
         (["diff", "-f", "/nonexistent.yaml"], 2, "error: "),
     ],
 )
-def test_exit_codes_of_the_process(monkeypatch, arguments, code, says):
+def test_process_exit_code_and_message_for_wrong_arguments(monkeypatch, arguments, code, says):
     monkeypatch.setenv("SLUICE_ADMIN_TOKEN", "t")
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (code, "")
@@ -106,13 +106,13 @@ def test_exit_codes_of_the_process(monkeypatch, arguments, code, says):
 @pytest.mark.parametrize(
     "arguments", [["get", "cq", b"\xff"], ["get", "lq", "-n", b"\xff"], ["create", "cohort", b"\xff"]]
 )
-def test_what_is_no_text_is_refused(arguments):
+def test_argument_that_is_not_utf8_is_refused(arguments):
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].endswith(" is not UTF-8: '\\udcff'")
 
 
-def test_each_line_of_an_error_is_an_error(sluice_offline, monkeypatch):
+def test_each_line_of_an_error_message_has_the_error_prefix(sluice_offline, monkeypatch):
     @click.command()
     def version():
         raise SluiceError("one\ntwo")

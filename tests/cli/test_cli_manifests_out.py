@@ -28,7 +28,7 @@ spec:
 """
 
 
-async def test_what_is_exported_can_be_applied_and_changes_nothing(sluice):
+async def test_exported_manifests_can_be_applied_without_changes(sluice):
     assert (await sluice("apply", "-f", "-", stdin=OBJECTS)).exit_code == 0
     exported = await sluice("export", "--as", "sluice")
     assert exported.exit_code == 0, exported.stderr
@@ -44,7 +44,7 @@ async def test_what_is_exported_can_be_applied_and_changes_nothing(sluice):
     assert all(line.endswith(" unchanged") for line in again.stdout.splitlines())
 
 
-async def test_kueue_gets_what_it_knows_and_the_user_is_told_the_rest(sluice, tmp_path):
+async def test_export_for_kueue_drops_and_reports_fields_unknown_to_kueue(sluice, tmp_path):
     await sluice("apply", "-f", "-", stdin=OBJECTS)
     done = await sluice("export", "--as", "kueue", str(tmp_path / "kueue.yaml"))
     assert (done.exit_code, done.stdout) == (0, "")

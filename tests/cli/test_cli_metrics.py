@@ -1,4 +1,4 @@
-"""`/metrics` of a real process: who may read it, and that its numbers are those of what has happened."""
+"""`/metrics` of a real process: authorization, values after some Jobs, and agreement with the documentation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ GRANTED = [
 
 
 def numbers(text: str) -> dict[str, float]:
-    """By name and labels; each line is a comment or a sample."""
+    """Values of samples by name and labels; fails if a line is neither a comment nor a sample."""
     lines = [line for line in text.splitlines() if not line.startswith(("# HELP ", "# TYPE "))]
     found = [SAMPLE.fullmatch(line) for line in lines]
     assert all(found), text
@@ -52,7 +52,7 @@ DOCUMENTED = re.compile(r"\| `([a-z_]+)` \| (counter|gauge|histogram) \| ([^|]*)
 
 
 def documented() -> dict[str, tuple[str, set[str], str]]:
-    """By name: type, labels and meaning, as docs/metrics.md has them."""
+    """Type, labels and meaning of each metric in docs/metrics.md, by name."""
     text = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
     return {
         name: (kind, set(re.findall("`([a-z_]+)`", labels)), said)
@@ -60,8 +60,8 @@ def documented() -> dict[str, tuple[str, set[str], str]]:
     }
 
 
-def told(families: Iterable[Metric]) -> dict[str, tuple[str, set[str], str]]:
-    """The same of what a process tells; labels only where there are samples."""
+def exposed_metrics(families: Iterable[Metric]) -> dict[str, tuple[str, set[str], str]]:
+    """Type, labels and help text of each exposed metric, by name; without samples there are no labels."""
     found = {}
     for family in families:
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -128,11 +128,11 @@ KUEUE: dict[str, tuple[str, set[str]]] = {
     "cohort_subtree_resource_reservations": ("gauge", {"cohort", "flavor", "resource"}),
     "cohort_subtree_admitted_active_workloads": ("gauge", {"cohort"}),
 }
-"""Kueue's metrics that there are under `sluice_`, with their types, and the labels that they have in common."""
+"""Metrics of Kueue that exist with the prefix `sluice_`: their types, and the labels that both have."""
 REFERENCE = Path(__file__).parents[3] / "shared/reference/kueue.md"
 
 
-def test_each_metric_of_kueue_is_there_by_its_name_with_its_labels_or_is_said_to_be_missing():
+def test_each_kueue_metric_is_documented_with_its_labels_or_as_missing():
     written = documented()
     assert {name: written[f"sluice_{name}"][:2] for name in KUEUE} == KUEUE
     besides = (Path(__file__).parents[2] / "docs/metrics.md").read_text().partition("## What Kueue has besides")[2]
@@ -151,7 +151,7 @@ def test_each_metric_of_kueue_is_there_by_its_name_with_its_labels_or_is_said_to
     assert found == KUEUE.keys() | missing
 
 
-async def test_whoever_may_get_the_path_reads_what_has_happened(tmp_path):
+async def test_metrics_require_rbac_and_count_admitted_and_finished_jobs(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     async with Sandbox(speed=60) as sandbox, Client.from_kubeconfig(_kubeconfig(sandbox, tmp_path)) as cluster:
         admin = sandbox.local("admin")
@@ -181,7 +181,7 @@ async def test_whoever_may_get_the_path_reads_what_has_happened(tmp_path):
             status, text = await replica.get("/metrics", token=await _token(cluster, "prometheus"))
             async with Store.open(url) as store:
                 await store.queues.delete("LocalQueue", "lq", namespace="default", author=Author("test"))
-            while 'name="lq"' in (await replica.get("/metrics"))[1]:  # noqa: ASYNC110  until the leader has heard of it
+            while 'name="lq"' in (await replica.get("/metrics"))[1]:  # noqa: ASYNC110  until the leader has observed it
                 await asyncio.sleep(0.1)
     assert status == 200
     found = numbers(text)
@@ -212,8 +212,8 @@ async def test_whoever_may_get_the_path_reads_what_has_happened(tmp_path):
 
 
 def _compare_with_the_document(text: str) -> None:
-    """docs/metrics.md has every metric with its type, labels and meaning; it tells of no other."""
-    written, exposed = documented(), told(text_string_to_metric_families(text))
+    """Check that docs/metrics.md has exactly the exposed metrics, with their types, labels and meanings."""
+    written, exposed = documented(), exposed_metrics(text_string_to_metric_families(text))
     only_there = {"sluice_cluster_queue_weighted_share", "sluice_cohort_weighted_share"}  # with fair sharing
     only_there |= {"sluice_audit_last_differences", "sluice_audit_timestamp_seconds"}  # after the first audit
     assert written.keys() - only_there == exposed.keys()
@@ -223,7 +223,7 @@ def _compare_with_the_document(text: str) -> None:
 
 
 async def _token(cluster: Client, name: str) -> str:
-    """Just before it is used, for time runs fast there."""
+    """A token of a service account; to be used at once, since it expires fast in the sandbox's time."""
     path = f"/api/v1/namespaces/default/serviceaccounts/{name}/token"
     token: str = (await cluster.create(path, {"spec": {}}))["status"]["token"]
     return token

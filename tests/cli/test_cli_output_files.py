@@ -1,4 +1,4 @@
-"""The files that `sluice export` and `sluice debug bundle` write: links, FIFOs and streams stay what they are."""
+"""The files that `sluice export` and `sluice debug bundle` write: links, FIFOs and streams keep their type."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def cohort(store: Store) -> None:
 
 
 @pytest.mark.parametrize("command", [EXPORT, BUNDLE])
-async def test_the_target_of_a_link_is_replaced(sluice: Sluice, tmp_path: Path, command: tuple[str, ...]):
+async def test_write_to_a_symlink_replaces_its_target(sluice: Sluice, tmp_path: Path, command: tuple[str, ...]):
     (tmp_path / "disk").mkdir()
     (tmp_path / "disk" / "file").write_text("old")
     for name, target in (("link", "disk/file"), ("dangling", "disk/new"), ("chain", "link")):
@@ -51,10 +51,10 @@ async def test_the_target_of_a_link_is_replaced(sluice: Sluice, tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("command", "start"), [(EXPORT, b"apiVersion: sluice.dev/v1\n"), (BUNDLE, b"\x1f\x8b")])
-async def test_a_fifo_is_written(sluice: Sluice, tmp_path: Path, command: tuple[str, ...], start: bytes):
+async def test_fifo_is_written_and_kept(sluice: Sluice, tmp_path: Path, command: tuple[str, ...], start: bytes):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo, 0o640)
-    # Open before the command and for both directions: a command that does not write would be waited for forever.
+    # Opened before the command and for both directions: the test must not wait forever for a command without output.
     with os.fdopen(os.open(fifo, os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as reader:
         done = await sluice(*command, str(fifo))
         assert done.exit_code == 0, done.stderr
@@ -63,8 +63,8 @@ async def test_a_fifo_is_written(sluice: Sluice, tmp_path: Path, command: tuple[
         assert (reader.read(1000) or b"").startswith(start)
 
 
-async def test_standard_output_by_its_name_keeps_what_is_in_its_file(sluice: Sluice, tmp_path: Path):
-    # A link like /dev/stdout, which itself must not be at the mercy of a test: a defect would replace it.
+async def test_write_to_a_link_to_stdout_appends_to_the_redirected_file(sluice: Sluice, tmp_path: Path):
+    # A link like /dev/stdout, but not /dev/stdout itself, which a defect would replace.
     (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
     (tmp_path / "all").write_text("before\n")
     out = await shell(sluice, tmp_path, '"$0" export --as sluice stdout >> all && echo after >> all')
@@ -83,7 +83,9 @@ async def test_standard_output_by_its_name_keeps_what_is_in_its_file(sluice: Slu
         ('ln -s loop loop; "$0" export --as sluice loop', 1, "loop cannot be written (Too many levels of symbolic"),
     ],
 )
-async def test_what_cannot_be_written_is_a_sentence(sluice: Sluice, tmp_path: Path, script: str, code: int, says: str):
+async def test_unwritable_output_is_reported_without_a_traceback(
+    sluice: Sluice, tmp_path: Path, script: str, code: int, says: str
+):
     done = await shell(sluice, tmp_path, script)
     assert done[0] == code, done
     assert says in done[1].splitlines()[-1]
@@ -91,7 +93,7 @@ async def test_what_cannot_be_written_is_a_sentence(sluice: Sluice, tmp_path: Pa
 
 
 async def shell(sluice: Sluice, folder: Path, script: str) -> tuple[int, str]:
-    """Exit code and complaints of a script in which "$0" is the command."""
+    """Exit code and standard error of a script in which "$0" is the command."""
     done = await asyncio.to_thread(
         subprocess.run,
         ["sh", "-c", script, SLUICE],

@@ -1,4 +1,4 @@
-"""Policies in the settings: Kueue's own configuration, and what is said about a wrong one."""
+"""Policies in the settings: the configuration format of Kueue, and errors in it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from admission.controller.state.policy import Policy, WaitForPodsReady
 from admission.engine import AdmissionFairSharing
 
 
-def test_without_any_policy_the_engine_is_as_kueues_default_and_nobody_waits_for_pods():
+def test_settings_without_a_policy_give_the_default_policy():
     assert load_settings({}).policy() == Policy()
 
 
-def test_a_policy_is_kueues_configuration(config):
+def test_kueue_configuration_becomes_the_policy(config):
     policy = load_settings(
         {},
         config=config(
@@ -57,17 +57,17 @@ def test_a_policy_is_kueues_configuration(config):
 @pytest.mark.parametrize(
     ("text", "recovery"), [("{}", 1800.0), ("{timeout: 5m}", 300.0), ("{recoveryTimeout: 0s}", None)]
 )
-def test_the_recovery_timeout_is_the_timeout_unless_it_is_switched_off(config, text, recovery):
+def test_recovery_timeout_defaults_to_the_timeout_and_0s_disables_it(config, text, recovery):
     settings = load_settings({}, config=config(f"waitForPodsReady: {text}"))
     assert settings.policy().pods_ready.recovery_timeout == recovery
 
 
-def test_a_policy_can_be_switched_off_where_it_stands(config):
+def test_enable_false_disables_a_policy(config):
     file = config("waitForPodsReady: {enable: false, timeout: 5m}\nfairSharing: {enable: false}\n")
     assert load_settings({}, config=file).policy() == Policy()
 
 
-def test_a_policy_may_come_from_the_environment_as_json(monkeypatch):
+def test_policy_can_be_set_as_json_in_the_environment(monkeypatch):
     monkeypatch.setenv("SLUICE_WAIT_FOR_PODS_READY", '{"timeout": "90s"}')
     assert load_settings({}).policy().pods_ready.timeout == 90.0
     monkeypatch.setenv("SLUICE_WAIT_FOR_PODS_READY", '{"timeout": "soon"}')
@@ -124,7 +124,7 @@ def test_a_policy_may_come_from_the_environment_as_json(monkeypatch):
         ("resources: {quotaCheckStrategy: Maybe}", "resources.quotaCheckStrategy in {}:1: "),
     ],
 )
-def test_a_wrong_policy_is_a_sentence_with_its_path(config, text, says):
+def test_invalid_policy_is_reported_on_one_line_with_its_path(config, text, says):
     file = config(text)
     with pytest.raises(InvalidSettings) as raised:
         load_settings({}, config=file)
@@ -136,5 +136,5 @@ def test_a_wrong_policy_is_a_sentence_with_its_path(config, text, says):
     ("text", "seconds"),
     [("90s", 90.0), ("1h30m", 5400.0), ("7d", 604800.0), ("500ms", 0.5), ("1.5h", 5400.0), ("0", 0.0)],
 )
-def test_durations(text, seconds):
+def test_duration_is_parsed_to_seconds(text, seconds):
     assert parse_duration(text) == seconds

@@ -61,7 +61,7 @@ CLUSTER_QUEUE: dict[str, Any] = {
 
 
 @pytest.mark.usefixtures("used")
-async def test_a_report_fits_a_terminal_and_adds_up(sluice: Sluice):
+async def test_usage_report_table_shortens_long_names_and_has_totals(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "user", "--from", "1d")
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
@@ -80,7 +80,7 @@ async def test_a_report_fits_a_terminal_and_adds_up(sluice: Sluice):
 
 
 @pytest.mark.usefixtures("used")
-async def test_csv_is_in_units_for_people_and_says_which(sluice: Sluice):
+async def test_csv_report_uses_hours_and_has_a_unit_column(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "user,queue", "-o", "csv")
     rows = list(csv.reader(io.StringIO(result.stdout)))
     assert rows[0] == ["user", "namespace", "queue", "resource", "unit", "used", "nominal", "borrowed"]
@@ -90,7 +90,7 @@ async def test_csv_is_in_units_for_people_and_says_which(sluice: Sluice):
 
 
 @pytest.mark.usefixtures("used")
-async def test_the_largest_workloads(sluice: Sluice):
+async def test_report_top_lists_the_largest_workloads_and_sums_the_others(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "workload", "--top", "1", "--resource", "cpu", "--kind", "Job")
     assert result.exit_code == 0, result.output
     assert [line.split() for line in result.stdout.splitlines()[1:]] == [
@@ -104,7 +104,7 @@ async def test_the_largest_workloads(sluice: Sluice):
 
 
 @pytest.mark.usefixtures("used")
-async def test_programs_get_exact_numbers(sluice: Sluice):
+async def test_json_report_contains_exact_seconds(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "resource", "-o", "json")
     assert json.loads(result.stdout)["items"][0] == {
         "resource": "cpu",
@@ -115,7 +115,7 @@ async def test_programs_get_exact_numbers(sluice: Sluice):
 
 
 @pytest.mark.usefixtures("used")
-async def test_a_report_by_month_on_some_of_it(sluice: Sluice):
+async def test_report_by_month_and_with_filters(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "user", "--period", "month", "--resource", "cpu", "-o", "wide")
     assert result.exit_code == 0, result.output
     assert [line.split() for line in result.stdout.splitlines()[1:]] == [
@@ -133,13 +133,13 @@ async def test_a_report_by_month_on_some_of_it(sluice: Sluice):
     assert result.stdout.splitlines()[1:] == ["no usage"]
 
 
-async def test_nothing_was_used(sluice: Sluice):
+async def test_report_without_usage_prints_no_usage(sluice: Sluice):
     result = await sluice("report", "usage")
     assert result.stdout.splitlines()[1:] == ["no usage"]
 
 
 @pytest.mark.usefixtures("used")
-async def test_a_mistake_is_one_sentence(sluice: Sluice):
+async def test_report_by_an_unknown_group_is_an_error(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "team")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
@@ -147,7 +147,9 @@ async def test_a_mistake_is_one_sentence(sluice: Sluice):
 
 
 @pytest.mark.usefixtures("used")
-async def test_a_database_goes_to_a_file_and_into_another_database(sluice: Sluice, database_url: str, tmp_path: Path):
+async def test_export_and_import_copy_a_database_only_into_an_empty_database(
+    sluice: Sluice, database_url: str, tmp_path: Path
+):
     file, copy = tmp_path / "backup.jsonl.gz", f"sqlite:///{tmp_path / 'copy.db'}"
     result = await sluice("export", str(file), "--database-url", database_url)
     assert result.exit_code == 0, result.output
@@ -167,7 +169,7 @@ async def test_a_database_goes_to_a_file_and_into_another_database(sluice: Sluic
     )
 
 
-async def test_a_file_that_cannot_be_imported_leaves_an_empty_database(sluice: Sluice, tmp_path: Path):
+async def test_failed_import_leaves_the_database_empty(sluice: Sluice, tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'new.db'}"
     await migrate(url)
     whole = tmp_path / "whole.gz"
@@ -186,7 +188,7 @@ async def test_a_file_that_cannot_be_imported_leaves_an_empty_database(sluice: S
     assert (await sluice("import", str(whole), "--database-url", url)).exit_code == 0
 
 
-async def test_an_export_that_fails_leaves_no_file(sluice: Sluice, tmp_path: Path):
+async def test_failed_export_leaves_no_file(sluice: Sluice, tmp_path: Path):
     result = await sluice("export", str(tmp_path / "a.gz"), "--database-url", f"sqlite:///{tmp_path / 'absent.db'}")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DAY = 86400.0
 
 
-def test_ninety_days_and_a_year_unless_said_otherwise(tmp_path: Path):
+def test_retention_defaults_to_90_days_for_finished_and_a_year_for_audit(tmp_path: Path):
     assert load_settings({}).retention.policy() == Retention(finished=90 * DAY, audit=365 * DAY)
     config = tmp_path / "sluice.yaml"
     config.write_text("retention: {finished: 36h}\n")
@@ -30,7 +30,7 @@ def test_ninety_days_and_a_year_unless_said_otherwise(tmp_path: Path):
         ("retention: {workloads: 1d}", r"retention\.workloads in "),
     ],
 )
-def test_a_mistake_names_the_field(tmp_path: Path, text: str, message: str):
+def test_invalid_retention_names_the_field(tmp_path: Path, text: str, message: str):
     config = tmp_path / "sluice.yaml"
     config.write_text(text)
     with pytest.raises(InvalidSettings, match=message):

@@ -1,4 +1,4 @@
-"""`sluice sandbox` as a process: it says where its kubeconfig is, works, and ends on request."""
+"""`sluice sandbox` as a process: its kubeconfig, its end by a signal, and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:
-    # `python -m` imports what this checkout holds, wherever `sluice` is installed from.
+    # `python -m` imports the modules of this checkout, wherever `sluice` is installed from.
     command = [sys.executable, "-m", "admission.cli.main", "sandbox", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -27,7 +27,7 @@ def kubeconfig_of(process: subprocess.Popen[str]) -> Path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_prints_the_kubeconfig_and_ends_on_request(tmp_path, number):
+def test_sandbox_prints_its_kubeconfig_and_ends_on_a_signal(tmp_path, number):
     process = start("--directory", str(tmp_path / "a b"), "--nodes", "2", "--no-controllers")
     try:
         kubeconfig = kubeconfig_of(process)
@@ -51,7 +51,7 @@ def test_it_prints_the_kubeconfig_and_ends_on_request(tmp_path, number):
     assert (process.returncode, output, errors) == (0, "", "")
 
 
-def test_without_a_directory_it_leaves_nothing_behind():
+def test_sandbox_without_a_directory_removes_its_files_at_the_end():
     process = start("--nodes", "0", "--no-controllers")
     kubeconfig = kubeconfig_of(process)
     assert kubeconfig.exists()
@@ -69,7 +69,7 @@ def test_without_a_directory_it_leaves_nothing_behind():
         (["--directory", "/dev/null/x"], 1, "error: the directory /dev/null/x cannot be created"),
     ],
 )
-def test_what_cannot_be_is_said(arguments, code, says):
+def test_invalid_sandbox_arguments_are_reported(arguments, code, says):
     process = start(*arguments)
     output, errors = process.communicate(timeout=240)
     assert (process.returncode, output) == (code, "")

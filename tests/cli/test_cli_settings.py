@@ -1,4 +1,4 @@
-"""Settings: which source wins, and what is said about a wrong one."""
+"""Settings: precedence of their sources, and errors in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 
 
-def test_defaults_need_nothing():
+def test_settings_have_defaults():
     settings = load_settings({"kubeconfig": None})
     assert settings.database_url == "sqlite:///sluice.db"
     assert settings.api_address == "127.0.0.1:8080"
@@ -25,7 +25,7 @@ def test_defaults_need_nothing():
     assert settings.admin_token is None
 
 
-def test_a_flag_wins_over_the_environment_and_that_over_the_file_and_that_over_the_default(config, monkeypatch):
+def test_flags_override_environment_which_overrides_file_and_defaults(config, monkeypatch):
     file = config(
         "apiVersion: sluice.dev/v1\nkind: Configuration\n"
         "databaseUrl: sqlite:///file.db\napiAddress: ':1'\nkubeconfig: file\nacceptKueueLabels: false\n"
@@ -38,14 +38,14 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file_and_that_over_t
     assert settings.api_address == ":1"
     assert not settings.accept_kueue_labels
     assert settings.log_level == "info"
-    # One file's content is not left behind for the next.
+    # The next call does not use the content of this file.
     assert load_settings({}).api_address == "127.0.0.1:8080"
 
 
 URL = "postgresql://sluice:s3cret@db/sluice"
 
 
-def test_a_file_holds_the_url_of_the_database_and_each_source_outweighs_those_after_it(config, monkeypatch, tmp_path):
+def test_database_url_file_has_the_precedence_of_its_source(config, monkeypatch, tmp_path):
     secret = tmp_path / "url"
     secret.write_text(f"{URL}\n")
     file = config(f"databaseUrlFile: {secret}\n")
@@ -61,7 +61,7 @@ def test_a_file_holds_the_url_of_the_database_and_each_source_outweighs_those_af
 @pytest.mark.parametrize(
     ("content", "said"), [(None, "cannot be read"), (b"\n", "is empty"), (b"\xff", "cannot be read")]
 )
-def test_a_file_that_holds_no_url(tmp_path, content, said):
+def test_unreadable_or_empty_database_url_file_is_an_error(tmp_path, content, said):
     if content is not None:
         (tmp_path / "url").write_bytes(content)
     with pytest.raises(InvalidSettings, match=f"the file {tmp_path}/url .*{said}"):
@@ -69,8 +69,8 @@ def test_a_file_that_holds_no_url(tmp_path, content, said):
 
 
 @pytest.fixture
-def same_signals():
-    """Restores the handlers that `serve` replaces for the rest of its process."""
+def restored_signal_handlers():
+    """Restores the signal handlers that `serve` replaces for the rest of its process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
@@ -79,8 +79,8 @@ def same_signals():
 
 @pytest.mark.parametrize("command", [["migrate"], ["export", "-"], ["import", "x"], ["audit"], ["serve"],
                                      ["import", "kueue", "-f", "queues.yaml"]])  # fmt: skip
-@pytest.mark.usefixtures("same_signals")
-def test_a_password_in_a_flag_is_warned_of_and_never_printed(command, monkeypatch, tmp_path):
+@pytest.mark.usefixtures("restored_signal_handlers")
+def test_password_in_a_flag_causes_a_warning_and_is_never_printed(command, monkeypatch, tmp_path):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "queues.yaml").write_text("{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: f}}")
@@ -94,7 +94,7 @@ def test_a_password_in_a_flag_is_warned_of_and_never_printed(command, monkeypatc
     assert "s3cret" not in elsewhere.output
 
 
-def test_no_refusal_prints_a_password():
+def test_refused_database_url_does_not_print_its_password():
     for url in ("sqlite://u:s3cret@h/x.db", "sqlite:///x.db?p=s3cret", "mysql://u:s3cret@h/x", "postgresql://u:s3cret@h",
                 "postgresql://u:s3cret@h:port/x", "postgresql://u:s3cret@h/x?password=s3cret"):  # fmt: skip
         done = CliRunner().invoke(main, ["migrate"], env={"SLUICE_DATABASE_URL": url})
@@ -103,12 +103,12 @@ def test_no_refusal_prints_a_password():
 
 
 @pytest.mark.parametrize(("text", "expected"), [("true", True), ("0", False), ("no", False), ("1", True)])
-def test_switches_in_the_environment(monkeypatch, text, expected):
+def test_boolean_in_the_environment_is_parsed(monkeypatch, text, expected):
     monkeypatch.setenv("SLUICE_ACCEPT_KUEUE_LABELS", text)
     assert load_settings({}).accept_kueue_labels is expected
 
 
-def test_an_empty_file_and_an_empty_variable_say_nothing(config, monkeypatch):
+def test_empty_file_and_empty_variable_leave_the_defaults(config, monkeypatch):
     monkeypatch.setenv("SLUICE_API_ADDRESS", "")
     assert load_settings({}, config=config("# nothing yet\n")).api_address == "127.0.0.1:8080"
 
@@ -142,7 +142,7 @@ def test_an_empty_file_and_an_empty_variable_say_nothing(config, monkeypatch):
         ("logLevel: info\n---\nlogLevel: debug", "{} holds 2 documents"),
     ],
 )
-def test_a_wrong_file_is_a_sentence_with_key_and_file(config, text, says):
+def test_invalid_file_is_reported_on_one_line_with_key_and_file(config, text, says):
     file = config(text)
     with pytest.raises(InvalidSettings) as raised:
         load_settings({}, config=file)
@@ -150,14 +150,14 @@ def test_a_wrong_file_is_a_sentence_with_key_and_file(config, text, says):
     assert "\n" not in str(raised.value)
 
 
-def test_a_missing_file_is_said(tmp_path):
+def test_missing_or_unreadable_file_is_an_error(tmp_path):
     with pytest.raises(InvalidSettings, match="there is no configuration file"):
         load_settings({}, config=tmp_path / "nothing.yaml")
     with pytest.raises(InvalidSettings, match="cannot be read"):
         load_settings({}, config=tmp_path)
 
 
-def test_each_source_is_named_as_the_user_knows_it(monkeypatch):
+def test_error_names_the_environment_variable_or_flag(monkeypatch):
     monkeypatch.setenv("SLUICE_API_ADDRESS", "nowhere")
     with pytest.raises(InvalidSettings, match="the environment variable SLUICE_API_ADDRESS: "):
         load_settings({})
@@ -166,7 +166,7 @@ def test_each_source_is_named_as_the_user_knows_it(monkeypatch):
 
 
 @pytest.mark.parametrize("token", ["two words", "ümlaut", "line\nbreak"])
-def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(monkeypatch, token):
+def test_token_invalid_in_a_header_is_refused_and_not_printed(monkeypatch, token):
     monkeypatch.setenv("SLUICE_ADMIN_TOKEN", token)
     with pytest.raises(InvalidSettings) as raised:
         load_settings({})
@@ -174,7 +174,7 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(monkeypatch, 
     assert token not in str(raised.value)
 
 
-def test_the_token_is_not_shown(monkeypatch):
+def test_repr_of_settings_does_not_contain_the_token(monkeypatch):
     monkeypatch.setenv("SLUICE_ADMIN_TOKEN", "geheim")
     settings = load_settings({})
     assert "geheim" not in repr(settings)
@@ -191,12 +191,12 @@ def test_the_token_is_not_shown(monkeypatch):
         ("[::1]:80", ("::1", 80)),
     ],
 )
-def test_addresses(text, expected):
+def test_address_is_split_into_host_and_port(text, expected):
     assert split_address(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", ":", "a", "a:b", "a:-1", "a:65536", "::1", "a:²"])
-def test_what_is_no_address(text):
+def test_invalid_address_is_refused(text):
     with pytest.raises(ValueError, match="is not an address"):
         split_address(text)
 
@@ -205,10 +205,7 @@ def test_every_setting_has_a_description_for_help():
     assert all(field.description for field in Settings.model_fields.values())
 
 
-# Policies, which are objects
-
-
-def test_a_ca_of_the_webhooks_is_for_those_that_another_process_answers(tmp_path):
+def test_webhook_ca_requires_webhook_process_to_be_false(tmp_path):
     settings = load_settings({"webhook_ca": str(tmp_path / "ca.crt")})
     with pytest.raises(InvalidSettings, match="set webhookProcess to false, or leave webhookCa out"):
         OwnCertificates(settings, Client.in_cluster())
@@ -227,7 +224,7 @@ OIDC = "oidc: {issuerUrl: https://accounts.example.com, clientId: sluice, url: h
         (", usernameClaim: email, usernamePrefix: 'oidc:'", ("oidc:", "email")),
     ],
 )
-def test_users_of_an_issuer_have_the_prefix_that_the_api_server_gives_them(config, more, expected):
+def test_oidc_username_prefix_has_the_defaults_of_the_api_server(config, more, expected):
     oidc = load_settings({}, config=config(OIDC + more + "}")).oidc
     assert oidc is not None
     assert (oidc.client().username_prefix, oidc.client().username_claim) == expected
@@ -247,7 +244,7 @@ def test_users_of_an_issuer_have_the_prefix_that_the_api_server_gives_them(confi
         (OIDC + ", sessionDuration: 9h}", "oidc.sessionDuration in .*must be from 1m to 8h"),
     ],
 )
-def test_what_is_wrong_with_an_issuer_is_told_with_its_place(config, text, said):
+def test_invalid_oidc_setting_is_reported_with_its_path(config, text, said):
     with pytest.raises(InvalidSettings, match=said) as caught:
         load_settings({}, config=config(text))
     assert "s3cret" not in str(caught.value)
@@ -266,11 +263,11 @@ def test_what_is_wrong_with_an_issuer_is_told_with_its_place(config, text, said)
         ("requestHeader: {clientCaFile: a, allowedNames: [a], usernameHeaders: []}", "requestHeader.usernameHeaders"),
     ],
 )
-def test_what_is_wrong_with_a_proxy_is_told_with_its_place(config, text, said):
+def test_invalid_request_header_setting_is_reported_with_its_path(config, text, said):
     with pytest.raises(InvalidSettings, match=said):
         load_settings({}, config=config(text))
 
 
-def test_a_proxy_needs_tls_on_loopback_too(config):
+def test_request_header_proxy_enables_tls_on_loopback(config):
     assert not has_tls(load_settings({}))
     assert has_tls(load_settings({}, config=config("requestHeader: {clientCaFile: ca.crt, allowedNames: [a]}")))

@@ -1,4 +1,4 @@
-r"""Whatever others have written into names, messages and reasons, a terminal shows it and obeys none of it."""
+"""Control characters in names, messages and reasons: shown in a terminal as escapes, and never interpreted."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def is_harmless(text: str) -> bool:
         ("get", "workload", "no\x1bsuch"),
     ],
 )
-async def test_what_people_read(sluice: Sluice, command: tuple[str, ...]):
+async def test_text_output_contains_no_control_characters(sluice: Sluice, command: tuple[str, ...]):
     names = [item["metadata"]["name"] for item in json.loads((await sluice("get", "wl", "-o", "json")).stdout)["items"]]
     done = await sluice(*(f"workload/{names[0]}" if word.startswith("workload/") else word for word in command))
     assert done.output.strip()
     assert is_harmless(done.output), ascii(done.output)
     assert "Traceback" not in done.output
-    if command[0] != "why":  # which wraps its lines anywhere
+    if command[0] != "why":  # `why` wraps its lines anywhere
         assert not any(line.startswith("NAME  all is well") for line in done.output.splitlines())
 
 
 @pytest.mark.parametrize("what", ["workloads", "clusterqueues"])
-async def test_documents_say_the_same_to_programs(sluice: Sluice, what: str):
+async def test_json_and_yaml_output_escape_control_characters_without_loss(sluice: Sluice, what: str):
     as_json = (await sluice("get", what, "-o", "json")).stdout
     as_yaml = (await sluice("get", what, "-o", "yaml")).stdout
     assert is_harmless(as_json), ascii(as_json)

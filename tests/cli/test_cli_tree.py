@@ -1,4 +1,4 @@
-"""`sluice tree`: the quota tree as it is drawn, a part of it, and the same as a document."""
+"""`sluice tree`: the drawn quota tree, a subtree, documents, and errors."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ async def queues(sluice, store):
     await store.commit(changes, epoch=await store.lead("tests"))
 
 
-async def test_the_whole_tree(sluice, queues):
+async def test_tree_draws_all_cohorts_and_cluster_queues(sluice, queues):
     done = await sluice("tree")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == DRAWN.lstrip("\n")
 
 
 @pytest.mark.parametrize("name", ["team-a", "cq/team-a", "clusterqueue/team-a"])
-async def test_a_part_of_it(sluice, queues, name):
+async def test_tree_of_a_name_draws_only_its_subtree(sluice, queues, name):
     done = await sluice("tree", name)
     assert done.exit_code == 0, done.stderr
     assert [line.split() for line in done.stdout.splitlines()][1:] == [
@@ -96,7 +96,7 @@ async def test_a_part_of_it(sluice, queues, name):
     assert [below[1].split()[0], below[5].split()[:2]] == ["co/research", ["└─", "cq/team-a"]]
 
 
-async def test_documents(sluice, queues):
+async def test_tree_prints_json_and_yaml_documents(sluice, queues):
     document = json.loads((await sluice("tree", "-o", "json")).stdout)
     assert yaml.safe_load((await sluice("tree", "-o", "yaml")).stdout) == document
     everything, alone = document["items"]
@@ -112,7 +112,7 @@ async def test_documents(sluice, queues):
     assert name.stdout == "team-b"
 
 
-async def test_long_names_are_cut(sluice):
+async def test_tree_shortens_long_names(sluice):
     long = "a-queue-of-a-team-whose-name-is-so-long-that-nobody-would-like-to-read-it-on-a-terminal-of-any-width"
     await sluice("create", "cohort", long[:60])
     done = await sluice(
@@ -136,13 +136,13 @@ async def test_long_names_are_cut(sluice):
         (["-o", "wide"], 2, "'wide' is not one of json, yaml"),
     ],
 )
-async def test_what_a_user_gets_wrong(sluice, queues, arguments, code, says):
+async def test_wrong_tree_arguments_are_reported(sluice, queues, arguments, code, says):
     done = await sluice("tree", *arguments)
     assert (done.exit_code, done.stdout) == (code, "")
     assert says in done.stderr
 
 
-async def test_a_name_of_both_kinds_and_nothing_at_all(sluice):
+async def test_tree_refuses_an_ambiguous_name_and_reports_an_empty_tree(sluice):
     nothing = await sluice("tree")
     assert (nothing.exit_code, nothing.stdout) == (0, "")
     assert nothing.stderr == "no Cohorts or ClusterQueues found\n"

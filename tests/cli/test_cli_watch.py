@@ -1,4 +1,4 @@
-"""`sluice get --watch` as a process: first what is there, then each change, until a signal ends it."""
+"""`sluice get --watch` as a process: first the existing objects, then each change, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def line(process: asyncio.subprocess.Process) -> list[str]:
     return (await process.stdout.readline()).decode().split()
 
 
-async def test_a_table_that_grows(sluice, start):
+async def test_watch_prints_existing_objects_and_then_each_change(sluice, start):
     await sluice("create", "cohort", "a")
     process = await start("get", "cohorts", "--watch")
     assert await line(process) == ["NAME", "PARENT", "AGE"]
@@ -49,7 +49,7 @@ async def test_a_table_that_grows(sluice, start):
     assert await process.stderr.read() == b""
 
 
-async def test_nothing_yet_and_headers_with_the_first(sluice, start):
+async def test_watch_of_nothing_prints_headers_with_the_first_object(sluice, start):
     process = await start("get", "cohorts", "-w")
     assert (await process.stderr.readline()) == b"no cohorts found\n"
     await sluice("create", "cohort", "a")
@@ -57,7 +57,7 @@ async def test_nothing_yet_and_headers_with_the_first(sluice, start):
     assert (await line(process))[:2] == ["a", "<none>"]
 
 
-async def test_one_object_as_documents(sluice, start):
+async def test_watch_of_one_object_ignores_other_objects(sluice, start):
     await sluice("create", "cohort", "a")
     await sluice("create", "cohort", "b")
     process = await start("get", "cohort/a", "-w", "-o", "name")

@@ -59,14 +59,14 @@ async def three_jobs(sandbox, client):
     admin = sandbox.local("admin")
     await admin.create("jobs", "default", queued("big", cpu="3"))
     await client.workloads.wait("big")
-    # They may be created in the same second: the priority says who is first.
+    # Both may be created in the same second: the priority decides which is first.
     await admin.create("jobs", "default", queued("first", cpu="2"))
     await admin.create("jobs", "default", queued("second", cpu="2", priority_class="low"))
     for name in ("first", "second"):
         await client.workloads.wait(name, lambda workload: "QuotaReserved" in workload.conditions)
 
 
-async def test_why_jobs_wait_and_their_places(tmp_path):
+async def test_why_position_and_prioritize_of_waiting_jobs(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         await three_jobs(sandbox, client)
         why = await sluice("why", "job/first")
@@ -105,12 +105,12 @@ async def test_why_jobs_wait_and_their_places(tmp_path):
         reset = await sluice("prioritize", "first", "--reset")
         assert reset.stdout.endswith(" has its original priority and position again\n"), reset.stderr
         while (await client.workloads.get("first")).document["spec"]["priority"] != 0:
-            pass  # the leader takes the order in
+            pass  # until the leader has applied the reset
         assert (await sluice("prioritize", "second", "--top")).exit_code == 0
         await until(sluice, ["position", "second"], "number 1 in ClusterQueue cq")
 
 
-async def test_jobs_from_what_they_use_to_history(tmp_path):
+async def test_top_move_hold_release_history_and_describe_of_jobs(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         await three_jobs(sandbox, client)
         assert "NAME  FLAVOR   RESOURCE  USED  NOMINAL  BORROWED  USE" in (await sluice("top", "queues")).stdout
@@ -142,12 +142,12 @@ async def test_jobs_from_what_they_use_to_history(tmp_path):
 
 
 async def until(sluice: Sluice, command: list[str], says: str) -> None:
-    """The leader takes an order in as soon as it sees it; the time limit of the test ends a wait in vain."""
+    """Repeat a command until its output contains a text: the leader applies changes asynchronously."""
     while says not in (await sluice(*command)).stdout:
         pass
 
 
-async def test_versions_of_a_queue_and_back(tmp_path):
+async def test_history_and_rollback_of_queue_objects(tmp_path):
     async with world(tmp_path) as (_, sluice, _):
         await sluice("stop", "cq/cq", "--reason", "maintenance")
         history = (await sluice("history", "cq/cq")).stdout
@@ -174,8 +174,8 @@ async def test_versions_of_a_queue_and_back(tmp_path):
         assert "there are, newest first: " in once_more.stderr
 
 
-async def test_through_the_api_server_as_the_users_of_the_cluster(tmp_path):
-    """Door two: Sluice makes itself an aggregated API of the sandbox, and RBAC says who may what."""
+async def test_aggregated_api_serves_cluster_users_by_rbac(tmp_path):
+    """Sluice registers itself as an aggregated API of the sandbox, whose RBAC decides what users may do."""
     port = free_port()
     doors = (f"--apiservice-url=https://localhost:{port}", f"--certificate-directory={tmp_path / 'certificates'}")
     async with Sandbox() as sandbox:
@@ -206,7 +206,7 @@ async def test_through_the_api_server_as_the_users_of_the_cluster(tmp_path):
                 await client.cluster_queues.get("cq")
 
 
-async def test_what_a_change_would_do_is_said_before_it_is_done(tmp_path):
+async def test_dry_run_predicts_evictions_and_admissions(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         await sandbox.local("admin").create("jobs", "default", queued("runs", cpu="3"))
         await client.workloads.wait("runs")
@@ -225,7 +225,7 @@ async def test_what_a_change_would_do_is_said_before_it_is_done(tmp_path):
 
 
 def example(heading: str) -> dict[str, Any]:
-    """The names that the code under a heading of the page defines."""
+    """Names that the code below a heading of the page defines, with their values."""
     found = re.search(rf"^### {re.escape(heading)}\n+```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert found, f"docs/client.md has no example {heading}"
     names: dict[str, Any] = {}
@@ -233,16 +233,16 @@ def example(heading: str) -> dict[str, Any]:
     return names
 
 
-def test_the_page_has_three_examples():
+def test_client_page_has_three_examples():
     assert PAGE.read_text().count("```python") == 3
 
 
-async def test_the_examples_of_the_page(tmp_path, monkeypatch, capsys):
+async def test_examples_of_the_client_page_work(tmp_path, monkeypatch, capsys):
     submit = example("Submit a Job and wait until it is admitted")["submit"]
     set_quota = example("Change a quota only if no workload would be evicted")["set_quota"]
     write_usage = example("Write the usage of the last month to a CSV file")["write_usage"]
     async with world(tmp_path) as (_, sluice, _):
-        # The library looks at KUBECONFIG when it is imported.
+        # The library reads KUBECONFIG when it is imported.
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "admin.kubeconfig"))
         monkeypatch.setenv("SLUICE_SERVER", sluice.environment["SLUICE_SERVER"])
         monkeypatch.setenv("SLUICE_TOKEN", TOKEN)

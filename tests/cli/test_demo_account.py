@@ -1,4 +1,4 @@
-"""What the demo promises is only worth something if its watcher would notice a broken promise."""
+"""The demo's account of a run: broken promises, usage, waiting times, progress output and the closing table."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class Run:
         return {sentence: kept for kept, sentence in close(self.account, Costs({"PATCH": 20}, 3), 60.0).promises}
 
 
-# ---------------------------------------------------------------------- the watcher's sums
+# ---------------------------------------------------------------------- the account
 
 
-def test_a_run_without_fault_keeps_all_promises() -> None:
+def test_run_without_errors_keeps_all_promises() -> None:
     run = Run()
     for job in run.plan.jobs:
         run.show(job, suspend=True)
@@ -73,7 +73,7 @@ def test_a_run_without_fault_keeps_all_promises() -> None:
     assert "all 20 Jobs ran" in run.closing()
 
 
-def test_more_than_the_whole_quota_is_noticed() -> None:
+def test_pods_above_the_total_quota_are_reported() -> None:
     run = Run()
     for job in [*run.jobs_of("platform")[:3], *run.jobs_of("research")[:2]]:
         run.pods(job)
@@ -87,14 +87,14 @@ def test_more_than_the_whole_quota_is_noticed() -> None:
     assert [kept for sentence, kept in run.closing().items() if "quota was exceeded" in sentence] == [False]
 
 
-def test_more_than_a_team_may_borrow_is_noticed() -> None:
+def test_pods_above_the_borrowing_limit_of_a_team_are_reported() -> None:
     run = Run()
     for job in run.jobs_of("platform")[:4]:
         run.pods(job)
     assert run.account.live.violations[0].startswith("platform: pods request 62 cpu, at most 60 allowed")
 
 
-def test_pods_above_quota_are_noticed_whatever_their_jobs_say() -> None:
+def test_pods_above_quota_are_reported_although_their_jobs_are_suspended() -> None:
     run = Run()
     for job in run.jobs_of("research")[:6]:
         run.show(job, suspend=True)
@@ -102,7 +102,7 @@ def test_pods_above_quota_are_noticed_whatever_their_jobs_say() -> None:
     assert run.account.live.violations[0].startswith("research: pods request 102 cpu, at most 100 allowed")
 
 
-def test_jobs_that_give_on_what_their_ended_pods_had_break_nothing() -> None:
+def test_quota_of_ended_pods_may_be_used_by_another_job() -> None:
     run = Run()
     ending, other = run.jobs_of("research")[:5], run.jobs_of("research")[5]
     for job in ending:
@@ -117,7 +117,7 @@ def test_jobs_that_give_on_what_their_ended_pods_had_break_nothing() -> None:
     assert run.account.live.broken == 0
 
 
-def test_a_suspended_job_runs_until_its_last_pod_is_gone() -> None:
+def test_suspended_job_counts_as_running_until_its_last_pod_is_gone() -> None:
     run = Run()
     job = run.jobs_of("research")[0]
     for status in ({"active": 10}, {"terminating": 1}):
@@ -128,7 +128,7 @@ def test_a_suspended_job_runs_until_its_last_pod_is_gone() -> None:
     assert run.account.count(Phase.WAITING) == 1
 
 
-def test_a_job_that_ends_gives_its_quota_back() -> None:
+def test_complete_failed_or_deleted_job_releases_its_quota() -> None:
     run = Run()
     one, other, gone = run.jobs_of("research")[:3]
     for job in (one, other, gone):
@@ -141,7 +141,7 @@ def test_a_job_that_ends_gives_its_quota_back() -> None:
     assert (run.account.count(Phase.DONE), run.account.count(Phase.FAILED)) == (1, 1)
 
 
-def test_pods_count_while_they_are_on_a_node() -> None:
+def test_bound_usage_counts_pods_until_they_end_or_are_deleted() -> None:
     run = Run()
     job = run.jobs_of("research")[0]
     run.show(job)
@@ -153,7 +153,7 @@ def test_pods_count_while_they_are_on_a_node() -> None:
     assert run.account.bound("cpu") == 2_000
 
 
-def test_jobs_in_other_namespaces_are_none_of_ours() -> None:
+def test_jobs_of_other_namespaces_are_not_counted() -> None:
     run = Run()
     document = job_document(run.plan, run.plan.jobs[0])
     document["metadata"]["namespace"] = "default"
@@ -161,7 +161,7 @@ def test_jobs_in_other_namespaces_are_none_of_ours() -> None:
     assert sum(run.account.count(phase) for phase in Phase) == 0
 
 
-def test_a_job_that_was_started_twice_breaks_the_promise() -> None:
+def test_job_started_twice_breaks_a_promise() -> None:
     run = Run()
     for job in run.plan.jobs:
         run.show(job)
@@ -178,7 +178,7 @@ def test_a_job_that_was_started_twice_breaks_the_promise() -> None:
 
 
 @pytest.mark.parametrize("restored", [True, False])
-def test_a_job_that_comes_back_otherwise_than_it_was_written_breaks_the_promise(restored: bool) -> None:
+def test_evicted_job_not_restored_as_written_breaks_a_promise(restored: bool) -> None:
     run = Run(plan=fair_share())
     evicted, *others = run.plan.jobs
     run.show(evicted, suspend=True)
@@ -203,7 +203,7 @@ def test_a_job_that_comes_back_otherwise_than_it_was_written_breaks_the_promise(
     }
 
 
-def test_a_set_of_pods_that_ran_in_parts_breaks_the_promise() -> None:
+def test_object_that_did_not_start_with_all_its_pods_breaks_a_promise() -> None:
     run = Run(plan=of_kinds())
     for job in run.plan.jobs:
         key = f"{job.team}/{job.name}"
@@ -222,7 +222,7 @@ def test_a_set_of_pods_that_ran_in_parts_breaks_the_promise() -> None:
         ]
         for pod in pods:
             run.account.pod(f"{job.team}/{pod['metadata']['uid']}", pod)
-        assert run.account.live.alive[job.team]["cpu"] == 0  # what is gated holds nothing
+        assert run.account.live.alive[job.team]["cpu"] == 0  # gated pods hold no quota
         in_parts = job.name == "statefulsets-03"
         for pod in pods:
             pod["spec"].pop("schedulingGates")
@@ -238,7 +238,7 @@ def test_a_set_of_pods_that_ran_in_parts_breaks_the_promise() -> None:
     assert run.closing()["1 objects did not start with all their pods: statefulsets/statefulsets-03"] is False
 
 
-def test_pods_that_come_after_their_job_was_stopped_are_no_second_start() -> None:
+def test_pods_appearing_after_suspension_are_not_a_second_start() -> None:
     run = Run(plan=fair_share())
     job = run.plan.jobs[0]
     for suspend, active in ((True, 0), (False, 0), (True, 0), (True, 10), (True, 0)):
@@ -247,38 +247,38 @@ def test_pods_that_come_after_their_job_was_stopped_are_no_second_start() -> Non
     assert (seen.starts, run.account.evictions, run.account.altered) == (1, 1, [])
 
 
-def test_fair_shares_without_any_eviction_would_show_nothing() -> None:
+def test_fair_share_run_without_eviction_breaks_a_promise() -> None:
     run = Run(plan=fair_share())
     for job in run.plan.jobs:
         run.show(job, status=COMPLETE)
     assert run.closing()["no Job was evicted, so eviction was not shown"] is False
 
 
-def test_a_watch_that_saw_no_pod_promises_nothing_of_quota() -> None:
+def test_run_without_observed_pods_breaks_the_quota_promise() -> None:
     run = Run()
     for job in run.plan.jobs:
         run.show(job, status=COMPLETE)
     assert run.closing()["no pod was observed, so quota was never checked"] is False
 
 
-def test_a_job_that_was_lost_breaks_the_promise() -> None:
+def test_unfinished_job_breaks_a_promise() -> None:
     run = Run(jobs=2)
     run.show(run.plan.jobs[0], status=COMPLETE)
     assert not run.account.finished()
     assert "only 1 of 2 Jobs ran to completion (0 waiting, 0 running, 0 failed)" in run.closing()
 
 
-def test_utilisation_is_what_was_used_of_what_waiting_jobs_could_have_used() -> None:
+def test_utilisation_counts_only_quota_that_waiting_jobs_could_use() -> None:
     run = Run()
     account = run.account
     jobs = run.jobs_of("research")
     run.show(jobs[0])
     account.advance(10.0)
-    assert account.utilisation("cpu") == 0.0  # nobody waited
+    assert account.utilisation("cpu") == 0.0  # no Job waited
     for job in jobs[1:]:
         run.show(job, suspend=True)
     account.advance(20.0)
-    assert account.utilisation("cpu") == pytest.approx(20 / 100)  # all hundred CPUs were there to be had
+    assert account.utilisation("cpu") == pytest.approx(20 / 100)  # all 100 CPUs were available to waiting Jobs
     for job in jobs[1:5]:
         run.show(job)
     account.advance(30.0)
@@ -286,10 +286,10 @@ def test_utilisation_is_what_was_used_of_what_waiting_jobs_could_have_used() -> 
     assert account.teams["research"].utilisation("cpu") == pytest.approx((20 + 100) / (2 * 40))
 
 
-def test_what_no_waiting_job_may_borrow_is_not_held_against_utilisation() -> None:
+def test_utilisation_ignores_quota_above_the_borrowing_limit() -> None:
     run = Run()
     for index, job in enumerate(run.jobs_of("platform")):
-        run.show(job, suspend=index >= 3)  # three run: all of 40 and the 20 that it may borrow
+        run.show(job, suspend=index >= 3)  # three run: the quota of 40 and the 20 that the team may borrow
     run.account.advance(10.0)
     assert run.account.utilisation("cpu") == pytest.approx(1.0)
 
@@ -302,7 +302,7 @@ def test_waits_are_counted_from_creation_to_the_first_start() -> None:
     for second, job in enumerate(jobs, start=1):
         run.account.advance(float(second))
         run.show(job)
-        run.show(job, suspend=True)  # evicted: a later start is another matter
+        run.show(job, suspend=True)  # evicted: a later start does not count
     team = run.account.teams["research"]
     assert team.wait_mean() == pytest.approx(50.5)
     assert team.wait_p99() == 99.0
@@ -311,7 +311,7 @@ def test_waits_are_counted_from_creation_to_the_first_start() -> None:
 # ---------------------------------------------------------------------- the terminal
 
 
-def at_work() -> Account:
+def account_of_a_running_demo() -> Account:
     run = Run()
     for job in run.plan.jobs:
         run.show(job, suspend=True)
@@ -321,24 +321,24 @@ def at_work() -> Account:
     return run.account
 
 
-def test_without_a_terminal_there_is_a_plain_line_now_and_then() -> None:
+def test_output_without_a_terminal_is_one_plain_line_every_5_seconds() -> None:
     out = io.StringIO()
     terminal = Terminal(out, interactive=False, colour=False)
     for second in range(7):
-        terminal.draw(at_work(), float(second))
+        terminal.draw(account_of_a_running_demo(), float(second))
     assert out.getvalue().splitlines() == [
         f"   {second} s  17 waiting, 3 running, 0 done; CPU 60/100 (platform 20/40, students 40/20, research 0/40)"
         for second in (0, 5)
     ]
 
 
-def test_in_a_terminal_the_lines_are_redrawn_in_place_and_borrowing_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_output_is_redrawn_in_place_and_shows_borrowing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     out = io.StringIO()
     with Terminal(out, interactive=True, colour=False) as terminal:
-        terminal.draw(at_work(), 1.0)
+        terminal.draw(account_of_a_running_demo(), 1.0)
         first = out.getvalue()
-        terminal.draw(at_work(), 2.0)
+        terminal.draw(account_of_a_running_demo(), 2.0)
     (students,) = (line for line in first.splitlines() if "students" in line)
     assert "students ████████▓▓▓▓▓▓▓▓········" in students
     assert students.endswith("40 of 20 CPU, 20 borrowed")
@@ -347,10 +347,10 @@ def test_in_a_terminal_the_lines_are_redrawn_in_place_and_borrowing_is_seen(monk
     assert out.getvalue().endswith("\x1b[?25h")
 
 
-def test_the_closing_table_names_what_was_broken() -> None:
+def test_closing_table_names_broken_promises() -> None:
     out = io.StringIO()
     terminal = Terminal(out, interactive=False, colour=False)
-    terminal.close(close(at_work(), Costs({"PATCH": 20, "POST": 20}, 3), 60.0))
+    terminal.close(close(account_of_a_running_demo(), Costs({"PATCH": 20, "POST": 20}, 3), 60.0))
     text = out.getvalue()
     assert re.search(r"^Team +CPU quota +Jobs done +Mean wait +p99 wait +CPU used$", text, re.MULTILINE)
     assert re.search(r"^students +20 +0 +0m 00s \(0\.0 s\)", text, re.MULTILINE)
@@ -361,7 +361,7 @@ def test_the_closing_table_names_what_was_broken() -> None:
     assert "✓ quota was never exceeded" in text
 
 
-def test_pods_made_anew_after_an_eviction_are_another_start_and_pods_let_run_late_are_none() -> None:
+def test_recreated_pods_count_as_a_start_and_pods_ungated_late_do_not() -> None:
     run = Run(plan=of_kinds())
     job = next(job for job in run.plan.jobs if job.kind == "VolcanoJob")
     key, spec = f"{job.team}/{job.name}", job_document(run.plan, job)["spec"]["template"]["spec"]
@@ -374,7 +374,7 @@ def test_pods_made_anew_after_an_eviction_are_another_start_and_pods_let_run_lat
 
     see(0, "Running")
     see(0, "Succeeded")
-    see(1, "Running")  # which was gated for longer
+    see(1, "Running")  # a pod of the same start that was gated for longer
     assert (run.account.jobs[key].starts, run.account.evictions) == (1, 0)
     see(1, None)
     assert (run.account.jobs[key].starts, run.account.evictions) == (1, 1)

@@ -1,4 +1,4 @@
-"""The watcher of quota knows pods only: what counts, from when until when, and what a pod asks for."""
+"""`LivePods` checks quota from pods alone: which pods count, for how long, and with which requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def container(cpu: str, **more: Any) -> dict[str, Any]:
         {"phase": "Unknown", "nodeName": "n"},
     ],
 )
-def test_a_pod_counts_from_its_creation_until_it_has_ended(state: dict[str, Any]) -> None:
+def test_pod_counts_in_each_state_until_it_is_deleted(state: dict[str, Any]) -> None:
     watched = Watched()
     watched.show("x", **state)
     assert watched.alive() == 2_000
@@ -53,7 +53,7 @@ def test_a_pod_counts_from_its_creation_until_it_has_ended(state: dict[str, Any]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_an_ended_pod_asks_for_nothing_also_while_it_is_kept(phase: str) -> None:
+def test_ended_pod_does_not_count_while_it_still_exists(phase: str) -> None:
     watched = Watched()
     for number in range(10):
         watched.show(f"x{number}")
@@ -63,7 +63,7 @@ def test_an_ended_pod_asks_for_nothing_also_while_it_is_kept(phase: str) -> None
     assert (watched.live.checks, watched.live.broken) == (10, 0)
 
 
-def test_more_than_a_payer_may_have_is_noticed_when_the_pod_comes() -> None:
+def test_pods_above_the_limit_of_a_payer_are_reported() -> None:
     watched = Watched()
     for name in ("x", "y", "z"):
         watched.show(name)
@@ -71,7 +71,7 @@ def test_more_than_a_payer_may_have_is_noticed_when_the_pod_comes() -> None:
     assert (watched.live.checks, watched.live.broken) == (3, 1)
 
 
-def test_more_than_all_may_have_together_is_noticed() -> None:
+def test_pods_above_the_total_limit_are_reported() -> None:
     watched = Watched()
     for name in ("x", "y"):
         watched.show(name)
@@ -79,7 +79,7 @@ def test_more_than_all_may_have_together_is_noticed() -> None:
     assert watched.live.violations == ["all teams: pods request 8 cpu, at most 6 allowed, 1.0 s after the start"]
 
 
-def test_pods_that_are_asked_to_end_count_beside_those_that_replace_them() -> None:
+def test_terminating_pods_count_beside_their_replacements() -> None:
     watched = Watched()
     for name in ("x", "y"):
         watched.show(name)
@@ -96,7 +96,7 @@ def test_a_pod_that_is_resized_is_checked_again() -> None:
     assert watched.alive() == 5_000
 
 
-def test_pods_of_nobody_are_left_out_and_who_pays_may_be_said_otherwise() -> None:
+def test_payer_function_assigns_pods_and_unassigned_pods_are_ignored() -> None:
     def by_label(pod: dict[str, Any]) -> str | None:
         return pod["metadata"].get("labels", {}).get("queue")
 
@@ -104,7 +104,7 @@ def test_pods_of_nobody_are_left_out_and_who_pays_may_be_said_otherwise() -> Non
     watched.show("x", "9")
     assert (watched.alive(), watched.live.checks) == (0, 0)
     watched.show("y", metadata={"labels": {"queue": "b"}})
-    watched.show("y")  # the label is taken away: who paid for it goes on
+    watched.show("y")  # without the label the pod still counts for its first payer
     assert watched.alive("b") == 2_000
     watched.show("z", metadata={"labels": {"queue": "elsewhere"}})
     assert watched.live.checks == 1
@@ -128,5 +128,5 @@ def test_pods_of_nobody_are_left_out_and_who_pays_may_be_said_otherwise() -> Non
         ({"containers": [container("1")], "resources": {"requests": {"cpu": "3"}}}, 3_000),
     ],
 )
-def test_a_pod_asks_for_what_it_needs_at_its_worst_moment(spec: dict[str, Any], cpu: int) -> None:
+def test_pod_requests_are_the_maximum_over_its_lifetime(spec: dict[str, Any], cpu: int) -> None:
     assert requests_of(spec, ["cpu", "memory"]) == {"cpu": cpu, "memory": 0}

@@ -1,4 +1,4 @@
-"""What the demo submits: a plan of its own, or one read from a trace."""
+"""Plans of Jobs that the demo submits: generated, or read from a trace."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADER = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,sche
 # ---------------------------------------------------------------------- the plan
 
 
-def test_the_teams_share_all_cpus_and_all_jobs() -> None:
+def test_default_plan_has_1000_jobs_in_unequal_shares_of_three_teams() -> None:
     plan = three_teams()
     assert len(plan.jobs) == 1000
     assert {job.pods for job in plan.jobs} == {10}
@@ -36,11 +36,11 @@ def test_the_teams_share_all_cpus_and_all_jobs() -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 7, 999])
-def test_any_number_of_jobs_is_planned_exactly(jobs: int) -> None:
+def test_plan_has_exactly_the_requested_number_of_jobs(jobs: int) -> None:
     assert len(three_teams(jobs=jobs).jobs) == jobs
 
 
-def test_every_job_fits_into_the_quota_of_its_team_on_the_fewest_nodes() -> None:
+def test_every_job_fits_into_the_limit_of_its_team_with_10_nodes() -> None:
     plan = three_teams(nodes=10)
     for job in plan.jobs:
         team = next(team for team in plan.teams if team.name == job.team)
@@ -55,7 +55,7 @@ def test_the_queue_documents_are_valid_manifests(plan: Plan) -> None:
     assert kinds.count("Cohort") == kinds.count("ResourceFlavor") == 1
 
 
-def test_nodes_are_tainted_and_labelled_as_the_flavor_says() -> None:
+def test_nodes_have_the_labels_and_taints_of_the_flavor() -> None:
     plan = three_teams()
     node = node_document(plan, 0)
     flavor = next(document for document in queue_documents(plan) if document["kind"] == "ResourceFlavor")
@@ -87,13 +87,13 @@ def test_a_trace_becomes_jobs_of_one_pod(tmp_path: Path) -> None:
         ("p2", "guaranteed", 1),
     ]
     assert plan.jobs[0].requests == {"cpu": 12_000, "memory": 16384 * 2**20, GPU: 1}
-    # p1 is cut to an hour; p2 never started and gets the median of the others, cut likewise.
+    # p1 is cut to an hour; p2 never started, and gets the median of the others, also cut to an hour.
     assert [job.run_seconds for job in plan.jobs] == [540, 3600, 3600]
-    # The pause of months counts as one hour: 1800 s and 5400 s, pressed into 0.03 s for each pod.
+    # The pause of months counts as one hour: 1800 s and 5400 s, scaled to 0.03 s for each pod.
     assert [job.arrival for job in plan.jobs] == pytest.approx([0, 0.1 / 3, 0.1])
 
 
-def test_a_trace_is_read_no_further_than_wanted(tmp_path: Path) -> None:
+def test_trace_is_read_only_up_to_the_requested_number_of_jobs(tmp_path: Path) -> None:
     rows = [f"p{number},1000,1024,0,LS,{number},9,5" for number in range(5)]
     assert len(trace_plan(trace_file(tmp_path, *rows, "broken"), jobs=5).jobs) == 5
 
@@ -113,12 +113,12 @@ def test_a_trace_is_read_no_further_than_wanted(tmp_path: Path) -> None:
         (("p0,1000000,1024,0,LS,0,9,5",), "line 2 .* requests more cpu than any node"),
     ],
 )
-def test_a_broken_trace_is_refused_with_the_line(tmp_path: Path, rows: tuple[str, ...], message: str) -> None:
+def test_invalid_trace_is_refused_with_the_line(tmp_path: Path, rows: tuple[str, ...], message: str) -> None:
     with pytest.raises(BadTrace, match=message):
         trace_plan(trace_file(tmp_path, *rows))
 
 
-def test_other_files_are_refused_as_what_they_are(tmp_path: Path) -> None:
+def test_missing_unrelated_or_binary_trace_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadTrace, match="cannot be read: No such file"):
         trace_plan(tmp_path / "missing.csv")
     (tmp_path / "nodes.csv").write_text("sn,cpu_milli\nn0,1\n")

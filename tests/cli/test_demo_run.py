@@ -36,7 +36,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[Start]:
 
 @pytest.fixture
 async def warm_demo(tmp_path: Path, warm_sluice: dict[str, str]) -> AsyncIterator[Start]:
-    """The same for three quarters less of processor time."""
+    """The same with a quarter of the CPU time: forked from a process that has imported the modules."""
     environment = {"TMPDIR": str(tmp_path), **warm_sluice}
     async with _starting((str(sluice_server.COMMAND),), environment) as start:
         yield start
@@ -54,7 +54,7 @@ async def _starting(command: tuple[str, ...], environment: dict[str, str]) -> As
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**os.environ, **environment},
-            preexec_fn=_heeds_interrupts,
+            preexec_fn=_restore_sigint,
         )
         started.append(process)
         return process
@@ -66,13 +66,13 @@ async def _starting(command: tuple[str, ...], environment: dict[str, str]) -> As
             await process.communicate()
 
 
-def _heeds_interrupts() -> None:
-    # A shell has what it runs in the background ignore them, and these tests may be that.
+def _restore_sigint() -> None:
+    # A shell makes its background processes ignore SIGINT, and these tests may run in the background.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def read_until(process: Process, pattern: str) -> str:
-    """What it prints up to a line with `pattern`."""
+    """Output of a process up to a line with `pattern`."""
     assert process.stdout is not None
     text = ""
     while not re.search(pattern, text):
@@ -83,7 +83,7 @@ async def read_until(process: Process, pattern: str) -> str:
 
 
 def children_of(process: Process) -> dict[str, int]:
-    """The pids of its `sluice` children, by subcommand."""
+    """Pids of the `sluice` children of a process, by subcommand."""
     pids = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in pids}
     return {words[words.index("admission.cli.main") + 1]: int(pid) for pid, words in commands.items()}
@@ -98,16 +98,16 @@ def names_in(folder: Path) -> list[str]:
 
 
 def kubeconfig_in(folder: Path) -> Path:
-    """Of the sandbox of a demo whose temporary files are there."""
+    """Kubeconfig of the sandbox of a demo whose temporary files are in `folder`."""
     (found,) = folder.glob("*/sandbox/kubeconfig")
     return found
 
 
 LONG = "1000"
-"""Jobs that are not done before a test, on whatever machine, has done something to the demo."""
+"""Number of Jobs that keeps the demo running, on any machine, until the test has acted on it."""
 
 
-async def test_a_job_that_is_started_past_the_queue_is_noticed(warm_demo: Start, tmp_path: Path) -> None:
+async def test_job_that_bypasses_the_queue_is_reported_as_broken_quota(warm_demo: Start, tmp_path: Path) -> None:
     process = await warm_demo("--scene", "quotas", "--jobs", "20", "--nodes", "10", "--speed", "120")
     await read_until(process, "Live at")
     kubeconfig = kubeconfig_in(tmp_path)
@@ -116,7 +116,7 @@ async def test_a_job_that_is_started_past_the_queue_is_noticed(warm_demo: Start,
     job = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": "past", "namespace": "research"},  # no queue label: nobody stops it
+        "metadata": {"name": "past", "namespace": "research"},  # without a queue label nothing suspends it
         "spec": {"parallelism": 51, "completions": 51, "template": {"spec": spec}},
     }
     async with Client.from_kubeconfig(str(kubeconfig)) as client:
@@ -130,9 +130,7 @@ async def test_a_job_that_is_started_past_the_queue_is_noticed(warm_demo: Start,
 
 
 @pytest.mark.long
-async def test_fair_shares_are_taken_back_by_eviction_and_the_evicted_come_back(
-    warm_demo: Start, tmp_path: Path
-) -> None:
+async def test_fair_share_scene_evicts_jobs_which_are_requeued_and_run(warm_demo: Start, tmp_path: Path) -> None:
     process = await warm_demo("--scene", "fair-share")
     output, _ = await process.communicate()
     text = output.decode()
@@ -145,7 +143,7 @@ async def test_fair_shares_are_taken_back_by_eviction_and_the_evicted_come_back(
 
 
 @pytest.mark.long
-async def test_four_kinds_share_a_cohort_and_each_starts_as_a_whole(warm_demo: Start) -> None:
+async def test_kinds_scene_starts_each_object_once_with_all_its_pods(warm_demo: Start) -> None:
     process = await warm_demo("--scene", "kinds", "--speed", "30")
     output, _ = await process.communicate()
     text = output.decode()
@@ -156,7 +154,7 @@ async def test_four_kinds_share_a_cohort_and_each_starts_as_a_whole(warm_demo: S
     assert "✓ quota was never exceeded" in text
 
 
-async def test_a_trace_runs_to_its_end(warm_demo: Start, tmp_path: Path) -> None:
+async def test_demo_runs_a_trace_to_its_end(warm_demo: Start, tmp_path: Path) -> None:
     file = tmp_path / "openb_pods.csv"
     rows = (
         f"pod-{number},4000,8192,{number % 3},BE,{number * 60},{number * 60 + 540},{number * 60}" for number in range(9)
@@ -172,7 +170,7 @@ async def test_a_trace_runs_to_its_end(warm_demo: Start, tmp_path: Path) -> None
     assert "all 3 Jobs ran" in text
 
 
-async def test_the_death_of_a_process_ends_the_demo_and_shows_its_last_words(demo: Start) -> None:
+async def test_killed_serve_process_ends_the_demo_which_prints_its_last_log_lines(demo: Start) -> None:
     process = await demo("--scene", "quotas", "--jobs", LONG, "--nodes", "10")
     await read_until(process, "Live at")
     children = children_of(process)
@@ -187,7 +185,9 @@ async def test_the_death_of_a_process_ends_the_demo_and_shows_its_last_words(dem
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_an_interrupted_demo_leaves_nothing_behind(demo: Start, tmp_path: Path, number: signal.Signals) -> None:
+async def test_interrupted_demo_leaves_no_processes_or_files(
+    demo: Start, tmp_path: Path, number: signal.Signals
+) -> None:
     process = await demo("--scene", "quotas", "--jobs", LONG, "--nodes", "10")
     await read_until(process, "Live at")
     children = children_of(process)
@@ -201,7 +201,9 @@ async def test_an_interrupted_demo_leaves_nothing_behind(demo: Start, tmp_path: 
     assert names_in(tmp_path) == []
 
 
-async def test_a_small_demo_keeps_its_promises_and_stays_until_interrupted(warm_demo: Start, tmp_path: Path) -> None:
+async def test_small_demo_with_keep_keeps_its_promises_and_runs_until_interrupted(
+    warm_demo: Start, tmp_path: Path
+) -> None:
     process = await warm_demo("--scene", "quotas", "--jobs", "20", "--nodes", "10", "--speed", "300", "--keep")
     text = await read_until(process, "Ctrl-C ends everything")
     assert "✓ all 20 Jobs ran" in text

@@ -1,4 +1,4 @@
-"""The gate is a process of its own: supervised by `sluice serve`, delayed by nothing that happens there."""
+"""The gate as a child process of `sluice serve`: supervised by it, but not delayed by it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from gate_callers import Caller, alone
+from gate_callers import Caller, standalone_gate
 from ports import free_port
 from serve_processes import QUEUES, Replica, job, serving, sluice
 
@@ -49,13 +49,13 @@ async def gated(
         f"--certificate-directory={folder / 'certificates'}",
     )
     database = database or f"sqlite:///{folder / 'sluice.db'}"
-    # The gate's own process, as users have it: tests stop it, kill it, and look at it.
+    # The gate is not forked, but started as for users: the tests stop, kill and inspect its process.
     async with serving(folder, database, *webhook, *more, files=files, forks=False) as replica:
         yield replica, Caller(port, folder / "certificates")
 
 
 async def gate_of(replica: Replica, *, other_than: int = 0) -> int:
-    """The process id of its gate, once there is one."""
+    """Process id of the gate of a replica, once there is one."""
 
     def others() -> list[int]:
         return [pid for pid in children_of(replica.process.pid) if pid != other_than and is_gate(pid)]
@@ -76,8 +76,8 @@ def is_gate(pid: int) -> bool:
         return False
 
 
-async def test_it_answers_while_serve_is_stopped(sandbox, tmp_path):
-    """Stopped from outside, nothing at all goes on in that process, which is worse than a loop that is blocked."""
+async def test_gate_answers_while_serve_is_stopped_by_sigstop(sandbox, tmp_path):
+    """A stopped process does nothing at all, which is a harder case than a blocked event loop."""
     async with gated(tmp_path) as (replica, caller):
         await replica.until_ready()
         replica.send(signal.SIGSTOP)
@@ -93,21 +93,21 @@ async def test_it_answers_while_serve_is_stopped(sandbox, tmp_path):
         assert (await caller.review())["allowed"] is True
 
 
-async def test_one_that_dies_is_started_again_and_readiness_tells(sandbox, tmp_path):
+async def test_killed_gate_is_restarted_and_readiness_fails_meanwhile(sandbox, tmp_path):
     async with gated(tmp_path) as (replica, caller):
         await replica.until_ready()
         first = await gate_of(replica)
         os.kill(first, signal.SIGKILL)
         while "[-]webhook failed: the process" not in (await replica.get("/readyz"))[1]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-        # Who calls meanwhile is answered by the next one: the socket has been open all the time.
+        # A call in the meantime is answered by the next gate: the socket stays open all the time.
         assert (await caller.review())["allowed"] is True
         await replica.until_ready()
         assert await gate_of(replica) != first
         assert "was ended by SIGKILL; it is started again" in replica.log.decode()
 
 
-async def test_one_that_is_stuck_is_started_again(sandbox, tmp_path):
+async def test_frozen_gate_is_restarted(sandbox, tmp_path):
     async with gated(tmp_path) as (replica, caller):
         await replica.until_ready()
         stuck = await gate_of(replica)
@@ -116,8 +116,8 @@ async def test_one_that_is_stuck_is_started_again(sandbox, tmp_path):
         assert (await caller.until_answered())["allowed"] is True
 
 
-async def test_one_that_is_stuck_before_it_is_ready_is_started_again(tmp_path, monkeypatch):
-    """Also while there is no certificate, for which it waits."""
+async def test_gate_frozen_before_it_is_ready_is_restarted(tmp_path, monkeypatch):
+    """The gate is not ready as long as it waits for a certificate."""
     monkeypatch.setattr(gate_process, "PING_SECONDS", 0.2)
     sockets = await open_sockets("127.0.0.1", 0)
     order = GateConfig(
@@ -146,7 +146,7 @@ async def test_one_that_is_stuck_before_it_is_ready_is_started_again(tmp_path, m
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-async def test_it_ends_with_serve_however_that_ends(sandbox, tmp_path, number):
+async def test_gate_ends_when_serve_is_killed_or_terminated(sandbox, tmp_path, number):
     async with gated(tmp_path) as (replica, caller):
         await replica.until_ready()
         gate = await gate_of(replica)
@@ -157,7 +157,7 @@ async def test_it_ends_with_serve_however_that_ends(sandbox, tmp_path, number):
         assert await caller.review() is None
 
 
-async def test_it_logs_from_another_level_on_without_a_restart_and_so_does_its_successor(sandbox, tmp_path):
+async def test_changed_log_level_reaches_the_gate_and_its_successor_without_restart(sandbox, tmp_path):
     config = tmp_path / "sluice.yaml"
     config.write_text("logLevel: error\n")
     async with gated(tmp_path, f"--config={config}") as (replica, caller):
@@ -175,7 +175,7 @@ async def test_it_logs_from_another_level_on_without_a_restart_and_so_does_its_s
             await caller.refused()
 
 
-async def test_it_warns_of_queues_that_serve_does_not_know(sandbox, tmp_path):
+async def test_gate_warns_of_local_queues_unknown_to_serve(sandbox, tmp_path):
     (tmp_path / "queues.yaml").write_text(QUEUES)
     async with gated(tmp_path) as (replica, caller):
         await replica.until_ready()
@@ -192,14 +192,14 @@ async def test_it_warns_of_queues_that_serve_does_not_know(sandbox, tmp_path):
         assert "warnings" not in await caller.review()
 
 
-async def test_it_answers_while_the_database_has_never_been_there(sandbox, tmp_path):
+async def test_gate_answers_while_the_database_is_unreachable_from_the_start(sandbox, tmp_path):
     async with gated(tmp_path, database=f"postgresql://nobody@127.0.0.1:{free_port()}/none") as (replica, caller):
         assert (await caller.until_answered())["allowed"] is True
         assert (await replica.get("/readyz"))[0] in {0, 503}
 
 
 @pytest.mark.parametrize("target", ["api", "webhook"])
-async def test_silent_connections_keep_nobody_from_submitting(sandbox, tmp_path, target):
+async def test_idle_connections_do_not_block_submissions(sandbox, tmp_path, target):
     async with gated(tmp_path, files=256) as (replica, caller):
         await replica.until_ready()
         limits = f"/proc/{await gate_of(replica)}/limits"
@@ -207,7 +207,7 @@ async def test_silent_connections_keep_nobody_from_submitting(sandbox, tmp_path,
         url = urlsplit(replica.url if target == "api" else caller.url)
         silent = [socket.create_connection((url.hostname, url.port)) for _ in range(330)]
         try:
-            # Sooner than a time limit for the silent ones could help.
+            # 3 s: before a time limit for idle connections could help.
             assert (await caller.review(seconds=3))["allowed"] is True
             for number in range(10):
                 created = await sandbox.local("alice").create("jobs", "default", job(f"j{number}"))
@@ -217,7 +217,7 @@ async def test_silent_connections_keep_nobody_from_submitting(sandbox, tmp_path,
                 connection.close()
 
 
-async def test_it_loads_nothing_of_decisions_database_or_api(tmp_path):
+async def test_gate_does_not_import_engine_store_or_api(tmp_path):
     certificates = Certificates(tmp_path, ["127.0.0.1"], now=lambda: datetime.now(UTC))
     certificates.renew()
     (listener,) = await open_sockets("127.0.0.1", 0)
@@ -236,7 +236,7 @@ async def test_it_loads_nothing_of_decisions_database_or_api(tmp_path):
         caller = Caller(listener.getsockname()[1], tmp_path)
         process.stdin.write(json.dumps({"added": [["default", "lq"]]}).encode() + b"\n")
         assert await caller.review() is not None
-        output, _ = await process.communicate(b"")  # which ends its input
+        output, _ = await process.communicate(b"")  # the end of its input
     assert (output, process.returncode) == (b"ready\n", 0)
     lines = (tmp_path / "imports").read_text().splitlines()
     loaded = {line.rpartition("|")[2].strip() for line in lines if line.startswith("import time")}
@@ -246,11 +246,11 @@ async def test_it_loads_nothing_of_decisions_database_or_api(tmp_path):
     assert not [name for name in loaded if name.startswith(unwanted)]
 
 
-async def test_a_serve_without_it_registers_who_answers_elsewhere(sandbox, tmp_path):
+async def test_serve_without_webhook_process_registers_an_external_gate(sandbox, tmp_path):
     async with gated(tmp_path, "--no-webhook-process") as (replica, caller):
         await replica.until_ready()
         assert await caller.review() is None
-        async with alone(tmp_path / "certificates", int(caller.url.rpartition(":")[2])):
+        async with standalone_gate(tmp_path / "certificates", int(caller.url.rpartition(":")[2])):
             await caller.until_answered()
             created = await sandbox.local("alice").create("jobs", "default", job("j"))
             assert created["spec"]["suspend"] is True

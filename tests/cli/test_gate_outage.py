@@ -1,4 +1,4 @@
-"""Without a gate only what is queued is refused; one command lets it in, one brings the gate back."""
+"""An outage of the gate: only queued objects are refused; `gate off` lets them in, `gate on` restores the gate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
         yield sandbox
 
 
-async def test_after_an_outage_and_the_emergency_switch_all_is_put_right(sandbox: Sandbox, tmp_path: Path):
+async def test_jobs_created_with_the_gate_off_are_suspended_when_serve_returns(sandbox: Sandbox, tmp_path: Path):
     admin = sandbox.local("admin")
 
     async def switch(to: str) -> None:
@@ -51,7 +51,7 @@ async def test_after_an_outage_and_the_emergency_switch_all_is_put_right(sandbox
     assert not is_suspended(admin.get("jobs", "default", "let-in"))
     async with serving(tmp_path, url, *flags) as replica:
         await replica.until_ready()
-        await until_job(sandbox, "let-in", is_suspended)  # it ran without quota
+        await until_job(sandbox, "let-in", is_suspended)  # because it runs without quota
         await sandbox.local("alice").create("jobs", "default", job("still-off"))
         await switch("on")
         created = await sandbox.local("alice").create("jobs", "default", job("gated"))

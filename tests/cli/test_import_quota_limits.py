@@ -1,4 +1,4 @@
-"""What `sluice import volcano`, `kai`, ... make: whatever runs, no queue uses more than its limit was there."""
+"""Queues made by `sluice import volcano`, `kai`, ...: their usage never exceeds the limits of the other system."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SYSTEMS = {
 }
 
 
-def called(system, name, above):
-    """What the queue is called in Sluice, which is what its LocalQueue is called, too."""
+def sluice_name(system, name, above):
+    """Name of an imported queue in Sluice, and of its LocalQueue."""
     if system == "yunikorn":
         return ".".join(("root", *above, name))
     return f"t.{name}" if system == "mcad" else name
@@ -36,7 +36,7 @@ def limit_of(system, node):
     return node.guaranteed if system == "mcad" and node.limit is not None else node.limit
 
 
-def made_of(system, top, capacity):
+def imported_objects(system, top, capacity):
     read, write = SYSTEMS[system]
     found = read.read([Document("test", body) for body in write(top)], ("ns",))
     made = translate(found.queues, flavor="default", capacity={} if capacity is None else {"cpu": 1000 * capacity})
@@ -44,11 +44,11 @@ def made_of(system, top, capacity):
 
 
 def used(world, system, top):
-    """Cpus in use in each queue, with all below it, by name."""
+    """Cpus in use in each queue and all queues below it, by name."""
     total = dict.fromkeys((name for name, _, _ in named(top)), 0.0)
     usage = world.engine.usage()
     for name, above, _ in named(top):
-        own = usage.get(called(system, name, above), {}).get("default", {}).get("cpu", 0) / 1000
+        own = usage.get(sluice_name(system, name, above), {}).get("default", {}).get("cpu", 0) / 1000
         for each in (*above, name):
             total[each] += own
     return total
@@ -57,9 +57,9 @@ def used(world, system, top):
 @pytest.mark.parametrize("system", SYSTEMS)
 @settings(max_examples=30, deadline=None)
 @given(top=trees(), capacity=st.none() | AMOUNTS.map(lambda cpus: 2 * cpus), random=st.randoms(use_true_random=False))
-def test_no_queue_ever_uses_more_than_its_limit_was(system, top, capacity, random):
-    world = World(*made_of(system, top, capacity))
-    leaves = [called(system, name, above) for name, above, node in named(top) if not node.under]
+def test_imported_queue_never_uses_more_than_its_original_limit(system, top, capacity, random):
+    world = World(*imported_objects(system, top, capacity))
+    leaves = [sluice_name(system, name, above) for name, above, node in named(top) if not node.under]
     running = []
     for number in range(10 * len(leaves)):
         if running and random.random() < 0.3:
@@ -79,32 +79,32 @@ def test_no_queue_ever_uses_more_than_its_limit_was(system, top, capacity, rando
             assert sum(total[f"q{number}"] for number in range(len(top))) <= capacity
 
 
-def room(system, top, capacity, leaf):
-    """How many pods of one cpu of the queue of this number start in an empty cluster, and how many its limits allow."""
+def started_and_allowed(system, top, capacity, leaf):
+    """Pods of one cpu that the `leaf`-th leaf queue starts in an empty cluster, and pods that its limits allow."""
     name, above, node = [each for each in named(top) if not each[2].under][leaf]
     by_name = {each: other for each, _, other in named(top)}
     limits = [limit_of(system, by_name[each]) for each in above] + [limit_of(system, node), capacity]
-    world = World(*made_of(system, top, capacity))
-    world.submit(*(workload(f"w{number}", called(system, name, above), created=number) for number in range(40)))
+    world = World(*imported_objects(system, top, capacity))
+    world.submit(*(workload(f"w{number}", sluice_name(system, name, above), created=number) for number in range(40)))
     return len(world.admitted()), min(limit for limit in limits if limit is not None)
 
 
-@pytest.mark.parametrize("system", ["kai", "yunikorn"])  # the others have quota that is not lent
+@pytest.mark.parametrize("system", ["kai", "yunikorn"])  # in the other systems some quota is not lent
 @settings(max_examples=30, deadline=None)
 @given(top=trees(), capacity=AMOUNTS.map(lambda cpus: 2 * cpus), data=st.data())
-def test_a_queue_that_is_alone_may_use_all_that_its_limits_allow(system, top, capacity, data):
+def test_only_active_queue_can_use_all_that_its_limits_allow(system, top, capacity, data):
     leaves = sum(not node.under for _, _, node in named(top))
-    got, allowed = room(system, top, capacity, data.draw(st.integers(0, leaves - 1)))
+    got, allowed = started_and_allowed(system, top, capacity, data.draw(st.integers(0, leaves - 1)))
     assert got == allowed
 
 
-def test_a_guarantee_is_got_back_from_who_has_borrowed_it():
-    world = World(*made_of("kai", (Node(6, None), Node(4, None)), 10))
+def test_guarantee_is_reclaimed_from_borrowers():
+    world = World(*imported_objects("kai", (Node(6, None), Node(4, None)), 10))
     world.submit(*(workload(f"a{number}", "q0", created=number) for number in range(10)))
     assert len(world.admitted()) == 10
     world.submit(*(workload(f"b{number}", "q1", created=20 + number) for number in range(10)))
     started, evicted = [], []
-    for _ in range(5):  # one is preempted for each that asks, and starts when that one is gone
+    for _ in range(5):  # each pending workload preempts another, and starts when that has terminated
         decisions = world.engine.settle(world.now)
         started += [admit.workload.name for admit in decisions.admitted]
         evicted += [evict.workload.name for evict in decisions.evicted]
@@ -114,6 +114,6 @@ def test_a_guarantee_is_got_back_from_who_has_borrowed_it():
     assert {name[0] for name in evicted} == {"a"}
 
 
-def test_what_volcano_guarantees_is_not_lent_and_what_it_deserves_is():
-    half_kept = (Node(6, None), Node(4, None))  # of what they deserve, 3 and 2 are guaranteed
-    assert room("volcano", half_kept, 10, 0) == (8, 10)
+def test_volcano_deserved_quota_is_lent_but_not_its_guarantee():
+    half_kept = (Node(6, None), Node(4, None))  # deserved 6 and 4, of which 3 and 2 are guaranteed
+    assert started_and_allowed("volcano", half_kept, 10, 0) == (8, 10)

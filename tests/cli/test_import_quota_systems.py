@@ -1,4 +1,4 @@
-"""What each system's fields become; the shapes are those of the systems' own examples."""
+"""Translation of the quota fields of each scheduler, with the shapes of the schedulers' own examples."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ VOLCANO = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\n"
 PREFIX = "quota.scheduling.koordinator.sh"
 
 
-def made(system, text, capacity=None, namespaces=()):
-    """By kind and name: the spec as a manifest has it, and the notes; and what was skipped."""
+def translated(system, text, capacity=None, namespaces=()):
+    """Translated objects by "KIND NAME", skipped objects, and resources for which a capacity is missing."""
     found = system.SYSTEM.read(parse_documents(text, source="test"), namespaces)
     translation = translate(found.queues, flavor="default", capacity=capacity or {})
     objects = {each.item.key[0] + " " + each.item.name: each for each in translation.objects}
@@ -26,19 +26,19 @@ def made(system, text, capacity=None, namespaces=()):
 
 
 def quota(each, resource="cpu"):
-    """(nominal quota, borrowing limit, lending limit)."""
+    """Nominal quota, borrowing limit and lending limit of an object for a resource."""
     group = each.item.spec.resource_groups[0]
     found = next(quota for quota in group.flavors[0].resources if quota.name == resource)
     return found.nominal_quota, found.borrowing_limit, found.lending_limit
 
 
-def test_volcano_guarantees_what_is_deserved_and_lends_what_is_beyond_the_guarantee():
+def test_volcano_deserved_is_nominal_quota_and_guarantee_is_not_lent():
     text = f"""{VOLCANO}metadata: {{name: q}}
 spec: {{weight: 3, deserved: {{cpu: 6}}, guarantee: {{resource: {{cpu: 2}}}}, capability: {{cpu: 8}},
   dequeueStrategy: fifo, affinity: {{}}, priority: 4}}
 status: {{state: Closed}}
 """
-    objects, _, unbounded = made(volcano, text, {"cpu": 10_000}, ["a", "b"])
+    objects, _, unbounded = translated(volcano, text, {"cpu": 10_000}, ["a", "b"])
     each = objects["ClusterQueue q"]
     assert quota(each) == ("6", "2", "4")
     assert quota(objects["Cohort volcano-root"]) == ("4", None, None)
@@ -49,20 +49,20 @@ status: {{state: Closed}}
     assert unbounded == ["memory"], "Jobs that ask for it would never start"
 
 
-def test_volcanos_older_hierarchy_makes_the_cohorts_on_the_way():
+def test_volcano_hierarchy_annotations_create_intermediate_cohorts():
     text = "---\n".join(
         f"{VOLCANO}metadata:\n  name: {team}-{stage}\n  annotations:\n"
         f"    volcano.sh/hierarchy: root/{team}/{stage}\n    volcano.sh/hierarchy-weights: 1/{weight}/8\n"
         for team, weight in (("eng", 2), ("sci", 8))
         for stage in ("prod", "dev")
     )
-    objects, _, _ = made(volcano, text)
+    objects, _, _ = translated(volcano, text)
     assert objects["Cohort root.eng"].item.spec.parent_name == "volcano-root"
     assert objects["Cohort root.sci"].item.spec.fair_sharing.weight == "8"
     assert objects["ClusterQueue sci-dev"].item.spec.cohort_name == "root.sci"
 
 
-def test_kai_counts_in_its_own_units():
+def test_kai_quotas_are_converted_from_its_units():
     text = """
 {apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: parent}, spec: {resources: {
   cpu: {quota: 500, limit: 500, overQuotaWeight: 1}, memory: {quota: 2, limit: -1, overQuotaWeight: 1},
@@ -71,7 +71,7 @@ def test_kai_counts_in_its_own_units():
 {apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: q}, spec: {parentQueue: parent, preemptMinRuntime: 1h,
   resources: {cpu: {quota: 500, limit: 500}, gpu: {quota: -1, limit: -1}}}}
 """
-    objects, _, _ = made(kai, text)
+    objects, _, _ = translated(kai, text)
     parent, queue = objects["Cohort parent"], objects["ClusterQueue q"]
     assert quota(parent) == ("0", "0", None)
     assert quota(parent, "memory") == ("2000000", None, None)
@@ -85,7 +85,7 @@ def test_kai_counts_in_its_own_units():
     assert any("memory.limit: not set, which means 0 in KAI" in note for note in queue.notes)
 
 
-def test_koordinator_keeps_what_is_not_lent_and_makes_doors_in_its_namespaces():
+def test_koordinator_lending_weights_and_namespaces_are_translated():
     text = f"""
 apiVersion: scheduling.sigs.k8s.io/v1alpha1
 kind: ElasticQuota
@@ -106,7 +106,7 @@ spec: {{min: {{cpu: 10}}, max: {{cpu: 60}}}}
 ---
 {{apiVersion: scheduling.sigs.k8s.io/v1alpha1, kind: ElasticQuota, metadata: {{name: koordinator-system-quota}}}}
 """
-    objects, skipped, _ = made(koordinator, text, {"cpu": 100_000})
+    objects, skipped, _ = translated(koordinator, text, {"cpu": 100_000})
     assert quota(objects["Cohort dept"]) == ("10", "20", None)
     assert quota(objects["ClusterQueue team"]) == ("10", "50", "0")
     assert objects["Cohort dept"].item.spec.fair_sharing.weight == "40"
@@ -127,42 +127,42 @@ spec: {{min: {{cpu: 10}}, max: {{cpu: 60}}}}
         ("name: q", "name: 12", "metadata.name: is missing or not a string"),
     ],
 )
-def test_a_name_that_is_none_is_told_where_it_stands(old, new, told):
+def test_invalid_name_is_reported_with_its_field(old, new, told):
     text = f"""
 apiVersion: scheduling.sigs.k8s.io/v1alpha1
 kind: ElasticQuota
 metadata: {{name: q, annotations: {{{PREFIX}/namespaces: '["n1"]'}}}}
 spec: {{min: {{cpu: 20}}, max: {{cpu: 40}}}}
 """
-    assert made(koordinator, text)[0]
+    assert translated(koordinator, text)[0]
     with pytest.raises(InvalidObject) as refused:
-        made(koordinator, text.replace(old, new, 1))
+        translated(koordinator, text.replace(old, new, 1))
     assert told in str(refused.value)
 
 
 @pytest.mark.parametrize(("below", "fits"), [(64, True), (65, False)])
-def test_a_queue_that_is_deeper_than_any_may_be_is_told(below, fits):
-    """It would be made, and admit nothing."""
+def test_queue_below_more_than_64_queues_is_refused(below, fits):
+    """A deeper queue could be created, but would admit nothing."""
     names = ["root", *(f"q{number}" for number in range(below))]
     text = "---\n".join(
         f"{VOLCANO}metadata: {{name: {name}}}\nspec: {{parent: {parent}, deserved: {{cpu: 1}}}}\n"
         for parent, name in pairwise(names)
     )
     if fits:
-        assert f"ClusterQueue {names[-1]}" in made(volcano, text)[0]
+        assert f"ClusterQueue {names[-1]}" in translated(volcano, text)[0]
         return
     with pytest.raises(InvalidObject, match=r"spec\.parent: is below more than 64 queues"):
-        made(volcano, text)
+        translated(volcano, text)
 
 
-def test_scheduler_plugins_quota_is_that_of_its_namespace():
+def test_scheduler_plugins_quota_becomes_the_queue_of_its_namespace():
     text = """
 apiVersion: scheduling.x-k8s.io/v1alpha1
 kind: ElasticQuota
 metadata: {name: quota, namespace: team-a}
 spec: {max: {cpu: 20, nvidia.com/gpu: 2}, min: {cpu: 10, nvidia.com/gpu: 1}}
 """
-    objects, _, _ = made(scheduler_plugins, text)
+    objects, _, _ = translated(scheduler_plugins, text)
     queue = objects["ClusterQueue team-a"].item
     assert quota(objects["ClusterQueue team-a"]) == ("10", "10", None)
     assert quota(objects["ClusterQueue team-a"], "nvidia.com/gpu") == ("1", "1", None)
@@ -187,8 +187,8 @@ spec:
 """
 
 
-def test_mcads_requests_are_limits_at_the_root_and_where_they_are_hard():
-    objects, _, unbounded = made(mcad, MCAD)
+def test_mcad_requests_are_limits_at_the_root_and_with_hard_limit():
+    objects, _, unbounded = translated(mcad, MCAD)
     assert quota(objects["Cohort quota-context.top"]) == ("1m", None, None)
     assert quota(objects["ClusterQueue quota-context.gold"]) == ("537m", None, None)
     assert quota(objects["ClusterQueue quota-context.bronze"]) == ("537m", "538m", None)
@@ -199,14 +199,14 @@ def test_mcads_requests_are_limits_at_the_root_and_where_they_are_hard():
     assert unbounded == ["memory"]
 
 
-def test_of_mcads_trees_a_workload_has_one():
-    objects, _, _ = made(mcad, MCAD + "---" + MCAD.replace("quota_context", "other"), namespaces=["ns"])
+def test_several_mcad_trees_cause_a_note_and_prefixed_local_queues():
+    objects, _, _ = translated(mcad, MCAD + "---" + MCAD.replace("quota_context", "other"), namespaces=["ns"])
     assert "in one of the 2 trees only" in objects["Cohort other.top"].notes[0]
     assert "LocalQueue other.gold" in objects
 
 
-def test_mcads_appwrappers_name_their_queue_by_the_label_that_is_called_after_the_tree():
-    objects, _, _ = made(mcad, MCAD, namespaces=["ns"])
+def test_mcad_appwrapper_names_its_queue_by_the_label_of_the_tree():
+    objects, _, _ = translated(mcad, MCAD, namespaces=["ns"])
     assert objects["LocalQueue gold"].item.spec.cluster_queue == "quota-context.gold"
     kinds = all_kinds(frameworks=("workload.codeflare.dev/appwrapper",), queue_labels=["quota_context"])
     wrapper = document("mcad-appwrapper-v1beta1")
@@ -234,14 +234,14 @@ partitions:
 
 
 @pytest.mark.parametrize("form", ["file", "ConfigMap", "values"])
-def test_yunikorns_queues_from_the_file_and_from_what_it_is_in(form):
+def test_yunikorn_queues_are_read_from_file_configmap_or_helm_values(form):
     inner = YUNIKORN.replace("\n", "\n    ")
     text = {
         "file": YUNIKORN,
         "ConfigMap": f"kind: ConfigMap\ndata:\n  queues.yaml: |{inner}",
         "values": f"queues.yaml: |{inner}",
     }[form]
-    objects, skipped, _ = made(yunikorn, text, namespaces=["ns"])
+    objects, skipped, _ = translated(yunikorn, text, namespaces=["ns"])
     assert quota(objects["Cohort root.tenants"]) == ("0", "1500m", None)
     assert quota(objects["ClusterQueue root.group-a"]) == ("2", "2", None)
     assert quota(objects["ClusterQueue root.group-a"], "memory") == ("1000000000", None, None)
@@ -260,6 +260,6 @@ def test_yunikorns_queues_from_the_file_and_from_what_it_is_in(form):
     assert skipped == [("partition/gpu", "YuniKorn on Kubernetes has only the partition default")]
 
 
-def test_a_compressed_configuration_and_a_foreign_one_are_told():
-    _, skipped, _ = made(yunikorn, "{kind: ConfigMap, data: {other: x}}")
+def test_yunikorn_configmap_without_queues_yaml_is_skipped():
+    _, skipped, _ = translated(yunikorn, "{kind: ConfigMap, data: {other: x}}")
     assert skipped == [("configmap", "has no queues.yaml")]

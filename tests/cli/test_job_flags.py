@@ -1,4 +1,4 @@
-"""A Job from the flags of `sluice submit`, as Kubernetes gets it."""
+"""The Job manifest that `sluice submit` makes of its flags."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from admission.cli.arguments.job_flags import JobFlags, job_manifest, key_value,
 from admission.cli.errors import BadFlag
 
 
-def test_all_that_flags_can_say_is_in_the_job():
+def test_job_contains_the_values_of_all_flags():
     flags = JobFlags(
         image="trainer:1",
         command=("python", "train.py"),
@@ -70,7 +70,7 @@ def test_all_that_flags_can_say_is_in_the_job():
         ("i", ("x" * 100,), "x" * 57 + "-"),
     ],
 )
-def test_a_job_without_a_name_is_called_after_what_it_runs(image, command, name):
+def test_job_without_a_name_is_named_after_its_command_or_image(image, command, name):
     manifest = job_manifest(JobFlags(image, command), queue="q", namespace="n")
     assert manifest["metadata"]["generateName"] == name
     assert "name" not in manifest["metadata"]
@@ -89,23 +89,23 @@ def test_a_job_without_a_name_is_called_after_what_it_runs(image, command, name)
         (JobFlags("i", ()), "a/b", '"a/b" is not a valid value of the label sluice.dev/queue-name'),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_flag(flags, queue, message):
+def test_invalid_flag_value_is_refused_with_a_message(flags, queue, message):
     with pytest.raises(BadFlag, match=f"^.*{message}".replace("(", r"\(")):
         job_manifest(flags, queue=queue, namespace="n")
 
 
 @pytest.mark.parametrize(("text", "expected"), [("90m", 5400), ("1h30m", 5400), ("2d", 172_800), ("45", 45)])
-def test_times_are_written_as_people_do(text, expected):
+def test_time_limit_accepts_units_and_plain_seconds(text, expected):
     assert seconds(text, flag="--time-limit") == expected
 
 
 @pytest.mark.parametrize("text", ["", "0", "0m", "1x", "m", "1h 30m", "-5", "1.5h", "²"])
-def test_what_is_no_time_is_refused(text):
+def test_invalid_time_limit_is_refused(text):
     with pytest.raises(BadFlag, match=r"^--time-limit: "):
         seconds(text, flag="--time-limit")
 
 
-def test_pairs_need_both_halves():
+def test_environment_variable_requires_a_key_and_an_equals_sign():
     assert key_value("A=b=c", flag="--env") == ("A", "b=c")
     for text in ("A", "=b", ""):
         with pytest.raises(BadFlag, match=r"^--env: .* is not KEY=VALUE"):

@@ -1,7 +1,7 @@
-"""Kubeflow's Python clients themselves, against Kubeflow (pretended) and `sluice serve`.
+"""Kubeflow's real Python clients against a simulated Kubeflow and `sluice serve`.
 
-This needs them, and they are no dependency: `pip install kubeflow kubeflow-training` into an environment of its own,
-whose python the variable KUBEFLOW names. JobSet has no Python client on PyPI.
+The clients are no dependency: `pip install kubeflow kubeflow-training` into an environment of its own, whose python the
+variable KUBEFLOW names. JobSet has no Python client on PyPI.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from custom_kinds import served
-from external_clients import SECONDS, driven, let, queued_in
+from external_clients import SECONDS, driven, queued_in, set_stop_policy
 from grouped_kinds import pods_until
 from trainer import FRAMEWORKS, trainer
 
@@ -69,7 +69,9 @@ def running(number: int) -> Any:
 
 
 @pytest.mark.parametrize("client", ["trainer", "training"])
-async def test_a_user_of_kubeflow_names_a_queue_and_nothing_else(tmp_path: Path, database_url: str, client: str):
+async def test_kubeflow_clients_work_unchanged_apart_from_the_queue_name(
+    tmp_path: Path, database_url: str, client: str
+):
     (pytorch,) = all_kinds(frameworks=(PYTORCH,))
     async with Sandbox(speed=1) as sandbox, trainer(sandbox, "2.2"), served(sandbox, pytorch):
         admin = sandbox.local("admin")
@@ -87,14 +89,14 @@ async def test_a_user_of_kubeflow_names_a_queue_and_nothing_else(tmp_path: Path,
             while await sdk(client, "list"):
                 pass
             await sdk(client, "submit", "second")
-            await let(replica, "None")
+            await set_stop_policy(replica, "None")
             await pods_until(admin, "default", running(2))
             await sdk.until(client, "second", "Running")
             assert await sdk(client, "logs", "second")
-            await let(replica, "HoldAndDrain")
+            await set_stop_policy(replica, "HoldAndDrain")
             await pods_until(admin, "default", lambda found: not found)
             await sdk.until(client, "second", *waits)
-            await let(replica, "None")
+            await set_stop_policy(replica, "None")
             for name in await pods_until(admin, "default", running(2)):
                 await admin.patch("pods", "default", name, {"status": {"phase": "Succeeded"}}, subresource="status")
             await sdk.until(client, "second", "Complete", "Succeeded")

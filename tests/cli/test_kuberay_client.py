@@ -1,7 +1,7 @@
-"""KubeRay's Python client itself, against KubeRay (pretended) and `sluice serve`.
+"""KubeRay's real Python client against a simulated KubeRay and `sluice serve`.
 
-It is not on PyPI, but in `codeflare-sdk`, which is: `pip install codeflare-sdk` into an environment of its own, whose
-python the variable KUBERAY names.
+The client is not on PyPI, but part of `codeflare-sdk`: `pip install codeflare-sdk` into an environment of its own,
+whose python the variable KUBERAY names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from custom_kinds import served
-from external_clients import SECONDS, driven, let, queued_in
+from external_clients import SECONDS, driven, queued_in, set_stop_policy
 from grouped_kinds import pods_until
 
 from admission.kinds import all_kinds
@@ -44,7 +44,7 @@ def uids(found: dict[str, Object]) -> set[str]:
     return {obj["metadata"]["uid"] for obj in found.values()}
 
 
-async def test_a_user_of_kuberay_names_a_queue_and_nothing_else(tmp_path: Path, database_url: str):
+async def test_kuberay_client_works_unchanged_apart_from_the_queue_label(tmp_path: Path, database_url: str):
     cluster, job = (KINDS.get("ray.io", kind) for kind in ("RayCluster", "RayJob"))
     async with (
         Sandbox(speed=1) as sandbox,
@@ -60,31 +60,31 @@ async def test_a_user_of_kuberay_names_a_queue_and_nothing_else(tmp_path: Path, 
         assert await client("cluster", "status", "ray") == ""
         assert await client("cluster", "list") == ["ray"]
         assert not admin.list("pods", "default")
-        await let(replica, "None")
+        await set_stop_policy(replica, "None")
         assert await client("cluster", "wait", "ray") == "True"
         assert await client("cluster", "scale", "ray", "3") == "True"
         await pods_until(admin, "default", running(4))
-        await let(replica, "HoldAndDrain")
+        await set_stop_policy(replica, "HoldAndDrain")
         await pods_until(admin, "default", running(0))
         await client.until("cluster", "ray", "")
-        await let(replica, "None")
+        await set_stop_policy(replica, "None")
         assert await client("cluster", "wait", "ray") == "True"
         await client("cluster", "delete", "ray")
         await pods_until(admin, "default", running(0))
 
-        # A RayJob: whoever resumes one that waits has it wait on; one that is suspended by its user comes back.
-        await let(replica, "Hold")
+        # A RayJob: a waiting one that is resumed by its user still waits; one that is suspended by its user runs again.
+        await set_stop_policy(replica, "Hold")
         assert await client("job", "submit", "train") == "train"
         assert await client("job", "resubmit", "train") == "True"
         assert admin.get("rayjobs", "default", "train")["spec"]["suspend"] is True
-        await let(replica, "None")
+        await set_stop_policy(replica, "None")
         await client.until("job", "train", "Running")
         before = uids(await pods_until(admin, "default", running(2)))
         assert await client("job", "suspend", "train") == "True"
         await pods_until(admin, "default", lambda found: running(2)(found) and not before & uids(found))
-        await let(replica, "HoldAndDrain")
+        await set_stop_policy(replica, "HoldAndDrain")
         await pods_until(admin, "default", running(0))
-        await let(replica, "None")
+        await set_stop_policy(replica, "None")
         for name in await pods_until(admin, "default", running(2)):
             await admin.patch("pods", "default", name, {"status": {"phase": "Succeeded"}}, subresource="status")
         assert await client("job", "wait", "train") == "True"

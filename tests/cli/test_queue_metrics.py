@@ -1,4 +1,4 @@
-"""Gauges of queues from the engine and the sums of the database."""
+"""Gauges of queues, from the state of the engine and counts in the database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ spec: {clusterQueue: cq}
         ("local_queue_unadmitted_workloads", {"name": "lq", "namespace": "team-a"}),
     ],
 )
-def test_what_waits_for_checks_is_not_admitted_in_the_cluster_queue_nor_in_the_local_queue(name, place):
+def test_unadmitted_workloads_include_those_waiting_for_admission_checks(name, place):
     engine = Engine()
     engine.observe(NamespaceChanged("team-a", {}), now=0.0)
     for document in parse_documents(QUEUES, source="queues"):

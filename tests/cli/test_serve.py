@@ -1,4 +1,4 @@
-"""`sluice serve` as a process: it decides, it explains in one sentence why it cannot, it survives being killed."""
+"""`sluice serve` as a process: Jobs run although it is killed, and a failed start is explained in one sentence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def finished(*arguments: str, **environment: str) -> tuple[int | None, str
 
 
 def error_of(text: str) -> str:
-    """The one line that tells the user; the log before it is for others."""
+    """The only error line in the output; fails if there is a traceback."""
     assert "Traceback" not in text, text
     (line,) = [line for line in text.splitlines() if line.startswith("error: ")]
     return line
@@ -50,8 +50,8 @@ def on_file(folder: Path) -> str:
     return f"sqlite:///{folder / 'sluice.db'}"
 
 
-async def test_jobs_go_in_and_out_and_a_kill_loses_nothing(sandbox, tmp_path):
-    """With webhooks over TLS, killed in the middle, started again."""
+async def test_jobs_complete_although_serve_is_killed_and_restarted(sandbox, tmp_path):
+    """With webhooks over TLS; `serve` is killed while the Jobs run."""
     port, webhook_port = free_port(), free_port()
     webhooks = (
         f"--webhook-url=https://127.0.0.1:{webhook_port}",
@@ -88,7 +88,7 @@ async def test_jobs_go_in_and_out_and_a_kill_loses_nothing(sandbox, tmp_path):
     }
 
 
-async def test_a_second_sluice_on_the_same_file_says_so_and_stops(sandbox, tmp_path):
+async def test_second_serve_on_the_same_sqlite_file_is_refused(sandbox, tmp_path):
     async with serving(tmp_path, on_file(tmp_path)) as first:
         await first.until_ready()
         code, _, errors = await finished(
@@ -99,7 +99,7 @@ async def test_a_second_sluice_on_the_same_file_says_so_and_stops(sandbox, tmp_p
         assert first.process.returncode is None
 
 
-async def test_a_port_that_is_taken(sandbox, tmp_path):
+async def test_serve_with_a_port_in_use_ends_with_an_error(sandbox, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -110,7 +110,7 @@ async def test_a_port_that_is_taken(sandbox, tmp_path):
     assert "never awaited" not in replica.log.decode()
 
 
-async def test_the_token_is_asked_for(sandbox, tmp_path):
+async def test_api_requires_the_admin_token(sandbox, tmp_path):
     async with serving(tmp_path, on_file(tmp_path)) as replica:
         await replica.until_ready()
         for token in (None, "wrong"):
@@ -120,7 +120,7 @@ async def test_the_token_is_asked_for(sandbox, tmp_path):
         assert json.loads(body)["role"] == "leading, epoch 1"
 
 
-async def test_a_full_disk_is_told_and_ends_without_a_restart(sandbox, tmp_path):
+async def test_full_disk_fails_readiness_and_recovery_needs_no_restart(sandbox, tmp_path):
     """No file of the process may grow any more: each write to the database fails, as on a full disk."""
     admin = sandbox.local("admin")
     await admin.create("nodes", "", NODE)
@@ -142,7 +142,7 @@ async def test_a_full_disk_is_told_and_ends_without_a_restart(sandbox, tmp_path)
         await replica.until_ready()
     log = replica.log.decode()
     assert log.count("deciding again") == 1
-    assert log.count(" ERROR ") <= 2  # that it begins anew, and why it cannot; not each second anew
+    assert log.count(" ERROR ") <= 2  # that the leader restarts, and why it cannot; not repeated each second
     assert "Traceback" not in log
 
 
@@ -155,7 +155,7 @@ async def test_a_full_disk_is_told_and_ends_without_a_restart(sandbox, tmp_path)
         ({"SLUICE_LOG_LEVEL": "loud"}, "SLUICE_LOG_LEVEL"),
     ],
 )
-async def test_what_keeps_it_from_starting_is_one_sentence(sandbox, tmp_path, environment, says):
+async def test_invalid_setting_ends_the_start_with_one_error_line(sandbox, tmp_path, environment, says):
     usual = {"SLUICE_DATABASE_URL": on_file(tmp_path), "SLUICE_KUBECONFIG": str(tmp_path / "kubeconfig")}
     code, _, errors = await finished("serve", **usual | environment)
     assert code == 1
@@ -163,7 +163,7 @@ async def test_what_keeps_it_from_starting_is_one_sentence(sandbox, tmp_path, en
     assert not (tmp_path / "sluice.db").exists(), "a database was made for nothing"
 
 
-async def test_an_api_server_that_nobody_answers_at(tmp_path):
+async def test_serve_is_not_ready_while_the_api_server_is_unreachable(tmp_path):
     dead = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
@@ -179,7 +179,7 @@ async def test_an_api_server_that_nobody_answers_at(tmp_path):
         assert await replica.process.wait() == 0
 
 
-async def test_a_server_with_a_certificate_of_another_authority(sandbox, tmp_path):
+async def test_untrusted_certificate_of_the_api_server_ends_the_start(sandbox, tmp_path):
     config = sandbox.kubeconfig("sluice")
     del config["clusters"][0]["cluster"]["certificate-authority-data"]
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
@@ -189,7 +189,7 @@ async def test_a_server_with_a_certificate_of_another_authority(sandbox, tmp_pat
     assert "the server's certificate is not trusted" in error_of(replica.log.decode())
 
 
-async def test_a_wrong_token_for_the_cluster(sandbox, tmp_path):
+async def test_rejected_cluster_token_ends_the_start(sandbox, tmp_path):
     config = sandbox.kubeconfig("sluice")
     config["users"][0]["user"]["token"] = "wrong"
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
@@ -199,7 +199,7 @@ async def test_a_wrong_token_for_the_cluster(sandbox, tmp_path):
     assert "401" in error_of(replica.log.decode())
 
 
-async def test_an_unmigrated_postgresql_asks_for_sluice_migrate(sandbox, tmp_path, postgresql):
+async def test_unmigrated_postgresql_ends_the_start_and_names_sluice_migrate(sandbox, tmp_path, postgresql):
     await asyncio.to_thread(postgresql.execute, "DROP DATABASE IF EXISTS unmigrated", "CREATE DATABASE unmigrated")
     code, _, errors = await finished(
         "serve",

@@ -46,7 +46,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
 
 @pytest.fixture
 async def serve(sandbox: Sandbox, tmp_path: Path) -> Any:
-    """Starts `sluice serve` with one LocalQueue, `default`."""
+    """Function that starts `sluice serve` with its webhook and the LocalQueue `default`."""
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(url)
     text = QUEUES.replace("name: lq, namespace: default", "name: default, namespace: team-a")
@@ -59,8 +59,8 @@ async def serve(sandbox: Sandbox, tmp_path: Path) -> Any:
     return lambda: serving(tmp_path, url, *webhook, *files)
 
 
-def made_by(owner: Object, name: str, **spec: Any) -> Object:
-    """A Job of its workers, as the JobSet controller creates it: without a queue label, and not suspended."""
+def child_of(owner: Object, name: str, **spec: Any) -> Object:
+    """A Job of a JobSet's workers, as the JobSet controller creates it: without a queue label, and not suspended."""
     reference = {"apiVersion": owner["apiVersion"], "kind": "JobSet", "name": "set", "controller": True}
     metadata = {"name": name, "namespace": "team-a"}
     return {
@@ -79,13 +79,13 @@ async def workloads(replica: Replica) -> set[str]:
 
 
 async def until_workloads(replica: Replica, names: set[str]) -> None:
-    """There is no event for what a database holds; the time limit of the test ends a wait in vain."""
+    """Poll until these are the workloads of the namespace; the time limit of the test ends a wait in vain."""
     while await workloads(replica) != names:
         assert replica.process.returncode is None, replica.log.decode()
         await asyncio.sleep(0.02)
 
 
-async def test_they_are_gated_and_started_and_what_only_says_that_it_is_one_waits(sandbox, serve):
+async def test_children_start_with_their_owner_and_forged_children_are_queued(sandbox, serve):
     controller, admin = sandbox.local("jobset-controller"), sandbox.local("admin")
     unlabelled = jobset("set", suspend=False)
     del unlabelled["metadata"]["labels"]
@@ -94,12 +94,12 @@ async def test_they_are_gated_and_started_and_what_only_says_that_it_is_one_wait
         created = await admin.create("jobsets", "team-a", unlabelled)
         assert created["spec"]["suspend"] is True
         owner = await until(admin, "jobsets", "set", runs)
-        child = await controller.create("jobs", "team-a", made_by(owner, "set-workers-0"))
+        child = await controller.create("jobs", "team-a", child_of(owner, "set-workers-0"))
         assert child["spec"]["suspend"] is True
         await until(admin, "jobs", "set-workers-0", runs)
-        forged = await sandbox.local("mallory").create("jobs", "team-a", made_by(owner, "set-workers-1"))
+        forged = await sandbox.local("mallory").create("jobs", "team-a", child_of(owner, "set-workers-1"))
         assert forged["spec"]["suspend"] is True
-        large = await sandbox.local("mallory").create("jobs", "team-a", made_by(owner, "set-more", parallelism=9))
+        large = await sandbox.local("mallory").create("jobs", "team-a", child_of(owner, "set-more", parallelism=9))
         assert large["spec"]["suspend"] is True
         await until_workloads(replica, {"set", "set-workers-1", "set-more"})
         replica.send(signal.SIGKILL)
@@ -108,27 +108,27 @@ async def test_they_are_gated_and_started_and_what_only_says_that_it_is_one_wait
         await replica.until_ready()
         assert await workloads(replica) == {"set", "set-workers-1", "set-more"}
         assert runs(admin.get("jobs", "team-a", "set-workers-0"))
-        # Its controller suspends and starts it, as when the JobSet restarts.
+        # The JobSet controller suspends and resumes the child, as when the JobSet restarts.
         await controller.patch("jobs", "team-a", "set-workers-0", {"spec": {"suspend": True}})
         gated = await controller.patch("jobs", "team-a", "set-workers-0", {"spec": {"suspend": False}})
         assert gated["spec"]["suspend"] is True
         await until(admin, "jobs", "set-workers-0", runs)
-        # A pod, where all of the owner's pods are queued, as this one is, by the namespace.
-        made = made_by(owner, "own")["spec"]["template"] | {"metadata": made_by(owner, "own")["metadata"]}
+        # A pod of the JobSet: the namespace queues pods, too, so that the pod is gated and starts with its owner.
+        made = child_of(owner, "own")["spec"]["template"] | {"metadata": child_of(owner, "own")["metadata"]}
         assert (await controller.create("pods", "team-a", made))["spec"]["schedulingGates"]
         await until(admin, "pods", "own", lambda obj: not obj["spec"].get("schedulingGates"))
         assert "own" not in await workloads(replica)
 
 
-async def test_a_child_and_an_owner_that_wait_are_told_why_though_serve_is_killed_before_it_was_written(sandbox, serve):
-    """Until the kill the API server answers no Event, and after it there is nothing new to tell."""
+async def test_pending_events_of_owner_and_child_are_written_after_serve_was_killed(sandbox, serve):
+    """Before the kill the API server delays all Events; after it nothing changes that would cause new ones."""
     admin = sandbox.local("admin")
     match = {"verb": "create", "group": "events.k8s.io", "resource": "events"}
     sandbox.faults.install({"rules": [{"match": match, "do": "delay", "seconds": 600}]})
     async with serve() as replica:
         await replica.until_ready()
-        owner = await admin.create("jobsets", "team-a", jobset("set"))  # its queue is not there
-        await sandbox.local("jobset-controller").create("jobs", "team-a", made_by(owner, "set-workers-0"))
+        owner = await admin.create("jobsets", "team-a", jobset("set"))  # its LocalQueue does not exist
+        await sandbox.local("jobset-controller").create("jobs", "team-a", child_of(owner, "set-workers-0"))
         while sandbox.faults.describe()["rules"][0]["struck"] == 0:
             assert replica.process.returncode is None, replica.log.decode()
             await asyncio.sleep(0.02)

@@ -100,7 +100,7 @@ async def until(replica: Replica, holds: Any) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_a_start_that_sigkill_interrupts_is_completed_though_the_tree_was_edited_meanwhile(sandbox, serve):
+async def test_start_interrupted_by_sigkill_is_completed_after_the_tree_was_edited(sandbox, serve):
     admin = sandbox.local("admin")
     match = {"user": "sluice", "verb": "patch", "resource": "pods", "name": "rc-gpu-1"}
     sandbox.faults.install({"rules": [{"match": match, "do": "delay", "seconds": 600}]})

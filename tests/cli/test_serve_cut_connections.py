@@ -1,4 +1,4 @@
-"""TLS connections that are cut, at whatever point, are nothing that a log should cry out about."""
+"""TLS connections that clients cut at any point cause no errors in the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WATCH = REQUEST.replace(b"/openapi/v3/apis/sluice.dev/v1", b"/apis/sluice.dev/v1
 
 
 def _cut(port: int, talk: Callable[[ssl.SSLSocket], None] | bytes) -> None:
-    """Connect, say that in TLS or without it, and break off by a reset."""
+    """Connect, run `talk` over TLS or send it as plain bytes, and reset the connection."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(("127.0.0.1", port)) as plain:
@@ -48,7 +48,7 @@ def _garbage(connection: ssl.SSLSocket) -> None:
 
 WAYS: list[Callable[[ssl.SSLSocket], None] | bytes] = [
     b"",
-    b"\x16\x03\x01\x02\x00\x01",  # the beginning of a greeting
+    b"\x16\x03\x01\x02\x00\x01",  # the beginning of a ClientHello
     b"GET / HTTP/1.1\r\n\r\n",
     lambda connection: None,
     lambda connection: connection.sendall(REQUEST),
@@ -59,7 +59,7 @@ WAYS: list[Callable[[ssl.SSLSocket], None] | bytes] = [
 ]
 
 
-async def test_a_server_whose_clients_break_off_logs_no_traceback(tmp_path: Path) -> None:
+async def test_cut_tls_connections_log_no_error_or_traceback(tmp_path: Path) -> None:
     port = free_port()
     async with Sandbox() as sandbox:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
@@ -78,7 +78,7 @@ async def test_a_server_whose_clients_break_off_logs_no_traceback(tmp_path: Path
 
 @pytest.fixture
 def loop_and_error():
-    """A loop, and what its transport raises when something is written to it that is closed already."""
+    """An event loop, and the exception of its transport when it is used after it was closed."""
     loop = new_loop()
 
     async def closed() -> RuntimeError:
@@ -94,7 +94,7 @@ def loop_and_error():
     loop.close()
 
 
-def test_the_complaint_of_uvloop_about_itself_is_for_debugging(loop_and_error, caplog):
+def test_uvloop_error_on_a_closed_ssl_transport_is_logged_at_debug(loop_and_error, caplog):
     loop, error = loop_and_error
     caplog.set_level(logging.DEBUG)
     loop.call_exception_handler({"message": "Fatal error on SSL protocol", "exception": error})
@@ -102,7 +102,7 @@ def test_the_complaint_of_uvloop_about_itself_is_for_debugging(loop_and_error, c
 
 
 @pytest.mark.parametrize("message", ["Fatal error on SSL protocol", "something else"])
-def test_everything_else_is_an_error(loop_and_error, caplog, message):
+def test_other_exceptions_of_the_loop_are_logged_as_errors(loop_and_error, caplog, message):
     loop, error = loop_and_error
     loop.call_exception_handler(
         {"message": message, "exception": error if message == "something else" else RuntimeError("a defect")}
@@ -110,7 +110,7 @@ def test_everything_else_is_an_error(loop_and_error, caplog, message):
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
-def test_a_name_that_is_not_found_when_nobody_asks_any_more_is_for_debugging(loop_and_error, caplog):
+def test_unretrieved_name_lookup_failure_is_logged_at_debug(loop_and_error, caplog):
     """uvloop's `create_connection` leaves its lookup behind when it is cancelled, as at the end of `serve`."""
     loop, _ = loop_and_error
     caplog.set_level(logging.DEBUG)

@@ -1,4 +1,4 @@
-"""An API server that is frozen: its connections stay open, nothing comes, nobody is told."""
+"""A frozen API server: its connections stay open, but neither data nor errors arrive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from admission.cli.demo.stage import Cluster
 
 NOTICED = 60.0
-"""Seconds within which /readyz has to say so."""
+"""Seconds within which /readyz has to fail."""
 QUEUE = "/apis/sluice.dev/v1/clusterqueues/cq"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
@@ -43,7 +43,7 @@ async def frozen(cluster: Cluster) -> AsyncIterator[None]:
 
 
 async def states(replica: Replica) -> dict[str, str]:
-    """The state of each Job, by what Sluice has on record."""
+    """The recorded state of each workload, by the name of its Job."""
     status, body = await replica.get("/apis/sluice.dev/v1/workloads")
     assert status == 200, body
     return {each["spec"]["object"]["name"]: each["status"]["state"] for each in json.loads(body)["items"]}
@@ -61,7 +61,7 @@ async def submit(client: Client, name: str) -> None:
 
 
 @pytest.mark.long
-async def test_a_frozen_api_server_is_told_of_and_nothing_is_decided_until_it_thaws(tmp_path: Path) -> None:
+async def test_frozen_api_server_fails_readiness_and_pauses_decisions(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     async with (
         running_sandbox(tmp_path, speed=1) as cluster,
@@ -100,7 +100,7 @@ async def test_a_frozen_api_server_is_told_of_and_nothing_is_decided_until_it_th
                 queue = json.loads(text)
                 queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = 8
                 assert await replica.put(QUEUE, queue) == 200
-                for _ in range(20):  # a second or more, in which it would be decided
+                for _ in range(20):  # a second or more: long enough for a decision
                     assert await states(replica) == running | {"e": "pending"}
                     await asyncio.sleep(0.05)
                 assert (await replica.get("/livez"))[0] == 200

@@ -72,7 +72,7 @@ def flags(tmp_path: Path) -> tuple[str, ...]:
 async def in_force(
     replica: Replica, local: Any, namespace: str = "default", make: Callable[[str], Object] = job
 ) -> None:
-    """Wait until Sluice runs, and its gate is in force for what `make` makes there."""
+    """Wait until Sluice is ready, and its gate suspends Jobs that `make` makes in a namespace."""
     await replica.until_ready()
     number = 0
     while True:
@@ -94,12 +94,10 @@ async def gone(local: Any, plural: str) -> None:
     watcher.close()
 
 
-# ---------------------------------------------------------------------- an outage
+# ---------------------------------------------------------------------- an outage of Sluice
 
 
-async def test_while_sluice_is_down_jobs_wait_behind_policies_and_none_is_refused(
-    sandbox, queues, tmp_path, database_url
-):
+async def test_policies_gate_jobs_while_sluice_is_down(sandbox, queues, tmp_path, database_url):
     alice, admin = sandbox.local("alice"), sandbox.local("admin")
     await admin.create("customresourcedefinitions", "", definition(KINDS.get(*JOBSET)))
     (tmp_path / "sluice.yaml").write_text("integrations: {frameworks: [batch/job, jobset.x-k8s.io/jobset]}")
@@ -108,7 +106,9 @@ async def test_while_sluice_is_down_jobs_wait_behind_policies_and_none_is_refuse
         await in_force(replica, alice)
         made = jobset("set", suspend=False)
         made["metadata"] |= {"namespace": "default", "labels": {QUEUE: "lq"}}
-        while not (await alice.create("jobsets", "default", made))["spec"]["suspend"]:  # its policy comes after that
+        while not (await alice.create("jobsets", "default", made))["spec"][
+            "suspend"
+        ]:  # the policy of JobSets takes effect later
             await alice.delete("jobsets", "default", "set")
             await asyncio.sleep(0.05)
         await alice.delete("jobsets", "default", "set")
@@ -127,7 +127,7 @@ async def test_while_sluice_is_down_jobs_wait_behind_policies_and_none_is_refuse
         await until(admin, "jobsets", "set", lambda obj: not obj["spec"]["suspend"])
 
 
-async def test_a_faulty_job_is_told_by_the_controller_where_policies_gate(sandbox, queues, tmp_path, database_url):
+async def test_misconfigured_job_behind_policies_is_reported_by_the_controller(sandbox, queues, tmp_path, database_url):
     alice = sandbox.local("alice")
     async with serving(tmp_path, database_url, "--admission=policies") as replica:
         await in_force(replica, alice)
@@ -140,7 +140,7 @@ async def test_a_faulty_job_is_told_by_the_controller_where_policies_gate(sandbo
         assert "metadata.annotations[sluice.dev/hold]: must be" in (await replica.get(path))[1]
 
 
-async def test_a_server_without_policies_ends_the_start_with_a_sentence(tmp_path, database_url):
+async def test_api_server_without_admission_policies_ends_the_start(tmp_path, database_url):
     async with Sandbox(controllers=False, minor=35) as sandbox:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
         async with serving(tmp_path, database_url, "--admission=policies") as replica:
@@ -150,11 +150,11 @@ async def test_a_server_without_policies_ends_the_start_with_a_sentence(tmp_path
     assert "set admission to auto or webhooks" in line
 
 
-# ---------------------------------------------------------------------- from one gate to the other
+# ---------------------------------------------------------------------- the change from one gate to the other
 
 
 class Creating:
-    """Users who create Jobs without a pause; what the API server stored of each is noted."""
+    """A user who creates Jobs continuously; `created` has each Job as the API server stored it."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._alice = sandbox.local("alice")
@@ -172,9 +172,7 @@ class Creating:
             await asyncio.sleep(0.02)
 
 
-async def test_no_job_slips_through_while_one_gate_takes_the_other_s_place(
-    sandbox, queues, tmp_path, database_url, flags
-):
+async def test_no_job_is_created_ungated_while_the_gate_is_replaced(sandbox, queues, tmp_path, database_url, flags):
     admin = sandbox.local("admin")
     creating = Creating(sandbox)
     async with serving(tmp_path, database_url, *flags) as replica:
@@ -226,7 +224,7 @@ ATTEMPTS = [
 
 @pytest.fixture(params=["webhooks", "policies"])
 async def managed(request, sandbox, queues, tmp_path, database_url, flags):
-    """A Sluice whose managed namespaces are those of teams, with either gate."""
+    """A `sluice serve` whose managed namespaces are those with the label team=a, with either gate."""
     (tmp_path / "sluice.yaml").write_text(MANAGED)
     arguments = (*flags, f"--config={tmp_path / 'sluice.yaml'}", f"--admission={request.param}")
     async with serving(tmp_path, database_url, *arguments) as replica:
@@ -246,8 +244,8 @@ def owned_by(owner: Object) -> Object:
     }
 
 
-async def held(sandbox: Sandbox) -> None:
-    """Let the queue of the team wait, so that what runs was not started by Sluice."""
+async def use_up_team_quota(sandbox: Sandbox) -> None:
+    """Use up the quota of the team, so that Sluice starts no other Job."""
     full = unlabelled("full")
     full["spec"] |= {"parallelism": 4, "completions": 4}
     alice = sandbox.local("alice")
@@ -258,7 +256,7 @@ async def held(sandbox: Sandbox) -> None:
             watcher.close()
 
 
-async def test_in_a_managed_namespace_a_job_without_a_label_is_queued_and_run(sandbox, managed):
+async def test_unlabelled_job_in_a_managed_namespace_is_queued_and_run(sandbox, managed):
     alice = sandbox.local("alice")
     created = await alice.create("jobs", "team-a", unlabelled("j"))
     assert created["spec"]["suspend"] is True
@@ -272,8 +270,8 @@ async def test_in_a_managed_namespace_a_job_without_a_label_is_queued_and_run(sa
     assert free["spec"]["suspend"] is False
 
 
-async def test_in_a_managed_namespace_no_way_leads_around_the_queue(sandbox, managed):
-    await held(sandbox)
+async def test_users_cannot_bypass_the_queue_of_a_managed_namespace(sandbox, managed):
+    await use_up_team_quota(sandbox)
     alice = sandbox.local("alice")
     every_hour = {"schedule": "0 * * * *", "suspend": True, "jobTemplate": {"spec": unlabelled("x")["spec"]}}
     cron = await alice.create("cronjobs", "team-a", {"metadata": {"name": "cron"}, "spec": every_hour})
@@ -296,7 +294,7 @@ async def test_in_a_managed_namespace_no_way_leads_around_the_queue(sandbox, man
         assert one["metadata"]["labels"][QUEUE] == "default", one
 
 
-async def test_what_ran_before_its_namespace_was_managed_is_named_stopped_and_queued(sandbox, managed):
+async def test_running_job_of_a_newly_managed_namespace_is_logged_and_suspended(sandbox, managed):
     alice = sandbox.local("alice")
     await alice.create("namespaces", "", {"metadata": {"name": "team-b"}})
     await alice.create("jobs", "team-b", unlabelled("old"))

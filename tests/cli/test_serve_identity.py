@@ -1,4 +1,4 @@
-"""A Sluice whose database and cluster do not belong together stops no Job before somebody has said so."""
+"""A Sluice whose database does not belong to its cluster stops no running Job without `--adopt`."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def submit(sandbox: Sandbox, name: str, *, suspend: bool = True) -> None:
 
 
 async def running(sandbox: Sandbox, name: str) -> None:
-    """Wait until it has a pod that runs."""
+    """Wait until a Job has a running pod."""
     watcher = sandbox.local("admin").watch("pods")
     async for batch in watcher:
         for _, _, pod, _ in batch:
@@ -89,17 +89,17 @@ def is_suspended(sandbox: Sandbox, name: str) -> bool:
     return bool(sandbox.local("admin").get("jobs", "default", name)["spec"]["suspend"])
 
 
-async def one_runs(sandbox: Sandbox, folder: Path, url: str) -> None:
-    """Sluice starts a Job, and ends."""
+async def start_one_job(sandbox: Sandbox, folder: Path, url: str) -> None:
+    """Submit the Job `runs`, and run a `sluice serve` until the Job has started."""
     await submit(sandbox, "runs")
     async with serving(folder, url) as replica:
         await running(sandbox, "runs")
     assert replica.process.returncode == 0, replica.log.decode()
 
 
-async def test_a_database_of_another_folder_is_refused_and_adopted_only_when_told(sandbox, tmp_path):
+async def test_other_database_is_refused_unless_adopted(sandbox, tmp_path):
     first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
-    await one_runs(sandbox, tmp_path, first)
+    await start_one_job(sandbox, tmp_path, first)
     await submit(sandbox, "waits")
 
     said = refusal(await start(tmp_path / "kubeconfig", second))
@@ -123,7 +123,7 @@ async def test_a_database_of_another_folder_is_refused_and_adopted_only_when_tol
     assert f"{tmp_path}/second.db" in said
 
 
-async def test_two_at_the_same_time_never_both_decide(sandbox, tmp_path):
+async def test_second_database_is_refused_even_with_adopt_while_the_first_is_in_use(sandbox, tmp_path):
     first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
     async with serving(tmp_path, first) as replica:
         await replica.until_ready()
@@ -134,8 +134,7 @@ async def test_two_at_the_same_time_never_both_decide(sandbox, tmp_path):
         assert replica.process.returncode is None
 
 
-async def test_who_loses_the_cluster_to_another_database_ends(sandbox, tmp_path):
-    """However it came to that: the Lease names another one."""
+async def test_serve_ends_if_the_lease_names_another_database(sandbox, tmp_path):
     url = await on_file(tmp_path, "first")
     admin = sandbox.local("admin")
     async with serving(tmp_path, url) as replica:
@@ -147,7 +146,7 @@ async def test_who_loses_the_cluster_to_another_database_ends(sandbox, tmp_path)
     assert admin.get(*LEASE)["metadata"]["annotations"]["sluice.dev/database-id"] == "other"
 
 
-async def test_of_two_that_start_together_on_an_empty_cluster_one_ends(sandbox, tmp_path):
+async def test_two_databases_started_together_on_an_empty_cluster_leave_one_leader(sandbox, tmp_path):
     first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
     async with serving(tmp_path, first) as one, serving(tmp_path, second) as other:
         ends = {asyncio.create_task(each.process.wait()): each for each in (one, other)}
@@ -163,7 +162,7 @@ async def test_of_two_that_start_together_on_an_empty_cluster_one_ends(sandbox, 
 
 
 @pytest.mark.long
-async def test_a_frozen_one_that_was_replaced_changes_nothing_when_it_wakes(sandbox, tmp_path):
+async def test_frozen_serve_whose_cluster_was_adopted_ends_without_changes(sandbox, tmp_path):
     first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
     async with serving(tmp_path, first) as one:
         await one.until_ready()
@@ -182,7 +181,7 @@ async def test_a_frozen_one_that_was_replaced_changes_nothing_when_it_wakes(sand
         assert not is_suspended(sandbox, "new")
 
 
-async def test_a_lease_that_was_deleted_comes_back(sandbox, tmp_path):
+async def test_deleted_lease_is_recreated_with_the_same_annotations(sandbox, tmp_path):
     url = await on_file(tmp_path, "first")
     admin = sandbox.local("admin")
     async with serving(tmp_path, url) as replica:
@@ -197,7 +196,7 @@ async def test_a_lease_that_was_deleted_comes_back(sandbox, tmp_path):
 
 async def test_a_database_of_another_cluster_is_refused(sandbox, tmp_path):
     url = await on_file(tmp_path, "sluice")
-    await one_runs(sandbox, tmp_path, url)
+    await start_one_job(sandbox, tmp_path, url)
     async with new_sandbox(tmp_path / "other.kubeconfig") as other:
         said = refusal(await start(tmp_path / "other.kubeconfig", url))
         assert "belongs to another cluster" in said
@@ -205,14 +204,14 @@ async def test_a_database_of_another_cluster_is_refused(sandbox, tmp_path):
         assert other.local("admin").get(*LEASE) is None
     async with Store.open(url) as store:
         assert [record.state async for piece in store.unfinished() for record in piece] == ["admitted"]
-    async with serving(tmp_path, url) as replica:  # and where it belongs it goes on
+    async with serving(tmp_path, url) as replica:  # on its own cluster it continues
         await replica.until_ready()
     assert not is_suspended(sandbox, "runs")
 
 
-async def test_an_installation_of_before_goes_on_without_a_flag(sandbox, tmp_path):
+async def test_installation_without_recorded_identity_continues_without_adopt(sandbox, tmp_path):
     url = await on_file(tmp_path, "sluice")
-    await one_runs(sandbox, tmp_path, url)
+    await start_one_job(sandbox, tmp_path, url)
     await sandbox.local("admin").delete(*LEASE)
     with closing(sqlite3.connect(tmp_path / "sluice.db")) as connection, connection:
         connection.execute("UPDATE head SET identity = NULL, cluster = NULL")
@@ -222,7 +221,7 @@ async def test_an_installation_of_before_goes_on_without_a_flag(sandbox, tmp_pat
     assert sandbox.local("admin").get(*LEASE)["metadata"]["annotations"]["sluice.dev/epoch"] == "2"
 
 
-async def test_a_first_start_stops_nothing_that_ran_before_it(sandbox, tmp_path):
+async def test_first_start_is_refused_if_it_would_stop_running_jobs(sandbox, tmp_path):
     await submit(sandbox, "runs", suspend=False)
     await running(sandbox, "runs")
     said = refusal(await start(tmp_path / "kubeconfig", await on_file(tmp_path, "sluice")))
@@ -236,8 +235,8 @@ async def test_an_older_copy_of_the_database_is_refused(sandbox, tmp_path):
     async with serving(tmp_path, url) as replica:
         await replica.until_ready()
     shutil.copyfile(tmp_path / "sluice.db", tmp_path / "backup.db")
-    await one_runs(sandbox, tmp_path, url)
-    for _ in range(2):  # an attempt does not make the copy younger
+    await start_one_job(sandbox, tmp_path, url)
+    for _ in range(2):  # a refused start does not make the copy newer
         said = refusal(await start(tmp_path / "kubeconfig", f"sqlite:///{tmp_path / 'backup.db'}"))
         assert "is an older copy" in said
         assert "1 running Job (default/runs)" in said
@@ -255,9 +254,9 @@ async def test_a_copy_is_refused_while_the_database_is_in_use(sandbox, tmp_path)
 
 
 @pytest.mark.postgres
-async def test_an_export_goes_on_in_another_database(sandbox, tmp_path, make_database_url):
+async def test_imported_database_continues_and_the_original_is_refused(sandbox, tmp_path, make_database_url):
     url = await on_file(tmp_path, "sluice")
-    await one_runs(sandbox, tmp_path, url)
+    await start_one_job(sandbox, tmp_path, url)
     target = await make_database_url("postgresql")
     for command in (("export", str(tmp_path / "dump")), ("import", str(tmp_path / "dump"))):
         process = await sluice(*command, "--database-url", url if command[0] == "export" else target)
@@ -271,7 +270,7 @@ async def test_an_export_goes_on_in_another_database(sandbox, tmp_path, make_dat
 
 
 @pytest.mark.postgres
-async def test_replicas_share_the_claim_and_keep_another_database_out(sandbox, tmp_path, make_database_url):
+async def test_replicas_share_one_database_and_another_database_is_refused(sandbox, tmp_path, make_database_url):
     shared, other = await with_queues(await make_database_url("postgresql")), await make_database_url("postgresql")
     lease = ("--lease=default/sluice", "--lease-duration=4", "--renew-deadline=3", "--retry-period=0.5")
     async with serving(tmp_path, shared, *lease) as first:
@@ -288,7 +287,7 @@ async def test_replicas_share_the_claim_and_keep_another_database_out(sandbox, t
     assert not is_suspended(sandbox, "runs")
 
 
-async def test_a_missing_right_to_the_lease_is_told_with_its_cure(sandbox, tmp_path):
+async def test_missing_permission_for_the_lease_names_the_rbac_manifest(sandbox, tmp_path):
     sandbox.write_kubeconfig(tmp_path / "poor.kubeconfig", "alice")
     admin = sandbox.local("admin")
     rules = [{"apiGroups": ["*"], "resources": ["jobs", "namespaces"], "verbs": ["*"]}]

@@ -1,4 +1,4 @@
-"""How a process that lasts collects garbage."""
+"""Garbage collection in long-running processes."""
 
 import gc
 import weakref
@@ -8,24 +8,24 @@ import pytest
 from admission.cli.serve import interpreter
 
 
-class Knows:
-    """Something that refers to itself, as what a lead knows does."""
+class SelfReferencing:
+    """An object in a reference cycle, like the state of a leader."""
 
     def __init__(self):
         self.itself = self
 
 
 @pytest.fixture(autouse=True)
-def as_it_was():
+def unfrozen_afterwards():
     yield
     gc.unfreeze()
 
 
-def test_what_a_former_lead_knew_is_collected_when_the_next_but_one_begins():
+def test_leader_state_is_garbage_collected_two_leaders_later():
     known = []
     for _ in range(4):
         with interpreter.without_garbage():
-            lead = Knows()
+            lead = SelfReferencing()
         known.append(weakref.ref(lead))
         del lead
     assert [each() for each in known[:2]] == [None, None]

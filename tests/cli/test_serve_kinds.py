@@ -1,4 +1,4 @@
-"""A kind that a user has described in the configuration, queued by `sluice serve` with the rights that it prints."""
+"""A kind that a user has described in the configuration, with the RBAC rules of `sluice kinds rbac`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(name: str, *, cpu: str = "1", seconds: int = 1_000_000) -> dict[str, Any
 
 @pytest.fixture
 async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    """A cluster in which Sluice has the published rights, and those of `sluice kinds rbac`, and no more."""
+    """A cluster in which Sluice has the published rights and those of `sluice kinds rbac`, and no others."""
     config = tmp_path / "sluice.yaml"
     config.write_text(yaml.safe_dump({"integrations": {"frameworks": ["batch/job"], "kinds": [FORM]}}))
     printed = CliRunner().invoke(kinds, ["rbac", "--config", str(config)], catch_exceptions=False).output
@@ -74,8 +74,10 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
         yield opened
 
 
-async def test_a_kind_of_ones_own_goes_its_whole_way(sandbox: Sandbox, database_url: str, tmp_path: Path):
-    """Gated by the webhook, told who submitted it, started, kept at its size, and its quota passed on."""
+async def test_configured_kind_is_gated_started_kept_at_its_size_and_finished(
+    sandbox: Sandbox, database_url: str, tmp_path: Path
+):
+    """The webhook gates it and records its user; it starts, keeps its size, and its quota passes to the next one."""
     webhook = free_port()
     flags = (
         f"--config={tmp_path / 'sluice.yaml'}",
@@ -95,7 +97,7 @@ async def test_a_kind_of_ones_own_goes_its_whole_way(sandbox: Sandbox, database_
         ready = await until(admin, "trainingruns", "first", lambda obj: KIND.observe(obj).ready)
         second = await alice.create("trainingruns", "default", run("second", seconds=60))
         assert len(pods_of(admin, ready)) == 3
-        # What waits stays gated, and what runs gets no more pods, whoever asks.
+        # A user can neither start a waiting TrainingRun nor enlarge a running one.
         tried = await alice.patch("trainingruns", "default", "second", {"spec": {"control": {"paused": False}}})
         assert KIND.gate(tried) == []
         more = [{**ready["spec"]["roles"][0], "count": 4}, ready["spec"]["roles"][1]]

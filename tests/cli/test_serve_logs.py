@@ -1,4 +1,4 @@
-"""What the processes log: their start and end, in text or as JSON, and nothing of what libraries do."""
+"""Logs of the processes: start and end, text and JSON, levels, and a reader that does not read."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
 
 
 def lines_of(log: bytes) -> list[dict[str, Any]]:
-    """Each line is an object, or this fails."""
+    """The objects of a JSON log, one a line; fails for a line that is not JSON."""
     return [json.loads(line) for line in log.decode().splitlines()]
 
 
-async def test_start_and_end_are_told_in_text(sandbox, tmp_path):
+async def test_text_log_contains_start_and_end_and_no_library_lines(sandbox, tmp_path):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-level=debug") as replica:
         await replica.until_ready()
         replica.send(signal.SIGTERM)
@@ -43,24 +43,26 @@ async def test_start_and_end_are_told_in_text(sandbox, tmp_path):
     assert " INFO    admission.cli.serve.command: sluice " in lines[0]
     assert lines[-2].endswith(" INFO    admission.cli.serve.signals: shutting down: SIGTERM")
     assert lines[-1].endswith(" INFO    admission.cli.serve.command: ended")
-    assert {line.split()[2].partition(".")[0] for line in lines} == {"admission"}  # at debug, libraries say nothing
+    assert {line.split()[2].partition(".")[0] for line in lines} == {
+        "admission"
+    }  # even at debug, libraries log nothing
 
 
-async def test_sigusr1_tells_what_each_task_waits_for(sandbox, tmp_path):
+async def test_sigusr1_logs_what_tasks_wait_for(sandbox, tmp_path):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}") as replica:
         await replica.until_ready()
         while not re.search(r" waits in .*Controller\.decide:.* > Inbox\.wait:", replica.log.decode()):
-            replica.send(signal.SIGUSR1)  # again, should it just have had work
+            replica.send(signal.SIGUSR1)  # repeated, since the controller may just be at work
             await asyncio.sleep(0.1)
 
 
-async def test_all_is_what_libraries_say_too(sandbox, tmp_path):
+async def test_log_level_all_includes_libraries(sandbox, tmp_path):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-level=all") as replica:
         await replica.until_ready()
     assert " DEBUG   aiosqlite: " in replica.log.decode()
 
 
-async def test_in_json_each_line_is_an_object(sandbox, tmp_path):
+async def test_json_log_has_one_object_per_line(sandbox, tmp_path):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-format=json") as replica:
         await replica.until_ready()
         replica.send(signal.SIGINT)
@@ -71,7 +73,7 @@ async def test_in_json_each_line_is_an_object(sandbox, tmp_path):
     assert all({"time", "level", "logger", "message"} <= line.keys() for line in lines)
 
 
-async def test_in_json_what_ends_it_is_a_line_too(sandbox, tmp_path):
+async def test_json_log_contains_the_error_that_ends_the_start(sandbox, tmp_path):
     async with serving(tmp_path, "sqlite:////nowhere/sluice.db", "--log-format=json") as replica:
         assert await replica.process.wait() == 1
     told, ended = lines_of(replica.log)[-2:]
@@ -79,7 +81,7 @@ async def test_in_json_what_ends_it_is_a_line_too(sandbox, tmp_path):
     assert "/nowhere" in told["message"]
 
 
-async def test_the_gate_alone_logs_as_it_is_told(tmp_path):
+async def test_standalone_gate_logs_in_the_configured_format(tmp_path):
     process = await sluice(
         "webhook",
         "--username=sluice",
@@ -96,7 +98,7 @@ async def test_the_gate_alone_logs_as_it_is_told(tmp_path):
     assert [line["message"] for line in lines_of(rest)] == ["shutting down: SIGTERM; answers for another 5 s", "ended"]
 
 
-def test_a_reader_that_has_stopped_holds_up_nobody_and_is_told_what_is_missing(monkeypatch):
+def test_unread_log_does_not_block_and_notes_missing_lines(monkeypatch):
     log = logging.getLogger("admission.test")
     read, write = os.pipe()
     with open(read, "rb", buffering=0) as reader, open(write, "w", encoding="utf-8") as stderr:
@@ -106,7 +108,7 @@ def test_a_reader_that_has_stopped_holds_up_nobody_and_is_told_what_is_missing(m
                 log.info("line %d", number)
             told = b""
             while b"read again" not in told:
-                log.info("read again")  # what was kept goes with it, as much as there is room for
+                log.info("read again")  # also flushes buffered lines, as far as the pipe has room
                 told += reader.read(2**20)
     *messages, last = (line["message"] for line in lines_of(told))
     missing = next(number for number, message in enumerate(messages) if message != f"line {number}")

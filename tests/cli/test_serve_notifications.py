@@ -1,4 +1,4 @@
-"""Notifications by a whole `sluice serve`: from a Job to a receiver, with a receiver that comes late and a kill."""
+"""Notifications of `sluice serve` about Jobs, with a receiver that starts late and a SIGKILL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ spec: {receiver: pager, events: [Admitted, Finished]}
 """
 
 
-async def test_each_job_is_told_though_the_receiver_comes_late_and_serve_is_killed(tmp_path: Path) -> None:
+async def test_notifications_reach_a_late_receiver_although_serve_was_killed(tmp_path: Path) -> None:
     port, url = free_port(), f"sqlite:///{tmp_path / 'sluice.db'}"
     (tmp_path / "secret").write_text("a secret")
     config = tmp_path / "sluice.yaml"

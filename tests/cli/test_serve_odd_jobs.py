@@ -1,4 +1,4 @@
-"""Jobs with every odd field that the API server takes, against `sluice serve`: none stops another team's Job."""
+"""Jobs with odd values in many fields, against `sluice serve`: none stops another team's Job."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ spec: {clusterQueue: endless}
 LONG = "x" * 100_000
 ODD_TEXT = "nul \x00 bell \x07 escape \x1b[31m line\nline   right \u202e left \U0001f3f3\u200d\U0001f308 " + LONG
 WIDE = "".join(chr(0x20000 + number * 7919 % 40_000) for number in range(5_000))
-"""Text of four bytes for each character, which no database can compress."""
+"""Text with four bytes a character, which databases hardly compress."""
 QUANTITIES = (
     "1e30",
     "0.0000001n",
@@ -96,7 +96,7 @@ QUANTITIES = (
 
 
 def pods(spec: Object) -> Object:
-    """A merge into the pod spec."""
+    """Merge patch of a Job that sets fields of the pod spec."""
     return {"spec": {"template": {"spec": spec}}}
 
 
@@ -157,7 +157,7 @@ ODDITIES: dict[str, Object] = {
     "n" * 63: {},
     "a." * 100 + "b": {"metadata": {"annotations": {"sluice.dev/submitted-by": WIDE}}},
 }  # fmt: skip
-"""By the name of the Job, what is merged into a sound one."""
+"""Fields that are merged into a valid Job, by the name of the Job."""
 
 
 LIMITS: list[tuple[str, str, Object]] = [
@@ -167,7 +167,7 @@ LIMITS: list[tuple[str, str, Object]] = [
     ("runtimeclasses", "", {"metadata": {"name": "nope"}, "handler": "x",
                             "overhead": {"podFixed": {"cpu": "1e18", "memory": "1Ei"}}}),
 ]  # fmt: skip
-"""What appears while they wait, and goes."""
+"""Objects that are created while the odd Jobs wait, and deleted later."""
 
 
 def merged(target: Object, patch: Object) -> Object:
@@ -205,8 +205,8 @@ async def _prepare(sandbox: Sandbox, url: str) -> None:
             await store.queues.create(parse_manifest(document.body), author=Author("test"))
 
 
-async def _runs(sandbox: Sandbox, name: str) -> None:
-    """A Job of another team is started and ends."""
+async def _complete_other_job(sandbox: Sandbox, name: str) -> None:
+    """Create a Job of another team, and wait until it is complete."""
     bob = sandbox.local("bob")
     await bob.create("jobs", "default", job(name, seconds=1))
     watcher = bob.watch("jobs")
@@ -218,7 +218,7 @@ async def _runs(sandbox: Sandbox, name: str) -> None:
 
 
 async def _submit_all(sandbox: Sandbox) -> set[str]:
-    """Every odd Job; the names of those that were taken."""
+    """Create every odd Job; returns the names of those that the API server accepted."""
     alice, taken = sandbox.local("alice"), set()
     for name in ODDITIES:
         try:
@@ -229,18 +229,18 @@ async def _submit_all(sandbox: Sandbox) -> set[str]:
     return taken
 
 
-async def test_odd_jobs_and_kills_stop_nobody_else(sandbox, tmp_path, database_url):
-    """Without webhooks, so that nothing keeps them out; then again from what is on record, after kill -9."""
+async def test_odd_jobs_do_not_stop_jobs_of_other_teams_even_after_a_kill(sandbox, tmp_path, database_url):
+    """No webhook rejects the odd Jobs; after SIGKILL, `serve` loads them from the database again."""
     await _prepare(sandbox, database_url)
     port = free_port()
     async with serving(tmp_path, database_url, port=port) as replica:
         await replica.until_ready()
         taken = await _submit_all(sandbox)
         assert len(taken) > 30
-        await _runs(sandbox, "first")
+        await _complete_other_job(sandbox, "first")
         for plural, namespace, body in LIMITS:
             await sandbox.local("admin").create(plural, namespace, body)
-        await _runs(sandbox, "second")
+        await _complete_other_job(sandbox, "second")
         replica.send(signal.SIGKILL)
         await replica.process.wait()
         assert b"Traceback" not in replica.log, replica.log.decode()
@@ -248,18 +248,18 @@ async def test_odd_jobs_and_kills_stop_nobody_else(sandbox, tmp_path, database_u
         await replica.until_ready()
         for plural, namespace, body in LIMITS:
             await sandbox.local("admin").delete(plural, namespace, body["metadata"]["name"])
-        await _runs(sandbox, "third")
+        await _complete_other_job(sandbox, "third")
         paths = ("workloads", "clusterqueues", "namespaces/odd/workloads", "namespaces/odd/localqueues")
         for path in paths:
             status, body = await replica.get(f"/apis/sluice.dev/v1/{path}")
             assert status == 200, body
-        await _every_one_has_a_reason(replica, taken)
+        await _until_each_has_a_reason(replica, taken)
         statistics = json.loads((await replica.get("/debug/statistics"))[1])
         assert statistics["faults"] == 0, replica.log.decode()
         assert b"Traceback" not in replica.log, replica.log.decode()
 
 
-async def _every_one_has_a_reason(replica: Any, taken: set[str]) -> None:
+async def _until_each_has_a_reason(replica: Any, taken: set[str]) -> None:
     while True:
         items = json.loads((await replica.get("/apis/sluice.dev/v1/namespaces/odd/workloads"))[1])["items"]
         conditions = [item["status"]["conditions"] for item in items if item["status"]["state"] == "pending"]

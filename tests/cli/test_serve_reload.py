@@ -1,4 +1,4 @@
-"""Settings that change under a running `sluice serve`."""
+"""Changes of settings while `sluice serve` runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def until_logged(replica: Replica, text: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_serve_reads_its_file_again_when_it_is_told_to(tmp_path: Path):
+async def test_sighup_reloads_the_configuration_file(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text("logLevel: info\n")
     async with Sandbox(controllers=False) as sandbox:
@@ -43,7 +43,7 @@ async def test_serve_reads_its_file_again_when_it_is_told_to(tmp_path: Path):
             await replica.until_ready()
 
 
-async def test_a_changed_file_is_noticed_without_a_signal(tmp_path: Path):
+async def test_changed_configuration_file_is_noticed_without_a_signal(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text("logLevel: info\n")
     used: list[str] = []
@@ -78,7 +78,7 @@ async def test_a_changed_file_is_noticed_without_a_signal(tmp_path: Path):
         ("sqlite:///sluice.db", False),
     ],
 )
-def test_of_the_database_only_the_password_may_change(url: str, used: bool, tmp_path: Path, caplog):
+def test_reload_of_the_database_url_accepts_only_a_new_password(url: str, used: bool, tmp_path: Path, caplog):
     file = tmp_path / "url"
     file.write_text("postgresql://sluice:old@db/sluice")
     flags = {"database_url_file": str(file)}
@@ -97,7 +97,7 @@ def test_of_the_database_only_the_password_may_change(url: str, used: bool, tmp_
 
 
 @pytest.mark.parametrize("url", ["mysql://nobody", "not a URL", "postgresql://sluice@db:port/sluice"])
-def test_a_database_url_that_has_become_invalid_is_not_used_and_ends_nothing(url: str, tmp_path: Path, caplog):
+def test_reload_with_an_invalid_database_url_changes_no_setting(url: str, tmp_path: Path, caplog):
     file, settings = tmp_path / "url", tmp_path / "sluice.yaml"
     file.write_text("postgresql://sluice:old@db/sluice")
     settings.write_text(f"databaseUrlFile: {file}\n")
@@ -123,7 +123,7 @@ def test_a_database_url_that_has_become_invalid_is_not_used_and_ends_nothing(url
 
 
 @pytest.mark.postgres
-async def test_a_new_password_is_shown_to_the_database_without_a_restart(postgresql: PostgreSQL, database_url: str):
+async def test_store_uses_a_new_database_password_without_a_restart(postgresql: PostgreSQL, database_url: str):
     await asyncio.to_thread(
         postgresql.execute,
         "CREATE ROLE rotated LOGIN SUPERUSER PASSWORD 'first'",

@@ -1,4 +1,4 @@
-"""Several `sluice serve` on one PostgreSQL: one decides, all gate and answer; when one fails, another goes on."""
+"""Several `sluice serve` on one PostgreSQL: the leader decides, all gate and serve the API, followers take over."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 LEASE = "--lease=default/sluice"
 SHORT = (LEASE, "--lease-duration=4", "--renew-deadline=3", "--retry-period=0.5")
 LONG = (LEASE, "--lease-duration=3600", "--renew-deadline=1800", "--retry-period=1")
-"""Only a Lease that was released passes to another one within a test."""
+"""Within a test, such a Lease passes to another replica only if it is released."""
 
 
 @pytest.fixture
 def database_kind() -> str:
-    """SQLite has room for one replica."""
+    """PostgreSQL, since SQLite supports only one replica."""
     return "postgresql"
 
 
@@ -60,7 +60,7 @@ async def submit(sandbox: Sandbox, names: list[str]) -> None:
 
 
 async def each_ran_once(sandbox: Sandbox, store: Store, count: int) -> None:
-    """Started once, admitted once, succeeded, and known to have."""
+    """Check that each Job was started once, has succeeded, and is recorded as finished."""
     jobs = sandbox.local("admin").list("jobs")
     assert [obj["metadata"]["generation"] for obj in jobs] == [2] * count  # 1: created, 2: started
     while not all(record.state == "finished" for record in (await store.workloads.list()).workloads):  # noqa: ASYNC110
@@ -71,7 +71,7 @@ async def each_ran_once(sandbox: Sandbox, store: Store, count: int) -> None:
     assert len(pods) == count
 
 
-async def test_a_killed_leader_is_followed_by_another_who_lists_nothing(sandbox, queues, tmp_path, database_url):
+async def test_killed_leader_is_replaced_without_a_new_list_of_jobs(sandbox, queues, tmp_path, database_url):
     async with serving(tmp_path, database_url, *SHORT) as first:
         await first.until("leading")
         async with serving(tmp_path, database_url, *SHORT) as second:
@@ -83,11 +83,13 @@ async def test_a_killed_leader_is_followed_by_another_who_lists_nothing(sandbox,
             await second.until("leading")
             await all_complete(sandbox.local("admin"), 12)
             await each_ran_once(sandbox, queues, 12)
-            assert sandbox.requests["GET", "jobs", "sluice"] <= lists + 12  # of single Jobs that had ended meanwhile
+            assert (
+                sandbox.requests["GET", "jobs", "sluice"] <= lists + 12
+            )  # GETs of single Jobs that had ended in the meantime
             assert (await second.get("/readyz"))[0] == 200
 
 
-async def test_so_it_is_behind_a_pooler_of_transactions(sandbox, queues, tmp_path, database_url, postgresql):
+async def test_killed_leader_is_replaced_behind_pgbouncer(sandbox, queues, tmp_path, database_url, postgresql):
     with running_pgbouncer(postgresql) as port:
         pooled = database_url.replace(f":{postgresql.port}/", f":{port}/") + "?pgbouncer=true"
         async with serving(tmp_path, pooled, *SHORT) as first, serving(tmp_path, pooled, *SHORT) as second:
@@ -100,8 +102,8 @@ async def test_so_it_is_behind_a_pooler_of_transactions(sandbox, queues, tmp_pat
             await each_ran_once(sandbox, queues, 12)
 
 
-async def test_whoever_ends_orderly_in_the_midst_of_work_hands_over_at_once(sandbox, queues, tmp_path, database_url):
-    """Within the 30 s that a kubelet gives a pod by default, and the chart's."""
+async def test_terminated_leader_releases_its_lease_to_a_follower(sandbox, queues, tmp_path, database_url):
+    """It ends within 30 s, the default grace period of pods, and that of the chart."""
     async with serving(tmp_path, database_url, *LONG) as first:
         await first.until("leading")
         async with serving(tmp_path, database_url, *LONG) as second:
@@ -117,12 +119,12 @@ async def test_whoever_ends_orderly_in_the_midst_of_work_hands_over_at_once(sand
             await each_ran_once(sandbox, queues, 13)
 
 
-async def test_a_leader_that_was_frozen_finds_itself_deposed_and_follows(sandbox, queues, tmp_path, database_url):
+async def test_frozen_leader_follows_after_it_was_deposed_and_may_lead_again(sandbox, queues, tmp_path, database_url):
     async with serving(tmp_path, database_url, *SHORT) as first, serving(tmp_path, database_url, *SHORT) as second:
         await asyncio.gather(first.until_ready(), second.until_ready())
         leader, follower = await leader_and_follower(first, second)
         await submit(sandbox, [f"j{number}" for number in range(10)])
-        leader.send(signal.SIGSTOP)  # in the middle of whatever it does about them
+        leader.send(signal.SIGSTOP)  # while it works on them
         await submit(sandbox, [f"k{number}" for number in range(10)])
         await follower.until("leading")
         leader.send(signal.SIGCONT)
@@ -131,7 +133,7 @@ async def test_a_leader_that_was_frozen_finds_itself_deposed_and_follows(sandbox
         await each_ran_once(sandbox, queues, 20)
         assert (await leader.get("/readyz"))[0] == 200
         assert leader.process.returncode is None
-        # And it may lead again. Who is told to end while he learns that he leads no more, ends.
+        # The deposed leader can lead again. The other one, terminated while it learns that it was deposed, ends.
         follower.send(signal.SIGSTOP)
         await leader.until("leading")
         follower.send(signal.SIGTERM)
@@ -142,11 +144,11 @@ async def test_a_leader_that_was_frozen_finds_itself_deposed_and_follows(sandbox
 
 
 async def standstill(replica: Replica) -> str:
-    """What its pages say of why nothing is decided."""
+    """The reason that a replica's dashboard shows for missing decisions; empty without one."""
     return str(json.loads((await replica.get("/session"))[1])["standstill"])
 
 
-async def test_followers_answer_and_what_they_write_reaches_the_leader(
+async def test_follower_serves_the_api_and_its_writes_reach_the_leader(
     sandbox, queues, tmp_path, database_url, postgresql
 ):
     async with serving(tmp_path, database_url, *LONG, "--audit-interval=1") as first:
@@ -176,7 +178,7 @@ async def test_followers_answer_and_what_they_write_reaches_the_leader(
             anew = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
             await asyncio.to_thread(postgresql.execute, switch("on"), anew)
             await submit(sandbox, ["unwritten"])
-            for replica in (first, second):  # who follows has it from the Lease
+            for replica in (first, second):  # a follower reads the reason from the Lease
                 while "the database does not answer, or takes no writes" not in await standstill(replica):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             await asyncio.to_thread(postgresql.execute, switch("off"), anew)
@@ -210,14 +212,14 @@ async def test_all_replicas_gate_with_one_certificate(sandbox, queues, tmp_path,
         await all_complete(sandbox.local("admin"), 1)
 
 
-async def test_a_lease_for_a_database_of_one_is_a_mistake(tmp_path, sandbox):
+async def test_lease_with_sqlite_is_refused(tmp_path, sandbox):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", LEASE) as alone:
         await alone.process.wait()
     assert alone.process.returncode == 1
     assert "error: a Lease is for several replicas, but a SQLite database supports only one" in alone.log.decode()
 
 
-async def test_times_of_the_lease_that_cannot_work(tmp_path, sandbox, database_url):
+async def test_renew_deadline_above_the_lease_duration_is_refused(tmp_path, sandbox, database_url):
     async with serving(tmp_path, database_url, LEASE, "--renew-deadline=20") as alone:
         await alone.process.wait()
     assert alone.process.returncode == 1

@@ -1,4 +1,4 @@
-"""`deploy/rbac/sluice.yaml` is enough for either gate and managed namespaces. Right by right: `tests/deploy`."""
+"""`deploy/rbac/sluice.yaml` is enough for either gate and managed namespaces. Single rights: `tests/deploy`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def database_kind() -> str:
 
 @pytest.fixture
 async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    """A cluster in which `sluice` has the rights that are published, and its token is in `kubeconfig`."""
+    """A cluster in which `sluice` has the published rights, and its token is in `kubeconfig`."""
     async with Sandbox(speed=60) as opened:
         admin = opened.local("admin")
         await admin.create("namespaces", "", {"metadata": {"name": "sluice-system"}})
@@ -47,10 +47,10 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
 
 
 @pytest.mark.postgres
-async def test_its_rights_are_enough_for_either_gate_and_for_managed_namespaces(
+async def test_published_rbac_is_enough_for_either_gate_and_managed_namespaces(
     sandbox: Sandbox, database_url: str, tmp_path: Path
 ):
-    """Each gate is written, and removes the other; what no gate has seen is taken in."""
+    """Each gate is registered and removes the other; a Job created before any gate is queued."""
     webhook = free_port()
     flags = (
         f"--webhook-url=https://127.0.0.1:{webhook}",

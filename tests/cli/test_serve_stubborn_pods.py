@@ -1,4 +1,4 @@
-"""Pods that never end keep quota until they are gone, whatever happens to their Job: seen by who knows pods only."""
+"""Pods that never terminate hold quota until they are gone, whatever happens to their Job; checked by pods alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def job(name: str, notes: Object, labels: Object | None = None, **spec: Any) -> 
 
 
 class Team:
-    """A namespace with a queue of its own, and in it a Job whose pods never end, and one that waits for its quota."""
+    """A namespace with its own queue, a Job whose pods never terminate, and a Job that waits for its quota."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.client, self.name = client, name
@@ -84,7 +84,7 @@ ACTS: dict[str, Callable[[Team], Awaitable[None]]] = {
 }
 DELETED = ("background", "foreground", "orphan")
 WHILE_DOWN = (*DELETED, "pods-deleted")
-"""What a user can do while no Sluice gates and decides: other changes of a queued Job are refused."""
+"""Actions that users can take while Sluice is down: other changes of a queued Job are refused."""
 
 
 def manifests() -> list[Object]:
@@ -115,7 +115,7 @@ async def watch(client: Client, live: LivePods) -> None:
 @pytest.mark.usefixtures("warm_children")
 @pytest.mark.long
 @pytest.mark.parametrize("down", [False, True], ids=["served", "while it is down"])
-async def test_pods_that_never_end_keep_their_quota_until_they_are_gone(tmp_path: Path, down: bool) -> None:
+async def test_pods_that_never_terminate_keep_quota_until_they_are_deleted(tmp_path: Path, down: bool) -> None:
     live = LivePods({name: {"cpu": QUOTA * 1000} for name in ACTS}, {"cpu": len(ACTS) * QUOTA * 1000})
     async with (
         running_sandbox(tmp_path, speed=4) as cluster,
@@ -137,8 +137,10 @@ async def test_pods_that_never_end_keep_their_quota_until_they_are_gone(tmp_path
         await asyncio.gather(*(ACTS[name](teams[name]) for name in (WHILE_DOWN if down else ACTS)))
         if down:
             serving = await stack.enter_async_context(running_sluice(tmp_path, cluster))
-            await apply(tmp_path, serving, manifests())  # which waits until it is ready
-        marker = Team(client, "marker")  # what it takes another team to run shows how long others had
+            await apply(tmp_path, serving, manifests())  # waits until it is ready
+        marker = Team(
+            client, "marker"
+        )  # when the Job of another team is complete, the others have had time for violations
         await client.create(marker.jobs, job("marker", BRIEF))
         await marker.until("marker", succeeded=QUOTA)
         assert live.violations == []

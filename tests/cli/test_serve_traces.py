@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Collector:
-    """Takes in spans by OTLP over HTTP."""
+    """Receives spans by OTLP over HTTP."""
 
     def __init__(self) -> None:
         self.spans: list[Any] = []
@@ -73,7 +73,7 @@ def attributes(span: Any) -> dict[str, str]:
     return {each.key: each.value.string_value for each in span.attributes}
 
 
-async def test_the_way_of_a_job_is_one_trace_and_exemplars_lead_to_it(tmp_path: Path) -> None:
+async def test_job_is_one_trace_and_exemplars_reference_it(tmp_path: Path) -> None:
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(database_url)
     async with Store.open(database_url) as store:
@@ -115,7 +115,7 @@ async def test_the_way_of_a_job_is_one_trace_and_exemplars_lead_to_it(tmp_path: 
                 headers = {**AUTHORIZATION, "Accept": "application/openmetrics-text; version=1.0.0"}
                 text = ""
                 reviewed = re.compile(r'sluice_webhook_request_duration_seconds_bucket{.*} .* # {.*trace_id="(\w+)"')
-                while not reviewed.search(text):  # the gate tells its numbers now and then
+                while not reviewed.search(text):  # the gate reports its metrics periodically
                     async with session.get("/metrics", headers=headers) as response:
                         text = await response.text()
             waited = re.search(r'sluice_admission_wait_time_seconds_bucket{.*} .* # {.*trace_id="(\w+)"', text)
@@ -127,7 +127,7 @@ async def test_the_way_of_a_job_is_one_trace_and_exemplars_lead_to_it(tmp_path: 
         assert b"Traceback" not in replica.log, replica.log.decode()
 
 
-async def test_a_review_is_in_the_trace_of_the_request_and_the_sampler_decides_for_a_workload(monkeypatch) -> None:
+async def test_review_joins_the_request_trace_and_workloads_are_sampled(monkeypatch) -> None:
     async with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         monkeypatch.setenv("OTEL_SERVICE_NAME", "batch")
@@ -154,7 +154,7 @@ async def test_a_review_is_in_the_trace_of_the_request_and_the_sampler_decides_f
         assert collector.services == {"batch"}
 
 
-def test_nothing_of_it_is_imported_where_it_is_off() -> None:
+def test_opentelemetry_is_not_imported_while_tracing_is_off() -> None:
     code = (
         "import sys, admission.cli.serve.command, webhooks.gate, webhooks.exposition\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
@@ -163,7 +163,7 @@ def test_nothing_of_it_is_imported_where_it_is_off() -> None:
     assert found.stdout.strip() == "[]"
 
 
-async def test_without_the_extra_serve_says_what_to_install(monkeypatch) -> None:
+async def test_serve_without_the_otel_extra_names_the_package_to_install(monkeypatch) -> None:
     code = (
         "import sys\n"
         "sys.modules['opentelemetry'] = None\n"

@@ -1,4 +1,4 @@
-"""Estimated starts: from a database by the process that makes them, and as people see them."""
+"""Estimated starts: computed by the forecaster process, calibrated, and shown to users."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ def job(name: str, created: float) -> Workload:
     return Workload(name, "ns", name, "lq", 0, created, (PodSet("main", 1, {"cpu": 1000}),))
 
 
-def waits(name: str, at: float) -> WorkloadRecord:
+def pending_record(name: str, at: float) -> WorkloadRecord:
     return WorkloadRecord(job(name, at), State.PENDING, queued_at=at)
 
 
-def runs(record: WorkloadRecord, at: float) -> Changes:
+def admit_changes(record: WorkloadRecord, at: float) -> Changes:
     started = replace(record, state=State.ADMITTED, cluster_queue="cq", admitted_at=at, cleared_at=at, admission=HELD)
     return Changes(workloads=(started,), opened=(Opened(record.workload, HELD, at),))
 
 
-def ends(record: WorkloadRecord, *, start: float, end: float) -> Changes:
+def finish_changes(record: WorkloadRecord, *, start: float, end: float) -> Changes:
     over = replace(
         record, state=State.FINISHED, cluster_queue="cq", admitted_at=start, cleared_at=start, finished_at=end,
         outcome="Succeeded",
@@ -66,7 +66,7 @@ def ends(record: WorkloadRecord, *, start: float, end: float) -> Changes:
 
 
 class Forecaster:
-    """The process, asked as `serve` asks it."""
+    """The forecaster process, with requests as `serve` sends them."""
 
     def __init__(self, url: str) -> None:
         self.process = subprocess.Popen(
@@ -94,7 +94,7 @@ class Forecaster:
             assert self.process.wait(60) == 0, "it ends with its input"
 
 
-async def test_estimates_come_once_some_have_been_compared_with_what_happened(tmp_path):
+async def test_estimates_are_given_after_some_were_compared_with_actual_starts(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await migrate(url)
     async with Store.open(url) as store:
@@ -102,19 +102,19 @@ async def test_estimates_come_once_some_have_been_compared_with_what_happened(tm
         for document in parse_documents(QUEUES, source="queues"):
             await store.queues.create(parse_manifest(document.body), author=Author("test"))
         epoch = await store.lead("test")
-        for number in range(10):  # from these run times are learned
-            ended = waits(f"old{number}", now - 5000)
-            await store.commit(ends(ended, start=now - 2000, end=now - 2000 + RUN), epoch=epoch)
+        for number in range(10):  # run times are learned from these
+            ended = pending_record(f"old{number}", now - 5000)
+            await store.commit(finish_changes(ended, start=now - 2000, end=now - 2000 + RUN), epoch=epoch)
         for name in ("a", "b"):
-            await store.commit(runs(waits(name, now - 700), now - RUN / 2), epoch=epoch)
-        queue = [waits(f"w{number:02}", now - 600 + number) for number in range(MIN_SAMPLES)]
+            await store.commit(admit_changes(pending_record(name, now - 700), now - RUN / 2), epoch=epoch)
+        queue = [pending_record(f"w{number:02}", now - 600 + number) for number in range(MIN_SAMPLES)]
         await store.commit(Changes(workloads=tuple(queue)), epoch=epoch)
         with Forecaster(url) as forecaster:
             assert forecaster.estimate()["starts"] == {}, "nothing is told without data"
             for number, record in enumerate(queue):  # two at a time, each for RUN seconds, as was simulated
                 start = now + RUN / 2 + RUN * (number // 2)
-                await store.commit(ends(record, start=start, end=start + RUN), epoch=epoch)
-            last = [waits(f"x{number}", now) for number in range(4)]
+                await store.commit(finish_changes(record, start=start, end=start + RUN), epoch=epoch)
+            last = [pending_record(f"x{number}", now) for number in range(4)]
             await store.commit(Changes(workloads=tuple(last)), epoch=epoch)
             found = forecaster.estimate()
             assert found["starts"].keys() == {record.workload.uid for record in last}
@@ -127,7 +127,7 @@ async def test_estimates_come_once_some_have_been_compared_with_what_happened(tm
             assert limited["x0"][0] < found["starts"]["x0"][0] - 60, "a time limit ends those that run sooner"
 
 
-async def test_a_database_that_is_away_at_the_first_question_is_told_and_asked_again_at_the_next(tmp_path):
+async def test_forecaster_reports_a_missing_database_and_retries_at_the_next_request(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     with Forecaster(url) as forecaster:
         assert "cannot be opened" in forecaster.estimate()["error"]
@@ -135,7 +135,7 @@ async def test_a_database_that_is_away_at_the_first_question_is_told_and_asked_a
         assert forecaster.estimate()["starts"] == {}
 
 
-async def test_it_ends_without_a_word_if_serve_is_killed_while_it_answers(tmp_path):
+async def test_forecaster_ends_silently_if_its_reader_is_gone(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await migrate(url)
     order = {
@@ -155,7 +155,7 @@ async def test_it_ends_without_a_word_if_serve_is_killed_while_it_answers(tmp_pa
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_run_times_are_those_of_the_narrowest_group_that_is_known():
+def test_remaining_run_time_comes_from_the_narrowest_known_group():
     durations = Durations()
     assert durations.remaining(job("new", 0.0)) is None
     assert durations.remaining(job("new", 0.0), elapsed=40.0, limit=100.0) == 60.0
@@ -170,11 +170,11 @@ def test_run_times_are_those_of_the_narrowest_group_that_is_known():
     assert durations.remaining(other) in (119.0, 5000.0), "of an unknown queue all that is known counts"
 
 
-def test_ranges_are_as_wide_as_past_errors_and_say_how_often_they_held():
+def test_ranges_follow_past_errors_and_the_share_that_held_is_measured():
     calibration = Calibration()
     assert calibration.ranges({"a": 600.0}) == {}
     for number in range(100):
-        calibration.learn(1000.0, 10.0 * (number + 1) + 500.0)  # from half to one and a half as long
+        calibration.learn(1000.0, 10.0 * (number + 1) + 500.0)  # actual waits of 0.5 to 1.5 times the estimate
     told = calibration.ranges({"a": 1000.0})["a"]
     assert told.p50 == pytest.approx(1010.0, abs=15)
     assert told.p90 == pytest.approx(1410.0, abs=15)
@@ -184,8 +184,8 @@ def test_ranges_are_as_wide_as_past_errors_and_say_how_often_they_held():
     assert calibration.share_held == pytest.approx(0.9, abs=0.02)
 
 
-def test_who_still_waits_makes_ranges_later():
-    """A hundred alike, of which the half that waited least has started: what those had to wait is not the whole."""
+def test_workloads_still_waiting_shift_ranges_later():
+    """Of 100 equal workloads only the half with the shortest waits has started: those waits are a biased sample."""
     calibration = Calibration()
     for number in range(50):
         calibration.learn(1000.0, 20.0 * number)
@@ -198,7 +198,7 @@ def test_who_still_waits_makes_ranges_later():
     assert far.p50 == pytest.approx(alone.p50, abs=30), "who has hardly waited yet tells nothing"
 
 
-def test_a_range_that_is_over_while_the_workload_waits_counts_at_once_and_once():
+def test_range_missed_by_a_waiting_workload_counts_immediately_and_once():
     calibration = Calibration()
     for number in range(100):
         calibration.learn(1000.0, 500.0 + 10.0 * number)
@@ -214,13 +214,13 @@ def test_a_range_that_is_over_while_the_workload_waits_counts_at_once_and_once()
     assert calibration.share_held == 0.0
     wider = calibration.ranges({"a": 1000.0})["a"]
     assert (wider.p50 > told.p50, wider.p90 > 2 * told.p90) == (True, True)
-    for _ in range(300):  # and back, when they hold more often than they say
+    for _ in range(300):  # ranges shrink again when more of them hold than promised
         calibration.check(ReportedRange(wider), 1.0, started=True)
     again = calibration.ranges({"a": 1000.0})["a"]
     assert (again.p50 < wider.p50, again.p90 < wider.p90) == (True, True)
 
 
-def test_people_read_in_how_long_it_will_start():
+def test_estimated_start_is_shown_as_time_from_now():
     now = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 
     def at(minutes: float) -> str:

@@ -1,4 +1,4 @@
-"""A start that has to wait: how long for one answer, and who is told why."""
+"""Start of `serve` while the API server or the database does not answer: retries, probes and errors."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def no_client() -> Client:
 
 
 @pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(startup, "ANSWER", 0.01)
     monkeypatch.setattr(startup, "FIRST_PAUSE", 0.0)
 
 
-async def test_what_the_api_server_does_not_answer_is_asked_again(caplog: pytest.LogCaptureFixture):
+async def test_unanswered_request_at_the_start_is_retried(caplog: pytest.LogCaptureFixture):
     waits = Starting(load_settings({"api_address": f"127.0.0.1:{free_port()}"}), no_client)
     asked = 0
 
@@ -49,7 +49,7 @@ async def test_what_the_api_server_does_not_answer_is_asked_again(caplog: pytest
     await waits.done()
 
 
-async def test_probes_are_answered_meanwhile_and_the_address_is_free_afterwards(monkeypatch: pytest.MonkeyPatch):
+async def test_probes_are_answered_during_the_start_and_the_port_is_freed(monkeypatch: pytest.MonkeyPatch):
     port = free_port()
     monkeypatch.setenv("SLUICE_ADMIN_TOKEN", "a-token")
     waits = Starting(load_settings({"api_address": f"127.0.0.1:{port}"}), no_client)
@@ -80,7 +80,7 @@ async def test_probes_are_answered_meanwhile_and_the_address_is_free_afterwards(
     await server.wait_closed()
 
 
-async def test_what_no_time_will_change_ends_the_start():
+async def test_permanent_error_ends_the_start():
     waits = Starting(load_settings({"api_address": f"127.0.0.1:{free_port()}"}), no_client)
 
     async def attempt() -> None:

@@ -1,7 +1,7 @@
-"""TorchX itself, as a user runs it, against a cluster with Volcano (pretended) and `sluice serve`.
+"""The real TorchX, as a user runs it, against a simulated cluster with Volcano and `sluice serve`.
 
-What it submits is in `tests/kinds/manifests/volcano-torchx-*.yaml` and played by `tests/controller`; this needs TorchX,
-which is no dependency: install it anywhere (`pip install torchx kubernetes`), and name the command in `TORCHX`.
+Its manifests are in `tests/kinds/manifests/volcano-torchx-*.yaml`, and `tests/controller` uses them without TorchX.
+TorchX is no dependency: install it anywhere (`pip install torchx kubernetes`), and name the command in `TORCHX`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from external_clients import SECONDS, let, queued_in
+from external_clients import SECONDS, queued_in, set_stop_policy
 from grouped_kinds import GROUPED, JOBS, grouped_served, pods_until, running
 
 from admission.sandbox.sandbox import Sandbox
@@ -44,7 +44,7 @@ class Client:
         self._scheduler = scheduler
 
     async def __call__(self, *arguments: str, fails: bool = False) -> str:
-        """What it prints."""
+        """Run a command of TorchX; returns its output."""
         process = await asyncio.create_subprocess_exec(
             TORCHX, *arguments,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, cwd=self._folder,
@@ -55,30 +55,30 @@ class Client:
         return printed.decode()
 
     async def submit(self, *component: str) -> str:
-        """The handle."""
+        """Submit a component; returns the handle of the app."""
         printed = await self(*SUBMIT, self._scheduler, *component)
         return next(line for line in printed.splitlines() if line.startswith(f"{self._scheduler}://")).strip()
 
     async def until(self, handle: str, state: str) -> str:
-        """Its status, once it says so."""
+        """Wait until TorchX reports a state for an app; returns the printed status."""
         while f"State: {state}" not in (printed := await self("status", handle)):
             pass
         return printed
 
 
-async def test_a_user_of_torchx_changes_nothing(tmp_path: Path, database_url: str):
+async def test_torchx_works_unchanged_with_its_volcano_scheduler(tmp_path: Path, database_url: str):
     (tmp_path / "t.py").write_text("")
     torchx = Client(tmp_path)
     async with Sandbox(speed=1) as sandbox, grouped_served(sandbox):
         admin = sandbox.local("admin")
         async with queued_in(sandbox, tmp_path, database_url, INTEGRATIONS) as replica:
             await _queued(torchx, admin)
-            await let(replica, "None")
+            await set_stop_policy(replica, "None")
             handle = await _running(torchx, admin)
-            await let(replica, "HoldAndDrain")
+            await set_stop_policy(replica, "HoldAndDrain")
             await pods_until(admin, "default", running(0, 2))
             await torchx.until(handle, "PENDING")
-            await let(replica, "None")
+            await set_stop_policy(replica, "None")
             await torchx.until(handle, "RUNNING")
             await _finished(torchx, admin, handle)
             await _cancelled(torchx, admin)
@@ -91,7 +91,7 @@ async def _queued(torchx: Client, admin: Any) -> None:
     assert handle in (listed := await torchx("list", "-s", "kubernetes"))
     assert "PENDING" in listed
     assert "'name': 'echo'" in await torchx("describe", handle)
-    await torchx("log", f"{handle}/echo/0", fails=True)  # a pod that waits has no log
+    await torchx("log", f"{handle}/echo/0", fails=True)  # a pending pod has no log
     await torchx("cancel", handle)
     await until_pods_are_gone(admin)
 

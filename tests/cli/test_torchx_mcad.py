@@ -1,6 +1,6 @@
-"""TorchX itself with its MCAD scheduler, as a user runs it: AppWrappers that `sluice serve` dispatches.
+"""The real TorchX with its MCAD scheduler, as a user runs it: AppWrappers that `sluice serve` dispatches.
 
-There is no MCAD. `tests/cli/test_torchx.py` says what this needs.
+MCAD is not installed. `tests/cli/test_torchx.py` describes how to install TorchX.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from custom_kinds import definition
-from external_clients import SECONDS, let, queued_in
+from external_clients import SECONDS, queued_in, set_stop_policy
 from grouped_kinds import pods_until, running
 from test_torchx import DDP, TORCHX, Client, until_pods_are_gone
 
@@ -35,7 +35,7 @@ def name_of(handle: str) -> str:
     return handle.rpartition(":")[2]
 
 
-async def test_a_user_of_torchx_and_mcad_changes_nothing(tmp_path: Path, database_url: str):
+async def test_torchx_works_unchanged_with_its_mcad_scheduler(tmp_path: Path, database_url: str):
     (tmp_path / "t.py").write_text("")
     torchx = Client(tmp_path, "kubernetes_mcad")
     app_wrapper = all_kinds(frameworks=(APP_WRAPPER,)).get("workload.codeflare.dev", "AppWrapper")
@@ -44,14 +44,14 @@ async def test_a_user_of_torchx_and_mcad_changes_nothing(tmp_path: Path, databas
         await admin.create("customresourcedefinitions", "", definition(app_wrapper, "v1beta1"))
         async with queued_in(sandbox, tmp_path, database_url, INTEGRATIONS) as replica:
             await _queued(torchx, admin)
-            await let(replica, "None")
+            await set_stop_policy(replica, "None")
             handle = await _running(torchx, admin)
-            await let(replica, "HoldAndDrain")
+            await set_stop_policy(replica, "HoldAndDrain")
             await until_pods_are_gone(admin)
             await torchx.until(handle, "PENDING")
             assert "PENDING" in await torchx("list", "-s", "kubernetes_mcad")
             assert "'num_replicas': 2" in await torchx("describe", handle)
-            await let(replica, "None")
+            await set_stop_policy(replica, "None")
             await torchx.until(handle, "RUNNING")
             await _finished(torchx, admin, handle)
             await _failed(torchx, admin)
@@ -73,7 +73,7 @@ async def _running(torchx: Client, admin: Any) -> str:
     handle = await torchx.submit(*DDP)
     await pods_until(admin, "default", running(2))
     status = await torchx.until(handle, "RUNNING")
-    assert status.count("RUNNING") == 3  # itself, and both replicas
+    assert status.count("RUNNING") == 3  # the app, and both replicas
     assert "'num_replicas': 2" in await torchx("describe", handle)
     assert "RUNNING" in await torchx("list", "-s", "kubernetes_mcad")
     await torchx("log", f"{handle}/t/0")
@@ -83,7 +83,7 @@ async def _running(torchx: Client, admin: Any) -> str:
 async def _finished(torchx: Client, admin: Any, handle: str) -> None:
     for name in await pods_until(admin, "default", running(2)):
         await admin.patch("pods", "default", name, {"status": {"phase": "Succeeded"}}, subresource="status")
-    # MCAD leaves what names no `completionstatus` in the state Running, and TorchX knows no other word for it.
+    # MCAD leaves AppWrappers without `completionstatus` in the state Running, and TorchX shows them so.
     while (status := await torchx.until(handle, "RUNNING")).count("SUCCEEDED") != 2:
         pass
     assert "State: RUNNING" in status
@@ -95,7 +95,7 @@ async def _finished(torchx: Client, admin: Any, handle: str) -> None:
 
 
 async def _failed(torchx: Client, admin: Any) -> None:
-    """One of two pods fails, while another runs, which is cancelled."""
+    """An app whose pods fail is reported as failed; another one that runs is cancelled."""
     handle = await torchx.submit("utils.sh", "--image", "alpine:latest", "--num_replicas", "2", "false")
     for name in await pods_until(admin, "default", running(2)):
         await admin.patch("pods", "default", name, {"status": {"phase": "Failed"}}, subresource="status")

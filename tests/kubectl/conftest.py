@@ -55,8 +55,8 @@ spec: {clusterQueue: vision}
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command has printed."""
+class Output:
+    """Exit code, output and errors of a command."""
 
     code: int
     out: str
@@ -72,15 +72,15 @@ class Kubectl:
     sandbox: Sandbox
     environment: dict[str, str] = field(default_factory=dict)
 
-    async def __call__(self, *arguments: str, stdin: str = "", user: str = "admin", **environment: str) -> Said:
-        """Run it to its end."""
+    async def __call__(self, *arguments: str, stdin: str = "", user: str = "admin", **environment: str) -> Output:
+        """Run kubectl, and wait for its end."""
         process = await self.start(*arguments, user=user, **environment)
         out, err = await process.communicate(stdin.encode())
         assert process.returncode is not None
-        return Said(process.returncode, out.decode(), err.decode())
+        return Output(process.returncode, out.decode(), err.decode())
 
     async def ok(self, *arguments: str, stdin: str = "", user: str = "admin", **environment: str) -> str:
-        """What it prints; it must succeed and say nothing on standard error."""
+        """Output of kubectl, which must succeed and print nothing on standard error."""
         said = await self(*arguments, stdin=stdin, user=user, **environment)
         assert (said.code, said.err) == (0, ""), said
         return said.out
@@ -121,7 +121,7 @@ def database_kind() -> str:
 
 @pytest.fixture
 async def store(database_url: str) -> AsyncIterator[Store]:
-    """On the time of day, which kubectl computes ages with."""
+    """Store with the real time, since kubectl computes ages with it."""
     async with Store.open(database_url) as opened:
         yield opened
 

@@ -1,4 +1,4 @@
-"""What kubectl shows of queues, and that it shows it to those alone who may see it."""
+"""Queue objects read by kubectl: tables, documents, watches, and RBAC."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def queues(kubectl):
 
 
 def rows(text: str) -> list[list[str]]:
-    """A table, ages left out."""
+    """Cells of a table, without the column AGE."""
     split = [re.split(r" {2,}", line.rstrip()) for line in text.splitlines()]
     assert all(re.fullmatch(r"AGE|\d+s", line[-1]) for line in split), text
     return [line[:-1] for line in split]
@@ -74,7 +74,7 @@ async def test_get_prints_documents(queues):
     assert (await queues.ok("get", "lq", "-o", columns)).split() == ["N", "Q", "main", "vision"]
 
 
-async def test_get_selects(queues):
+async def test_get_supports_label_and_field_selectors_and_chunks(queues):
     await queues.ok("create", "-f", "-", stdin='{"apiVersion":"sluice.dev/v1","kind":"Cohort","metadata":{"name":"b"}}')
     assert await queues.ok("get", "cq", "-l", "team=a", "-o", "name") == "clusterqueue.sluice.dev/vision\n"
     assert await queues.ok("get", "cq", "-l", "team notin (a)", "-o", "name") == ""
@@ -89,7 +89,7 @@ async def test_get_selects(queues):
     assert "field label not supported: spec.nothing" in said.err
 
 
-async def test_get_tells_what_is_not_there(queues):
+async def test_get_reports_missing_objects_and_empty_lists(queues):
     said = await queues("get", "cq", "nothing")
     assert (said.code, said.err.startswith("Error from server (NotFound): ")) == (1, True)
     said = await queues("get", "wl")
@@ -121,7 +121,7 @@ async def test_get_watch_prints_table_rows(queues):
     await watching.communicate()
 
 
-async def test_describe_shows_all(queues):
+async def test_describe_shows_metadata_spec_and_conditions(queues):
     text = await queues.ok("describe", "cq", "vision")
     for line in (
         "Name:         vision",
@@ -146,12 +146,12 @@ async def test_wait_ends_when_the_condition_holds(queues):
     waiting = await queues.start("wait", "--for=delete", "lq/main", "--timeout=120s")
     await queues.ok("delete", "lq", "main")
     out, err = await waiting.communicate()
-    # It says nothing of what was gone before it looked.
+    # kubectl prints nothing if the object was gone before its first request.
     assert out.decode() in ("", "localqueue.sluice.dev/main condition met\n")
     assert (waiting.returncode, err) == (0, b"")
 
 
-async def test_explain_teaches(kubectl):
+async def test_explain_prints_fields_with_descriptions(kubectl):
     text = await kubectl.ok("explain", "cq")
     assert text.startswith("GROUP:      sluice.dev\nKIND:       ClusterQueue\nVERSION:    v1\n")
     for field in ("apiVersion", "kind", "metadata", "spec", "status"):
@@ -187,7 +187,7 @@ async def let_alice_read_local_queues(kubectl) -> None:
         await kubectl.ok("create", "--validate=false", "-f", "-", stdin=json.dumps(manifest))
 
 
-async def test_rbac_decides_by_the_same_names(queues):
+async def test_rbac_restricts_reading_of_queue_objects(queues):
     said = await queues("get", "lq", user="alice")
     assert said.err == (
         'Error from server (Forbidden): localqueues.sluice.dev is forbidden: User "alice" cannot list resource '
@@ -200,7 +200,7 @@ async def test_rbac_decides_by_the_same_names(queues):
         assert (said.code, "(Forbidden)" in said.err) == (1, True), forbidden
 
 
-async def test_impersonation_is_the_api_servers_affair(queues, store):
+async def test_impersonated_user_and_groups_are_authorized_and_audited(queues, store):
     said = await queues("get", "lq", "--as=alice")
     assert 'User "alice" cannot list' in said.err
     await queues.ok("label", "lq", "main", "by=x", "--as=alice", "--as-group=system:masters")
@@ -208,7 +208,7 @@ async def test_impersonation_is_the_api_servers_affair(queues, store):
     assert (record.user, record.groups, record.verb) == ("alice", ("system:masters", "system:authenticated"), "patch")
 
 
-async def test_subresources_are_there_by_raw(queues):
+async def test_subresources_are_available_by_raw_path(queues):
     answer = json.loads(await queues.ok("get", "--raw", "/apis/sluice.dev/v1/clusterqueues/vision/pendingworkloads"))
     assert (answer["kind"], answer["items"]) == ("PendingWorkloadsSummary", [])
     answer = json.loads(await queues.ok("get", "--raw", "/apis/sluice.dev/v1/clusterqueues/vision/history"))
@@ -217,7 +217,7 @@ async def test_subresources_are_there_by_raw(queues):
     assert {item["user"] for item in answer["items"]} == {"admin"}
 
 
-async def test_the_audit_is_a_table(queues):
+async def test_get_auditrecords_prints_a_table_and_requires_permission(queues):
     await queues.ok("annotate", "cq", "vision", "sluice.dev/change-reason=more people")
     table = rows(await queues.ok("get", "auditrecords", "--field-selector", "kind=ClusterQueue"))
     assert table[0] == ["NAME", "USER", "VERB", "KIND", "NAMESPACE", "OBJECT", "REASON"]

@@ -1,4 +1,4 @@
-"""What kubectl writes, in all its ways, and what it says when it must not."""
+"""Queue objects written by kubectl: each verb, validation errors, warnings, and RBAC."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def queues(kubectl):
 
 
 def changed(queues, old: str, new: str) -> str:
-    """The manifests, with one thing different, as a file."""
+    """File with the manifests, in which one text is replaced."""
     path = queues.folder / "changed.yaml"
     path.write_text((queues.folder / "queues.yaml").read_text().replace(old, new))
     return str(path)
@@ -29,7 +29,7 @@ async def quota(queues) -> str:
     return await queues.ok("get", "cq", "vision", "-o", f"jsonpath={QUOTA}")
 
 
-async def test_apply_creates_leaves_and_changes(kubectl):
+async def test_apply_creates_and_changes_objects_and_keeps_labels_of_others(kubectl):
     names = ("resourceflavor", "default"), ("cohort", "research"), ("clusterqueue", "vision"), ("localqueue", "main")
     assert (await kubectl.ok("apply", "-f", "queues.yaml")).splitlines() == [
         f"{kind}.sluice.dev/{name} created" for kind, name in names
@@ -40,7 +40,7 @@ async def test_apply_creates_leaves_and_changes(kubectl):
     out = await kubectl.ok("apply", "-f", changed(kubectl, '"4"', '"8"'))
     assert out.splitlines()[2] == "clusterqueue.sluice.dev/vision configured"
     assert await quota(kubectl) == "8"
-    # What is taken out of the manifest goes; what others have set stays.
+    # Labels removed from the manifest are removed; labels set by others stay.
     await kubectl.ok("label", "cq", "vision", "by=others")
     await kubectl.ok("apply", "-f", changed(kubectl, "labels: {team: a}", "labels: {team2: a}"))
     assert json.loads(await kubectl.ok("get", "cq", "vision", "-o", "jsonpath={.metadata.labels}")) == {
@@ -49,7 +49,7 @@ async def test_apply_creates_leaves_and_changes(kubectl):
     }
 
 
-async def test_apply_server_side_knows_who_has_set_what(queues):
+async def test_server_side_apply_tracks_field_managers_and_refuses_conflicts(queues):
     out = await queues.ok("apply", "--server-side", "-f", "-", stdin=COHORT)
     assert out == "cohort.sluice.dev/b serverside-applied\n"
     cohort = json.loads(await queues.ok("get", "cohort", "b", "-o", "json", "--show-managed-fields"))
@@ -66,7 +66,7 @@ async def test_apply_server_side_knows_who_has_set_what(queues):
     assert await quota(queues) == "8"
 
 
-async def test_apply_and_diff_show_what_would_be(queues):
+async def test_diff_and_apply_dry_run_show_changes_without_writing(queues):
     file = changed(queues, '"4"', '"8"')
     said = await queues("diff", "-f", file)
     assert said.code == 1
@@ -77,7 +77,7 @@ async def test_apply_and_diff_show_what_would_be(queues):
     assert await quota(queues) == "4"
 
 
-async def test_edit_writes_what_the_editor_left(queues):
+async def test_edit_writes_the_edited_manifest_and_reports_invalid_fields(queues):
     editor = queues.folder / "editor.sh"
     editor.write_text('#!/bin/sh\nsed -i \'s/nominalQuota: .*/nominalQuota: "9"/\' "$1"\n')
     editor.chmod(0o755)
@@ -85,7 +85,7 @@ async def test_edit_writes_what_the_editor_left(queues):
     assert await quota(queues) == "9"
     said = await queues("edit", "cq", "vision", EDITOR="true")
     assert (said.code, said.err) == (0, "Edit cancelled, no changes made.\n")
-    # What is wrong is told at the top of the file, when the editor is opened again.
+    # The error is at the top of the file when the editor is opened again.
     editor.write_text('#!/bin/sh\ncat "$1" >> seen.yaml\nsed -i \'s/nominalQuota: .*/nominalQuota: many/\' "$1"\n')
     said = await queues("edit", "cq", "vision", EDITOR=str(editor))
     assert said.code == 1
@@ -96,7 +96,7 @@ async def test_edit_writes_what_the_editor_left(queues):
     assert await quota(queues) == "9"
 
 
-async def test_patch_in_each_way_that_there_is(queues):
+async def test_patch_supports_merge_and_json_but_not_strategic_merge(queues):
     out = await queues.ok("patch", "cq", "vision", "--type=merge", "-p", '{"spec":{"stopPolicy":"Hold"}}')
     assert out == "clusterqueue.sluice.dev/vision patched\n"
     operations = [
@@ -117,7 +117,7 @@ async def test_patch_in_each_way_that_there_is(queues):
     assert out == "clusterqueue.sluice.dev/vision patched (no change)\n"
 
 
-async def test_label_and_annotate(queues, store):
+async def test_label_and_annotate_with_an_audited_change_reason(queues, store):
     assert await queues.ok("label", "cq", "vision", "tier=gold") == "clusterqueue.sluice.dev/vision labeled\n"
     said = await queues("label", "cq", "vision", "tier=silver")
     assert "already has a value (gold), and --overwrite is false" in said.err
@@ -129,7 +129,7 @@ async def test_label_and_annotate(queues, store):
     assert (record.user, record.verb, record.reason) == ("admin", "patch", "more people")
 
 
-async def test_create_and_replace(queues):
+async def test_create_and_replace_with_dry_run_force_and_generate_name(queues):
     assert await queues.ok("create", "-f", "-", stdin=COHORT) == "cohort.sluice.dev/b created\n"
     said = await queues("create", "-f", "-", stdin=COHORT)
     assert said.code == 1
@@ -176,14 +176,14 @@ async def test_delete_by_name_selector_file_and_all(queues):
         ("namespaceSelector: {}", "preemption: {withinClusterQueue: Sometimes}", "spec.preemption.withinClusterQueue"),
     ],
 )
-async def test_apply_names_the_field_that_is_wrong(kubectl, old, new, says):
+async def test_apply_of_an_invalid_manifest_names_the_field(kubectl, old, new, says):
     said = await kubectl("apply", "-f", changed(kubectl, old, new))
     assert said.code == 1
     assert says in said.err
     assert (await kubectl("get", "cq", "vision")).code == 1
 
 
-async def test_warnings_are_shown(kubectl):
+async def test_apply_prints_warnings_of_the_server(kubectl):
     manifest = {
         "apiVersion": "sluice.dev/v1",
         "kind": "LocalQueue",
@@ -195,7 +195,7 @@ async def test_warnings_are_shown(kubectl):
     assert said.err == "Warning: there is no ClusterQueue later; nothing is admitted before it is created\n"
 
 
-async def test_whoever_may_not_write_is_told_so(queues):
+async def test_write_without_permission_is_forbidden(queues):
     await queues.ok("label", "cohort", "research", "a=b")
     for command in (
         ("label", "cohort", "research", "a-"),

@@ -1,4 +1,4 @@
-"""`sluice simulate` reads scenarios and manifests, and says clearly what it cannot read."""
+"""`sluice simulate` with scenarios and manifests, and errors of invalid input."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run(tmp_path):
     return _run
 
 
-def test_manifests_are_decided_by_priority(run):
+def test_manifests_are_admitted_by_priority(run):
     result = run(MANIFESTS, "-o", "json")
     assert result.exit_code == 0
     answer = json.loads(result.output)
@@ -70,7 +70,7 @@ def test_manifests_are_decided_by_priority(run):
     assert answer["final"]["usage"] == {"team": {"default": {"cpu": 2000}}}
 
 
-def test_a_workload_may_name_its_priority_class_and_a_job_its_fewest_pods(run):
+def test_workload_priority_class_and_job_min_parallelism_are_applied(run):
     template = "template: {spec: {containers: [{name: c, resources: {requests: {cpu: 1}}}]}}"
     more = f"""
 ---
@@ -96,13 +96,13 @@ spec: {{parallelism: 3, {template}}}
     assert final["pending"] == ["default/first"]
 
 
-def test_the_answer_can_be_read_by_people(run):
+def test_text_output_lists_admissions_and_reasons_for_waiting(run):
     lines = run(MANIFESTS).output.splitlines()
     assert "  cycle 1: default/urgent admitted by team (main x1; default)" in lines
     assert any("default/first waits: WaitingForQuota:" in line for line in lines)
 
 
-def test_a_scenario_is_played_for_as_long_as_is_asked(run):
+def test_scenario_runs_for_the_requested_number_of_cycles(run):
     scenario = {
         "id": "two-jobs",
         "resourceFlavors": [_manifest("ResourceFlavor", "default", {})],
@@ -176,7 +176,7 @@ def _workload(name, second):
         ),
     ],
 )
-def test_what_cannot_be_read_is_named(run, text, fault):
+def test_invalid_input_is_reported(run, text, fault):
     result = run(text, "-o", "json")
     assert result.exit_code == 2
     assert fault in result.stderr
