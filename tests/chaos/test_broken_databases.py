@@ -59,7 +59,9 @@ async def submit(sandbox: Sandbox, prefix: str) -> None:
         await sandbox.local("alice").create("jobs", "default", body)
 
 
-async def goes_through_it(sandbox: Sandbox, replica: Replica, outage, says: str, *, or_logs: str = "") -> None:
+async def check_recovery_from_outage(
+    sandbox: Sandbox, replica: Replica, outage, says: str, *, or_logs: str = ""
+) -> None:
     """Submit Jobs before, during and after an outage, from which the process has to recover by itself."""
     await replica.until("leading")
     await submit(sandbox, "before")
@@ -83,11 +85,11 @@ async def goes_through_it(sandbox: Sandbox, replica: Replica, outage, says: str,
     assert "Traceback" not in replica.log.decode()
 
 
-async def test_the_disk_is_full(sandbox, tmp_path):
+async def test_serve_recovers_from_a_full_disk(sandbox, tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await make_queues(url)
     async with serving(tmp_path, url) as replica:
-        await goes_through_it(sandbox, replica, full_disk(replica), "the disk of the database")
+        await check_recovery_from_outage(sandbox, replica, full_disk(replica), "the disk of the database")
 
 
 @contextmanager
@@ -111,7 +113,7 @@ def fill(disk: Path, *, leave: int) -> Path:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a file system, which root has")
-async def test_the_disk_is_nearly_full(sandbox, tmp_path):
+async def test_leader_stops_decisions_on_a_nearly_full_disk_and_reloads_only_once(sandbox, tmp_path):
     """Small writes succeed but decisions fail: the leader must not restart its work repeatedly."""
     with small_disk(tmp_path / "disk") as disk:
         url = f"sqlite:///{disk / 'sluice.db'}"
@@ -138,7 +140,7 @@ async def test_the_disk_is_nearly_full(sandbox, tmp_path):
         assert "Traceback" not in replica.log.decode()
 
 
-async def starts_after(sandbox: Sandbox, replica: Replica, says: str, mend: Callable[[], None]) -> None:
+async def check_delayed_start(sandbox: Sandbox, replica: Replica, says: str, mend: Callable[[], None]) -> None:
     """Start `sluice serve` before its database is usable: it waits, reports why, and starts without a restart."""
     while says not in (answer := await replica.get("/readyz"))[1]:
         assert replica.process.returncode is None, replica.log.decode()
@@ -155,22 +157,22 @@ async def starts_after(sandbox: Sandbox, replica: Replica, says: str, mend: Call
 
 
 @pytest.mark.postgres
-async def test_it_is_started_before_the_database(sandbox, tmp_path, own_postgresql):
+async def test_serve_started_before_the_database_waits_for_it(sandbox, tmp_path, own_postgresql):
     url = own_postgresql.url("sluice_template")
     await make_queues(url)
     await asyncio.to_thread(own_postgresql.kill)
     async with serving(tmp_path, url) as replica:
-        await starts_after(sandbox, replica, "cannot be reached", own_postgresql.start)
+        await check_delayed_start(sandbox, replica, "cannot be reached", own_postgresql.start)
 
 
 @pytest.mark.postgres
-async def test_it_is_started_on_a_standby_and_asked_to_end(sandbox, tmp_path, own_postgresql):
+async def test_serve_waits_for_a_writable_database_and_exits_cleanly_without_one(sandbox, tmp_path, own_postgresql):
     url = own_postgresql.url("sluice_template")
     await make_queues(url)
     switch = "ALTER DATABASE sluice_template SET default_transaction_read_only = {}".format
     await asyncio.to_thread(own_postgresql.execute, switch("on"))
     async with serving(tmp_path, url) as replica:
-        await starts_after(sandbox, replica, "cannot be written", lambda: own_postgresql.execute(switch("off")))
+        await check_delayed_start(sandbox, replica, "cannot be written", lambda: own_postgresql.execute(switch("off")))
     await asyncio.to_thread(own_postgresql.kill)
     async with serving(tmp_path, url) as replica:
         while (await replica.get("/livez"))[0] != 200:  # noqa: ASYNC110
@@ -180,7 +182,7 @@ async def test_it_is_started_on_a_standby_and_asked_to_end(sandbox, tmp_path, ow
 
 
 @pytest.mark.postgres
-async def test_the_server_is_killed_and_started_again(sandbox, tmp_path, own_postgresql):
+async def test_serve_recovers_after_the_postgresql_server_was_killed_and_restarted(sandbox, tmp_path, own_postgresql):
     @asynccontextmanager
     async def away() -> AsyncIterator[None]:
         await asyncio.to_thread(own_postgresql.kill)
@@ -191,11 +193,11 @@ async def test_the_server_is_killed_and_started_again(sandbox, tmp_path, own_pos
     await make_queues(url)
     async with serving(tmp_path, url) as replica:
         # It first meets a closed or a refused connection, depending on timing, and reports the outage once.
-        await goes_through_it(sandbox, replica, away(), "cannot be reached", or_logs="was lost")
+        await check_recovery_from_outage(sandbox, replica, away(), "cannot be reached", or_logs="was lost")
 
 
 @pytest.mark.postgres
-async def test_the_database_is_read_only(sandbox, tmp_path, own_postgresql):
+async def test_serve_recovers_after_the_database_was_read_only(sandbox, tmp_path, own_postgresql):
     switch = "ALTER SYSTEM SET default_transaction_read_only = {}"
 
     @asynccontextmanager
@@ -208,11 +210,11 @@ async def test_the_database_is_read_only(sandbox, tmp_path, own_postgresql):
     url = own_postgresql.url("sluice_template")
     await make_queues(url)
     async with serving(tmp_path, url) as replica:
-        await goes_through_it(sandbox, replica, read_only(), "cannot be written")
+        await check_recovery_from_outage(sandbox, replica, read_only(), "cannot be written")
 
 
 @pytest.mark.postgres
-async def test_one_table_cannot_be_used_though_the_database_answers(sandbox, tmp_path, own_postgresql):
+async def test_serve_recovers_after_a_single_table_was_inaccessible(sandbox, tmp_path, own_postgresql):
     """One table is inaccessible, as after a REVOKE or during a rewrite: not ready, though simple queries succeed."""
     url = own_postgresql.url("sluice_template")
     await make_queues(url)
@@ -227,7 +229,7 @@ async def test_one_table_cannot_be_used_though_the_database_answers(sandbox, tmp
         await execute(url, "GRANT ALL ON workloads TO sluice")
 
     async with serving(tmp_path, url.replace(f"postgres:{own_postgresql.password}", "sluice:secret")) as replica:
-        await goes_through_it(sandbox, replica, without_rights(), "permission denied for table workloads")
+        await check_recovery_from_outage(sandbox, replica, without_rights(), "permission denied for table workloads")
 
 
 async def execute(url: str, *statements: str) -> None:

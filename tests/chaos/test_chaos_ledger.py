@@ -58,13 +58,13 @@ def _ran(number, job):
         )  # fmt: skip
 
 
-async def broken(database_url, *, starts=1):
+async def broken_promises(database_url, *, starts=1):
     kept = await ledger.promises(database_url, PLAN, dict.fromkeys(JOBS, starts))
     return " ".join(sentence for is_kept, sentence in kept if not is_kept)
 
 
-async def test_a_ledger_that_is_right(good, database_url):
-    assert await broken(database_url) == ""
+async def test_correct_ledger_passes_all_checks(good, database_url):
+    assert await broken_promises(database_url) == ""
     assert await ledger.settled(database_url)
 
 
@@ -90,11 +90,11 @@ FIRST = admissions.c.workload_uid == "u0"
         (update(workloads).values(outcome="Failed"), "how each Job ended: {'Failed': 2}"),
     ],
 )
-async def test_what_is_wrong_is_found(good, database_url, statement, says):
+async def test_corrupted_row_is_detected(good, database_url, statement, says):
     await good(statement)
-    assert says in await broken(database_url)
+    assert says in await broken_promises(database_url)
 
 
 @pytest.mark.parametrize("starts", [0, 2])
-async def test_starts_without_an_admission_and_ends_without_a_start_are_found(good, database_url, starts):
-    assert f"1 admissions, 1 of them to its end, {starts} starts" in await broken(database_url, starts=starts)
+async def test_number_of_starts_that_differs_from_admissions_is_detected(good, database_url, starts):
+    assert f"1 admissions, 1 of them to its end, {starts} starts" in await broken_promises(database_url, starts=starts)

@@ -28,7 +28,7 @@ def version(obj, *, suspend=None, **changed):
 
 
 @pytest.mark.parametrize("restored", [True, False])
-def test_what_is_started_again_was_as_written_before(restoration, restored):
+def test_restart_without_restoration_of_the_written_spec_is_detected(restoration, restored):
     restoration.see(version(RAY_JOB, suspend=True))
     for _ in range(2):
         restoration.see(version(RAY_JOB, suspend=False, entrypoint="changed"))
@@ -38,7 +38,7 @@ def test_what_is_started_again_was_as_written_before(restoration, restored):
     assert bool(restoration.altered) is not restored
 
 
-def test_what_has_no_suspend_field_stays_as_it_is(restoration):
+def test_change_of_an_object_without_suspend_field_is_detected(restoration):
     restoration.see(STATEFUL_SET)
     restoration.see(version(STATEFUL_SET))
     assert not restoration.altered

@@ -42,7 +42,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
 
 
 @pytest.fixture
-async def eyes(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+async def observer(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     connection = await asyncpg.connect(database_url)
     yield connection
     await connection.close()
@@ -55,15 +55,15 @@ async def submit(sandbox: Sandbox, prefix: str) -> None:
         await sandbox.local("alice").create("jobs", "default", body)
 
 
-async def becomes(eyes: asyncpg.Connection, value: object, query: str, *arguments: object) -> None:
+async def wait_for_value(observer: asyncpg.Connection, value: object, query: str, *arguments: object) -> None:
     """Poll until the query returns `value`; the test's timeout limits it."""
-    while await eyes.fetchval(query, *arguments) != value:  # noqa: ASYNC110  another process changes it
+    while await observer.fetchval(query, *arguments) != value:  # noqa: ASYNC110  another process changes it
         await asyncio.sleep(0.01)
 
 
 @pytest.mark.postgres
-async def test_what_a_frozen_leader_had_not_yet_committed_is_refused(
-    sandbox, store: Store, eyes, database_url, tmp_path
+async def test_uncommitted_transaction_of_a_frozen_leader_has_no_effect(
+    sandbox, store: Store, observer, database_url, tmp_path
 ):
     for document in parse_documents(QUEUES, source="queues"):
         await store.queues.create(parse_manifest(document.body), author=Author("test"))
@@ -75,26 +75,28 @@ async def test_what_a_frozen_leader_had_not_yet_committed_is_refused(
         await submit(sandbox, "before")
         await all_complete(sandbox.local("admin"), 6)
 
-        async with eyes.transaction():
-            await eyes.execute("LOCK TABLE transitions IN SHARE MODE")
+        async with observer.transaction():
+            await observer.execute("LOCK TABLE transitions IN SHARE MODE")
             await submit(sandbox, "late")
-            while (pid := await eyes.fetchval(BLOCKED)) is None:  # noqa: ASYNC110
+            while (pid := await observer.fetchval(BLOCKED)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             leader.send(signal.SIGSTOP)
-        await becomes(eyes, "ClientRead", WAITS_FOR, pid)  # all is written, only its next statement is missing
+        await wait_for_value(
+            observer, "ClientRead", WAITS_FOR, pid
+        )  # its statements are done, the server waits for the next one
         await follower.until("leading")
-        assert await eyes.fetchval(WAITS_FOR, pid) is None
+        assert await observer.fetchval(WAITS_FOR, pid) is None
         leader.send(signal.SIGCONT)
         await leader.until("following")
 
         await submit(sandbox, "after")
         await all_complete(sandbox.local("admin"), 18)
-        await becomes(eyes, 0, HELD)
+        await wait_for_value(observer, 0, HELD)
         assert "no longer the leader: " in leader.log.decode()
         assert (await leader.get("/readyz"))[0] == 200
         for replica in (first, second):
             assert replica.process.returncode is None
             assert "Traceback" not in replica.log.decode()
     assert {obj["metadata"]["generation"] for obj in sandbox.local("admin").list("jobs")} == {2}  # each started once
-    assert [row[0] for row in await eyes.fetch(ADMISSIONS)] == [1] * 18
+    assert [row[0] for row in await observer.fetch(ADMISSIONS)] == [1] * 18
     assert await store.reports.violations() == ()

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from tests.chaos.storm import Outcome
 
 
-def kept(outcome: Outcome, seed: int) -> None:
+def assert_promises_kept(outcome: Outcome, seed: int) -> None:
     assert not outcome.broken, f"seed {seed}: {outcome.broken}\n{outcome.logs}"
 
 
 @pytest.mark.usefixtures("warm_children")  # the killed and frozen processes are those of tests/chaos/fleet.py
 @pytest.mark.long
 @pytest.mark.postgres
-async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_path):
+async def test_promises_hold_under_faults_with_two_replicas_on_postgresql(own_postgresql, tmp_path):
     seed = random.randrange(2**32)
     outcome = await storm(
         plan_of(100, speed=240),
@@ -34,12 +34,12 @@ async def test_a_storm_over_several_replicas_on_postgresql(own_postgresql, tmp_p
         database_url=own_postgresql.url("sluice_template"),
         server=own_postgresql,
     )
-    kept(outcome, seed)
+    assert_promises_kept(outcome, seed)
 
 
 @pytest.mark.usefixtures("warm_children")  # the killed and frozen processes are those of tests/chaos/fleet.py
 @pytest.mark.long
-async def test_a_storm_over_six_kinds_and_one_sluice_on_sqlite(tmp_path):
+async def test_promises_hold_under_faults_with_six_kinds_and_one_replica_on_sqlite(tmp_path):
     seed = random.randrange(2**32)
     counts = dict.fromkeys((Fault.CUT_WATCHES, Fault.CHANGE_QUOTA, Fault.HOLD, Fault.DRAIN), 1)
     outcome = await storm(
@@ -50,13 +50,13 @@ async def test_a_storm_over_six_kinds_and_one_sluice_on_sqlite(tmp_path):
         folder=tmp_path,
         database_url=f"sqlite:///{tmp_path / 'sluice.db'}",
     )
-    kept(outcome, seed)
+    assert_promises_kept(outcome, seed)
 
 
 @pytest.mark.usefixtures("warm_children")  # the killed and frozen processes are those of tests/chaos/fleet.py
 @pytest.mark.long
 @pytest.mark.postgres
-async def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(own_postgresql, tmp_path):
+async def test_leader_frozen_past_its_lease_loses_leadership_and_breaks_no_promise(own_postgresql, tmp_path):
     seed = random.randrange(2**32)
     outcome = await storm(
         plan_of(100, speed=240),
@@ -67,7 +67,7 @@ async def test_a_leader_frozen_past_its_lease_changes_nothing_when_it_wakes(own_
         database_url=own_postgresql.url("sluice_template"),
         server=own_postgresql,
     )
-    kept(outcome, seed)
+    assert_promises_kept(outcome, seed)
     # In the complete logs: `outcome.logs` has only their last lines.
     lost_leadership = sum(log.read_text().count("no longer the leader: ") for log in tmp_path.glob("replica-*.log"))
     assert lost_leadership >= 3, outcome.logs

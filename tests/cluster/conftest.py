@@ -1,4 +1,4 @@
-"""Real TLS servers for the cluster tests: the certificates, a scripted API server, and a kubeconfig for it."""
+"""Fixtures of the cluster tests: certificates, scripted API servers over TLS, and kubeconfigs for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def authority() -> Certificate:
 
 @pytest.fixture
 async def serve(authority, tmp_path):
-    """Start a scripted server; by default with a certificate of the authority."""
+    """Return a function that starts a scripted server, by default with a certificate of `authority`."""
     async with AsyncExitStack() as stack:
 
         async def start(certificate: Certificate | None = None) -> ScriptedServer:
@@ -56,7 +56,7 @@ async def server(serve) -> ScriptedServer:
 
 @pytest.fixture
 def kubeconfig(authority, tmp_path) -> Callable[..., Path]:
-    """Write a kubeconfig for a server; `user` and `cluster` replace parts of it, `extra` the top level."""
+    """Return a function that writes a kubeconfig; `user` and `cluster` replace parts of it, `extra` the top level."""
 
     def write(url: str, *, user: dict | None = None, cluster: dict | None = None, **extra: object) -> Path:
         ca = tmp_path / "ca.pem"

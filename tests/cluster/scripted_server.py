@@ -1,4 +1,4 @@
-"""A TLS server on loopback that answers by a script, for what no healthy API server does on demand."""
+"""A TLS server on loopback with scripted responses, such as a healthy API server does not give on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = dt.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate and its key, as PEM, and what signs with it."""
+    """A certificate and its private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -37,7 +37,7 @@ class Certificate:
 
 
 def issue(name: str, issuer: Certificate | None = None, *, ends: dt.timedelta = DAY) -> Certificate:
-    """A certificate for `name` and 127.0.0.1: an authority's if no issuer signs it."""
+    """Return a certificate for `name` and 127.0.0.1; without an issuer, one of a certificate authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
@@ -59,7 +59,7 @@ def issue(name: str, issuer: Certificate | None = None, *, ends: dt.timedelta = 
 
 @dataclass
 class ScriptedServer:
-    """A TLS server that answers each request with the next handler of its script, and notes what was asked."""
+    """A TLS server that answers each request with the next handler of its script, and records the requests."""
 
     url: str
     script: list[Handler] = field(default_factory=list)
@@ -75,7 +75,7 @@ class ScriptedServer:
 
 
 class Sleeps(list[float]):
-    """An injected sleep: notes what it was asked for and returns at once, but not for ever."""
+    """A replacement for `asyncio.sleep` that records the durations and returns at once; fails after 50 calls."""
 
     async def __call__(self, seconds: float) -> None:
         self.append(seconds)

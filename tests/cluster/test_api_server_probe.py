@@ -1,4 +1,4 @@
-"""The probe against a server that answers, refuses, fails, or says nothing."""
+"""ApiServerProbe against a server that responds, refuses, fails or hangs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def hang(_request: web.Request) -> web.StreamResponse:
 
 @pytest.fixture
 def probe_runs(server, client, monkeypatch):
-    """The probe after it has asked so many times, the server answering by a script."""
+    """Return a function that runs a probe for `count` rounds against scripted responses and returns the probe."""
     monkeypatch.setattr(module, "TIMEOUTS", (0.5, 2.0))
 
     async def run(count: int, *script) -> ApiServerProbe:
@@ -45,7 +45,7 @@ def probe_runs(server, client, monkeypatch):
     return run
 
 
-async def test_an_answer_is_a_beat(probe_runs, server):
+async def test_successful_response_keeps_the_probe_alive(probe_runs, server):
     probe = await probe_runs(2, VERSION, VERSION)
     assert probe.failure is None
     await probe.wait_until_alive()
@@ -53,11 +53,11 @@ async def test_an_answer_is_a_beat(probe_runs, server):
 
 
 @pytest.mark.parametrize("code", [401, 403, 404])
-async def test_who_refuses_is_there(probe_runs, code):
+async def test_client_error_response_counts_as_alive(probe_runs, code):
     assert (await probe_runs(1, failure(code))).failure is None
 
 
-async def test_silence_is_told_after_it_was_asked_twice(probe_runs, server, caplog):
+async def test_unresponsive_server_is_reported_after_two_timeouts(probe_runs, server, caplog):
     probe = await probe_runs(1, hang, hang)
     assert "does not answer" in probe.failure
     assert len(server.requests) == 2
@@ -66,15 +66,15 @@ async def test_silence_is_told_after_it_was_asked_twice(probe_runs, server, capl
         await asyncio.wait_for(probe.wait_until_alive(), 0.01)
 
 
-async def test_one_silence_is_none(probe_runs):
+async def test_single_timeout_is_not_a_failure(probe_runs):
     assert (await probe_runs(1, hang, VERSION)).failure is None
 
 
-async def test_a_server_that_fails_by_itself_cannot_be_relied_on(probe_runs):
+async def test_repeated_server_error_is_a_failure(probe_runs):
     assert "500" in (await probe_runs(1, failure(500), failure(500))).failure
 
 
-async def test_it_goes_on_when_the_server_answers_again(probe_runs, caplog):
+async def test_probe_recovers_and_logs_once_when_the_server_answers_again(probe_runs, caplog):
     caplog.set_level("INFO")
     probe = await probe_runs(3, hang, hang, failure(500), failure(500), VERSION)
     assert probe.failure is None
@@ -82,7 +82,7 @@ async def test_it_goes_on_when_the_server_answers_again(probe_runs, caplog):
     assert caplog.text.count("nothing is decided") == caplog.text.count("answers again") == 1
 
 
-async def test_who_waits_to_try_again_does_so_when_the_server_is_back(client, server):
+async def test_pause_ends_early_when_the_server_is_back(client, server):
     server.script = [failure(500), failure(500), VERSION, VERSION]
     turns = asyncio.Queue()
 
@@ -91,15 +91,15 @@ async def test_who_waits_to_try_again_does_so_when_the_server_is_back(client, se
 
     probe = ApiServerProbe(client, sleep=turn)
     probing = asyncio.create_task(probe.run())
-    while probe.failure is None:  # noqa: ASYNC110  nobody is told
+    while probe.failure is None:  # noqa: ASYNC110  no event is set
         await asyncio.sleep(0)
     waiting = asyncio.create_task(probe.pause(600))
     await asyncio.sleep(0)
     turns.put_nowait(None)
     await waiting
-    await probe.pause(0.001)  # a server that stays is waited for as long as told
+    await probe.pause(0.001)  # while the server is available, the pause ends by its duration
     probing.cancel()
 
 
-def test_a_frozen_server_is_noticed_within_fifteen_seconds():
+def test_interval_and_timeouts_add_up_to_less_than_fifteen_seconds():
     assert module.INTERVAL + sum(module.TIMEOUTS) < 15

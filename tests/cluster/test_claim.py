@@ -1,4 +1,4 @@
-"""One Lease for all databases of a cluster: one of them has it, and whoever has lost it knows in time."""
+"""The Lease by which one database claims a cluster: claims, renewal, replacement, loss, identity of the cluster."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def client(sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Client]:
         yield client
 
 
-class Passing:
-    """Seconds that pass while somebody sleeps; `meanwhile` is done in each sleep."""
+class VirtualTime:
+    """Virtual clock that advances with each sleep; `meanwhile` is awaited in each sleep."""
 
     def __init__(self, meanwhile: Callable[[], Awaitable[None]] | None = None) -> None:
         self.now = 1000.0
@@ -57,7 +57,7 @@ class Passing:
         await asyncio.sleep(0)
 
 
-def claim_of(client: Client, database: str, time: Passing, holder: str = "") -> Claim:
+def claim_of(client: Client, database: str, time: VirtualTime, holder: str = "") -> Claim:
     claim = Claim(
         client, database=database, location=f"/{database}.db", holder=holder or f"process-of-{database}", clock=time,
         sleep=time.sleep, revision=lambda: 12,
@@ -66,91 +66,91 @@ def claim_of(client: Client, database: str, time: Passing, holder: str = "") -> 
     return claim
 
 
-async def seen_by(claim: Claim) -> Claimant:
+async def read_claim(claim: Claim) -> Claimant:
     found = await claim.read()
     assert found is not None
     return found
 
 
-async def test_it_names_the_database_the_process_and_the_epoch(client: Client):
-    claim = claim_of(client, "mine", Passing())
+async def test_claim_lease_records_database_epoch_and_holder_until_release(client: Client):
+    claim = claim_of(client, "mine", VirtualTime())
     assert await claim.read() is None
     await claim.take(epoch=7)
-    found = await seen_by(claim)
+    found = await read_claim(claim)
     assert (found.database, found.location, found.epoch, found.holder) == ("mine", "/mine.db", 7, "process-of-mine")
     assert found.revision == 12
     await claim.release()
-    found = await seen_by(claim)
+    found = await read_claim(claim)
     assert (found.database, found.epoch, found.holder) == ("mine", 7, "")
 
 
-async def test_of_two_that_begin_together_one_is_refused(client: Client):
-    claims = [claim_of(client, name, Passing()) for name in ("a", "b", "c")]
+async def test_exactly_one_of_several_concurrent_claims_succeeds(client: Client):
+    claims = [claim_of(client, name, VirtualTime()) for name in ("a", "b", "c")]
     outcomes = await asyncio.gather(*(claim.take(epoch=1) for claim in claims), return_exceptions=True)
     (winner,) = [claim for claim, outcome in zip(claims, outcomes, strict=True) if outcome is None]
     assert [str(outcome) for outcome in outcomes if isinstance(outcome, RefusedByCluster)]
     assert [claim.holds() for claim in claims].count(True) == 1
-    assert (await seen_by(winner)).database == winner.database
+    assert (await read_claim(winner)).database == winner.database
 
 
-async def test_a_process_that_renews_is_alive_and_one_that_does_not_is_dead(client: Client):
-    time = Passing()
+async def test_claimant_is_alive_while_it_renews_and_dead_after_expiry_or_release(client: Client):
+    time = VirtualTime()
     first = claim_of(client, "first", time)
     await first.take(epoch=1)
 
-    watching = Passing()
+    watching = VirtualTime()
     second = claim_of(client, "second", watching)
-    assert not await second.is_alive(await seen_by(second))
+    assert not await second.is_alive(await read_claim(second))
     assert LEASE_DURATION <= watching.now - 1000 <= LEASE_DURATION + RENEW_PERIOD
 
-    renewing = Passing(lambda: first.take(epoch=1))
+    renewing = VirtualTime(lambda: first.take(epoch=1))
     second = claim_of(client, "second", renewing)
-    assert await second.is_alive(await seen_by(second))
+    assert await second.is_alive(await read_claim(second))
     assert renewing.now - 1000 <= RENEW_PERIOD
 
-    ending = Passing(first.release)
+    ending = VirtualTime(first.release)
     second = claim_of(client, "second", ending)
-    assert not await second.is_alive(await seen_by(second))
+    assert not await second.is_alive(await read_claim(second))
     assert ending.now - 1000 <= RENEW_PERIOD
 
 
-async def test_a_dead_one_is_replaced_only_as_it_was_seen(client: Client):
-    first, second = claim_of(client, "first", Passing()), claim_of(client, "second", Passing())
+async def test_claim_is_replaced_only_if_unchanged_since_it_was_read(client: Client):
+    first, second = claim_of(client, "first", VirtualTime()), claim_of(client, "second", VirtualTime())
     await first.take(epoch=1)
-    second.permit(cluster="", replacing=await seen_by(second))
-    await first.take(epoch=1)  # it was alive after all
+    second.permit(cluster="", replacing=await read_claim(second))
+    await first.take(epoch=1)  # renewed since it was read
     with pytest.raises(RefusedByCluster, match=r"the database /first.db \(first\) has claimed"):
         await second.take(epoch=1)
-    second.permit(cluster="", replacing=await seen_by(second))
+    second.permit(cluster="", replacing=await read_claim(second))
     await second.take(epoch=1)
-    assert (await seen_by(first)).database == "second"
+    assert (await read_claim(first)).database == "second"
 
 
-async def test_who_was_replaced_is_sure_of_nothing_before_another_may_be_and_then_ends(client: Client):
-    time = Passing()
-    first, second = claim_of(client, "first", time), claim_of(client, "second", Passing())
+async def test_claim_lapses_before_it_may_be_replaced_and_ends_when_replaced(client: Client):
+    time = VirtualTime()
+    first, second = claim_of(client, "first", time), claim_of(client, "second", VirtualTime())
     await first.take(epoch=1)
     assert first.holds()
     time.now += RENEW_DEADLINE
     assert not first.holds()
     assert RENEW_DEADLINE < LEASE_DURATION
-    second.permit(cluster="", replacing=await seen_by(second))
+    second.permit(cluster="", replacing=await read_claim(second))
     await second.take(epoch=1)
     with pytest.raises(RefusedByCluster, match=r"the database /second.db"):
         await first.keep()
     assert not first.holds()
-    assert (await seen_by(first)).database == "second"
+    assert (await read_claim(first)).database == "second"
 
 
-async def test_another_process_on_the_same_database_ends_it_too(client: Client):
-    first, second = claim_of(client, "db", Passing(), "one"), claim_of(client, "db", Passing(), "two")
+async def test_second_process_on_the_same_database_ends_the_first_claim(client: Client):
+    first, second = claim_of(client, "db", VirtualTime(), "one"), claim_of(client, "db", VirtualTime(), "two")
     await first.take(epoch=1)
     await second.take(epoch=2)
     with pytest.raises(LeaseLost, match="two leads now"):
         await first.keep()
 
 
-async def test_a_deleted_lease_is_made_again_in_the_same_cluster_alone(sandbox: Sandbox, client: Client):
+async def test_deleted_lease_is_recreated_only_in_the_same_cluster(sandbox: Sandbox, client: Client):
     admin = sandbox.local("admin")
     (cluster,) = await cluster_identities(client)
     assert cluster == admin.get("namespaces", "", "kube-system")["metadata"]["uid"]
@@ -161,7 +161,7 @@ async def test_a_deleted_lease_is_made_again_in_the_same_cluster_alone(sandbox: 
 
     for own in (cluster, "the-one-before"):
         deletions = [False, True]
-        claim = claim_of(client, "mine", Passing(delete))
+        claim = claim_of(client, "mine", VirtualTime(delete))
         claim.permit(cluster=own, replacing=None)
         await claim.take(epoch=1)
         if own == cluster:
@@ -186,19 +186,19 @@ async def grant(sandbox: Sandbox, user: str, *rules: Any) -> None:
     await admin.create("rolebindings", "kube-system", binding)
 
 
-async def test_a_cluster_whose_namespaces_may_not_be_read_is_known_by_the_lease(sandbox, client, tmp_path):
+async def test_cluster_is_identified_by_the_lease_if_namespaces_cannot_be_read(sandbox, client, tmp_path):
     leases = {"apiGroups": COORDINATION, "resources": ["leases"], "verbs": ["create", "get", "update"]}
     await grant(sandbox, "alice", leases)
     async with client_of(sandbox, tmp_path, "alice") as poor:
         (identity,) = await cluster_identities(poor)
         assert await cluster_identities(poor) == (identity,)
-        await claim_of(poor, "mine", Passing()).take(epoch=1)
+        await claim_of(poor, "mine", VirtualTime()).take(epoch=1)
         assert await cluster_identities(poor) == (identity,)
     assert identity == sandbox.local("admin").get(*LEASE)["metadata"]["uid"]
-    assert identity in await cluster_identities(client)  # also when it may be read some day
+    assert identity in await cluster_identities(client)  # still recognised once namespaces can be read
 
 
-async def test_a_missing_right_is_told_with_its_cure(sandbox, tmp_path):
+async def test_error_for_a_missing_permission_names_the_manifest_to_apply(sandbox, tmp_path):
     async with client_of(sandbox, tmp_path, "alice") as poor:
         with pytest.raises(RefusedByCluster, match=r"kube-system/sluice-database: apply deploy/rbac/sluice.yaml"):
-            await claim_of(poor, "mine", Passing()).take(epoch=1)
+            await claim_of(poor, "mine", VirtualTime()).take(epoch=1)

@@ -21,7 +21,7 @@ PATH = "/apis/batch/v1/namespaces/ns/jobs"
 
 
 async def abort(request: web.Request) -> web.StreamResponse:
-    """Break the connection instead of an answer."""
+    """Abort the connection instead of responding."""
     request.transport.abort()
     return web.Response()
 
@@ -38,11 +38,11 @@ async def abort(request: web.Request) -> web.StreamResponse:
         ("", ""),
     ],
 )
-def test_paths_are_counted_by_their_resource(path, resource):
+def test_resource_is_derived_from_the_request_path(path, resource):
     assert resource_of(path) == resource
 
 
-async def test_sends_who_it_is_and_json(server, client):
+async def test_client_sends_credentials_user_agent_and_json_and_counts_requests(server, client):
     server.script = [reply({"kind": "Job"}), reply({"kind": "Job"})]
     assert await client.create(PATH, {"kind": "Job"}, params={"dryRun": "All"}) == {"kind": "Job"}
     await client.patch(f"{PATH}/a", b'{"spec":{}}', patch_type=PatchType.JSON)
@@ -72,7 +72,7 @@ async def test_sends_who_it_is_and_json(server, client):
         (503, "ServiceUnavailable", errors.ServerError),
     ],
 )
-async def test_a_failure_is_an_error_of_its_class_with_the_whole_story_in_one_line(server, client, code, reason, kind):
+async def test_error_response_raises_its_exception_class_with_a_one_line_message(server, client, code, reason, kind):
     server.script = [failure(code, reason, "what happened")]
     with pytest.raises(errors.StatusError) as caught:
         await client.get(f"{PATH}/a")
@@ -81,7 +81,7 @@ async def test_a_failure_is_an_error_of_its_class_with_the_whole_story_in_one_li
     assert str(caught.value) == f"GET {server.url}{PATH}/a: {code}: what happened"
 
 
-async def test_a_failure_told_by_something_that_is_no_api_server(server, client):
+async def test_html_error_page_of_a_gateway_is_reported_as_server_error(server, client):
     async def gateway(_request: web.Request) -> web.StreamResponse:
         return web.Response(status=502, text="<html>\nBad Gateway\n</html>")
 
@@ -91,7 +91,7 @@ async def test_a_failure_told_by_something_that_is_no_api_server(server, client)
 
 
 @pytest.mark.parametrize("text", ["<html>hello</html>", "[1]"])
-async def test_a_success_that_is_no_object_is_a_bad_answer(server, client, text):
+async def test_successful_response_without_json_object_raises_bad_answer(server, client, text):
     async def page(_request: web.Request) -> web.StreamResponse:
         return web.Response(text=text)
 
@@ -102,14 +102,14 @@ async def test_a_success_that_is_no_object_is_a_bad_answer(server, client, text)
 
 @pytest.mark.parametrize("code", [429, 503])
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_what_the_server_puts_off_is_sent_again_when_it_says(server, client, sleeps, code, method):
+async def test_request_is_retried_after_the_retry_after_delay(server, client, sleeps, code, method):
     server.script = [failure(code, Retry_After="7"), reply({"kind": "Job"})]
     assert await client.request(method, PATH, body={}) == {"kind": "Job"}
     assert len(sleeps) == 1
     assert 7 <= sleeps[0] <= 8.5
 
 
-async def test_it_does_not_wait_for_ever_nor_for_long(server, client, sleeps):
+async def test_retries_are_limited_in_number_and_delay(server, client, sleeps):
     server.script = [failure(429, Retry_After="86400")] * 10
     with pytest.raises(errors.TooManyRequests) as caught:
         await client.get(PATH)
@@ -118,7 +118,7 @@ async def test_it_does_not_wait_for_ever_nor_for_long(server, client, sleeps):
     assert max(sleeps) < 40
 
 
-async def test_a_failure_that_does_not_ask_to_wait_is_told_at_once(server, client, sleeps):
+async def test_error_without_retry_after_is_raised_immediately(server, client, sleeps):
     server.script = [failure(503), reply({})]
     with pytest.raises(errors.ServerError):
         await client.get(PATH)
@@ -126,7 +126,7 @@ async def test_a_failure_that_does_not_ask_to_wait_is_told_at_once(server, clien
 
 
 @pytest.mark.parametrize("failures", [1, 4, 5])
-async def test_a_failing_page_does_not_cost_those_before_it(server, client, sleeps, failures):
+async def test_failed_page_of_a_list_is_retried_and_earlier_pages_are_kept(server, client, sleeps, failures):
     first, second = {"metadata": {"continue": "next"}}, {"metadata": {}}
     server.script = [reply(first), *[failure(500)] * failures, reply(second)]
     pages = []
@@ -142,21 +142,21 @@ async def test_a_failing_page_does_not_cost_those_before_it(server, client, slee
     ("method", "content_type"),
     [("GET", ""), ("PUT", ""), ("DELETE", ""), ("PATCH", PatchType.MERGE), ("PATCH", PatchType.APPLY)],
 )
-async def test_what_may_be_repeated_is_when_the_connection_breaks(server, client, method, content_type):
+async def test_idempotent_request_is_retried_after_a_broken_connection(server, client, method, content_type):
     server.script = [abort, abort, abort, reply({"kind": "Job"})]
     body = None if method == "GET" else {}
     assert await client.request(method, PATH, body=body, content_type=content_type) == {"kind": "Job"}
 
 
 @pytest.mark.parametrize(("method", "content_type"), [("POST", "application/json"), ("PATCH", PatchType.JSON)])
-async def test_what_might_then_be_done_twice_is_not(server, client, method, content_type):
+async def test_non_idempotent_request_is_not_retried_after_a_broken_connection(server, client, method, content_type):
     server.script = [abort, reply({})]
     with pytest.raises(errors.Unreachable, match=f"{method} {server.url}{PATH}: the connection broke"):
         await client.request(method, PATH, body={}, content_type=content_type)
     assert len(server.requests) == 1
 
 
-async def test_nobody_there_is_told_at_once(kubeconfig, sleeps):
+async def test_refused_connection_is_reported_immediately(kubeconfig, sleeps):
     path = str(kubeconfig("https://127.0.0.1:1"))
     async with Client(lambda: load_kubeconfig(path, None), sleep=sleeps) as client:
         with pytest.raises(
@@ -167,27 +167,27 @@ async def test_nobody_there_is_told_at_once(kubeconfig, sleeps):
     assert sleeps == []
 
 
-async def test_a_name_that_does_not_resolve(kubeconfig):
+async def test_unresolvable_host_name_is_reported_as_unreachable(kubeconfig):
     async with Client.from_kubeconfig(str(kubeconfig("https://nowhere.invalid:6443"))) as client:
         with pytest.raises(errors.Unreachable, match=r"https://nowhere.invalid:6443/version: "):
             await client.get("/version")
 
 
-async def test_a_certificate_of_another_authority(serve, kubeconfig):
+async def test_server_certificate_of_unknown_ca_is_rejected(serve, kubeconfig):
     server = await serve(issue("stranger", issue("another authority")))
     async with Client.from_kubeconfig(str(kubeconfig(server.url))) as client:
         with pytest.raises(errors.Unreachable, match=r"certificate is not trusted \(unable to get local issuer"):
             await client.get("/version")
 
 
-async def test_an_expired_server_certificate(serve, kubeconfig, authority):
+async def test_expired_server_certificate_is_rejected(serve, kubeconfig, authority):
     server = await serve(issue("server", authority, ends=-DAY))
     async with Client.from_kubeconfig(str(kubeconfig(server.url))) as client:
         with pytest.raises(errors.Unreachable, match=r"certificate is not trusted \(certificate has expired\)"):
             await client.get("/version")
 
 
-async def test_https_to_a_port_that_speaks_something_else(kubeconfig):
+async def test_port_without_tls_is_reported_as_unreachable(kubeconfig):
     async def speak(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"SSH-2.0-OpenSSH\r\n")
         await writer.drain()
@@ -201,14 +201,14 @@ async def test_https_to_a_port_that_speaks_something_else(kubeconfig):
             await client.get("/version")
 
 
-async def test_a_wrong_token(server, client):
+async def test_wrong_token_raises_unauthorized_with_advice(server, client):
     server.script = [failure(401, "Unauthorized", "Unauthorized")]
     with pytest.raises(errors.Unauthorized, match=r"401: Unauthorized; the credentials .* renew the token$"):
         await client.get("/api")
     assert len(server.requests) == 1
 
 
-async def test_a_token_renewed_in_the_kubeconfig_is_taken_up(server, kubeconfig):
+async def test_renewed_token_in_kubeconfig_is_used_after_401(server, kubeconfig):
     server.script = [failure(401, "Unauthorized"), reply({}), reply({})]
     path = kubeconfig(server.url)
     async with Client.from_kubeconfig(str(path)) as client:
@@ -222,7 +222,7 @@ async def test_a_token_renewed_in_the_kubeconfig_is_taken_up(server, kubeconfig)
     ]
 
 
-async def test_a_refused_token_is_looked_up_again_at_most_every_ten_seconds(server, kubeconfig):
+async def test_credentials_are_reloaded_at_most_every_ten_seconds_after_401(server, kubeconfig):
     now = [0.0]
     path = kubeconfig(server.url)
     loads = 0
@@ -240,7 +240,7 @@ async def test_a_refused_token_is_looked_up_again_at_most_every_ten_seconds(serv
     assert loads == 3
 
 
-async def test_a_token_file_is_read_again_every_minute(server, kubeconfig, tmp_path):
+async def test_token_file_is_read_again_every_minute(server, kubeconfig, tmp_path):
     now = [0.0]
     token = tmp_path / "token"
     token.write_text("first\n")
@@ -257,7 +257,7 @@ async def test_a_token_file_is_read_again_every_minute(server, kubeconfig, tmp_p
             await client.get("/api")
 
 
-async def test_a_pods_service_account(server, authority, tmp_path, monkeypatch):
+async def test_in_cluster_client_uses_the_service_account_token(server, authority, tmp_path, monkeypatch):
     (tmp_path / "token").write_text("of-the-pod\n")
     (tmp_path / "ca.crt").write_bytes(authority.pem)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
@@ -270,7 +270,7 @@ async def test_a_pods_service_account(server, authority, tmp_path, monkeypatch):
     assert server.requests[0].headers["Authorization"] == "Bearer of-the-pod"
 
 
-async def test_an_exec_plugin_gives_the_token(server, kubeconfig):
+async def test_exec_plugin_provides_the_token(server, kubeconfig):
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
@@ -290,7 +290,7 @@ async def test_an_exec_plugin_gives_the_token(server, kubeconfig):
     assert server.requests[0].headers["Authorization"] == "Bearer made"
 
 
-async def test_a_client_certificate_identifies_without_a_token(server, kubeconfig, tmp_path, authority):
+async def test_client_with_client_certificate_sends_no_bearer_token(server, kubeconfig, tmp_path, authority):
     mine = issue("me", authority)
     (tmp_path / "me.crt").write_bytes(mine.pem)
     (tmp_path / "me.key").write_bytes(mine.key_pem)
@@ -302,18 +302,18 @@ async def test_a_client_certificate_identifies_without_a_token(server, kubeconfi
     assert "Authorization" not in server.requests[0].headers
 
 
-async def test_whoami(server, client):
+async def test_whoami_returns_the_user_of_the_self_subject_review(server, client):
     server.script = [reply({"status": {"userInfo": {"username": "system:serviceaccount:sluice:sluice"}}}, 201)]
     assert await whoami(client) == "system:serviceaccount:sluice:sluice"
 
 
-async def test_whoami_on_a_server_that_cannot_tell_asks_about_its_token(server, client):
+async def test_whoami_falls_back_to_token_review(server, client):
     server.script = [failure(404), reply({"status": {"authenticated": True, "user": {"username": "admin"}}}, 201)]
     assert await whoami(client) == "admin"
     assert orjson.loads(server.bodies[1])["spec"] == {"token": "secret"}
 
 
-async def test_whoami_that_nobody_answers(server, client):
+async def test_whoami_raises_bad_answer_if_no_review_names_the_user(server, client):
     server.script = [failure(404), reply({"status": {"user": {}}}, 201)]
     with pytest.raises(errors.BadAnswer, match=f"{server.url} does not tell which user Sluice is"):
         await whoami(client)

@@ -1,4 +1,4 @@
-"""Connections with an answer that was not read to its end, to a peer that does nothing any more."""
+"""Closing of connections whose response was not read completely, to an unresponsive peer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEADER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encodin
 
 @contextmanager
 def silent_server(authority, tmp_path, answer: bytes) -> Iterator[str]:
-    """The address of a server that takes one request, sends `answer` and then neither reads nor writes."""
+    """Run a server that reads one request, sends `answer` and then neither reads nor writes; yield its URL."""
     pem = tmp_path / "server.pem"
     certificate = issue("server", authority)
     pem.write_bytes(certificate.pem + certificate.key_pem)
@@ -66,7 +66,7 @@ async def cancel_a_request(client: Client) -> None:
 @pytest.mark.parametrize(
     ("answer", "use"), [(HEADER + b"3\r\n{}\n\r\n", leave_a_watch), (b"", cancel_a_request)], ids=["watch", "cancelled"]
 )
-def test_it_is_closed_with_the_client(authority, tmp_path, kubeconfig, answer, use):
+def test_connection_to_unresponsive_server_is_closed_with_the_client(authority, tmp_path, kubeconfig, answer, use):
     async def session(url: str) -> None:
         path = kubeconfig(url)
         async with Client(lambda: load_kubeconfig(str(path), None)) as client:
@@ -79,8 +79,8 @@ def test_it_is_closed_with_the_client(authority, tmp_path, kubeconfig, answer, u
     assert [str(warning.message) for warning in told] == []
 
 
-class Told(asyncio.Protocol):
-    """Tells when its connection has ended."""
+class ConnectionEnd(asyncio.Protocol):
+    """Sets the event `ended` when its connection is lost."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -89,15 +89,15 @@ class Told(asyncio.Protocol):
         self.ended.set()
 
 
-def test_one_that_is_closed_already_can_be_aborted(authority, tmp_path):
-    """As aiohttp does when a client is closed; asyncio before Python 3.11.7, which Debian 12 has, raised an error."""
+def test_closed_tls_transport_can_be_closed_again_and_aborted(authority, tmp_path):
+    """aiohttp does so when a client is closed; asyncio before Python 3.11.7 (Debian 12) then raised an error."""
 
     async def session() -> None:
         context = ssl.create_default_context(cadata=authority.pem.decode())
         loop = asyncio.get_running_loop()
         with silent_server(authority, tmp_path, b"") as url:
             address = urlsplit(url)
-            transport, told = await loop.create_connection(Told, address.hostname, address.port, ssl=context)
+            transport, told = await loop.create_connection(ConnectionEnd, address.hostname, address.port, ssl=context)
             transport.close()
             transport.close()
             transport.abort()

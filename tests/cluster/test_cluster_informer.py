@@ -1,4 +1,4 @@
-"""The informer against a server that does what real ones do on bad days."""
+"""The informer against a scripted API server: expiry, broken streams, resets, malformed events, bursts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def watch(*pieces: bytes, end: str = "clean"):
 
 @pytest.fixture
 def observe(server, client, sleeps):
-    """Run an informer over the script until it has told `count` changes; as (type, name, version or None)."""
+    """Return a function that runs an informer until it reported `count` changes: (type, name, version or None)."""
 
     async def run(count: int, *script, **options) -> list[tuple]:
         server.script = list(script)
@@ -76,23 +76,23 @@ def observe(server, client, sleeps):
     return run
 
 
-def asked(server, number: int) -> dict[str, str]:
+def query_of(server, number: int) -> dict[str, str]:
     return dict(server.requests[number].query)
 
 
-async def test_lists_then_watches_from_the_lists_version(server, observe):
+async def test_informer_lists_then_watches_from_the_version_of_the_list(server, observe):
     seen = await observe(
         4,
         listing(10, job("a", 3), job("b", 7)),
         watch(event("MODIFIED", job("a", 11)), event("DELETED", job("b", 12)), end="hang"),
     )
     assert seen == [("ADDED", "a", "3"), ("ADDED", "b", "7"), ("MODIFIED", "a", "11"), ("DELETED", "b", "12")]
-    assert asked(server, 1)["resourceVersion"] == "10"
-    assert asked(server, 1)["allowWatchBookmarks"] == "true"
-    assert 300 <= int(asked(server, 1)["timeoutSeconds"]) <= 600
+    assert query_of(server, 1)["resourceVersion"] == "10"
+    assert query_of(server, 1)["allowWatchBookmarks"] == "true"
+    assert 300 <= int(query_of(server, 1)["timeoutSeconds"]) <= 600
 
 
-async def test_synced_is_set_when_the_consumer_comes_back_from_the_first_list(server, client):
+async def test_synced_is_set_after_the_consumer_processed_the_first_list(server, client):
     server.script = [listing(1, job("a", 1)), watch(event("MODIFIED", job("a", 2)), end="hang")]
     informer = Informer(client, PATH)
     states = []
@@ -104,7 +104,7 @@ async def test_synced_is_set_when_the_consumer_comes_back_from_the_first_list(se
     assert states == [False, True]
 
 
-async def test_an_empty_list_is_synced_without_a_batch(server, client):
+async def test_empty_list_sets_synced_without_a_batch(server, client):
     server.script = [listing(1), watch(event("ADDED", job("a", 2)), end="hang")]
     informer = Informer(client, PATH)
     async with aclosing(informer.batches()) as batches:
@@ -112,7 +112,7 @@ async def test_an_empty_list_is_synced_without_a_batch(server, client):
         assert informer.synced.is_set()
 
 
-async def test_pages_and_the_label_selector(server, observe):
+async def test_list_requests_use_page_size_and_label_selector(server, observe):
     seen = await observe(
         2,
         listing(10, job("a", 3), token="next"),
@@ -121,11 +121,11 @@ async def test_pages_and_the_label_selector(server, observe):
         page=1,
     )
     assert [name for _, name, _ in seen] == ["a", "b"]
-    assert asked(server, 0) == {"labelSelector": "queue=x", "limit": "1"}
-    assert asked(server, 1) == {"labelSelector": "queue=x", "limit": "1", "continue": "next"}
+    assert query_of(server, 0) == {"labelSelector": "queue=x", "limit": "1"}
+    assert query_of(server, 1) == {"labelSelector": "queue=x", "limit": "1", "continue": "next"}
 
 
-async def test_an_expired_continue_token_lists_again_at_once_without_pages_and_loses_nothing(server, observe, sleeps):
+async def test_expired_continue_token_causes_an_immediate_list_without_pages(server, observe, sleeps):
     seen = await observe(
         4,
         listing(10, job("a", 3), job("b", 7), token="next"),
@@ -133,12 +133,12 @@ async def test_an_expired_continue_token_lists_again_at_once_without_pages_and_l
         listing(20, job("a", 3), job("c", 15)),
     )
     assert seen == [("ADDED", "a", "3"), ("ADDED", "b", "7"), ("ADDED", "c", "15"), ("DELETED", "b", None)]
-    assert "limit" not in asked(server, 2)
+    assert "limit" not in query_of(server, 2)
     assert sleeps == []
 
 
 @pytest.mark.parametrize("expiry", [watch(EXPIRED), failure(410, "Expired")], ids=["in-stream", "http"])
-async def test_410_lists_again_and_tells_only_the_difference(server, observe, sleeps, expiry):
+async def test_410_causes_a_new_list_and_reports_only_the_difference(server, observe, sleeps, expiry):
     seen = await observe(
         6,
         listing(10, job("same", 1), job("changed", 2), job("gone", 3)),
@@ -146,11 +146,11 @@ async def test_410_lists_again_and_tells_only_the_difference(server, observe, sl
         listing(20, job("same", 1), job("changed", 15), job("new", 16)),
     )
     assert seen[3:] == [("MODIFIED", "changed", "15"), ("ADDED", "new", "16"), ("DELETED", "gone", None)]
-    assert "resourceVersion" not in asked(server, 2)
+    assert "resourceVersion" not in query_of(server, 2)
     assert len(sleeps) == 1
 
 
-async def test_a_deletion_during_a_gap_carries_the_uid_of_the_old_object(server, client, sleeps):
+async def test_deletion_during_a_gap_is_reported_with_the_uid_of_the_old_object(server, client, sleeps):
     server.script = [listing(1, job("a", 1, "old")), watch(EXPIRED), listing(5, job("a", 4, "new"))]
     informer = Informer(client, PATH, sleep=sleeps)
     told = []
@@ -162,7 +162,7 @@ async def test_a_deletion_during_a_gap_carries_the_uid_of_the_old_object(server,
     assert told == [("ADDED", "old", False), ("DELETED", "old", True), ("ADDED", "new", False)]
 
 
-async def test_goes_on_from_the_last_bookmark_after_a_clean_end(server, observe, sleeps):
+async def test_watch_resumes_from_the_last_bookmark_after_a_clean_end(server, observe, sleeps):
     seen = await observe(
         2,
         listing(10, job("a", 3)),
@@ -170,11 +170,11 @@ async def test_goes_on_from_the_last_bookmark_after_a_clean_end(server, observe,
         watch(event("MODIFIED", job("a", 60)), end="hang"),
     )
     assert seen[-1] == ("MODIFIED", "a", "60")
-    assert asked(server, 2)["resourceVersion"] == "50"
+    assert query_of(server, 2)["resourceVersion"] == "50"
     assert sleeps == []
 
 
-async def test_a_stream_that_breaks_in_the_middle_of_an_event_is_taken_up_after_the_last_whole_one(server, observe):
+async def test_watch_broken_within_an_event_resumes_after_the_last_complete_event(server, observe):
     half = event("MODIFIED", job("b", 12))[:30]
     seen = await observe(
         4,
@@ -184,11 +184,11 @@ async def test_a_stream_that_breaks_in_the_middle_of_an_event_is_taken_up_after_
         watch(event("MODIFIED", job("b", 12)), end="hang"),
     )
     assert seen[2:] == [("MODIFIED", "a", "11"), ("MODIFIED", "b", "12")]
-    assert asked(server, 2) == {"limit": "1"}  # is the server behind us? it is not
-    assert asked(server, 3)["resourceVersion"] == "11"
+    assert query_of(server, 2) == {"limit": "1"}  # whether the server's version is older than ours; here it is not
+    assert query_of(server, 3)["resourceVersion"] == "11"
 
 
-async def test_a_server_that_has_begun_anew_is_noticed_although_it_only_keeps_silent(server, observe):
+async def test_reset_of_the_servers_versions_is_detected_after_a_broken_watch(server, observe):
     seen = await observe(
         3,
         listing(5000, job("a", 4000)),
@@ -199,7 +199,7 @@ async def test_a_server_that_has_begun_anew_is_noticed_although_it_only_keeps_si
     assert seen == [("ADDED", "a", "4000"), ("ADDED", "b", "6"), ("DELETED", "a", None)]
 
 
-async def test_a_half_open_connection_is_given_up_which_is_no_failure_yet(server, observe, caplog):
+async def test_idle_watch_is_reopened_without_a_log_message(server, observe, caplog):
     seen = await observe(
         2,
         listing(10, job("a", 3)),
@@ -209,11 +209,11 @@ async def test_a_half_open_connection_is_given_up_which_is_no_failure_yet(server
         idle_timeout=0.05,
     )
     assert seen[-1] == ("DELETED", "a", "11")
-    assert asked(server, 3)["resourceVersion"] == "10"
+    assert query_of(server, 3)["resourceVersion"] == "10"
     assert caplog.text == ""
 
 
-async def test_a_broken_watch_is_well_again_when_the_next_is_open_though_nothing_comes(server, client):
+async def test_failure_is_cleared_when_the_next_watch_is_open_without_events(server, client):
     opened = asyncio.Event()
 
     async def quiet(request: web.Request) -> web.StreamResponse:
@@ -234,14 +234,14 @@ async def test_a_broken_watch_is_well_again_when_the_next_is_open_though_nothing
         await anext(batches)
         reading = group.create_task(anext(batches))
         await opened.wait()
-        for _ in range(1000):  # turns of the loop, for the answer to arrive
+        for _ in range(1000):  # iterations of the event loop in which the response arrives
             await asyncio.sleep(0)
         reading.cancel()
     assert informer.failure is None
     assert isinstance(failures[0], Unreachable)
 
 
-async def test_what_was_told_before_is_not_told_again(server, observe):
+async def test_outdated_and_repeated_events_are_ignored(server, observe):
     seen = await observe(
         4,
         listing(10, job("a", 8), job("b", 9)),
@@ -259,14 +259,14 @@ async def test_what_was_told_before_is_not_told_again(server, observe):
     assert seen[2:] == [("DELETED", "b", "11"), ("MODIFIED", "a", "12")]
 
 
-async def test_a_new_object_counts_though_something_newer_was_told_before_it(server, observe):
+async def test_event_of_a_new_object_is_reported_even_after_newer_events(server, observe):
     reordered = [event("ADDED", job("b", 7)), event("ADDED", job("a", 6)), event("MODIFIED", job("b", 5))]
-    again = [event("ADDED", job("gone", 3)), event("ADDED", job("c", 9))]  # from before the watch began
+    again = [event("ADDED", job("gone", 3)), event("ADDED", job("c", 9))]  # from before the start of the second watch
     seen = await observe(3, listing(4), watch(*reordered), watch(*again, end="hang"))
     assert seen == [("ADDED", "b", "7"), ("ADDED", "a", "6"), ("ADDED", "c", "9")]
 
 
-async def test_a_name_taken_by_another_object_is_a_deletion_and_an_addition(server, observe):
+async def test_recreated_object_is_reported_as_deletion_and_addition(server, observe):
     seen = await observe(3, listing(10, job("a", 8, "one")), watch(event("ADDED", job("a", 12, "two")), end="hang"))
     assert seen[1:] == [("DELETED", "a", None), ("ADDED", "a", "12")]
 
@@ -276,7 +276,7 @@ async def test_a_name_taken_by_another_object_is_a_deletion_and_an_addition(serv
     [b"{garbage}\n", b"[]\n", b'{"type":"ADDED","object":{}}\n', b'{"type":"ADDED"}\n', b'"x' + b"x" * 9 * 2**20],
     ids=["no-json", "no-object", "no-metadata", "no-body", "too-long"],
 )
-async def test_what_cannot_be_read_is_not_asked_for_again_but_listed(server, observe, line):
+async def test_malformed_event_causes_a_new_list_instead_of_a_resumed_watch(server, observe, line):
     seen = await observe(
         3,
         listing(10, job("a", 8)),
@@ -284,16 +284,16 @@ async def test_what_cannot_be_read_is_not_asked_for_again_but_listed(server, obs
         listing(30, job("a", 30)),
     )
     assert seen[1:] == [("MODIFIED", "a", "11"), ("MODIFIED", "a", "30")]
-    assert "resourceVersion" not in asked(server, 2)
+    assert "resourceVersion" not in query_of(server, 2)
 
 
-async def test_events_of_unknown_type_and_empty_lines_are_passed_over(server, observe):
+async def test_events_of_unknown_type_and_empty_lines_are_ignored(server, observe):
     strange = event("SHOUTED", {"metadata": {"resourceVersion": "11"}})
     seen = await observe(1, listing(10), watch(strange, b"\n", event("ADDED", job("a", 12)), end="hang"))
     assert seen == [("ADDED", "a", "12")]
 
 
-async def test_pauses_grow_while_it_fails_and_its_reason_is_shown(server, observe, sleeps):
+async def test_backoff_grows_during_failures_and_the_failure_is_exposed(server, observe, sleeps):
     shown = []
 
     async def sleep(seconds: float) -> None:
@@ -310,7 +310,7 @@ async def test_pauses_grow_while_it_fails_and_its_reason_is_shown(server, observ
 
 
 @pytest.mark.parametrize("end", [watch(EXPIRED), watch()], ids=["expired", "clean"])
-async def test_a_server_that_always_ends_the_watch_at_once_is_not_hammered(server, observe, sleeps, end):
+async def test_watch_that_always_ends_immediately_is_reopened_with_backoff(server, observe, sleeps, end):
     rounds = [step for _ in range(8) for step in (end, listing(10, job("a", 3)))]
     happy = watch(event("ADDED", job("b", 11)), end="hang")
     await observe(2, listing(10, job("a", 3)), *rounds, happy, clock=lambda: 0.0)
@@ -318,12 +318,12 @@ async def test_a_server_that_always_ends_the_watch_at_once_is_not_hammered(serve
     assert sleeps[-1] > 10
 
 
-async def test_a_failure_is_over_as_soon_as_something_is_heard(server, observe):
+async def test_failure_is_cleared_after_a_successful_list_and_an_event(server, observe):
     await observe(2, failure(500), listing(3, job("a", 3)), watch(event("ADDED", job("b", 4)), end="hang"))
     assert observe.informer.failure is None
 
 
-async def test_a_burst_comes_in_few_batches(server, client):
+async def test_burst_of_events_is_delivered_in_few_batches(server, client):
     burst = b"".join(event("ADDED", job(f"job-{n}", 100 + n)) for n in range(1000))
     server.script = [listing(10), watch(burst, end="hang")]
     sizes = []
@@ -335,7 +335,7 @@ async def test_a_burst_comes_in_few_batches(server, client):
     assert len(sizes) <= 50
 
 
-async def test_a_slow_consumer_makes_the_server_wait(server, client):
+async def test_slow_consumer_applies_backpressure_to_the_server(server, client):
     filler = {"spec": {"filler": "x" * 100_000}}
     written = 0
 
@@ -351,6 +351,6 @@ async def test_a_slow_consumer_makes_the_server_wait(server, client):
     server.script = [listing(10), flood]
     async with aclosing(Informer(client, PATH).batches()) as batches:
         await anext(batches)
-        for _ in range(5000):  # far more turns of the loop than it takes to read everything, if someone read
+        for _ in range(5000):  # many more iterations than reading everything would take
             await asyncio.sleep(0)
         assert 0 < written < 300

@@ -1,4 +1,4 @@
-"""A kubeconfig that cannot be used is explained in one sentence: what, where, what to do."""
+"""Loading of kubeconfigs: one-line error messages, embedded keys, imported modules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def refusal(path: object, context: str | None = None) -> str:
     return message
 
 
-async def test_missing(tmp_path, monkeypatch):
+async def test_missing_kubeconfig_is_reported_with_its_path(tmp_path, monkeypatch):
     path = tmp_path / "nothing"
     expected = f"there is no kubeconfig at {path}: name one with --kubeconfig or $KUBECONFIG"
     assert await refusal(path) == expected
@@ -41,7 +41,7 @@ async def test_missing(tmp_path, monkeypatch):
             pass
 
 
-async def test_a_folder(tmp_path):
+async def test_directory_in_place_of_a_kubeconfig_is_rejected(tmp_path):
     assert await refusal(tmp_path) == f"kubeconfig {tmp_path} cannot be read: Is a directory"
 
 
@@ -58,7 +58,7 @@ async def test_a_folder(tmp_path):
         (b"kind: Config\ncurrent-context: x\ncontexts: hello", "there is no 'x' among its contexts (none)"),
     ],
 )
-async def test_not_a_kubeconfig(tmp_path, text, expected):
+async def test_file_that_is_no_kubeconfig_is_rejected_with_the_reason(tmp_path, text, expected):
     path = tmp_path / "kubeconfig"
     path.write_bytes(text)
     message = await refusal(path)
@@ -101,15 +101,15 @@ async def test_not_a_kubeconfig(tmp_path, text, expected):
         ({"user": {"auth-provider": {"name": "oidc"}}}, "oidc: missing configuration"),
     ],
 )
-async def test_something_is_wrong_in_it(kubeconfig, change, expected):
+async def test_invalid_kubeconfig_entry_is_reported(kubeconfig, change, expected):
     assert expected in await refusal(kubeconfig(URL, **change))
 
 
-async def test_another_context_than_the_files(kubeconfig):
+async def test_unknown_context_argument_is_rejected(kubeconfig):
     assert "there is no 'prod' among its contexts (test)" in await refusal(kubeconfig(URL), "prod")
 
 
-async def test_an_expired_client_certificate(kubeconfig, authority):
+async def test_expired_client_certificate_is_rejected(kubeconfig, authority):
     mine = issue("me", authority, ends=-DAY)
     user = {
         "client-certificate-data": base64.b64encode(mine.pem).decode(),
@@ -122,7 +122,7 @@ async def test_an_expired_client_certificate(kubeconfig, authority):
     )
 
 
-async def test_no_pod_here(monkeypatch):
+async def test_in_cluster_client_outside_of_a_pod_is_rejected(monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(BadKubeconfig, match="this is no pod with a service account"):
         async with Client.in_cluster():
@@ -141,8 +141,8 @@ def embedded(kubeconfig, authority):
     return str(kubeconfig(URL, cluster=inside, user=user)), mine.key_pem
 
 
-def test_a_key_inside_of_a_kubeconfig_is_on_no_disk_and_closed_with_its_configuration(embedded, tmp_path, monkeypatch):
-    """A process that is killed leaves nothing behind."""
+def test_embedded_key_is_kept_in_memory_and_closed_with_its_configuration(embedded, tmp_path, monkeypatch):
+    """A killed process must leave no key on disk."""
     file, key = embedded
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -160,7 +160,7 @@ def test_a_key_inside_of_a_kubeconfig_is_on_no_disk_and_closed_with_its_configur
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_where_there_are_no_files_in_memory_a_key_is_in_one_that_nobody_else_reads(embedded, monkeypatch):
+def test_embedded_key_is_in_a_private_directory_if_memfd_is_unavailable(embedded, monkeypatch):
     file, key = embedded
     monkeypatch.delattr(os, "memfd_create")
     before = len(os.listdir("/proc/self/fd"))
@@ -171,7 +171,7 @@ def test_where_there_are_no_files_in_memory_a_key_is_in_one_that_nobody_else_rea
     assert file.parent.stat().st_mode & 0o077 == 0
 
 
-def test_a_kubeconfig_is_read_without_the_classes_of_all_of_kubernetes_which_are_there_for_others(kubeconfig):
+def test_loading_a_kubeconfig_does_not_import_kubernetes_models_or_break_their_use(kubeconfig):
     code = (
         "import asyncio, sys\n"
         "from admission.cluster.credentials import load_kubeconfig\n"

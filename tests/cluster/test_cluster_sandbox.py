@@ -42,7 +42,7 @@ async def client(sandbox, tmp_path):
         yield client
 
 
-async def test_the_verbs(client):
+async def test_client_verbs_and_their_errors_against_the_sandbox(client):
     made = await client.create(JOBS, job("a"))
     with pytest.raises(errors.AlreadyExists):
         await client.create(JOBS, job("a"))
@@ -61,7 +61,7 @@ async def test_the_verbs(client):
         await client.get(f"{JOBS}/a")
 
 
-async def test_who_may_what(sandbox, tmp_path):
+async def test_user_without_permission_is_identified_and_forbidden_to_list(sandbox, tmp_path):
     sandbox.write_kubeconfig(tmp_path / "alice", user="alice")
     async with Client.from_kubeconfig(str(tmp_path / "alice")) as alice:
         assert await whoami(alice) == "alice"
@@ -69,14 +69,14 @@ async def test_who_may_what(sandbox, tmp_path):
             await alice.get(JOBS)
 
 
-async def test_pages_join_to_the_whole_list(client):
+async def test_list_pages_have_the_requested_size(client):
     for number in range(5):
         await client.create(JOBS, job(f"job-{number}"))
     pages = [page async for page in client.list_pages(JOBS, limit=2)]
     assert [len(page["items"]) for page in pages] == [2, 2, 1]
 
 
-async def test_the_next_page_is_asked_for_while_one_is_used(sandbox, client):
+async def test_next_page_is_requested_while_a_page_is_processed(sandbox, client):
     for number in range(5):
         await client.create(JOBS, job(f"job-{number}"))
     before = sandbox.requests["GET", "jobs", "admin"]
@@ -84,11 +84,11 @@ async def test_the_next_page_is_asked_for_while_one_is_used(sandbox, client):
         await anext(pages)
         while sandbox.requests["GET", "jobs", "admin"] < before + 2:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
-    # Given up with a page under way: nothing is left behind, and the client goes on.
+    # The iteration was ended during the request of a page: the client must still work.
     assert len((await client.get(JOBS))["items"]) == 5
 
 
-async def test_the_informer_follows_what_happens(sandbox, client):
+async def test_informer_reports_additions_modifications_and_deletions(sandbox, client):
     await client.create(JOBS, job("before"))
     told: list[tuple[str, str]] = []
     async with aclosing(Informer(client, EVERYWHERE, label_selector="made=here", page=1).batches()) as batches:
@@ -109,7 +109,7 @@ async def test_the_informer_follows_what_happens(sandbox, client):
         await hear(("DELETED", "default/after"))
 
 
-async def test_a_gap_that_the_server_has_forgotten_is_told_as_the_difference(sandbox, client):
+async def test_changes_during_an_expired_gap_are_reported_as_a_difference(sandbox, client):
     local = sandbox.local("admin")
     await local.create("jobs", "default", job("gone"))
     await local.create("jobs", "default", job("stays"))
@@ -117,7 +117,7 @@ async def test_a_gap_that_the_server_has_forgotten_is_told_as_the_difference(san
     pauses = 0
 
     async def meanwhile(_seconds: float) -> None:
-        """What happens while the informer first pauses, and is forgotten before it asks again."""
+        """Change objects during the first pause of the informer; expire the history in each pause."""
         nonlocal pauses
         pauses += 1
         if pauses == 1:
@@ -133,7 +133,7 @@ async def test_a_gap_that_the_server_has_forgotten_is_told_as_the_difference(san
     assert sorted(told[2:]) == [("ADDED", "default/new"), ("DELETED", "default/gone")]
 
 
-async def test_two_hundred_patches_are_two_hundred_requests(sandbox, client):
+async def test_writer_sends_one_request_per_patch(sandbox, client):
     local = sandbox.local("admin")
     for number in range(200):
         await local.create("jobs", "default", job(f"job-{number}"))
@@ -150,7 +150,7 @@ async def test_two_hundred_patches_are_two_hundred_requests(sandbox, client):
     assert sum((sandbox.requests - before).values()) == 200
 
 
-async def test_an_event_is_accepted_and_lies_beside_its_job(sandbox, client):
+async def test_recorded_event_is_accepted_and_refers_to_its_job(sandbox, client):
     made = await client.create(JOBS, job("a"))
     regarding = Reference("batch/v1", "Job", "a", made["metadata"]["uid"], "default")
     recorder = EventRecorder(client)
@@ -165,7 +165,7 @@ async def test_an_event_is_accepted_and_lies_beside_its_job(sandbox, client):
     assert event["reportingController"] == "sluice.dev/sluice"
 
 
-async def test_an_event_of_one_occasion_is_kept_once_whoever_writes_it(client):
+async def test_event_of_one_occasion_is_stored_once_across_recorders(client):
     regarding = Reference("batch/v1", "Job", "a", "uid-a", "default")
     recorders = [EventRecorder(client, instance=name) for name in ("first", "second")]
     async with asyncio.TaskGroup() as group:

@@ -1,4 +1,4 @@
-"""Patches in order and in parallel, events in the background: both bounded, both counted."""
+"""Writer and EventRecorder: order, concurrency, limits and counters of patches and events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB = Reference("batch/v1", "Job", "train", "uid-1", "ns")
 
 @pytest.fixture
 async def running():
-    """Run something that has `run` until the test ends; what fails in it fails the test."""
+    """Return a function that runs an object's `run` until the test ends; an exception in it fails the test."""
     async with asyncio.TaskGroup() as group:
         tasks = []
         yield lambda thing: tasks.append(group.create_task(thing.run()))
@@ -30,7 +30,7 @@ async def running():
 
 
 class Hold:
-    """A handler that answers when told to, and knows the most requests it held at one time."""
+    """A handler that answers once `release` is set; `most` is the maximum of concurrent requests."""
 
     def __init__(self, full: int) -> None:
         self.full = asyncio.Event()
@@ -48,7 +48,7 @@ class Hold:
         return await reply({"path": request.path})(request)
 
 
-async def test_patches_of_one_object_keep_their_order_others_overtake(server, client, running):
+async def test_patches_keep_their_order_per_object_and_may_overtake_other_objects(server, client, running):
     hold = Hold(1)
     server.script = [hold, *[reply({"ok": True})] * 3]
     writer, done = Writer(client), []
@@ -64,7 +64,7 @@ async def test_patches_of_one_object_keep_their_order_others_overtake(server, cl
     assert writer.outcomes == {"ok": 3}
 
 
-async def test_only_so_many_are_in_flight(server, client, running):
+async def test_writer_limits_the_patches_in_flight(server, client, running):
     hold = Hold(8)
     server.script = [hold] * 40
     writer, done = Writer(client, in_flight=8), []
@@ -79,7 +79,7 @@ async def test_only_so_many_are_in_flight(server, client, running):
     assert len(done) == 40
 
 
-async def test_the_submitter_is_told_of_a_failure_and_the_next_goes_on(server, client, running):
+async def test_failed_patch_is_reported_to_its_callback_and_the_next_is_sent(server, client, running):
     server.script = [failure(409, "Conflict"), reply({"ok": True})]
     writer, done = Writer(client), []
     running(writer)
@@ -91,7 +91,7 @@ async def test_the_submitter_is_told_of_a_failure_and_the_next_goes_on(server, c
     assert writer.outcomes == {"Conflict": 1, "ok": 1}
 
 
-async def test_an_event_as_the_api_wants_it(server, client, running):
+async def test_recorded_event_has_the_form_of_events_k8s_io(server, client, running):
     server.script = [reply({}, 201)] * 2
     recorder = EventRecorder(client, instance="sluice-0", now=lambda: 1_700_000_000.25)
     running(recorder)
@@ -123,7 +123,7 @@ async def test_an_event_as_the_api_wants_it(server, client, running):
     }
 
 
-async def test_the_same_is_said_once_in_ten_minutes(server, client, running):
+async def test_identical_event_is_recorded_once_in_ten_minutes(server, client, running):
     now = [1000.0]
     server.script = [reply({}, 201)] * 3
     recorder = EventRecorder(client, now=lambda: now[0])
@@ -138,7 +138,7 @@ async def test_the_same_is_said_once_in_ten_minutes(server, client, running):
     assert recorder.outcomes == {"ok": 3, "repeated": 1}
 
 
-async def test_what_is_true_again_after_something_else_was_is_said_again(server, client, running):
+async def test_repeated_note_is_recorded_again_for_a_new_occasion(server, client, running):
     server.script = [reply({}, 201)] * 3
     recorder = EventRecorder(client)
     running(recorder)
@@ -151,14 +151,14 @@ async def test_what_is_true_again_after_something_else_was_is_said_again(server,
     assert [orjson.loads(body)["note"] for body in server.bodies] == ["waits", "stopped", "waits"]
 
 
-async def test_too_many_events_are_dropped_and_counted_not_waited_for(client):
+async def test_events_beyond_the_queue_size_are_dropped_and_counted(client):
     recorder = EventRecorder(client, queue_size=2)
     kept = [recorder.record(JOB, reason="Pending", action="Queue", note=str(n)) for n in range(5)]
     assert kept == [True, True, False, False, False]
     assert recorder.outcomes["dropped"] == 3
 
 
-async def test_an_event_that_is_refused_stops_no_other(server, client, running, caplog):
+async def test_rejected_event_does_not_block_other_events(server, client, running, caplog):
     server.script = [failure(403, "Forbidden", "namespace is being terminated")] * 2 + [reply({}, 201)]
     recorder = EventRecorder(client)
     running(recorder)
@@ -169,7 +169,7 @@ async def test_an_event_that_is_refused_stops_no_other(server, client, running, 
     assert caplog.text.count("namespace is being terminated") == 1
 
 
-async def test_an_event_waits_while_many_patches_are_sent(server, client, running):
+async def test_event_is_delayed_while_many_patches_are_sent(server, client, running):
     seconds = [0.0]
     server.script = [reply({"ok": True})] * 30 + [reply({}, 201)]
     writer = Writer(client, clock=lambda: seconds[0])
@@ -195,7 +195,7 @@ async def test_an_event_waits_while_many_patches_are_sent(server, client, runnin
     assert [request.method for request in server.requests] == ["PATCH"] * 30 + ["POST"]
 
 
-async def test_an_event_does_not_wait_for_ever(server, client, running):
+async def test_event_is_sent_after_ten_seconds_even_if_the_writer_stays_busy(server, client, running):
     now = [1000.0]
     server.script = [reply({}, 201)]
 

@@ -1,4 +1,4 @@
-"""The event loop of tests reports a connection that nobody has closed, and no other."""
+"""The event loop of the tests reports connections that were not closed, and only these."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.event_loop import run
 
 
 @pytest.mark.parametrize("closes", [False, True])
-def test_a_connection_that_is_left_open_is_reported(closes, recwarn):
+def test_only_a_connection_that_is_left_open_is_reported(closes, recwarn):
     async def connect():
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())

@@ -1,4 +1,4 @@
-"""One Lease, several candidates, in virtual time against the real sandbox: never two leaders, never none for long."""
+"""Leader election in virtual time against the sandbox: never two leaders, never none for long."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ CUT = {
         }
     ],
 }
-"""A webhook that fails each write of a Lease, for nobody is there to answer."""
+"""Webhook configuration that fails each write of a Lease, because its URL refuses connections."""
 
 
 class Time:
-    """Seconds that pass when nobody has anything left to do in the present one."""
+    """Virtual clock that advances when all tasks sleep or have ended."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -79,19 +79,19 @@ class Time:
         return task
 
     async def stop(self, who: str) -> None:
-        """It is gone from one moment to the next."""
+        """Cancel a task and wait for its end."""
         self.tasks[who].cancel()
         with suppress(asyncio.CancelledError):
             await self.tasks[who]
 
     async def settle(self) -> None:
-        """Until everybody sleeps or has ended."""
+        """Wait until all tasks sleep or have ended."""
         while sum(not task.done() for task in self.tasks.values()) > len(self._sleeping):
             self._changed.clear()
             await self._changed.wait()
 
     async def step(self, end: float = float("inf")) -> bool:
-        """To the next moment at which somebody wakes who is not frozen; False if that is not before `end`."""
+        """Advance to the next wake-up of a task that is not frozen; return False if none is due by `end`."""
         await self.settle()
         awake = [entry for entry in self._sleeping if entry[2] not in self.frozen]
         if not awake or min(awake)[0] > end:
@@ -152,14 +152,14 @@ async def lead(elector: LeaderElector) -> None:
 
 
 async def leader(time: Time, *electors: LeaderElector) -> LeaderElector:
-    """Whoever leads next; nobody else does."""
+    """Step until a candidate leads and return it; fails if more than one leads."""
     while not any(elector.leads() for elector in electors):
         assert await time.step()
     (leads,) = [elector for elector in electors if elector.leads()]
     return leads
 
 
-async def test_the_first_one_leads_and_the_others_see_who_does(sandbox, time, candidate):
+async def test_first_candidate_leads_and_the_other_sees_the_holder(sandbox, time, candidate):
     first, second = candidate("a"), candidate("b")
     time.start("a", lead(first))
     await time.settle()
@@ -179,7 +179,7 @@ async def test_the_first_one_leads_and_the_others_see_who_does(sandbox, time, ca
     assert second.holder == "a"
 
 
-async def test_the_others_read_what_the_holder_reports_and_nothing_of_one_that_is_gone(sandbox, time, candidate):
+async def test_follower_reads_the_report_of_the_holder_until_the_lease_expires(sandbox, time, candidate):
     first, second = candidate("a"), candidate("b")
     told = {"example.com/standstill": "no database", "example.com/audit": ""}
     first.report = lambda: told
@@ -202,7 +202,7 @@ async def test_the_others_read_what_the_holder_reports_and_nothing_of_one_that_i
     assert admin.get("leases", "default", "sluice")["metadata"]["annotations"] == {"example.com/else": "kept"}
 
 
-async def test_after_a_crash_another_one_leads_when_the_lease_has_run_out(sandbox, time, candidate):
+async def test_another_candidate_leads_after_the_lease_of_a_crashed_leader_expired(sandbox, time, candidate):
     first, second = candidate("a"), candidate("b")
     time.start("a", lead(first))
     await time.settle()
@@ -212,12 +212,12 @@ async def test_after_a_crash_another_one_leads_when_the_lease_has_run_out(sandbo
     died = time.now
     assert await leader(time, second) is second
     assert not first.leads()
-    # Its last renewal was up to a retry period before, and was seen up to half a period later.
+    # Its last renewal was up to a retry period before, and was observed up to half a period later.
     assert died + TIMING.lease_duration - TIMING.retry_period <= time.now <= died + TIMING.lease_duration + 1
     assert sandbox.local("admin").get("leases", "default", "sluice")["spec"]["leaseTransitions"] == 1
 
 
-async def test_what_is_released_is_taken_at_once(time, candidate):
+async def test_released_lease_is_acquired_within_half_a_retry_period(time, candidate):
     first, second = candidate("a"), candidate("b")
     time.start("a", lead(first))
     await time.settle()
@@ -231,8 +231,8 @@ async def test_what_is_released_is_taken_at_once(time, candidate):
     assert time.now <= released + TIMING.retry_period / 2
 
 
-async def test_what_was_edited_since_it_was_read_is_released_too(sandbox, time, candidate):
-    """Such as by a renewal whose answer was lost."""
+async def test_lease_edited_since_it_was_read_is_released(sandbox, time, candidate):
+    """A renewal whose response was lost changes the Lease in the same way."""
     first, second, admin = candidate("a"), candidate("b"), sandbox.local("admin")
     await first.acquire()
     await admin.patch("leases", "default", "sluice", {"spec": {"renewTime": "2026-11-23T00:00:00.000000Z"}})
@@ -243,7 +243,9 @@ async def test_what_was_edited_since_it_was_read_is_released_too(sandbox, time, 
 
 
 @pytest.mark.parametrize("is_taken", [True, False])
-async def test_what_another_has_by_now_is_left_to_it_and_nobody_is_warned(sandbox, time, candidate, caplog, is_taken):
+async def test_release_leaves_a_taken_or_deleted_lease_alone_without_a_warning(
+    sandbox, time, candidate, caplog, is_taken
+):
     first, admin = candidate("a"), sandbox.local("admin")
     await first.acquire()
     if is_taken:
@@ -259,7 +261,7 @@ async def test_what_another_has_by_now_is_left_to_it_and_nobody_is_warned(sandbo
     assert [each["spec"]["holderIdentity"] for each in admin.list("leases", "default")] == ["b"] * is_taken
 
 
-async def test_a_frozen_leader_leads_no_more_before_another_does(time, candidate):
+async def test_frozen_leader_stops_leading_before_another_candidate_leads(time, candidate):
     first, second = candidate("a"), candidate("b")
     kept = time.start("a", lead(first))
     await time.settle()
@@ -270,7 +272,7 @@ async def test_a_frozen_leader_leads_no_more_before_another_does(time, candidate
         assert first.leads() <= (time.now < 1060 + TIMING.renew_deadline)
         await time.step()
         assert not (first.leads() and second.leads())
-    assert not first.leads()  # nothing of it has run since
+    assert not first.leads()  # although none of its code has run since
     time.frozen.clear()
     await time.run(1)
     with pytest.raises(LeaseLost, match="was suspended"):
@@ -282,7 +284,7 @@ async def test_a_frozen_leader_leads_no_more_before_another_does(time, candidate
     assert not first.leads()
 
 
-async def test_an_api_server_that_refuses_ends_the_lead_at_the_renew_deadline(sandbox, time, candidate):
+async def test_rejected_renewals_end_the_leadership_at_the_renew_deadline(sandbox, time, candidate):
     first = candidate("a")
     kept = time.start("a", lead(first))
     await time.run(60)
@@ -303,7 +305,7 @@ async def test_an_api_server_that_refuses_ends_the_lead_at_the_renew_deadline(sa
     assert first.leads()
 
 
-async def test_the_clocks_of_others_do_not_matter(time, candidate):
+async def test_leadership_does_not_depend_on_wall_clocks(time, candidate):
     days = iter([1_750_000_000.0, 1.0, 3_000_000_000.0] * 1000)
     first = candidate("a", now=lambda: next(days))
     second = candidate("b", now=lambda: 3_000_000_000.0)
@@ -315,7 +317,7 @@ async def test_the_clocks_of_others_do_not_matter(time, candidate):
     assert not second.leads()
 
 
-async def test_somebody_elses_edit_does_not_cost_the_lead(sandbox, time, candidate):
+async def test_edit_or_deletion_of_the_lease_does_not_end_the_leadership(sandbox, time, candidate):
     first = candidate("a")
     time.start("a", lead(first))
     await time.settle()
@@ -331,20 +333,20 @@ async def test_somebody_elses_edit_does_not_cost_the_lead(sandbox, time, candida
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_there_are_never_two_whatever_is_killed_and_frozen(seed, time, candidate):
+async def test_at_most_one_candidate_leads_under_random_kills_and_freezes(seed, time, candidate):
     chance = random.Random(seed)
     electors = {who: candidate(who) for who in "abcde"}
     for who, elector in electors.items():
         time.start(who, lead(elector))
     led: set[str] = set()
     for number in count():
-        if number >= 600 and len(led) > 1:  # whose request comes first is left to chance
+        if number >= 600 and len(led) > 1:  # the order of requests is random
             break
         await time.step()
         leading = [who for who, elector in electors.items() if elector.leads()]
         assert len(leading) <= 1
         led.update(leading)
-        if chance.random() < 0.05:  # somebody freezes or thaws; one at least goes on
+        if chance.random() < 0.05:  # a candidate freezes or thaws; `a` never freezes
             time.frozen = (time.frozen ^ {chance.choice("abcde")}) - {"a"}
         if leading and chance.random() < 0.05:
             await time.stop(leading[0])
@@ -356,7 +358,7 @@ async def test_there_are_never_two_whatever_is_killed_and_frozen(seed, time, can
                 time.start(who, lead(electors[who]))
 
 
-async def test_a_server_that_never_answers(server, client):
+async def test_unresponsive_server_ends_the_leadership(server, client):
     async def hang(_request):
         await asyncio.Event().wait()
 
@@ -371,6 +373,6 @@ async def test_a_server_that_never_answers(server, client):
 
 
 @pytest.mark.parametrize("wrong", [(15, 15, 2), (15, 10, 6), (15, 10, 0), (0.5, 0.3, 0.1)])
-def test_times_that_cannot_work_are_refused(wrong):
+def test_invalid_timing_is_rejected(wrong):
     with pytest.raises(ValueError, match="the lease duration must be longer"):
         Timing(*wrong)

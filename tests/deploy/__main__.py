@@ -1,4 +1,4 @@
-"""`python -m tests.deploy`: the life of a release, longer than the tests have it, or from an earlier revision."""
+"""`python -m tests.deploy`: the lifecycle of a release, longer than in the tests, or from an earlier revision."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def main() -> None:
-    """Play it, and print what has happened when."""
+    """Play the lifecycle, and print its steps with their times."""
     parser = argparse.ArgumentParser(prog="make release-scene")
     parser.add_argument("--rounds", type=int, default=5, help="how often the leader is killed (5)")
     parser.add_argument("--pause", type=float, default=0.02, help="seconds between two requests of a user (0.02)")
@@ -59,7 +59,7 @@ def _sources_of(revision: str, folder: Path) -> Path:
 
 
 def _schema(tree: Path) -> str:
-    """The newest migration in it."""
+    """Return the number of the newest migration in a tree."""
     return max(file.name[:4] for file in (tree / "admission" / "_migrations" / "versions").glob("[0-9]*.py"))
 
 

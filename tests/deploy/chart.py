@@ -1,4 +1,4 @@
-"""The chart: its folder, and the six sets of values that it is tried with."""
+"""The chart: its folder, its value sets for tests, and functions that render it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUE_SETS: dict[str, Object] = {
 
 
 def _generate() -> ModuleType:
-    """`deploy/generate.py`; the folder is no package."""
+    """Import `deploy/generate.py`, whose folder is no package."""
     specification = importlib.util.spec_from_file_location("deploy_generate", DEPLOY / "generate.py")
     assert specification is not None
     assert specification.loader is not None
@@ -40,13 +40,13 @@ generate = _generate()
 
 
 def rendered(values: Object) -> list[Object]:
-    """The objects of the chart, without hooks."""
+    """Return the objects of the rendered chart, without hooks."""
     found: list[Object] = generate.render(values)
     return found
 
 
 def one(documents: list[Object], kind: str, name: str = "sluice") -> Object:
-    """The only object of a kind and name."""
+    """Return the only object of a kind and name."""
     (found,) = (each for each in documents if (each["kind"], each["metadata"]["name"]) == (kind, name))
     return found
 
@@ -87,7 +87,7 @@ _CERT_MANAGER: dict[str, Object] = {
 
 
 def foreign_kinds() -> Iterator[Object]:
-    """CustomResourceDefinitions of what the chart writes for others; those of Prometheus take any fields."""
+    """Yield CustomResourceDefinitions of foreign kinds that the chart uses; those of Prometheus accept any field."""
     for group, kind in (
         ("cert-manager.io", "Certificate"),
         ("cert-manager.io", "Issuer"),

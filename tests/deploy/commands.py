@@ -1,4 +1,4 @@
-"""Commands that run to their end, or are killed with the test that waits for them."""
+"""Execution of commands, which are killed if the waiting test is cancelled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 async def output_of(*command: str) -> str:
-    """What it wrote to stdout; AssertionError with all that it wrote if it failed."""
+    """Run a command and return its stdout. Raises AssertionError with its whole output if it fails."""
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
 PINS = dict(re.findall(r"^(\S+)==(\S+)", (DEPLOY / "image" / "requirements.txt").read_text(), re.MULTILINE))
-"""Versions of what is in the image beside Sluice, by name."""
+"""Versions of the distributions in the image besides Sluice, by name."""
 
-# Binds all that is needed into a folder, makes everything but volumes read-only, and goes there as the user of the
-# image. It is what a container runtime does, within a namespace of this process alone.
+# Binds the needed folders into a new root, makes everything read-only except writable volumes, and changes to that root
+# as the image's user, as a container runtime does; all in a mount namespace of this process.
 ENTER = """
 set -eu
 root=$1; python=$2; shift 2
@@ -56,13 +56,13 @@ exec chroot --userspec=65532:65532 "$root" "$python/bin/python3.11" "$@"
 
 
 def may_unshare() -> bool:
-    """Whether this process may make mount namespaces, which root may."""
+    """Return whether this process may create mount namespaces, as root may."""
     command = ["unshare", "--mount", "true"]
     return shutil.which("unshare") is not None and subprocess.run(command, check=False).returncode == 0
 
 
 def build_tree(folder: Path, *, sources: Path = DEPLOY.parent) -> Path:
-    """What the image has in /opt/sluice, made in `folder`/opt/sluice; `sources` is a checkout."""
+    """Build the image's /opt/sluice in `folder`/opt/sluice and return it; `sources` is a checkout."""
     tree = folder / "opt" / "sluice"
     for name in PINS:
         for file in distribution(name).files or ():
@@ -77,7 +77,7 @@ def build_tree(folder: Path, *, sources: Path = DEPLOY.parent) -> Path:
 
 
 def _copy(file: Path, target: Path) -> None:
-    """With its byte code, if Python has compiled it already: that need not be done again here."""
+    """Copy a file, with its byte code if it is compiled already, which saves compiling it again."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(file, target)
     if file.suffix == ".py":
@@ -108,7 +108,7 @@ def downgrade() -> None:
 
 
 def next_release(tree: Path, folder: Path) -> Path:
-    """The tree of a release after this one: the same program with one more migration."""
+    """Return the tree of a later release: the same program with one more migration."""
     shutil.copytree(tree, folder, copy_function=os.link)
     (folder / "admission" / "_migrations" / "versions" / f"{NEXT_SCHEMA}_next.py").write_text(NEXT_MIGRATION)
     tables = folder / "admission" / "store" / "database" / "tables.py"
@@ -120,7 +120,7 @@ def next_release(tree: Path, folder: Path) -> Path:
 
 
 def _replace(file: Path, before: str, after: str) -> None:
-    """In the file's own copy: it is linked to that of another tree."""
+    """Replace text in a new copy of the file, which is a hard link to another tree's file."""
     text = file.read_text()
     assert before in text
     file.unlink()
@@ -131,9 +131,9 @@ def _replace(file: Path, before: str, after: str) -> None:
 async def contained(
     tree: Path, folder: Path, arguments: Sequence[str], *, volumes: Mapping[str, Path], **variables: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`sluice` with these arguments as a container of the image would run it, with its log as a pipe.
+    """Run `sluice` with these arguments during the block, as a container of the image would, with its log as a pipe.
 
-    `volumes` are folders by where they are mounted, read-only. Asked to end at the end of the block, if it runs.
+    `volumes` are folders by mount path; they are read-only. The process is terminated at the end of the block.
     """
     root = folder / "root"
     root.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Objects of all custom kinds, and what their controllers do, for the test of rights."""
+"""Objects of all custom kinds, and actions of their controllers, for the test of permissions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What kubelet, Deployment controller and kube-proxy do about a release in a sandbox, with real processes.
+"""Kubelet, Deployment controller and kube-proxy for a release in a sandbox, with real processes as pods.
 
-Pods are containers of `containers.py`, each on an address of loopback of its own; a Service is an address that passes
-connections on to the pods behind it. Two things differ from a cluster: pods are told by the environment where to
-listen, as they share one network, and what takes seconds there (probes, files of a changed Secret) is done at once.
+Pods are containers of `containers.py`, each with its own loopback address; a Service is an address that forwards
+connections to its ready pods. Two things differ from a cluster: pods get their listening address from the environment,
+as they share one network, and probes and files of changed Secrets are updated immediately instead of after seconds.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 LATE = 1.0
-"""Seconds after a pod was asked to end in which connections are still passed on to it, as nodes learn of it late."""
+"""Seconds for which connections are still forwarded to a terminating pod, as nodes learn of the termination late."""
 
 _addresses = itertools.count(1)
 _network = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(250)}"
 
 
 def _address() -> str:
-    """One that nothing on this machine uses."""
+    """Return an unused loopback address."""
     return f"{_network}.{next(_addresses) % 250 + 1}"
 
 
 @dataclass
 class Pod:
-    """One process, and what is known of it."""
+    """A process in the role of a pod, with its log and readiness."""
 
     component: str
     template: Object
@@ -57,7 +57,7 @@ class Pod:
     log: list[str] = field(default_factory=list)
     ready: bool = False
     ending: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it is asked to end."""
+    """Set once no more connections are forwarded to the terminating pod."""
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     stack: AsyncExitStack = field(default_factory=AsyncExitStack)
 
@@ -74,7 +74,7 @@ class Pod:
 
 
 class Node:
-    """All of a release's pods and Services. `images` are the file trees by tag."""
+    """The pods and Services of a release. `images` are the file trees by tag."""
 
     def __init__(self, sandbox: Sandbox, folder: Path, images: Mapping[str, Path]) -> None:
         self.pods: list[Pod] = []
@@ -85,7 +85,7 @@ class Node:
         self._names = itertools.count()
         self._servers: dict[str, asyncio.Server] = {}
         self._mounted: dict[tuple[str, str], list[tuple[Path, list[Object] | None]]] = {}
-        """Folders by the Secret or ConfigMap whose files they hold, and which of these."""
+        """(Plural, name) of a Secret or ConfigMap to the folders with its files, each with the selected items."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -103,7 +103,7 @@ class Node:
     # ------------------------------------------------------------------ Deployments
 
     async def roll_out(self) -> None:
-        """Bring the pods to what the Deployments ask for: one new one, then one old one less, and so on."""
+        """Roll out the Deployments: start a new pod, then end an old one, and so on."""
         wanted = {
             each["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: each["spec"]
             for each in self._admin.list("deployments", NAMESPACE)
@@ -133,12 +133,12 @@ class Node:
     # ------------------------------------------------------------------ pods
 
     async def start(self, component: str, template: Object, *, probed: bool = True) -> Pod:
-        """A pod, once it is ready."""
+        """Start a pod and return it once it is ready, or immediately if it is not probed."""
         folder = self._folder / f"{component}-{next(self._names)}"
         pod = Pod(component, template, _address(), folder)
         volumes = dict(self._volumes(pod))
         while not all((place / "..data").exists() for place in volumes.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)  # as the kubelet does, it waits for a Secret that somebody has still to make
+            await asyncio.sleep(0.05)  # like the kubelet, wait for a Secret that does not exist yet
         spec = template["spec"]
         account = spec.get("serviceAccountName")
         if account and spec.get("automountServiceAccountToken", True):
@@ -167,14 +167,14 @@ class Node:
         return pod
 
     async def end(self, pod: Pod, number: signal.Signals = signal.SIGTERM) -> int:
-        """Its exit code, once it has ended; by SIGKILL it notices nothing."""
+        """Send a signal to a pod, wait for its end and return its exit code."""
         assert pod.process is not None
         if pod.process.returncode is None:
             pod.process.send_signal(number)
         asyncio.get_running_loop().call_later(LATE, pod.ending.set)
         code = await pod.process.wait()
         pod.ready = False
-        await asyncio.wait(pod.tasks[:1])  # its log
+        await asyncio.wait(pod.tasks[:1])  # reads its log to the end
         for task in pod.tasks:
             task.cancel()
         await pod.stack.aclose()
@@ -208,7 +208,7 @@ class Node:
         for mount in pod.container.get("volumeMounts", ()):
             volume = volumes[mount["name"]]
             if "emptyDir" in volume:
-                continue  # every container has these
+                continue  # `contained` mounts them in every container
             plural, source = (
                 ("secrets", volume["secret"]) if "secret" in volume else ("configmaps", volume["configMap"])
             )
@@ -234,7 +234,7 @@ class Node:
                 self._write((plural, obj["metadata"]["name"]))
 
     def _write(self, key: tuple[str, str]) -> None:
-        """All files of a Secret or ConfigMap change at once, by a link, as the kubelet has it."""
+        """Write the files of a Secret or ConfigMap; a symbolic link replaces all at once, as with the kubelet."""
         obj = self._admin.get(key[0], NAMESPACE, key[1])
         if obj is None:
             return
@@ -287,12 +287,12 @@ class Node:
         await self._admin.patch("services", NAMESPACE, name, {"spec": {"clusterIP": address}})
 
     def url(self, service: str) -> str:
-        """Where a Service is."""
+        """Return the URL of a Service."""
         host, port = self._servers[service].sockets[0].getsockname()[:2]
         return f"https://{host}:{port}"
 
     async def shown_certificates(self) -> set[bytes]:
-        """The server certificates of all pods behind the gate's Service, as DER."""
+        """Return the server certificates of all pods of the gate, as DER."""
         found = set()
         for pod in self.of("webhook"):
             text = await asyncio.to_thread(ssl.get_server_certificate, (pod.address, 9443))
@@ -302,7 +302,7 @@ class Node:
     # ------------------------------------------------------------------ hooks
 
     async def run_hook(self) -> list[Pod]:
-        """Run the pods of the Job of an uninstall until one succeeds; all of them, in their order."""
+        """Run the pods of the uninstall hook's Job until one succeeds; return all of them in order."""
         ran: dict[str, Pod] = {}
         async for batch in self._admin.watch("pods"):
             for _, _, found, _ in batch:
@@ -317,7 +317,7 @@ class Node:
                 assert pod.process is not None
                 code = await pod.process.wait()
                 await self.end(pod)
-                # The sandbox only pretends that it runs, until it is told how it has ended.
+                # The sandbox only simulates the pod; annotations tell it the end and the exit code.
                 notes = {"sandbox.sluice.dev/run-seconds": "0", "sandbox.sluice.dev/exit-code": str(code)}
                 await self._admin.patch("pods", NAMESPACE, metadata["name"], {"metadata": {"annotations": notes}})
                 if code == 0:
@@ -334,5 +334,5 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def messages(pod: Pod) -> list[Any]:
-    """The lines of a log in JSON."""
+    """Return the parsed JSON lines of a log."""
     return [json.loads(line) for line in pod.log if line.startswith("{")]

@@ -1,4 +1,4 @@
-"""The life of a release: installed, loaded, its certificates rotated, killed, upgraded, rolled back, uninstalled."""
+"""The lifecycle of a release under load: installation, certificate rotation, kills, upgrade, rollback, removal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUES: Object = {
     "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
     "config": {"logFormat": "json", "leaseDuration": 5, "renewDeadline": 3, "retryPeriod": 0.5},
 }
-"""Of the chart, beside how many replicas there are. The Lease is short: a killed leader is followed soon."""
+"""Values of the chart, without the number of replicas. The Lease is short, so that a killed leader is replaced soon."""
 
 CERTIFICATES = "sluice-webhook-certificates"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -60,7 +60,7 @@ spec: {clusterQueue: cq}
 
 
 def everything(sandbox: Sandbox) -> dict[tuple[str, str, str], Object]:
-    """All objects, without versions, but Events and what a cluster makes by itself for nodes and namespaces."""
+    """Return all objects without resource versions, except Events and objects that a cluster creates by itself."""
     found = {}
     for (group, plural), collection in sandbox.registry.store.collections.items():
         for stored in collection.versions():
@@ -93,7 +93,7 @@ def job(name: str, *, cpu: str = "1") -> Object:
 
 @dataclass
 class Load:
-    """Users who submit Jobs: most only ask what would come of it (dry run), every tenth one means it."""
+    """Users who submit Jobs: nine of ten requests are dry runs, every tenth one creates a Job."""
 
     sandbox: Sandbox
     pause: float
@@ -114,7 +114,7 @@ class Load:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def more(self, count: int) -> None:
-        """Wait until so many more were asked for."""
+        """Wait until `count` more requests were answered; fail if any request failed."""
         wanted = self.asked + count
         while self.asked < wanted:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -146,14 +146,14 @@ class Load:
 
 @dataclass
 class Scene:
-    """A release in a sandbox, and who looks after it."""
+    """A release in a sandbox, with its load and its administrator's commands."""
 
     sandbox: Sandbox
     node: Node
     load: Load
     folder: Path
     first_chart: Path
-    """Of the release that is installed first; the one after it has the chart of here."""
+    """Chart of the release that is installed first; the release after it has the chart of this checkout."""
     say: Callable[[str], object]
     replicas: int
     began: float = field(default_factory=time.monotonic)
@@ -170,7 +170,7 @@ class Scene:
         return await output_of("kubectl", f"--kubeconfig={self.folder / 'kubeconfig'}", *arguments)
 
     async def leader(self) -> Pod:
-        """The pod that the Lease names by its process, once it decides."""
+        """Wait for a pod that holds the Lease and makes decisions; return it."""
         while True:
             for pod in self.node.of("serve"):
                 if pod.process is not None and pod.process.returncode is None:
@@ -181,7 +181,7 @@ class Scene:
             await asyncio.sleep(0.05)
 
     async def replace(self, pod: Pod, number: signal.Signals) -> Pod:
-        """End a pod, and have another one in its place."""
+        """End a pod by a signal, start another one in its place and return that."""
         await self.node.end(pod, number)
         return await self.node.start(pod.component, pod.template)
 
@@ -193,7 +193,7 @@ class Scene:
         return {name: base64.b64decode(value) for name, value in found["data"].items()}
 
     async def age(self, name: str, *, days_left: int) -> None:
-        """Let time pass: the newest certificate of a file ends in so many days. Key and signer stay the same."""
+        """Replace the newest certificate of a file by one that expires in `days_left` days; key and signer stay."""
         data = self.secret()
         first, *others = x509.load_pem_x509_certificates(data[name])
         (signer, *_) = x509.load_pem_x509_certificates(data["ca.crt"])
@@ -204,13 +204,13 @@ class Scene:
         await self.sandbox.local("admin").patch("secrets", NAMESPACE, CERTIFICATES, body)
 
     async def shown(self, *, other_than: set[bytes]) -> set[bytes]:
-        """What all pods of the gate show, once it is none of these."""
+        """Wait until all pods of the gate serve the same certificate, other than these; return it."""
         while (found := await self.node.shown_certificates()) & other_than or len(found) != 1:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         return found
 
     def trusted(self) -> int:
-        """How many authorities the API server believes who calls itself the gate."""
+        """Return the number of CA certificates that the API server accepts for the gate."""
         (found,) = self.sandbox.local("admin").list("mutatingwebhookconfigurations")
         bundle = base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"])
         return len(x509.load_pem_x509_certificates(bundle))
@@ -218,7 +218,7 @@ class Scene:
     # ------------------------------------------------------------------ Jobs
 
     async def all_ran_once(self) -> None:
-        """Each Job that was meant was started once, and succeeded."""
+        """Wait until all created Jobs succeeded; check that each was started once."""
         wanted = set(self.load.created)
         watcher = self.sandbox.local("admin").watch("jobs")
         done: dict[str, int] = {}
@@ -233,7 +233,7 @@ class Scene:
 
 
 def _until(certificate: x509.Certificate, end: datetime, issuer: x509.Name, key: Any) -> x509.Certificate:
-    """The same certificate with another end, and begun long ago."""
+    """Return the certificate with another end, and a start in the past."""
     builder = x509.CertificateBuilder(
         issuer, certificate.subject, certificate.public_key(), x509.random_serial_number()
     )
@@ -254,7 +254,7 @@ async def opened(
     replicas: int,
     say: Callable[[str], object],
 ) -> AsyncIterator[Scene]:
-    """A cluster with nodes, and the Secret with the database's URL; nothing is installed yet."""
+    """Run a cluster with nodes and the Secret with the database URL, in which nothing is installed yet."""
     async with Sandbox(speed=60) as sandbox:
         admin = sandbox.local("admin")
         for number in range(NODES):
@@ -270,7 +270,7 @@ async def opened(
 
 
 async def install(scene: Scene) -> None:
-    """As docs/install.md has it."""
+    """Install the first release as described in docs/install.md."""
     await scene.helm("install", VALUES | {"replicas": scene.replicas})
     await scene.node.roll_out()
     await scene.kubectl("wait", "--for=condition=Available", "apiservice/v1.sluice.dev", "--timeout=5m")
@@ -281,7 +281,7 @@ async def install(scene: Scene) -> None:
 
 
 async def rotate_and_kill(scene: Scene) -> None:
-    """The leader is killed when its certificate is due: whoever takes its place makes another one."""
+    """Kill the leader when the gate's certificate is due for renewal; the next leader has to renew it."""
     before = await scene.node.shown_certificates()
     await scene.age("tls.crt", days_left=29)
     aged = await scene.shown(other_than=before)
@@ -294,7 +294,7 @@ async def rotate_and_kill(scene: Scene) -> None:
 
 
 async def upgrade(scene: Scene) -> None:
-    """With an authority that ends within a year: the first new replica adds another one."""
+    """Upgrade with a CA that expires within a year, so that the first new replica adds a second CA."""
     await scene.age("ca.crt", days_left=300)
     assert scene.trusted() == 1
     await scene.helm("upgrade", VALUES | {"replicas": scene.replicas, "image": {"tag": "after"}})
@@ -309,7 +309,7 @@ async def upgrade(scene: Scene) -> None:
 
 
 async def roll_back(scene: Scene) -> None:
-    """The release before works on the newer tables; what it has to renew is signed by the new authority."""
+    """Roll back; the older release works on the newer schema and renews a certificate, signed by the new CA."""
     before = await scene.node.shown_certificates()
     await scene.age("tls.crt", days_left=29)
     aged = await scene.shown(other_than=before)
@@ -325,7 +325,7 @@ async def roll_back(scene: Scene) -> None:
 
 
 async def migrate_back(scene: Scene, tree: Path, schema: str, database_url: str) -> None:
-    """By the newer program, as the runbook says; while the older one goes on."""
+    """Migrate the schema back with the newer program, as the runbook says, while the older one is running."""
     given = scene.folder / "migrate-volume"
     given.mkdir()
     (given / "url").write_text(database_url)
@@ -339,14 +339,14 @@ async def migrate_back(scene: Scene, tree: Path, schema: str, database_url: str)
 
 
 async def uninstall(scene: Scene) -> None:
-    """Everything goes: first what the chart has made, then, by its hook, what Sluice has."""
+    """Uninstall: Helm removes the chart's objects, its hook those that Sluice created."""
     hook = asyncio.create_task(scene.node.run_hook())
     removing = asyncio.create_task(scene.helm("uninstall"))
     while scene.sandbox.local("admin").list("deployments", NAMESPACE):  # noqa: ASYNC110
         await asyncio.sleep(0.05)
     await scene.node.roll_out()
     ran, _ = await asyncio.gather(hook, removing)
-    # While Sluice still ends, it is refused, and tried again.
+    # While Sluice is still terminating, the hook is refused and retried.
     assert all(pod.said("Sluice is still running") for pod in ran[:-1]), [pod.log for pod in ran]
     scene.tell(f"uninstalled, by attempt {len(ran)} of the hook")
 
@@ -363,10 +363,10 @@ async def play(
     pause: float = 0.1,
     say: Callable[[str], object] = print,
 ) -> None:
-    """All of it; `trees` are the images of the release that is installed (0.1.0) and of the one after it.
+    """Play the whole lifecycle; `trees` are the images of the installed release (0.1.0) and of the one after it.
 
-    `schema` and `first_chart` are those of the first; `rounds`: how often the leader is killed and a certificate
-    rotated.
+    `schema` and `first_chart` belong to the first release; `rounds` is the number of kills of the leader, each with a
+    rotation of the certificate.
     """
     async with opened(
         folder, trees, first_chart=first_chart, database_url=database_url, pause=pause, replicas=replicas, say=say
@@ -393,7 +393,7 @@ async def play(
         for name in ("waits", *scene.load.created):
             await admin.delete("jobs", "default", name)
         with suppress(TimeoutError):
-            async with asyncio.timeout(30):  # what the cluster's garbage collector needs for what others owned
+            async with asyncio.timeout(30):  # for the garbage collector to delete dependent objects
                 while everything(scene.sandbox) != before:  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
         assert everything(scene.sandbox) == before, _differences(before, everything(scene.sandbox))

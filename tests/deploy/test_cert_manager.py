@@ -1,4 +1,4 @@
-"""With cert-manager: what the chart asks it for, and that Sluice shows, registers and follows what it writes."""
+"""Certificates from cert-manager: the chart's requests for them, and their use by Sluice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def database_kind() -> str:
 
 
 @pytest.mark.parametrize("values", [OURS, VALUE_SETS["cert-manager"]], ids=["an Issuer of the chart", "another one"])
-def test_a_certificate_for_both_services_is_asked_for_and_mounted_by_both(values: Object):
+def test_certificate_for_both_services_is_requested_and_mounted_by_both_deployments(values: Object):
     documents = rendered(values)
     spec = one(documents, "Certificate")["spec"]
     assert spec["dnsNames"] == HOSTS
@@ -53,7 +53,7 @@ def test_a_certificate_for_both_services_is_asked_for_and_mounted_by_both(values
     assert not [rule for role in roles for rule in role["rules"] if "secrets" in rule.get("resources", ())]
 
 
-def test_the_chart_makes_an_authority_that_outlives_the_certificates():
+def test_chart_creates_a_self_signed_ca_that_issues_the_certificate():
     documents = rendered(OURS)
     authority, leaf = one(documents, "Certificate", "sluice-authority")["spec"], one(documents, "Certificate")["spec"]
     assert authority["isCA"] is True
@@ -62,7 +62,7 @@ def test_the_chart_makes_an_authority_that_outlives_the_certificates():
     assert one(documents, "Issuer", leaf["issuerRef"]["name"])["spec"]["ca"]["secretName"] == authority["secretName"]
 
 
-def test_an_issuer_that_is_there_is_asked_and_none_is_made():
+def test_existing_issuer_is_used_and_none_is_created():
     documents = rendered(VALUE_SETS["cert-manager"])
     assert one(documents, "Certificate")["spec"]["issuerRef"] == {
         "group": "cert-manager.io",
@@ -73,7 +73,7 @@ def test_an_issuer_that_is_there_is_asked_and_none_is_made():
 
 
 def write(folder: Path, authority: Authority, pair: Pair) -> None:
-    """The Secret's files, as cert-manager names them and the kubelet writes them: all change at once."""
+    """Write the files of a mounted Secret with cert-manager's names, all replaced at once as by the kubelet."""
     content = folder / f"..{pair.certificate.stem}"
     content.mkdir(parents=True)
     for name, file in (("tls.crt", pair.certificate), ("tls.key", pair.key), ("ca.crt", authority.file)):
@@ -84,15 +84,15 @@ def write(folder: Path, authority: Authority, pair: Pair) -> None:
     (folder / "..new").rename(folder / "..data")
 
 
-async def once(_: float) -> None:
-    """In place of the pause between two looks, of which the second one ends the test's loop."""
+async def pause_once(_: float) -> None:
+    """Replacement for the pause of a loop; the second pause of a task cancels the task."""
     if (task := asyncio.current_task()) is not None and task.get_name() == "looked":
         raise asyncio.CancelledError
     assert task is not None
     task.set_name("looked")
 
 
-async def test_what_cert_manager_writes_is_shown_registered_and_followed(store: Store, tmp_path: Path):
+async def test_certificates_written_by_cert_manager_are_served_registered_and_reloaded(store: Store, tmp_path: Path):
     port, mounted = free_port(), tmp_path / "certificates"
     text = one(rendered(OURS), "ConfigMap")["data"]["config.yaml"]
     text = text.replace("/etc/sluice/certificates", str(mounted)).replace(":8443", f"127.0.0.1:{port}")
@@ -126,7 +126,10 @@ async def test_what_cert_manager_writes_is_shown_registered_and_followed(store: 
                 ):
                     if not (mounted / f"..{pair.certificate.stem}").exists():
                         write(mounted, authority, pair)
-                    for keeping in (endpoint.run(sleep=once), reconciler.run(refresh=certificates.refresh, sleep=once)):
+                    for keeping in (
+                        endpoint.run(sleep=pause_once),
+                        reconciler.run(refresh=certificates.refresh, sleep=pause_once),
+                    ):
                         await asyncio.gather(asyncio.create_task(keeping), return_exceptions=True)
                     shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
                     assert shown == pair.certificate.read_text()

@@ -1,4 +1,4 @@
-"""The chart as Helm itself renders, checks, installs, upgrades, rolls back and uninstalls it, and kustomize's bases."""
+"""The Helm chart: lint, rendering, values, installation, upgrade, rollback, uninstallation; and the kustomize bases."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 POSTGRESQL = {"replicas": 3, "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}}}
 WITHOUT_HOOK = {"uninstall": {"enabled": False}}
-"""For a sandbox without controllers, where nobody runs the Job of the hook."""
+"""Values for a sandbox without controllers, in which the Job of the hook would not run."""
 
 
 @asynccontextmanager
 async def cluster(folder: Path, *, controllers: bool = False) -> AsyncIterator[Sandbox]:
-    """A sandbox with the namespace and the kinds of others, whose kubeconfig is in `folder`."""
+    """Run a sandbox with the namespace and the foreign kinds; write its kubeconfig to `folder`."""
     async with Sandbox(controllers=controllers, speed=60) as sandbox:
         admin = sandbox.local("admin")
         await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
@@ -48,7 +48,7 @@ async def cluster(folder: Path, *, controllers: bool = False) -> AsyncIterator[S
 
 
 def everything(sandbox: Sandbox) -> dict[tuple[str, str, str], Object]:
-    """All that is stored, but Helm's own records and what a new version of each object counts."""
+    """Return all stored objects except Helm's release records, by resource, namespace and name."""
     found = {}
     for (group, plural), collection in sandbox.registry.store.collections.items():
         for stored in collection.versions():
@@ -63,13 +63,13 @@ def test_the_chart_has_the_version_of_sluice():
     assert (metadata["version"], metadata["appVersion"]) == (version("sluice"), version("sluice"))
 
 
-def test_helm_finds_nothing_to_complain_of():
+def test_helm_lint_reports_only_the_missing_icon():
     found = helm.lint(CHART)
     assert found["errors"] == []
     assert {message["error"] for message in found["messages"]} <= {"icon is recommended"}
 
 
-def test_there_are_six_sets_of_values_and_a_reason_for_each_value():
+def test_chart_has_six_value_sets_and_a_comment_for_each_top_level_value():
     assert len(VALUE_SETS) == 6
     lines = (CHART / "values.yaml").read_text().splitlines()
     tops = [number for number, line in enumerate(lines) if line[:1].isalpha()]
@@ -78,7 +78,7 @@ def test_there_are_six_sets_of_values_and_a_reason_for_each_value():
 
 
 def _commented(lines: list[str], number: int) -> bool:
-    """Above it, or within its block."""
+    """Return whether a comment is above the value or within its block; blocks of up to two lines need none."""
     block = []
     for line in lines[number + 1 :]:
         if line[:1].isalpha():
@@ -88,8 +88,8 @@ def _commented(lines: list[str], number: int) -> bool:
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
-async def test_an_api_server_takes_all_that_is_rendered(values: Object, tmp_path: Path):
-    """By server-side apply with strict validation: no field unknown, none of a wrong type."""
+async def test_rendered_manifests_pass_server_side_apply(values: Object, tmp_path: Path):
+    """With strict validation: no field is unknown or of a wrong type."""
     async with cluster(tmp_path):
         (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(rendered(values)))
         flags = ("--server-side", "--validate=strict", f"--filename={tmp_path / 'all.yaml'}")
@@ -103,8 +103,8 @@ async def test_an_api_server_takes_all_that_is_rendered(values: Object, tmp_path
 
 @pytest.mark.parametrize("kubernetes", ["1.28", "1.30", "1.37"])
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
-def test_the_schemas_of_kubernetes_allow_all_that_is_rendered(values: Object, kubernetes: str):
-    """No field unknown, none missing, none of a wrong type, in the oldest and the newest version; hooks as well."""
+def test_rendered_manifests_match_the_schemas_of_kubernetes(values: Object, kubernetes: str):
+    """No field is unknown, missing or of a wrong type, in the oldest and the newest version; includes the hooks."""
     foreign = {definition["spec"]["names"]["kind"] for definition in foreign_kinds()}
     with helm.Chart.load(CHART) as chart:
         texts = chart.render(values, name="sluice", namespace=NAMESPACE)
@@ -115,14 +115,14 @@ def test_the_schemas_of_kubernetes_allow_all_that_is_rendered(values: Object, ku
             validate(document, kubernetes, strict=True)
 
 
-def test_the_schemas_of_kubernetes_know_a_wrong_field():
+def test_schemas_of_kubernetes_reject_an_unknown_field():
     (deployment,) = (each for each in rendered({}) if each["kind"] == "ConfigMap")
     with pytest.raises(ValidationError, match="immutabel"):
         validate(deployment | {"immutabel": True}, "1.30", strict=True)
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
-def test_pods_are_restricted_and_find_what_they_mount(values: Object):
+def test_pods_are_restricted_and_the_sources_of_their_volumes_exist(values: Object):
     documents = rendered(values)
     names = {(each["kind"], each["metadata"]["name"]) for each in documents}
     given = {
@@ -163,7 +163,7 @@ def test_pods_are_restricted_and_find_what_they_mount(values: Object):
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
-def test_services_and_budgets_select_the_pods_that_they_are_for(values: Object):
+def test_each_service_and_disruption_budget_selects_exactly_one_deployment(values: Object):
     documents = rendered(values)
     for kind, path in (("Service", ("spec", "selector")), ("PodDisruptionBudget", ("spec", "selector", "matchLabels"))):
         for each in documents:
@@ -180,8 +180,8 @@ def test_services_and_budgets_select_the_pods_that_they_are_for(values: Object):
                 assert len(selected) == 1
 
 
-def test_prometheus_finds_serve_and_the_gate():
-    """Each tells numbers that the other one does not: the gate's reviews and the end of its certificate."""
+def test_service_monitors_select_the_services_of_serve_and_the_gate():
+    """Both are scraped because only the gate has the metrics of its reviews and of its certificate's expiry."""
     documents = rendered(VALUE_SETS["monitoring"])
     found = {}
     for monitor in (each for each in documents if each["kind"] == "ServiceMonitor"):
@@ -201,7 +201,7 @@ def test_prometheus_finds_serve_and_the_gate():
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
-def test_sluice_reads_the_configuration_that_is_rendered(values: Object, tmp_path: Path):
+def test_rendered_configuration_is_loaded_by_sluice(values: Object, tmp_path: Path):
     (tmp_path / "url").write_text("postgresql://sluice@db/sluice")
     text = one(rendered(values), "ConfigMap")["data"]["config.yaml"]
     (tmp_path / "config.yaml").write_text(
@@ -234,12 +234,12 @@ def test_sluice_reads_the_configuration_that_is_rendered(values: Object, tmp_pat
         ({"config": {"leaseDuration": "5s"}}, "at '/config/leaseDuration': got string, want number"),
     ],
 )
-def test_a_mistake_in_values_is_a_sentence(values: Object, sentence: str):
+def test_invalid_values_are_rejected_with_a_clear_message(values: Object, sentence: str):
     with helm.Chart.load(CHART) as chart, pytest.raises(helm.HelmError, match=sentence):
         chart.render(values, name="sluice", namespace=NAMESPACE)
 
 
-def test_the_schema_takes_what_sluice_config_example_shows():
+def test_schema_of_values_accepts_the_example_configuration():
     settings = re.sub("^# ", "", example(), flags=re.MULTILINE)
     config = {name: value for name, value in yaml.safe_load(settings).items() if value is not None}
     schema = json.loads(generate.schema())["definitions"]["configuration"]
@@ -250,14 +250,14 @@ def test_the_schema_takes_what_sluice_config_example_shows():
 
 
 @pytest.mark.parametrize("namespace", ["default", "kube-system"])
-def test_a_namespace_of_others_is_refused(namespace: str):
+def test_shared_namespace_is_rejected(namespace: str):
     sentence = f"the namespace is {namespace}, but Sluice needs one of its own"
     with helm.Chart.load(CHART) as chart, pytest.raises(helm.HelmError, match=sentence):
         chart.render({}, name="sluice", namespace=namespace)
 
 
-async def helm_does(action: str, folder: Path, values: Object | None = None) -> list[str]:
-    """The states of the release's revisions after that."""
+async def run_helm(action: str, folder: Path, values: Object | None = None) -> list[str]:
+    """Run an action of Helm; return the states of the release's revisions afterwards."""
     script = (sys.executable, str(Path(__file__).with_name("helm_release.py")))
     output = await output_of(*script, str(folder / "kubeconfig"), action, str(CHART), json.dumps(values or {}))
     states: list[str] = json.loads(output or "[]")
@@ -274,35 +274,35 @@ async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(tmp_p
         async with Client.from_kubeconfig(str(tmp_path / "kubeconfig")) as client:
             outside = aggregation(load_settings({"apiservice_url": "https://host.example:8443"}))
             assert outside is not None
-            await outside.ensure(client, b"CA")  # as a Sluice that ran beside the cluster until now
+            await outside.ensure(client, b"CA")  # as left by a Sluice that ran outside of the cluster
         before = everything(sandbox)
-        assert await helm_does("install", tmp_path, WITHOUT_HOOK) == ["deployed"]
+        assert await run_helm("install", tmp_path, WITHOUT_HOOK) == ["deployed"]
         assert serve() == (1, "Recreate")
-        await helm_does("upgrade", tmp_path, WITHOUT_HOOK | POSTGRESQL)
+        await run_helm("upgrade", tmp_path, WITHOUT_HOOK | POSTGRESQL)
         assert serve() == (3, "RollingUpdate")
         assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") in everything(sandbox)
-        assert await helm_does("rollback", tmp_path) == ["superseded", "superseded", "deployed"]
+        assert await run_helm("rollback", tmp_path) == ["superseded", "superseded", "deployed"]
         assert serve() == (1, "Recreate")
         assert ("poddisruptionbudgets.policy", NAMESPACE, "sluice") not in everything(sandbox)
-        await helm_does("uninstall", tmp_path)
+        await run_helm("uninstall", tmp_path)
         left = everything(sandbox).keys() - before.keys()
-        # The volume, and with it all records, is kept on purpose.
+        # The volume with the database is kept on purpose.
         assert left == {("persistentvolumeclaims.", NAMESPACE, "sluice-database")}
 
 
-async def test_the_hook_of_an_uninstall_leaves_nothing_behind(tmp_path: Path):
-    """Helm waits for its Job, which the sandbox only pretends to run; what it does has tests of its own."""
+async def test_helm_uninstall_with_its_hook_leaves_no_object_of_sluice(tmp_path: Path):
+    """The sandbox only simulates the hook's Job, for which Helm waits; other tests run the command of the hook."""
     values = {"podAnnotations": {"sandbox.sluice.dev/run-seconds": "1"}, "database": {"sqlite": {"keep": False}}}
     async with cluster(tmp_path, controllers=True) as sandbox:
         await sandbox.local("admin").create("nodes", "", simulated_node("node"))
         before = everything(sandbox).keys()
-        await helm_does("install", tmp_path, values)
-        await helm_does("uninstall", tmp_path)
+        await run_helm("install", tmp_path, values)
+        await run_helm("uninstall", tmp_path)
         left = everything(sandbox).keys() - before
         assert [key for key in left if "sluice" in key[2] and not key[0].startswith("events")] == []
 
 
-def test_each_kind_that_is_on_has_a_rule_and_no_other():
+def test_cluster_role_has_rules_for_the_enabled_kinds_only():
     documents = rendered(VALUE_SETS["postgresql"])
     rules = one(documents, "ClusterRole", "sluice-kinds")["rules"]
     assert [(rule["apiGroups"], rule["resources"]) for rule in rules] == [
@@ -316,7 +316,7 @@ def test_each_kind_that_is_on_has_a_rule_and_no_other():
 
 
 @pytest.mark.parametrize("name", ["sluice", "sluice-webhook"])
-def test_traces_are_sent_by_both_deployments_where_they_are_on(name: str):
+def test_both_deployments_send_traces_only_if_opentelemetry_is_enabled(name: str):
     documents = rendered(VALUE_SETS["postgresql"] | {"adminToken": {"secretName": "sluice-admin"}})
     container = one(documents, "Deployment", name)["spec"]["template"]["spec"]["containers"][0]
     variables = {each["name"]: each for each in container["env"]}
@@ -324,21 +324,21 @@ def test_traces_are_sent_by_both_deployments_where_they_are_on(name: str):
     assert variables["OTEL_EXPORTER_OTLP_HEADERS"]["valueFrom"]["secretKeyRef"]["name"] == "sluice-collector"
     assert ("SLUICE_ADMIN_TOKEN" in variables) is (name == "sluice")
     assert ("--opentelemetry" in container["args"]) is (name == "sluice-webhook")
-    assert {53, 4319} <= _ports_let_out(documents, name)
+    assert {53, 4319} <= _egress_ports(documents, name)
     off = rendered({})
     container = one(off, "Deployment", name)["spec"]["template"]["spec"]["containers"][0]
     assert "env" not in container
     assert "--opentelemetry" not in container["args"]
-    assert 4318 not in _ports_let_out(off, name)
+    assert 4318 not in _egress_ports(off, name)
 
 
-def _ports_let_out(documents: list[Object], name: str) -> set[int]:
+def _egress_ports(documents: list[Object], name: str) -> set[int]:
     rules = one(documents, "NetworkPolicy", name)["spec"].get("egress", [])
     return {port["port"] for rule in rules for port in rule["ports"]}
 
 
-def test_what_is_made_of_something_else_is_up_to_date():
-    """`make manifests` writes it."""
+def test_generated_files_are_up_to_date():
+    """`make manifests` writes them."""
     for source, copy in generate.COPIES.items():
         assert copy.read_text() == source.read_text()
     assert generate.KINDS.read_text() == generate.kinds()
@@ -348,7 +348,7 @@ def test_what_is_made_of_something_else_is_up_to_date():
 
 
 @pytest.mark.parametrize("name", generate.BASES)
-def test_kustomize_gives_what_the_chart_gives(name: str):
+def test_kustomize_base_equals_the_rendered_chart(name: str):
     kubectl = shutil.which("kubectl")
     assert kubectl is not None
     built = subprocess.run([kubectl, "kustomize", DEPLOY / "kustomize" / name], check=True, capture_output=True)

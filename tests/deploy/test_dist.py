@@ -1,4 +1,4 @@
-"""What is released can be built again, byte for byte, and the documentation in it has no link that leads nowhere."""
+"""Release artefacts of `make dist`: reproducible builds, the packaged chart, the documentation site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = version("sluice")
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The folders of two builds by `make dist`, side by side."""
+    """Run `make dist` twice, concurrently; return the folders of both builds."""
     folders = [tmp_path_factory.mktemp(name) for name in ("one", "other")]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONWARNINGS": "ignore"}
     command = (sys.executable, DEPLOY / "dist.py", "--site")
@@ -40,7 +40,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def test_two_builds_are_equal(builds: list[Path]):
+def test_two_builds_are_byte_identical(builds: list[Path]):
     one, other = map(contents, builds)
     released = {file for file in one if file.startswith("sluice")}
     assert released == {
@@ -53,15 +53,15 @@ def test_two_builds_are_equal(builds: list[Path]):
     assert [file for file in one if one[file] != other[file]] == []
 
 
-def test_helm_takes_the_chart(builds: list[Path]):
+def test_helm_loads_and_renders_the_packaged_chart(builds: list[Path]):
     with helm.Chart.load(builds[0] / f"sluice-chart-{NOW}.tgz") as chart:
         assert (chart.name, chart.version) == ("sluice", NOW)
         assert not [file for file in chart.files if file["name"].startswith("ci/")]
         assert chart.render({}, name="sluice", namespace="sluice-system")
 
 
-def test_the_site_has_the_references_that_are_made_from_the_code(builds: list[Path]):
-    """That links and anchors lead somewhere is what its build makes sure of: it is strict."""
+def test_site_has_the_generated_references_of_commands_and_settings(builds: list[Path]):
+    """Links and anchors are checked by the build itself, which is strict."""
     reference = builds[0] / "site" / "reference"
     assert "sluice submit" in (reference / "commands.html").read_text()
     settings = (reference / "settings.html").read_text()

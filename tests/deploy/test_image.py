@@ -1,4 +1,4 @@
-"""The file tree of the image, built without a daemon, and `sluice serve` in it: uid 65532, a root that is read-only."""
+"""The file tree of the image, built without a daemon, and `sluice serve` in it with uid 65532 and a read-only root."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from admission.sandbox.sandbox import Sandbox
 
 ROOT = DEPLOY.parent
 SIZE = 170 * 2**20
-"""Bytes that the tree may have; Python comes on top."""
+"""Maximum size of the tree in bytes, without Python."""
 
 
-def test_what_is_pinned_for_the_image_is_what_is_tested():
+def test_pinned_requirements_of_the_image_equal_the_tested_versions():
     constraints = dict(re.findall(r"^(\S+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     assert PINS.items() <= constraints.items()
     assert {name: distribution(name).version for name in PINS} == PINS
 
 
-def test_the_tree_is_small_compiled_and_without_what_is_for_trying_things_out(tree: Path):
+def test_image_tree_is_small_compiled_and_without_sandbox_and_demo(tree: Path):
     files = [file for file in tree.rglob("*") if file.is_file()]
     assert size(tree) < SIZE
     assert not [name for name in ("admission/sandbox", "admission/cli/demo", "bin") if (tree / name).exists()]
@@ -39,13 +39,13 @@ def test_the_tree_is_small_compiled_and_without_what_is_for_trying_things_out(tr
     assert compiled == sources
 
 
-def test_a_bill_of_materials_names_all_of_it(tree: Path):
+def test_sbom_lists_all_pinned_distributions(tree: Path):
     bill = json.loads((tree / "sbom.cdx.json").read_text())
     assert {each["name"].lower().replace("_", "-"): each["version"] for each in bill["components"]} == PINS
     assert bill["metadata"]["component"]["name"] == "sluice"
 
 
-def test_commands_that_are_not_in_the_image_say_so(tree: Path):
+def test_command_missing_in_the_image_fails_with_an_explanation(tree: Path):
     done = run_in(tree, "demo")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         2,
@@ -54,8 +54,8 @@ def test_commands_that_are_not_in_the_image_say_so(tree: Path):
     assert run_in(tree, "version").stdout.startswith("sluice ")
 
 
-def test_the_image_can_send_traces(tree: Path):
-    """Whoever turns the setting on in the chart needs no image of his own."""
+def test_tracing_can_be_initialized_in_the_image(tree: Path):
+    """The chart's setting for traces must work without a custom image."""
     code = "from admission.serving.tracing import Tracing; Tracing().close()"
     command = [sys._base_executable, "-c", code]  # type: ignore[attr-defined]
     environment = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
@@ -73,8 +73,8 @@ def run_in(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
 
 
-def _as_a_pod(folder: Path, sandbox: Sandbox, documents: list[Object], *, token: str, port: int) -> dict[str, Path]:
-    """What the kubelet mounts into the container of `sluice serve`: its configuration and its ServiceAccount."""
+def _pod_volumes(folder: Path, sandbox: Sandbox, documents: list[Object], *, token: str, port: int) -> dict[str, Path]:
+    """Write the configuration and ServiceAccount of the pod of `sluice serve`; return the folders by mount path."""
     account, configuration = folder / "account", folder / "configuration"
     account.mkdir(parents=True)
     (account / "token").write_text(token)
@@ -91,7 +91,7 @@ def _as_a_pod(folder: Path, sandbox: Sandbox, documents: list[Object], *, token:
 
 
 async def _install(sandbox: Sandbox, documents: list[Object]) -> str:
-    """The roles of the chart, and nothing else; the token of the ServiceAccount that they are for."""
+    """Create only the chart's ServiceAccounts and RBAC objects; return the token of the ServiceAccount `sluice`."""
     admin = sandbox.local("admin")
     await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
     for document in documents:
@@ -104,14 +104,14 @@ async def _install(sandbox: Sandbox, documents: list[Object]) -> str:
 
 
 @pytest.mark.skipif(not may_unshare(), reason="needs the right to make a mount namespace, which root has")
-async def test_a_pod_of_the_chart_serves_as_nobody_on_a_root_that_is_read_only(tree: Path, tmp_path: Path):
-    """With the configuration, the arguments and the rights of the chart alone."""
+async def test_pod_of_the_chart_serves_as_uid_65532_on_a_read_only_root(tree: Path, tmp_path: Path):
+    """With only the configuration, arguments and permissions of the chart."""
     documents = rendered({"config": {"logFormat": "json"}})
     (container,) = one(documents, "Deployment")["spec"]["template"]["spec"]["containers"]
     port = free_port()
     async with Sandbox(controllers=False) as sandbox:
         token = await _install(sandbox, documents)
-        volumes = _as_a_pod(tmp_path / "volumes", sandbox, documents, token=token, port=port)
+        volumes = _pod_volumes(tmp_path / "volumes", sandbox, documents, token=token, port=port)
         service = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": sandbox.url.rpartition(":")[2]}
         began = time.monotonic()
         async with contained(tree, tmp_path / "pod", container["args"], volumes=volumes, **service) as process:

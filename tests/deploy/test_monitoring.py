@@ -1,4 +1,4 @@
-"""Dashboards and alerts: they ask for nothing that the service does not tell, and alerts fire when they should."""
+"""Dashboards and alerts: metrics and labels in their queries exist, alerts have runbooks and pass promtool's tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF_SCRAPES = {"instance", "job", "le"}
 
 
 def documented() -> dict[str, set[str]]:
-    """The labels of each metric by docs/metrics.md, which `tests/cli/test_cli_metrics.py` compares with a service."""
+    """Return the labels of each metric in docs/metrics.md, which `tests/cli/test_cli_metrics.py` verifies."""
     found: dict[str, set[str]] = {}
     for name, kind, labels in DOCUMENTED.findall((ROOT / "docs/metrics.md").read_text()):
         for suffix in ("_bucket", "_sum", "_count") if kind == "histogram" else ("",):
@@ -47,7 +47,7 @@ def alerts() -> list[dict]:
 @pytest.mark.parametrize(
     ("where", "query"), [*dashboard_queries(), *((alert["alert"], alert["expr"]) for alert in alerts())]
 )
-def test_queries_ask_for_metrics_and_labels_that_there_are(where, query):
+def test_queries_use_only_documented_metrics_and_labels(where, query):
     known = documented()
     named = METRIC.findall(query)
     assert named, f"{where}: {query}"
@@ -73,7 +73,7 @@ def test_each_alert_has_a_runbook_and_each_runbook_an_alert():
             assert part in section
 
 
-def test_each_alert_fires_when_it_should_and_only_then():
+def test_alert_rules_pass_promtool_and_each_alert_has_a_rule_test():
     tested = (RULES.parent / "rules_test.yaml").read_text()
     for alert in alerts():
         assert f"alertname: {alert['alert']}\n    exp_alerts:" in tested
@@ -85,7 +85,7 @@ def test_each_alert_fires_when_it_should_and_only_then():
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_dashboards_have_queries_that_prometheus_can_parse(tmp_path):
+def test_dashboard_queries_can_be_parsed_by_prometheus(tmp_path):
     variables = {"$cluster_queue": ".*", "$namespace": ".*", "$queue": ".*"}
     rules = []
     for number, (_, query) in enumerate(dashboard_queries()):

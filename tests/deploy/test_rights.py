@@ -1,7 +1,7 @@
-"""The roles of the chart are what Sluice needs: with them all kinds go their whole way, without any rule they do not.
+"""The roles of the chart are sufficient and minimal: Sluice handles all kinds with them, and needs each permission.
 
-The whole runs once, with exactly the rendered roles. Then each right is taken out of its role, and the sandbox's RBAC
-judges all requests of that run again: one that is refused now would have failed.
+One run uses exactly the rendered roles. Then each permission is removed from its role, and the sandbox's RBAC decides
+all requests of that run again: a request that is refused now would have failed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ INTEGRATIONS = {
 KINDS = all_kinds(frameworks=FRAMEWORKS, own=[parse_form(TRAINING_RUN_FORM)], group_labels=FOREIGN)
 DEFINED = [*(kind for kind in KINDS if kind.is_custom), *KINDS.sizes.values()]
 CUSTOM = [kind for kind in DEFINED if not isinstance(kind, GroupedKind)]
-"""What has its pods grouped is only watched."""
+"""The custom kinds except grouped kinds, whose objects are only watched."""
 OTHER_GATES = (
     "mutatingwebhookconfigurations",
     "mutatingadmissionpolicies",
@@ -104,7 +104,7 @@ ROLES = [
 
 
 class Right(NamedTuple):
-    """One verb on one resource, or one object of it, in a role."""
+    """A permission of a role: one verb on one resource, or on one object of it."""
 
     kind: str
     role: str
@@ -119,7 +119,7 @@ class Right(NamedTuple):
         return " ".join(filter(None, (self.role, self.verb, subject, self.name)))
 
     def taken_from(self, role: Object) -> Object:
-        """The role with all but this right, each right as a rule of its own."""
+        """Return the role without this permission, with one rule for each of the others."""
         kept = [right for right in rights_of(role) if right != self]
         rules = [
             {"apiGroups": [each.group], "resources": [each.resource], "verbs": [each.verb]}
@@ -145,7 +145,7 @@ RIGHTS = [
     right
     for role in ROLES
     for right in rights_of(role)
-    # AppWrappers of two groups are played, each in what the other does not do.
+    # AppWrappers of two API groups are played; each uses permissions that the other does not need.
     if (right.verb, right.resource, right.group)
     not in (("patch", "appwrappers/status", "workload.codeflare.dev"), ("get", "appwrappers", "mcad.ibm.com"))
 ]
@@ -153,7 +153,7 @@ RIGHTS = [
 
 @pytest.fixture(scope="module")
 def refused(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) -> dict[Right, list[str]]:
-    """For each right the requests of the run that are refused without it."""
+    """Run Sluice; return for each permission the requests of the run that are refused without it."""
     postgresql.execute("CREATE DATABASE rights TEMPLATE sluice_template")
     try:
         return run(_refused(tmp_path_factory.mktemp("rights"), postgresql.url("rights")))
@@ -163,7 +163,7 @@ def refused(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("right", RIGHTS, ids=str)
-def test_without_this_right_a_request_of_the_run_is_refused(refused: dict[Right, list[str]], right: Right):
+def test_each_permission_is_needed_by_a_request_of_the_run(refused: dict[Right, list[str]], right: Right):
     assert refused[right] != [], f"nobody needs it: take {right} out of deploy/rbac/sluice.yaml, or the chart"
 
 
@@ -185,7 +185,7 @@ async def _refused(folder: Path, database_url: str) -> dict[Right, list[str]]:
 
 
 async def _install(sandbox: Sandbox, folder: Path) -> User:
-    """The chart's roles; who has them, by the kubeconfig in `folder`."""
+    """Create the chart's roles, and write a kubeconfig for the user that has them to `folder`; return the user."""
     admin = sandbox.local("admin")
     await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
     for document in ROLES:
@@ -202,8 +202,8 @@ async def _install(sandbox: Sandbox, folder: Path) -> User:
     return user
 
 
-async def _pods_come_and_go(admin: Any) -> None:
-    """One is let run, one loses its gate while no policy keeps it, two are a group, and one has lost its label."""
+async def _play_pods(admin: Any) -> None:
+    """Play pods: one starts, one is ungated while no policy prevents it, two form a group, one loses its label."""
     containers = [{"name": "main", "image": "pause"}]
     for name, queue in (("good", "lq"), ("bad", "none")):
         labels = {"sluice.dev/queue-name": queue}
@@ -231,7 +231,7 @@ async def _pods_come_and_go(admin: Any) -> None:
 
 
 async def _drop_policy(admin: Any) -> None:
-    """Remove what keeps pods gated and labelled; Sluice restores it from time to time."""
+    """Delete the policy binding that keeps pods gated and labelled; Sluice restores it periodically."""
     name = "pods.gated.sluice.dev"
     if admin.get("validatingadmissionpolicybindings", "", name) is not None:
         await admin.delete("validatingadmissionpolicybindings", "", name)
@@ -242,7 +242,7 @@ def _is_ungated(name: str, obj: Object) -> bool:
 
 
 async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
-    """All that Sluice does in a cluster, on the whole by `sluice serve` itself."""
+    """Make Sluice send all its kinds of requests to a cluster, mostly through `sluice serve`."""
     (folder / "sluice.yaml").write_text(yaml.safe_dump({"integrations": INTEGRATIONS}))
     webhook = free_port()
     flags = (
@@ -257,8 +257,7 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
         for document in parse_documents(QUEUES, source="QUEUES"):
             await store.queues.create(parse_manifest(document.body), author=Author("test"))
     admin = sandbox.local("admin")
-    # What was changed meanwhile is read again: each kind is, once.
-    # AppWrappers are of two groups.
+    # One conflict for each kind, after which Sluice has to read the object again.
     resources = [("batch", "jobs"), *((kind.group, kind.plural) for kind in CUSTOM)]
     rules = [_conflict(group, plural) for group, plural in resources]
     sandbox.faults.install({"rules": rules})
@@ -277,18 +276,18 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
                 await update_child(admin, kind)
         for kind in CUSTOM:
             await until(admin, _resource(kind), lambda obj, kind=kind: not kind.observe(obj).suspended)
-        await _items_come_and_go(admin)
+        await _play_appwrapper_items(admin)
         await until(admin, "jobs", lambda obj: obj["metadata"]["name"] == "ruled" and not obj["spec"]["suspend"])
-        await _pods_come_and_go(admin)
+        await _play_pods(admin)
         await until(admin, "jobs", lambda obj: obj.get("status", {}).get("succeeded") == 1)
         await until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
         await admin.delete("jobs", "default", "long", propagation="Background")
         await until(admin, "events", lambda obj: obj["reason"] == "Admitted")
-        await _users_are_known(sandbox, replica)
+        await _check_user_access(sandbox, replica)
     sandbox.faults.remove()
     assert "orbidden" not in replica.log.decode()
     async with Client.from_kubeconfig(str(folder / "kubeconfig")) as client:
-        await _write_and_mend_gates(client, admin)
+        await _write_and_repair_gates(client, admin)
         await Aggregation(NAMESPACE, "sluice-api", 443).ensure(client, b"one CA")
         await Aggregation(NAMESPACE, "sluice-api", 443).ensure(client, b"another CA")
         old = Certificates(folder / "old", ["localhost"], now=lambda: datetime.now(UTC) + timedelta(days=3650))
@@ -296,12 +295,12 @@ async def _run(sandbox: Sandbox, folder: Path, database_url: str) -> None:
 
 
 def _resource(kind: Any) -> str:
-    """AppWrappers are of two groups."""
+    """Return plural and group, because AppWrappers exist in two groups."""
     return f"{kind.plural}.{kind.group}"
 
 
-async def _items_come_and_go(admin: Any) -> None:
-    """What an AppWrapper of MCAD holds is made, and deleted when it is put on hold."""
+async def _play_appwrapper_items(admin: Any) -> None:
+    """Wait until the items of an MCAD AppWrapper are created, put it on hold, and wait until they are deleted."""
     plural = "appwrappers.mcad.ibm.com"
     await until(admin, plural, lambda obj: (obj.get("status") or {}).get("isdispatched") is True)
     await admin.patch(plural, "default", "appwrappers", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
@@ -313,8 +312,8 @@ def _conflict(group: str, plural: str) -> Object:
     return {"match": match, "probability": 1, "limit": 1, "do": "error", "code": 409}
 
 
-async def _users_are_known(sandbox: Sandbox, replica: Replica) -> None:
-    """By TokenReview and SubjectAccessReview, for which there must be rights, too."""
+async def _check_user_access(sandbox: Sandbox, replica: Replica) -> None:
+    """Check that users are authenticated and authorized by TokenReview and SubjectAccessReview."""
     async with aiohttp.ClientSession(replica.url) as session:
         for user, status in (("admin", 200), ("alice", 403)):
             headers = {"Authorization": f"Bearer {sandbox.token(user)}"}
@@ -322,8 +321,8 @@ async def _users_are_known(sandbox: Sandbox, replica: Replica) -> None:
                 assert answer.status == status
 
 
-async def _write_and_mend_gates(client: Client, admin: Any) -> None:
-    """Each gate is written, mended after somebody has changed it, and removed for another one, or with its kinds."""
+async def _write_and_repair_gates(client: Client, admin: Any) -> None:
+    """Write each gate, repair it after a change, and remove it in favour of another gate or with its kinds."""
     await admin.create("validatingwebhookconfigurations", "", {"metadata": {"name": "sluice"}, "webhooks": []})
     endpoint = ServiceReference(NAMESPACE, "sluice-webhook")
     jobs, both = ("batch/job",), ("batch/job", "jobset.x-k8s.io/jobset")

@@ -51,7 +51,7 @@ async def client(sandbox: Sandbox, tmp_path: Path) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def sluice(tmp_path: Path) -> Callable[..., Any]:
-    """Runs a command on the sandbox; what it printed, and its exit code."""
+    """Return a function that runs a command of `sluice` on the sandbox and returns exit code and output."""
 
     async def run(*arguments: str) -> tuple[int, str]:
         flags = (f"--kubeconfig={tmp_path / 'kubeconfig'}",)
@@ -66,7 +66,7 @@ def job(name: str) -> Object:
     return {"metadata": {"name": name}, "spec": {"template": {"spec": pod}}}
 
 
-def registered(
+def unreachable_gate(
     client: Client,
     mode: Mode = "webhooks",
     *,
@@ -75,7 +75,7 @@ def registered(
     frameworks: tuple[str, ...] = ("batch/job",),
     annotations: tuple[str, ...] = (),
 ) -> GateReconciler:
-    """A gate whose webhook nobody answers."""
+    """Return a GateReconciler whose webhook URL refuses connections."""
     kinds = all_kinds(kueue_labels=True, excluded_namespaces=("kube-system", NAMESPACE), frameworks=frameworks)
     scope = Scope(("system:serviceaccount:sluice-system:sluice",), ("kube-system", NAMESPACE), managed,
                   IntegrationsSettings(queue_annotations=annotations).queue_rules())  # fmt: skip
@@ -84,7 +84,7 @@ def registered(
 
 
 async def create(client: Client, name: str, *, namespace: str = "default", labels: Object | None = None) -> str:
-    """The error, or nothing."""
+    """Create a Job; return the error, or an empty string."""
     body = job(name)
     body["metadata"]["labels"] = labels or {}
     try:
@@ -94,9 +94,9 @@ async def create(client: Client, name: str, *, namespace: str = "default", label
     return ""
 
 
-async def test_without_the_gate_only_what_is_queued_is_refused_and_one_command_lets_it_in(client, sluice, sandbox):
+async def test_gate_outage_rejects_only_queued_jobs_until_the_gate_is_switched_off(client, sluice, sandbox):
     queued = {"sluice.dev/queue-name": "lq"}
-    reconciler = registered(client, managed=None, ca=sandbox.ca_pem.encode())
+    reconciler = unreachable_gate(client, managed=None, ca=sandbox.ca_pem.encode())
     await reconciler.ensure()
     assert 'failed calling webhook "jobs.new-1.sluice.dev"' in await create(client, "labelled", labels=queued)
     assert await create(client, "unlabelled") == ""
@@ -107,14 +107,14 @@ async def test_without_the_gate_only_what_is_queued_is_refused_and_one_command_l
     assert await create(client, "labelled", labels=queued) == ""
     assert await sluice("gate", "off") == (0, "nothing to do: the gate is off already\n")
     assert await sluice("gate", "status") == (1, "MutatingWebhookConfiguration sluice: off\n")
-    await reconciler.ensure()  # as a Sluice that starts
+    await reconciler.ensure()  # as at the start of Sluice
     assert await create(client, "another", labels=queued) == ""
     assert await sluice("gate", "on") == (0, "MutatingWebhookConfiguration sluice: on\n")
     assert "failed calling webhook" in await create(client, "third", labels=queued)
     assert await reconciler.ensure() is False, "it is as Sluice would have it"
 
 
-async def test_a_configuration_of_the_same_name_that_is_another_s_is_neither_changed_nor_deleted(client):
+async def test_foreign_webhook_configuration_named_sluice_is_not_changed_or_deleted(client):
     webhook = {
         "name": "doors.water.example",
         "admissionReviewVersions": ["v1"],
@@ -130,15 +130,15 @@ async def test_a_configuration_of_the_same_name_that_is_another_s_is_neither_cha
         paths.append(f"{collection}/sluice")
     theirs = [await client.get(path) for path in paths]
     with pytest.raises(NameTaken, match="MutatingWebhookConfiguration sluice exists already, and is not Sluice's"):
-        await registered(client, managed=None, ca=b"CA").ensure()
-    policies = registered(client, "policies")
+        await unreachable_gate(client, managed=None, ca=b"CA").ensure()
+    policies = unreachable_gate(client, "policies")
     await policies.ensure()
     assert await policies.remove_obsolete() == []
     assert [await client.get(path) for path in paths] == theirs
 
 
-async def test_the_log_says_once_that_the_gate_is_off_and_once_that_it_is_on_again(client, sluice, caplog):
-    reconciler = registered(client, managed=None, ca=b"CA")
+async def test_switching_the_gate_off_or_on_is_logged_once(client, sluice, caplog):
+    reconciler = unreachable_gate(client, managed=None, ca=b"CA")
     for switch, says in (
         ("on", ""),
         ("off", "switched off (`sluice gate off`) and left so: MutatingWebhookConfiguration sluice; Jobs with"),
@@ -153,8 +153,8 @@ async def test_the_log_says_once_that_the_gate_is_off_and_once_that_it_is_on_aga
         assert len(caplog.records) == bool(says)
 
 
-async def test_policies_are_switched_off_and_on_as_well(client, sluice):
-    reconciler = registered(client, "policies")
+async def test_gate_command_switches_admission_policies_off_and_on(client, sluice):
+    reconciler = unreachable_gate(client, "policies")
     await reconciler.ensure()
     code, output = await sluice("gate", "off")
     assert (code, output.count(": off\n")) == (0, 5)
@@ -166,7 +166,7 @@ async def test_policies_are_switched_off_and_on_as_well(client, sluice):
     assert await reconciler.ensure() is False
 
 
-async def test_without_a_gate_the_switch_says_so(client, sluice):
+async def test_gate_off_without_a_gate_fails_with_an_explanation(client, sluice):
     del client
     code, output = await sluice("gate", "off")
     assert (code, output) == (
@@ -186,9 +186,9 @@ def everything(sandbox: Sandbox) -> dict[tuple[str, str, str], Object]:
 
 
 async def installed(client: Client, folder: Path) -> None:
-    """What a Sluice leaves behind in a cluster."""
-    await registered(client, "policies").ensure()
-    await registered(client).ensure()
+    """Create all objects that Sluice registers in a cluster."""
+    await unreachable_gate(client, "policies").ensure()
+    await unreachable_gate(client).ensure()
     await Aggregation(NAMESPACE, "sluice-external", 8443, "host.example").ensure(client, b"CA")
     await Aggregation(NAMESPACE, "sluice-api", 443).ensure(client, b"CA")
     certificates = Certificates(folder / "certificates", ["localhost"], now=lambda: datetime.now(UTC))
@@ -224,9 +224,9 @@ GIVEN, QUEUE = "sluice.dev/given-labels", "sluice.dev/queue-name"
 
 
 @pytest.mark.parametrize("flags", [(), ("--restore",)])
-async def test_queue_labels_that_the_gate_gave_go_and_those_of_users_stay(client, sluice, flags):
+async def test_uninstall_removes_queue_labels_set_by_the_gate_and_keeps_those_of_users(client, sluice, flags):
     yunikorn = {"yunikorn.apache.org/queue": "y"}
-    await registered(client, "policies", annotations=(*yunikorn,)).ensure()
+    await unreachable_gate(client, "policies", annotations=(*yunikorn,)).ensure()
     gated = {
         "given": ({}, yunikorn, {}),
         "own": ({QUEUE: "y"}, yunikorn, {QUEUE: "y"}),
@@ -252,25 +252,25 @@ async def test_queue_labels_that_the_gate_gave_go_and_those_of_users_stay(client
 
 
 def waiting(kind: str, name: str, spec: Object) -> Object:
-    """An object that Sluice has suspended."""
+    """Return an object that Sluice has suspended."""
     metadata = {"name": name, "annotations": {"sluice.dev/submitted-by": "alice", "mine": "stays"}}
     versions = {"PyTorchJob": "kubeflow.org/v1", "JobSet": "jobset.x-k8s.io/v1alpha2"}
     return {"apiVersion": versions[kind], "kind": kind, "metadata": metadata, "spec": spec}
 
 
-async def test_of_deployments_nothing_is_given_back_and_that_is_told_no_sooner_than_they_are_off(client, sluice):
-    """To take a label out of their templates would have all pods made anew."""
-    await registered(client, frameworks=("batch/job", "pod", "deployment")).ensure()
+async def test_uninstall_of_kind_deployment_is_refused_while_enabled_and_changes_nothing(client, sluice):
+    """Removing the queue label from their pod templates would recreate all pods."""
+    await unreachable_gate(client, frameworks=("batch/job", "pod", "deployment")).ensure()
     told = "error: deployment is still enabled: remove it from integrations.frameworks and restart Sluice first\n"
     assert await sluice("uninstall", "--kind", "deployment", "--restore", "--yes") == (1, told)
-    await registered(client).ensure()
+    await unreachable_gate(client).ensure()
     code, output = await sluice("uninstall", "--kind", "deployment", "--restore", "--yes")
     plan = "remove the annotations of Sluice from 0 objects\nunsuspend what is waiting: 0 objects\n"
     assert (code, output) == (0, f"{plan}done\n")
 
 
 @pytest.mark.parametrize("mode", ["webhooks", "policies"])
-async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goes_on(client, sluice, sandbox, mode):
+async def test_uninstall_of_a_disabled_kind_restores_its_objects_while_sluice_runs(client, sluice, sandbox, mode):
     admin, name = sandbox.local("admin"), "kubeflow.org/pytorchjob"
     for kind in all_kinds(frameworks=(name, "jobset.x-k8s.io/jobset")):
         if kind.is_custom:
@@ -282,13 +282,13 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     lease = {"metadata": {"name": "sluice-database"}, "spec": {"holderIdentity": "host_1_a", "renewTime": now}}
     await client.create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease)
-    await registered(client, mode, frameworks=("batch/job", name)).ensure()
+    await unreachable_gate(client, mode, frameworks=("batch/job", name)).ensure()
     code, output = await sluice("uninstall", "--kind", name, "--restore", "--yes")
     assert (code, output) == (
         1,
         f"error: {name} is still enabled: remove it from integrations.frameworks and restart Sluice first\n",
     )
-    gate = registered(client, mode)
+    gate = unreachable_gate(client, mode)
     await gate.ensure()
     await gate.remove_obsolete()
     code, output = await sluice("uninstall", "--kind", name, "--restore", "--yes")
@@ -314,7 +314,7 @@ async def test_the_objects_of_a_kind_that_is_off_are_given_back_while_sluice_goe
     assert "did you mean kubeflow.org/pytorchjob?" in output
 
 
-async def test_what_runs_gets_what_it_was_to_wait_for_and_loses_all_that_was_noted_on_it(client, sluice, sandbox):
+async def test_uninstall_applies_requested_replicas_and_removes_notes_of_running_objects(client, sluice, sandbox):
     del client
     admin, ours, mine = sandbox.local("admin"), {"sluice.dev/submitted-by": "alice"}, {"mine": "stays"}
     for kind in all_kinds(frameworks=("ray.io/raycluster", "mcad.ibm.com/appwrapper")):
@@ -348,7 +348,7 @@ async def test_what_runs_gets_what_it_was_to_wait_for_and_loses_all_that_was_not
     )
 
 
-async def test_the_hook_of_the_chart_has_the_rights_and_the_kinds_that_it_needs(client, sandbox, tmp_path):
+async def test_uninstall_hook_of_the_chart_has_the_needed_permissions_and_kinds(client, sandbox, tmp_path):
     await installed(client, tmp_path)
     with helm.Chart.load(CHART) as chart:
         values = {"config": {"integrations": {"kinds": [TRAINING_RUN_FORM]}}}
@@ -380,7 +380,7 @@ async def test_the_hook_of_the_chart_has_the_rights_and_the_kinds_that_it_needs(
     assert not admin.get("trainingruns", "default", "mine")["metadata"].get("annotations")
 
 
-async def test_a_sluice_that_decides_is_not_uninstalled(client, sluice):
+async def test_uninstall_is_refused_while_sluice_is_running(client, sluice):
     now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     lease = {"metadata": {"name": "sluice-database"}, "spec": {"holderIdentity": "host_1_a", "renewTime": now}}
     await client.create("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", lease)

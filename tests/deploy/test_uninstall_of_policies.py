@@ -1,4 +1,4 @@
-"""An API server goes by its admission policies for a second after they were deleted."""
+"""Uninstallation while an API server still applies deleted admission policies, which it does for about a second."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from admission.sandbox.sandbox import Sandbox
 NAME = "jobs.keep.sluice.dev"
 
 
-async def test_what_a_policy_denies_for_a_moment_is_given_back_all_the_same(tmp_path):
+async def test_uninstall_retries_the_unsuspension_that_a_policy_denies_temporarily(tmp_path):
     async with Sandbox(controllers=False) as sandbox:
         admin = sandbox.local("admin")
         rule = {"apiGroups": ["batch"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["jobs"]}
@@ -21,7 +21,7 @@ async def test_what_a_policy_denies_for_a_moment_is_given_back_all_the_same(tmp_
             "validations": [{"expression": "object.spec.suspend", "reason": "Forbidden"}],
         }
         binding = {"policyName": NAME, "validationActions": ["Deny"]}
-        # Without the label of what Sluice registers: this test deletes them, when they have denied something.
+        # Without Sluice's label, so that the uninstallation keeps them: the test deletes the binding after a denial.
         await admin.create("validatingadmissionpolicies", "", {"metadata": {"name": NAME}, "spec": spec})
         await admin.create("validatingadmissionpolicybindings", "", {"metadata": {"name": NAME}, "spec": binding})
         waiting = {
@@ -35,7 +35,7 @@ async def test_what_a_policy_denies_for_a_moment_is_given_back_all_the_same(tmp_
         sandbox.write_kubeconfig(tmp_path / "kubeconfig")
         arguments = ["uninstall", "--restore", "--yes", "--kubeconfig", str(tmp_path / "kubeconfig")]
         running = asyncio.create_task(asyncio.to_thread(CliRunner().invoke, main, arguments))
-        while not running.done() and not sandbox.requests["PATCH", "jobs", "admin"]:  # noqa: ASYNC110  it has no event
+        while not running.done() and not sandbox.requests["PATCH", "jobs", "admin"]:  # noqa: ASYNC110  there is no event
             await asyncio.sleep(0.02)
         await admin.delete("validatingadmissionpolicybindings", "", NAME)
         done = await running

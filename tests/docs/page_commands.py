@@ -1,4 +1,4 @@
-"""The blocks of commands on a page of the documentation, and why some of them are not run."""
+"""Blocks of commands on pages of the documentation, and the reasons why some are not run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """Commands as a script for bash; `not_run` is why they are not run, `run_by` the test that does it instead."""
+    """Commands as a bash script; `not_run` is why they are not run, `run_by` the test that runs them instead."""
 
     script: str
     not_run: str = ""
@@ -28,7 +28,7 @@ class Block:
 
 
 def blocks(text: str) -> list[Block]:
-    """All blocks with a command of the programs that Sluice's pages are about."""
+    """Return the blocks with commands of the programs in `_PROGRAMS`."""
     found = []
     for match in _BLOCK.finditer(text):
         content = match["fenced"] if match["indented"] is None else dedent(match["indented"])

@@ -1,4 +1,4 @@
-"""The commands that the documentation shows are commands that exist, with options that exist."""
+"""Existence of all `sluice` commands and options that the documentation shows."""
 
 from __future__ import annotations
 

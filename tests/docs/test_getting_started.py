@@ -1,4 +1,4 @@
-"""The first part of `docs/getting-started.md`, followed literally: each command prints what the page says."""
+"""The first part of `docs/getting-started.md`, executed literally: each command prints the documented output."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ END = "==== end of the output of a command ===="
 
 
 def _blocks(text: str) -> list[tuple[str, str, str]]:
-    """(language, title, content) of each fenced block."""
+    """Return (language, title, content) of each fenced block."""
     found = re.findall(r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
     return [(language, title, content) for language, title, content in found]
 
 
 def _steps(block: str) -> list[tuple[str, list[str]]]:
-    """The commands of a console block, each with the lines that it is said to print."""
+    """Return the commands of a console block, each with its documented output lines."""
     steps: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -33,8 +33,8 @@ def _steps(block: str) -> list[tuple[str, list[str]]]:
     return steps
 
 
-def _prints(expected: list[str], printed: list[str]) -> bool:
-    """Whether the output is as the page has it: `...` stands for any rest of a line, alone for any lines."""
+def _output_matches(expected: list[str], printed: list[str]) -> bool:
+    """Return whether the output is as documented: `...` matches any rest of a line, or alone any lines."""
     if expected and expected[-1] == "...":
         expected, printed = expected[:-1], printed[: len(expected) - 1]
     return len(expected) == len(printed) and all(
@@ -44,7 +44,7 @@ def _prints(expected: list[str], printed: list[str]) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_the_page_followed_on_a_laptop(tmp_path, warm_sluice):
+def test_getting_started_commands_print_the_documented_output(tmp_path, warm_sluice):
     text = PAGE.read_text().split("## On a kind cluster")[0]
     api, gate = free_port(), free_port()
     (tmp_path / "home").mkdir()
@@ -72,4 +72,4 @@ def test_the_page_followed_on_a_laptop(tmp_path, warm_sluice):
     assert len(outputs) == len(steps) + 1, run.stdout
     for (command, expected), output in zip(steps, outputs, strict=False):
         printed = [line for line in output.splitlines() if line.strip()]
-        assert _prints(expected, printed), f"$ {command}\n{output}\n(the page says {expected})"
+        assert _output_matches(expected, printed), f"$ {command}\n{output}\n(the page says {expected})"

@@ -1,7 +1,7 @@
-"""Every block of commands in the documentation runs, against a sandbox, or says why it does not.
+"""Execution of all blocks of commands in the documentation, against a sandbox, except blocks with a stated reason.
 
-`<!-- not run: REASON -->` or `<!-- run by: tests/... -->` above a block says so. What a page takes for granted (names,
-files, Jobs) is in `BEFORE`.
+The reason is a comment above a block: `<!-- not run: REASON -->` or `<!-- run by: tests/... -->`. Prerequisites of a
+page (names, files, Jobs) are in `BEFORE`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOT_HERE = {
     r".* --previous": "no pod of the sandbox was started again",
     r"podman ": "needs a builder of images",
 }
-"""Single lines that are passed over, and why."""
+"""Patterns of single lines that are skipped, and why."""
 
 PLACEHOLDERS = {
     r"\bNAMESPACE\b": "team-a",
@@ -46,7 +46,7 @@ PLACEHOLDERS = {
     r"=NEW\b": "=0.1.0",
     r"(?<![\w.])/(etc/sluice|var/lib/sluice)/": r"$PWD/\1/",
     r"sqlite:///\$PWD": "sqlite:///$PWD",
-    r"(kubectl apply -k \S+)": r"\1 --dry-run=server",  # Helm has made these objects
+    r"(kubectl apply -k \S+)": r"\1 --dry-run=server",  # Helm has created these objects
     r"export KUBECONFIG=.*": "",
     r"job-hello-2-4e448": "$(kubectl get wl -o name | head -1 | cut -d/ -f2)",
 }
@@ -61,7 +61,7 @@ DEPLOYED = (
 RELEASED = (
     "helm install sluice deploy/helm/sluice --wait -n sluice-system --create-namespace --set image.repository=x\n"
 )
-# The sandbox has no volumes, and the pod of the hook only pretends to run.
+# The sandbox has no volumes, and only simulates the pod of the hook.
 HELPING = """
 (until kubectl patch pvc sluice-database -n sluice-system --subresource=status -p '{"status":{"phase":"Bound"}}'
 do sleep 0.2; done) >helping 2>&1 &
@@ -87,7 +87,7 @@ BEFORE = {
     "docs/tasks/run-jobs.md": QUEUES,
     "docs/tasks/usage.md": QUEUES,
 }
-"""What the reader of a page has done before."""
+"""Commands that a page requires, run before its own."""
 
 BETWEEN = {
     "sluice hold train": "kubectl delete job train\n" + TRAIN.format("default"),
@@ -96,7 +96,7 @@ BETWEEN = {
     """'{"spec":{"stopPolicy":"None"}}'\n""",
     "kubectl delete -k deploy/kustomize/base": "kubectl apply -k deploy/kustomize/base\n",
 }
-"""What happens before a line: what the reader would have seen otherwise."""
+"""Commands that are run before a line of a page, to create the state that the reader would have."""
 
 WITHOUT_SLUICE = (
     "CONTRIBUTING.md",
@@ -107,9 +107,9 @@ WITHOUT_SLUICE = (
     "docs/install.md",
     "docs/migrating-from-kueue.md",
 )
-"""Where none runs in the cluster before, and pods that Helm brings are only pretended."""
+"""Pages that start without Sluice in the cluster; pods installed by Helm are only simulated."""
 
-# A command that fails is told; of what finds nothing or differences, only an exit code above 1.
+# Report each failed command. grep may find nothing, and kubectl diff may find differences.
 PREAMBLE = r"""
 set -o pipefail -o errtrace
 trap 'codes="${PIPESTATUS[*]}"; told "$BASH_COMMAND" "$codes"' ERR
@@ -142,7 +142,7 @@ def script(page: Path, found: list[Block]) -> str:
     return PREAMBLE + ready + BEFORE.get(name(page), "") + text + "kill $(jobs -p) 2>/dev/null || :; echo all was run\n"
 
 
-def test_what_is_not_run_is_there_and_the_tests_that_run_it_name_the_page():
+def test_skipped_lines_exist_and_tests_that_run_blocks_name_their_page():
     everything = [(page, block) for page, found in WITH_BLOCKS.items() for block in found]
     for line in NOT_HERE:
         assert any(re.search(rf"^{line}", block.script, re.MULTILINE) for _, block in everything), line
@@ -155,8 +155,8 @@ def test_what_is_not_run_is_there_and_the_tests_that_run_it_name_the_page():
 RUN = [page for page, found in WITH_BLOCKS.items() if any(not block.not_run and not block.run_by for block in found)]
 
 
-def _furnish(world: Path, page: Path, database_url: str) -> None:
-    """The files that pages name, and those that this one shows."""
+def _create_files(world: Path, page: Path, database_url: str) -> None:
+    """Create the files that pages name, and those whose content this page shows."""
     shutil.copytree(FILES, world)
     for place in SOURCES:
         (world / place).symlink_to(ROOT / place)
@@ -173,7 +173,7 @@ def _furnish(world: Path, page: Path, database_url: str) -> None:
 @pytest.mark.parametrize("page", RUN, ids=name)
 async def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, database_url: str, warm_sluice: dict[str, str]):
     world = tmp_path / "world"
-    _furnish(world, page, database_url)
+    _create_files(world, page, database_url)
     async with Sandbox(speed=60) as sandbox:
         admin = sandbox.local("admin")
         for number in range(4):
@@ -202,11 +202,11 @@ async def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, database_u
 
 @pytest.fixture
 def database_kind() -> str:
-    return "sqlite"  # the pages do not know
+    return "sqlite"  # the pages do not depend on the database
 
 
 async def _run(text: str, world: Path, warm_sluice: dict[str, str]) -> str:
-    """What a shell prints, in an empty home, that is given these lines."""
+    """Run a script by bash in a new home directory; return its output."""
     environment = {
         "HOME": str(world),
         "PATH": f"{world / 'bin'}:{warm_sluice['PATH']}",

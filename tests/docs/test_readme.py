@@ -1,4 +1,4 @@
-"""`Use it` of the README, followed literally: without a cluster, and with one, in an empty home."""
+"""`Use it` of the README, executed literally: without and with a cluster, in an empty home directory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def commands(text: str) -> list[str]:
-    """The indented blocks of a section."""
+    """Return the indented blocks of a section."""
     found = re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("has_cluster", [False, True], ids=["without a cluster", "with a cluster"])
-async def test_the_readme_followed(tmp_path, has_cluster, warm_sluice):
+async def test_use_it_commands_of_the_readme_start_a_job_and_show_its_log(tmp_path, has_cluster, warm_sluice):
     section = README.read_text().split("## Use it")[1].split("## Install it")[0]
     fenced = r"^```yaml\n(.*?)^```"
     manifests = re.findall(fenced, section, re.MULTILINE | re.DOTALL)[0]
@@ -32,7 +32,7 @@ async def test_the_readme_followed(tmp_path, has_cluster, warm_sluice):
     (tmp_path / "queues.yaml").write_text(manifests)
     home, api, gate = tmp_path / "home", free_port(), free_port()
     (home / ".kube").mkdir(parents=True)
-    if has_cluster:  # else it is started by the interpreter, as readers do
+    if has_cluster:  # otherwise the interpreter starts `sluice`, as for readers
         (home / "sluice").symlink_to(sluice_server.COMMAND)
     environment = {
         "HOME": str(home),

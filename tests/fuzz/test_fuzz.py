@@ -24,7 +24,7 @@ def database_kind() -> str:
 
 
 @pytest.mark.long
-async def test_nothing_that_users_do_stops_others_or_lets_them_in(database_url: str, tmp_path: Path):
+async def test_first_moves_of_three_games_lead_to_no_finding(database_url: str, tmp_path: Path):
     async with a_world(tmp_path, database_url) as world:
         for number, game in enumerate(next(games(SEED, about))[:MOVES] for about in ("", "pods", "kinds")):
             played = await play(game, world)

@@ -27,7 +27,7 @@ def test_the_seed_decides_the_games():
     assert first != next(games(6))
 
 
-def test_each_cure_can_be_taken_out():
+def test_text_of_each_cure_occurs_exactly_once_in_its_file():
     root = Path(__file__).parents[2]
     changes = [(cure.name, file, text) for cure in CURES for file, text, _ in cure.changes]
     assert changes
@@ -52,39 +52,39 @@ def suspended(name, queue, **fields):
     return body
 
 
-async def pods_are_seen(observer, uid, count):
+async def wait_for_pods(observer, uid, count):
     while observer.alive(uid) < count:  # noqa: ASYNC110  the sandbox creates them
         await asyncio.sleep(0.01)
 
 
-async def test_pods_above_quota_are_seen(watched):
+async def test_observer_detects_pods_above_quota(watched):
     alice, observer = watched
     observer.note_quota("cq", Fraction(4))
     observer.note_local_queue("default", "lq", "cq")
     first = await alice.create("jobs", "default", simple_job("first", "lq", pods=4, seconds=10_000))
-    await pods_are_seen(observer, first["metadata"]["uid"], 4)
+    await wait_for_pods(observer, first["metadata"]["uid"], 4)
     assert observer.violation is None
     second = await alice.create("jobs", "default", simple_job("second", "lq", seconds=10_000))
-    await pods_are_seen(observer, second["metadata"]["uid"], 1)
+    await wait_for_pods(observer, second["metadata"]["uid"], 1)
     assert observer.violation is not None
     assert observer.violation.details.startswith(
         "5 of 4 main cpu of cq: 4 of default/first (1 cpu each), 1 of default/second"
     )
 
 
-async def test_pods_of_a_job_that_was_queued_once_count_for_ever(watched):
+async def test_pods_of_a_formerly_queued_job_count_after_its_label_is_removed(watched):
     alice, observer = watched
     created = await alice.create("jobs", "default", suspended("freed", "nowhere", seconds=10_000))
     freed = {"metadata": {"labels": None}, "spec": {"suspend": False}}
     await alice.patch("jobs", "default", "freed", freed)
     unqueued = await alice.create("jobs", "default", simple_job("unqueued", "", seconds=10_000))
-    await pods_are_seen(observer, created["metadata"]["uid"], 1)
+    await wait_for_pods(observer, created["metadata"]["uid"], 1)
     assert observer.violation is not None
     assert "1 of 0 main cpu of no ClusterQueue: 1 of default/freed" in observer.violation.details
     assert observer.alive(unqueued["metadata"]["uid"]) == 0
 
 
-async def test_a_queue_without_bounds_lends_nothing_to_others(watched):
+async def test_job_moved_from_a_boundless_queue_counts_against_the_new_queue(watched):
     alice, observer = watched
     observer.note_quota("cq", Fraction(4))
     observer.note_local_queue("default", "lq", "cq")
@@ -93,28 +93,28 @@ async def test_a_queue_without_bounds_lends_nothing_to_others(watched):
     moved = await alice.create("jobs", "default", suspended("moved", "vast", pods=5, seconds=10_000))
     await alice.patch("jobs", "default", "moved", {"metadata": {"labels": {QUEUE_LABELS[0]: "lq"}}})
     await alice.patch("jobs", "default", "moved", {"spec": {"suspend": False}})
-    await pods_are_seen(observer, moved["metadata"]["uid"], 5)
+    await wait_for_pods(observer, moved["metadata"]["uid"], 5)
     assert observer.violation is not None
     assert observer.violation.details == "5 of 4 main cpu of cq: 5 of default/moved (1 cpu each)"
     assert observer.alive(huge["metadata"]["uid"]) == 0
 
 
-async def test_what_was_borrowed_stays_when_the_cohort_is_left(watched):
+async def test_borrowed_quota_is_no_violation_after_the_queues_left_the_cohort(watched):
     alice, observer = watched
     for queue in ("lender", "borrower"):
         observer.note_quota(queue, Fraction(4))
         observer.note_local_queue("default", queue, queue)
         observer.note_cohort(queue, "all")
     borrowed = await alice.create("jobs", "default", simple_job("borrowed", "borrower", pods=8, seconds=10_000))
-    await pods_are_seen(observer, borrowed["metadata"]["uid"], 8)
+    await wait_for_pods(observer, borrowed["metadata"]["uid"], 8)
     for queue in ("lender", "borrower"):
         observer.note_cohort(queue, "")
     own = await alice.create("jobs", "default", simple_job("own", "lender", pods=4, seconds=10_000))
-    await pods_are_seen(observer, own["metadata"]["uid"], 4)
+    await wait_for_pods(observer, own["metadata"]["uid"], 4)
     assert observer.violation is None
 
 
-async def test_what_does_not_matter_is_left_out():
+async def test_shrink_removes_irrelevant_moves_and_values():
     async def is_found(game):
         return {"do": "one", "odd": [3]} in [{**move, "odd": [3] * (3 in move["odd"])} for move in game]
 
@@ -123,7 +123,7 @@ async def test_what_does_not_matter_is_left_out():
     assert await shrink(game, is_found, attempts=100) == [{"do": "one", "odd": [3]}]
 
 
-async def test_pods_of_other_kinds_are_seen():
+async def test_observer_detects_pods_of_other_kinds_above_quota():
     async with Sandbox(speed=60) as sandbox, kinds_served(sandbox):
         alice = sandbox.local("alice")
         observer = Observer(sandbox.local("admin"), {"default": "alice"}, kinds=SUSPENDED)
@@ -135,7 +135,7 @@ async def test_pods_of_other_kinds_are_seen():
             body["metadata"]["labels"][QUEUE_LABELS[0]] = "lq"
             assert observer.violation is None
             created = await alice.create(kind, "default", body)
-            await pods_are_seen(observer, created["metadata"]["uid"], pods_wanted(kind, created))
+            await wait_for_pods(observer, created["metadata"]["uid"], pods_wanted(kind, created))
         watching.cancel()
     assert observer.violation is not None
     assert "5 of 4 main cpu of cq: 3 of default/rayclusters" in observer.violation.details

@@ -1,4 +1,4 @@
-"""A small aggregated API server for tests: one kind, kept in memory, behind TLS; it notes what it was asked."""
+"""A small aggregated API server for tests: one kind, kept in memory, served over TLS; requests are recorded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KIND = {"group": "fruit.example.com", "version": "v1", "kind": "Apple"}
 
 @dataclass
 class AppleServer:
-    """The server. `seen` are the requests with their headers and the name in the client's certificate."""
+    """The server. `seen` has the requests: method, path, headers, and common name of the client certificate."""
 
     port: int = 0
     ca: str = ""
@@ -35,13 +35,13 @@ class AppleServer:
     seen: list[tuple[str, str, Any, str]] = field(default_factory=list)
     events: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when a watch is over."""
+    """Set when a watch has ended."""
     cut: bool = False
-    """Whether the next line of a watch is not told, and the connection broken instead."""
+    """Whether a watch aborts its connection instead of sending the next event."""
     aggregated: bool = True
-    """Whether it knows aggregated discovery."""
+    """Whether the server supports aggregated discovery."""
 
-    def asked(self, method: str, path: str) -> Any:
+    def last_headers(self, method: str, path: str) -> Any:
         """The headers of the last request for a path."""
         return next(headers for m, p, headers, _ in reversed(self.seen) if (m, p) == (method, path))
 
@@ -156,7 +156,7 @@ def _openapi() -> dict[str, Any]:
 async def apple_server(
     folder: Path, client_ca: str, *, port: int = 0, name: str = "apples.default.svc"
 ) -> AsyncIterator[AppleServer]:
-    """A running server that shows a certificate for `name` and asks for one that `client_ca` has signed."""
+    """Run the server, with a certificate for `name`; client certificates are verified against `client_ca`."""
     served = AppleServer()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cadata=client_ca)
     context.verify_mode = ssl.CERT_OPTIONAL
@@ -173,7 +173,7 @@ async def apple_server(
 
 
 def _certificate(folder: Path, name: str) -> str:
-    """A self-signed certificate in a file; its PEM text."""
+    """Write a self-signed certificate and its key to a file; return the certificate as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)

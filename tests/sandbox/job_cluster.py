@@ -1,4 +1,4 @@
-"""A cluster with the sandbox's controllers, without its HTTP door, for their tests."""
+"""A cluster for tests of the sandbox's controllers: registry and controllers without the HTTP server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import EXIT_CODE, RUN_SECONDS, controllers
 from admission.sandbox.local import LocalClient
 
-# Fast enough that minutes pass in moments, slow enough that the order of things can be seen.
+# Virtual seconds per real second: minutes pass quickly, yet the order of events can be observed.
 SPEED = 200
 NAMESPACE = "d"
 
 
 class Cluster:
-    """A cluster without its HTTP door, and what tests ask of it."""
+    """A registry without HTTP server, with helper methods for tests."""
 
     def __init__(self, clock):
         self.now = clock.now
@@ -61,7 +61,7 @@ class Cluster:
         return [event for event in self.client.list("events", NAMESPACE) if event["reason"] == reason]
 
     async def until(self, predicate):
-        """Wait for a state; returns what the predicate then gives."""
+        """Wait until the predicate returns a true value, checked at each change; return that value."""
         async with asyncio.timeout(120):
             with closing(self.client.watch("jobs", "pods", "events", "nodes", "namespaces")) as watcher:
                 async for _ in watcher:

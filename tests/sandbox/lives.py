@@ -1,9 +1,9 @@
-"""Lives of objects as recorded on a real control plane, lived again in the sandbox, and what of both is compared.
+"""Replay and comparison of object lifecycles ("lives") that were recorded on a real control plane.
 
-The same requests, in the same order and not sooner; then each object must have gone through the same states in the same
-order, and states of different objects that were clearly apart in time must have come in the same order too. Not
-compared: times, random names, which node, and what a kubelet says of a pod that is being deleted (the recorded one was
-a pretend one as well, and kept such pods for other reasons).
+A replay sends the same requests in the same order, none sooner than recorded. Then each object must have gone through
+the same states in the same order, and states of different objects that were recorded clearly apart in time must have
+the same order too. Not compared are times, random names, nodes, and the kubelet's status of pods that are being deleted
+(the recorded kubelet was simulated as well, and kept such pods for other reasons).
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 APART = 0.5
-"""Seconds between two recorded states of different objects beyond which their order is no accident."""
+"""Seconds between two recorded states of different objects from which their order is compared."""
 _SOON = {"jobs": APART, "pod": APART}
-"""How long a Job's controller takes to tell what has happened, in recorded seconds; the others take `_AT_ONCE`."""
+"""Recorded seconds within which the controllers of Jobs and pods report a change; the others take `_AT_ONCE`."""
 _AT_ONCE = 0.02
 _KEPT = ("deployments", "replicasets", "statefulsets")
 _BETWEEN_TWO_ENDS = {
     "statefulsets par": "wants=1 generation=2 replicas=2 updatedReplicas=1 currentReplicas=1 readyReplicas=2 "
     "availableReplicas=2 observedGeneration=2"
 }
-"""States that are left out: between two pods that were gone 15 ms apart when recorded, and may be gone at once here."""
+"""States that are skipped: between the ends of two pods that were recorded 15 ms apart and may coincide here."""
 _SETTLED = 3.0
-"""Seconds after which nothing more was to come."""
+"""Seconds to wait for further states at the end of a replay."""
 _PATIENCE = 60.0
-"""Seconds beyond which a state that has not come is missing."""
+"""Seconds to wait for a recorded state before it counts as missing."""
 _SLACK = 0.3
-"""Recorded seconds that a pod runs longer, so that a status which was written just before its end is written here."""
+"""Recorded seconds that a pod runs longer in the replay, so that a status written just before its end appears."""
 _NAMESPACE = "lives"
 _NODES = 5
 _NOTES = {
@@ -58,7 +58,7 @@ _NOTES = {
 
 @dataclass(frozen=True)
 class Seen:
-    """One state of one object. `who` is its resource, and its owner and number instead of a name that is made up."""
+    """One state of one object. `who` is its resource and name, or its owner and number if the name is generated."""
 
     t: float
     who: str
@@ -67,7 +67,7 @@ class Seen:
 
 @dataclass
 class Life:
-    """What one control plane did: `refused` are the refusals, by the number of the request."""
+    """States and refusals of one control plane; `refused` has the refusals by number of the request."""
 
     seen: list[Seen] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Life:
 
     def note(self, t: float, change: str, plural: str, obj: Object) -> None:
         who = self._who(plural, obj)
-        state = "gone" if change == "DELETED" else _STATES.get(plural, _kept_state)(obj)
+        state = "gone" if change == "DELETED" else _STATES.get(plural, _controller_state)(obj)
         last = next((each.state for each in reversed(self.seen) if each.who == who), None)
         if state not in (last, _BETWEEN_TWO_ENDS.get(who)):
             self.seen.append(Seen(t, who, state))
@@ -102,7 +102,7 @@ class Life:
         return self.names[name]
 
     def states(self) -> dict[str, list[str]]:
-        """Of each object, and of pods that nobody can tell apart in the order of their states."""
+        """Return the states of each object; pods, which have random names, are sorted and numbered by their states."""
         by_who: dict[str, list[str]] = {}
         for each in self.seen:
             by_who.setdefault(each.who, []).append(each.state)
@@ -111,7 +111,7 @@ class Life:
         return others | {f"pod {number}": states for number, states in enumerate(pods)}
 
     def order(self) -> list[tuple[float, tuple[str, ...]]]:
-        """When each state came: pods that have lived the same are told apart by who was first."""
+        """Return the time of each state; pods with the same states so far are numbered by time."""
         lives: dict[str, tuple[str, ...]] = {}
         for each in self.seen:
             lives[each.who] = (*lives.get(each.who, ()), each.state)
@@ -143,7 +143,7 @@ def _pod_state(pod: Object) -> str:
         return "being deleted"
     conditions = {c["type"]: f"{c['status']}:{c.get('reason', '')}" for c in status.get("conditions") or ()}
     told = [status.get("phase", ""), "on a node" if "nodeName" in spec else "", metadata.get("generation", "")]
-    # Why an ended pod is not ready, the recorded kubelet said wrongly.
+    # The recorded kubelet gave a wrong reason for an ended pod that is not ready: compare the status only.
     told += [f"PodScheduled={conditions.get('PodScheduled')}", f"Ready={conditions.get('Ready', '').partition(':')[0]}"]
     told += [gate["name"] for gate in spec.get("schedulingGates", ())]
     told += [f"{key}={value}" for key, value in sorted((spec.get("nodeSelector") or {}).items())]
@@ -151,8 +151,8 @@ def _pod_state(pod: Object) -> str:
     return " ".join(str(each) for each in told if each)
 
 
-def _kept_state(obj: Object) -> str:
-    """Of what keeps pods: how many are still ending is told one by one or all at once, so only whether any are."""
+def _controller_state(obj: Object) -> str:
+    """Return a pod controller's state; of terminating replicas only whether there are any, as counts may be skipped."""
     status, metadata = obj.get("status") or {}, obj["metadata"]
     counts = ("replicas", "updatedReplicas", "currentReplicas", "readyReplicas", "availableReplicas",
               "unavailableReplicas", "observedGeneration")  # fmt: skip
@@ -176,7 +176,7 @@ _STATES = {"pods": _pod_state, "jobs": _job_state, "cronjobs": _cronjob_state}
 
 
 def read(file: Path) -> tuple[list[Object], Life]:
-    """The requests of a recording, and the life that it shows."""
+    """Return the requests of a recording, and the recorded states and refusals."""
     requests, life = [], Life()
     for line in file.read_text().splitlines()[1:]:
         entry = json.loads(line)
@@ -189,8 +189,8 @@ def read(file: Path) -> tuple[list[Object], Life]:
     return requests, life
 
 
-async def relive(requests: list[Object], recorded: Life) -> Life:
-    """The same requests to a sandbox, none sooner than recorded, nor before all have come as far as they had then.
+async def replay(requests: list[Object], recorded: Life) -> Life:
+    """Send the requests to a sandbox, each no sooner than recorded, and after all objects reached their states.
 
     The sandbox's clock is that of the event loop.
     """
@@ -215,7 +215,7 @@ async def relive(requests: list[Object], recorded: Life) -> Life:
                 noted.set()
 
         async def reached(until: float) -> None:
-            """Wait for the others; if they never get there, the comparison is to tell how far they came."""
+            """Wait until all objects reached their recorded states; after a timeout the comparison reports the rest."""
             wanted = _steps(recorded, until)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE):
@@ -241,13 +241,13 @@ async def relive(requests: list[Object], recorded: Life) -> Life:
 
 
 def _same_second(recorded: Life, now: float) -> float:
-    """The next instant as far from a full minute as when the recording began, if the first Job came at one."""
+    """Return the next instant with the recording's offset from a full minute; `now` if no CronJob created a Job."""
     first = next((each.t for each in recorded.seen if each.who.startswith("jobs of ")), None)
     return now if first is None else now + (-first - now) % 60
 
 
 def _steps(life: Life, t: float) -> Counter[str]:
-    """How many states each object has gone through until shortly before `t`; of pods, how many are gone."""
+    """Return the number of states of each object until shortly before `t`; for pods, only the number that are gone."""
     found: Counter[str] = Counter()
     for each in life.seen:
         plural = each.who.partition(" ")[0]
@@ -260,7 +260,7 @@ def _steps(life: Life, t: float) -> Counter[str]:
 
 
 async def _send(session: aiohttp.ClientSession, request: Object, recorded: Life, life: Life) -> str:
-    """The message of a refusal, empty if there was none."""
+    """Send a request; return the message of a refusal, or an empty string."""
     path = re.sub(r"(?<=/pods/)[^/]+$|(?<=/jobs/)[^/]+$", lambda name: _named(name[0], recorded, life), request["path"])
     body = json.loads(json.dumps(request["body"]))
     if request["method"] == "POST":
@@ -277,19 +277,19 @@ async def _send(session: aiohttp.ClientSession, request: Object, recorded: Life,
 
 
 def _first_line(status: Object) -> str:
-    """What comes after it is a dump of the server's own structures."""
+    """Return the first line of the message; the rest is a dump of the server's own structures."""
     line: str = status["message"].partition("\n")[0]
     return line
 
 
 def _named(name: str, recorded: Life, life: Life) -> str:
-    """What is called here like the recorded pod `name`, which may have a random part."""
+    """Return the replay's name of a recorded object, whose name may have a random part."""
     who = recorded.names[name]
     return next(own for own, other in life.names.items() if other == who)
 
 
 def _translate(body: Object) -> None:
-    """The recorded kubelet's annotations as the sandbox's; there pods without one are gone as soon as deleted."""
+    """Replace the recorded kubelet's annotations by the sandbox's; by default deleted pods vanish at once, as there."""
     spec = body["spec"]["jobTemplate"]["spec"] if body["kind"] == "CronJob" else body["spec"]
     owner = body if body["kind"] == "Pod" else spec["template"]
     notes = owner["metadata"].get("annotations", {})
@@ -308,8 +308,8 @@ def _node(number: int) -> Object:
     }
 
 
-def different(recorded: Life, lived: Life) -> Iterable[str]:
-    """Objects that have not gone through the recorded states in their order. Recordings were ended in mid-life."""
+def state_differences(recorded: Life, lived: Life) -> Iterable[str]:
+    """Yield objects whose states differ from the recorded ones. Recordings may end before the objects do."""
     one, other = recorded.states(), lived.states()
     if one.keys() != other.keys():
         yield f"there were other objects: {sorted(other)} instead of {sorted(one)}"
@@ -318,8 +318,8 @@ def different(recorded: Life, lived: Life) -> Iterable[str]:
             yield "\n".join([who, *unified_diff(one[who], other[who], "recorded", "sandbox", n=1, lineterm="")])
 
 
-def misplaced(recorded: Life, lived: Life) -> Iterable[str]:
-    """Pairs of states that were clearly one after the other when recorded, and came the other way round."""
+def order_differences(recorded: Life, lived: Life) -> Iterable[str]:
+    """Yield pairs of states that were recorded clearly one after the other and came in the opposite order."""
     places = {what: place for place, (_, what) in enumerate(lived.order())}
     known = [(t, what) for t, what in recorded.order() if what in places]
     for t, what in known:

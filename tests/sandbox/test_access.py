@@ -1,4 +1,4 @@
-"""Who somebody is and what he may: tokens, impersonation, reviews, RBAC beyond the recorded cases."""
+"""Authentication and authorization in the sandbox: tokens, impersonation, reviews, RBAC beyond the recorded cases."""
 
 import asyncio
 import shutil
@@ -41,7 +41,7 @@ def ask(http):
 
 @pytest.fixture
 def grant(sandbox):
-    """Bind rules to somebody: in a namespace, or everywhere."""
+    """Return a function that grants rules to a user, in a namespace or cluster-wide."""
 
     async def bind(user, *rules, namespace="", name="granted"):
         prefix = "" if namespace else "cluster"
@@ -74,7 +74,7 @@ def review(user, verb, resource, *, group="batch", name="", namespace="", groups
 # ---------------------------------------------------------------------- users
 
 
-async def test_a_user_that_was_made_is_known_until_he_is_removed(ask):
+async def test_created_user_is_authenticated_until_removed(ask):
     status, made = await ask("POST", "/sandbox/users", {"name": "carol", "uid": "9", "groups": ["team-c"]})
     assert status == 201
     status, answer = await ask("POST", ME, {}, token=made["token"])
@@ -87,7 +87,7 @@ async def test_a_user_that_was_made_is_known_until_he_is_removed(ask):
     assert (status, answer["message"]) == (404, 'users "carol" not found')
 
 
-async def test_a_token_ends_when_it_was_told_to(sandbox, ask):
+async def test_token_is_rejected_after_its_expiry(sandbox, ask):
     token = sandbox.add_user(User("dave"), expires=1e-6)
     status, answer = await ask("POST", TOKENS, {"spec": {"token": token}})
     assert (status, answer["status"].get("authenticated", False)) == (201, False)
@@ -98,18 +98,18 @@ async def test_a_token_ends_when_it_was_told_to(sandbox, ask):
     ("document", "text"),
     [({}, "name: Field required"), ({"name": "a", "expires": 0}, "expires: "), ({"name": "a", "x": 1}, "x: Extra")],
 )
-async def test_a_user_that_cannot_be_is_refused_with_the_field(ask, document, text):
+async def test_invalid_user_is_rejected_with_the_field_name(ask, document, text):
     status, answer = await ask("POST", "/sandbox/users", document)
     assert (status, answer["message"][: len(text)]) == (400, text)
 
 
-async def test_only_administrators_make_users_and_faults(ask):
+async def test_non_administrator_cannot_create_users_or_faults(ask):
     for path in ("/sandbox/users", "/sandbox/faults"):
         status, answer = await ask("POST", path, {"name": "eve", "groups": ["system:masters"]}, token="alice-token")
         assert (status, answer["message"]) == (403, f'forbidden: User "alice" cannot post path "{path}"')
 
 
-async def test_a_kubeconfig_can_be_had_for_a_user_made_later(sandbox):
+async def test_kubeconfig_is_available_for_user_added_after_start(sandbox):
     with pytest.raises(SandboxError, match="no user 'erin'"):
         sandbox.kubeconfig("erin")
     token = sandbox.add_user(User("erin"))
@@ -135,7 +135,7 @@ async def test_a_kubeconfig_can_be_had_for_a_user_made_later(sandbox):
         ),
     ],
 )
-async def test_each_part_of_another_identity_needs_its_own_right(ask, grant, headers, allowing):
+async def test_each_impersonated_attribute_needs_its_own_permission(ask, grant, headers, allowing):
     is_user = allowing["resources"] in (["users"], ["serviceaccounts"])
     if not is_user:
         await grant("alice", rule("", "users", "impersonate"), name="users")
@@ -151,7 +151,7 @@ async def test_each_part_of_another_identity_needs_its_own_right(ask, grant, hea
 # ---------------------------------------------------------------------- access
 
 
-async def test_a_right_to_one_name_is_no_right_to_others_or_to_lists(ask, grant):
+async def test_rule_with_resource_name_allows_no_other_name_and_no_unfiltered_list(ask, grant):
     await grant("alice", rule("batch", "jobs", "get", "list", "watch", resourceNames=["mine"]), namespace="default")
     for name, namespace, allowed in (("mine", "default", True), ("other", "default", False), ("mine", "b", False)):
         _, answer = await ask("POST", ACCESS, review("alice", "get", "jobs", name=name, namespace=namespace))
@@ -162,7 +162,7 @@ async def test_a_right_to_one_name_is_no_right_to_others_or_to_lists(ask, grant)
     assert (await ask("GET", f"{JOBS}?fieldSelector=metadata.name%3Dother", token="alice-token"))[0] == 403
 
 
-async def test_aggregated_roles_gain_and_lose_the_rules_of_others(sandbox, ask):
+async def test_aggregated_roles_gain_and_lose_rules_of_labelled_roles(sandbox, ask):
     client = sandbox.local("tester")
     await bind_role(sandbox, "alice", "ClusterRole", "view")
     wanted = review("alice", "list", "clusterqueues", group="sluice.dev")
@@ -172,14 +172,14 @@ async def test_aggregated_roles_gain_and_lose_the_rules_of_others(sandbox, ask):
     rules = [rule("sluice.dev", "clusterqueues", "get", "list")]
     await client.create("clusterroles", "", {"metadata": {"name": "queues", "labels": labels}, "rules": rules})
     assert (await ask("POST", ACCESS, wanted))[1]["status"]["allowed"] is True
-    # view is itself a part of edit, and edit of admin
+    # view is aggregated to edit, and edit to admin
     assert rules[0] in client.get("clusterroles", "", "admin")["rules"]
 
     await client.delete("clusterroles", "", "queues")
     assert (await ask("POST", ACCESS, wanted))[1]["status"]["allowed"] is False
 
 
-async def test_the_roles_for_servers_behind_are_there(sandbox, ask):
+async def test_default_roles_for_extension_api_servers_grant_their_permissions(sandbox, ask):
     config = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
     assert (await ask("GET", config, token="alice-token"))[0] == 403
     await bind_role(sandbox, "alice", "Role", "extension-apiserver-authentication-reader", "kube-system")
@@ -193,7 +193,7 @@ async def test_the_roles_for_servers_behind_are_there(sandbox, ask):
     assert (status, answer["status"]["allowed"]) == (201, False)
 
 
-async def test_kubectl_auth_can_i(sandbox, grant, tmp_path):
+async def test_kubectl_auth_can_i_reports_rbac_permissions(sandbox, grant, tmp_path):
     assert shutil.which("kubectl"), "kubectl is not installed"
     await grant("alice", rule("batch", "jobs", "create"), namespace="default")
     sandbox.write_kubeconfig(tmp_path / "alice", "alice")

@@ -1,4 +1,4 @@
-"""APIServices: another server's API as clients of the sandbox meet it, and what that server is told of them."""
+"""APIServices: an aggregated API server as seen by clients of the sandbox, and the requests that it receives."""
 
 import asyncio
 import base64
@@ -28,8 +28,8 @@ def service(port, *, host="127.0.0.1", name="apples"):
     return {"metadata": {"name": name}, "spec": {"type": "ExternalName", "externalName": host}}
 
 
-async def told(sandbox, status, reason=None):
-    """Wait for the condition of the APIService."""
+async def wait_for_condition(sandbox, status, reason=None):
+    """Wait for an APIService's condition with this status and, if given, reason; return the condition."""
     watcher = sandbox.local("tester").watch("apiservices")
     async for batch in watcher:
         for _, _, obj, _ in batch:
@@ -68,7 +68,7 @@ async def served(config, tmp_path):
 @pytest.fixture
 async def registered(sandbox, served):
     await register(sandbox, served)
-    await told(sandbox, "True")
+    await wait_for_condition(sandbox, "True")
     served.seen.clear()
     return served
 
@@ -82,7 +82,7 @@ async def http(sandbox):
         yield session
 
 
-async def test_the_front_proxy_is_told_in_the_shape_of_a_cluster(config):
+async def test_front_proxy_settings_are_published_in_the_authentication_configmap(config):
     assert json.loads(config["requestheader-allowed-names"]) == ["front-proxy-client"]
     assert json.loads(config["requestheader-username-headers"]) == ["X-Remote-User"]
     assert json.loads(config["requestheader-group-headers"]) == ["X-Remote-Group"]
@@ -90,7 +90,7 @@ async def test_the_front_proxy_is_told_in_the_shape_of_a_cluster(config):
     assert config["requestheader-client-ca-file"] != config["client-ca-file"]
 
 
-async def test_a_request_goes_through_with_the_user_and_without_his_token(registered, sandbox, http):
+async def test_request_is_proxied_with_user_headers_and_without_token(registered, sandbox, http):
     headers = {
         "Impersonate-User": "carol", "Impersonate-Group": "growers", "Impersonate-Extra-Scopes": "eat",
         "Impersonate-Uid": "77", "X-Remote-User": "root", "X-Remote-Group": "system:masters",
@@ -115,7 +115,7 @@ async def test_a_request_goes_through_with_the_user_and_without_his_token(regist
 
 
 async def allow(sandbox, user, *verbs):
-    """Let a user do something with apples."""
+    """Grant a user these verbs on apples."""
     client = sandbox.local("tester")
     rules = [{"apiGroups": ["fruit.example.com"], "resources": ["apples"], "verbs": list(verbs)}]
     await client.create("clusterroles", "", {"metadata": {"name": "apples"}, "rules": rules})
@@ -125,7 +125,7 @@ async def allow(sandbox, user, *verbs):
     await client.create("clusterrolebindings", "", binding)
 
 
-async def test_who_may_not_is_refused_before_the_server_behind_hears_of_it(registered, sandbox, http):
+async def test_forbidden_request_is_not_proxied_to_the_aggregated_server(registered, sandbox, http):
     alice = {"Authorization": "Bearer alice-token"}
     async with http.get(f"{PREFIX}/apples", headers=alice) as response:
         assert response.status == 403
@@ -140,7 +140,7 @@ async def test_who_may_not_is_refused_before_the_server_behind_hears_of_it(regis
         assert response.status == 200
 
 
-async def test_answers_come_back_as_they_are(registered, http):
+async def test_responses_of_the_aggregated_server_are_returned_unchanged(registered, http):
     async with http.get(f"{PREFIX}/apples/none") as response:
         assert (response.status, (await response.json())["reason"]) == (404, "NotFound")
     async with http.get(f"{PREFIX}/teapots") as response:
@@ -152,7 +152,9 @@ async def test_answers_come_back_as_they_are(registered, http):
 
 
 @pytest.mark.parametrize(("when", "done"), [("before", False), ("after", True)])
-async def test_faults_strike_before_or_after_the_server_behind_has_done_it(registered, sandbox, http, when, done):
+async def test_fault_occurs_before_or_after_the_aggregated_server_handles_the_request(
+    registered, sandbox, http, when, done
+):
     match = {"verb": "create", "resource": "apples"}
     sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 504, "when": when}]})
     body = {"metadata": {"name": "boskoop"}, "spec": {"colour": "red"}}
@@ -161,7 +163,7 @@ async def test_faults_strike_before_or_after_the_server_behind_has_done_it(regis
     assert ("boskoop" in registered.apples) is done
 
 
-async def test_an_answer_that_breaks_off_is_no_whole_answer(registered, http):
+async def test_aborted_upstream_response_reaches_the_client_as_incomplete(registered, http):
     async with http.get(f"{PREFIX}/apples", params={"watch": "1"}) as response:
         registered.events.put_nowait(b'{"type":"ADDED"}\n')
         await response.content.readline()
@@ -171,7 +173,7 @@ async def test_an_answer_that_breaks_off_is_no_whole_answer(registered, http):
             await response.content.read()
 
 
-async def test_a_client_that_goes_ends_the_request_behind(registered, http):
+async def test_client_disconnect_ends_the_upstream_request(registered, http):
     async with http.get(f"{PREFIX}/apples", params={"watch": "1"}) as response:
         registered.events.put_nowait(b'{"type":"ADDED"}\n')
         await response.content.readline()
@@ -189,10 +191,10 @@ async def test_a_watch_is_passed_through_line_by_line(registered, http):
 
 
 @pytest.mark.parametrize("aggregated", [True, False])
-async def test_discovery_has_the_group_beside_the_own_ones(sandbox, served, http, aggregated):
+async def test_discovery_lists_the_aggregated_group_beside_built_in_groups(sandbox, served, http, aggregated):
     served.aggregated = aggregated
     await register(sandbox, served)
-    await told(sandbox, "True")
+    await wait_for_condition(sandbox, "True")
 
     async with http.get("/apis") as response:
         names = [group["name"] for group in (await response.json())["groups"]]
@@ -209,7 +211,7 @@ async def test_discovery_has_the_group_beside_the_own_ones(sandbox, served, http
     assert [sub["subresource"] for sub in resource.get("subresources", ())] == ([] if aggregated else ["status"])
 
 
-async def test_openapi_documents_of_both_are_listed_and_served(registered, http):
+async def test_openapi_index_has_both_servers_and_the_aggregated_schema_is_served(registered, http):
     async with http.get("/openapi/v3") as response:
         paths = (await response.json())["paths"]
     assert "apis/batch/v1" in paths
@@ -217,14 +219,14 @@ async def test_openapi_documents_of_both_are_listed_and_served(registered, http)
         assert "Apple" in (await response.json())["components"]["schemas"]
 
 
-async def test_the_condition_follows_the_server(sandbox, config, tmp_path, http):
+async def test_available_condition_follows_the_state_of_the_aggregated_server(sandbox, config, tmp_path, http):
     async with apple_server(tmp_path, config["requestheader-client-ca-file"]) as served:
         await register(sandbox, served)
-        passed = await told(sandbox, "True")
+        passed = await wait_for_condition(sandbox, "True")
         assert (passed["reason"], passed["message"]) == ("Passed", "all checks passed")
-        user = served.asked("GET", PREFIX).getall("X-Remote-User")
+        user = served.last_headers("GET", PREFIX).getall("X-Remote-User")
         assert (user, served.seen[0][3]) == (["system:kube-aggregator"], "front-proxy-client")
-    failed = await told(sandbox, "False")
+    failed = await wait_for_condition(sandbox, "False")
     assert failed["reason"] == "FailedDiscoveryCheck"
     assert failed["message"].startswith(f"failing or missing response from https://127.0.0.1:{served.port}{PREFIX}: ")
     async with http.get(f"{PREFIX}/apples") as response:
@@ -234,13 +236,13 @@ async def test_the_condition_follows_the_server(sandbox, config, tmp_path, http)
     assert items["fruit.example.com"]["versions"][0]["freshness"] == "Stale"
 
 
-async def test_a_server_that_goes_away_between_two_probes_is_503_and_noticed(sandbox, config, tmp_path, http):
+async def test_server_stopped_between_probes_causes_503_and_condition_false(sandbox, config, tmp_path, http):
     async with apple_server(tmp_path, config["requestheader-client-ca-file"]) as served:
         await register(sandbox, served)
-        await told(sandbox, "True")
+        await wait_for_condition(sandbox, "True")
     async with http.get(f"{PREFIX}/apples") as response:
         assert response.status == 503
-    assert (await told(sandbox, "False"))["reason"] == "FailedDiscoveryCheck"
+    assert (await wait_for_condition(sandbox, "False"))["reason"] == "FailedDiscoveryCheck"
 
 
 @pytest.mark.parametrize(
@@ -250,35 +252,35 @@ async def test_a_server_that_goes_away_between_two_probes_is_503_and_noticed(san
         ("apples.default.svc", {"caBundle": "bm90IGEgY2VydGlmaWNhdGU="}, "FailedDiscoveryCheck", "root certificates"),
     ],
 )
-async def test_a_server_that_cannot_be_trusted_is_not_available(sandbox, config, tmp_path, name, spec, reason, text):
+async def test_server_with_untrusted_certificate_is_not_available(sandbox, config, tmp_path, name, spec, reason, text):
     async with apple_server(tmp_path, config["requestheader-client-ca-file"], name=name) as served:
         await register(sandbox, served, **spec)
-        failed = await told(sandbox, "False")
+        failed = await wait_for_condition(sandbox, "False")
     assert failed["reason"] == reason
     assert text in failed["message"]
 
 
-async def test_trust_can_be_waived(sandbox, config, tmp_path):
+async def test_insecure_skip_tls_verify_disables_certificate_verification(sandbox, config, tmp_path):
     async with apple_server(tmp_path, config["requestheader-client-ca-file"], name="wrong") as served:
         await register(sandbox, served, insecureSkipTLSVerify=True)
-        assert (await told(sandbox, "True"))["reason"] == "Passed"
+        assert (await wait_for_condition(sandbox, "True"))["reason"] == "Passed"
 
 
-async def test_a_service_may_come_later_or_be_one_that_cannot_be_reached(sandbox, served):
+async def test_api_service_is_unavailable_until_its_service_exists_and_is_reachable(sandbox, served):
     client = sandbox.local("tester")
     reference = {"name": "apples", "namespace": "default", "port": served.port}
     bundle = base64.b64encode(served.ca.encode()).decode()
     await client.create("apiservices", "", api_service(service=reference, caBundle=bundle))
-    missing = await told(sandbox, "False", "ServiceNotFound")
+    missing = await wait_for_condition(sandbox, "False", "ServiceNotFound")
     assert missing["message"] == 'service/apples in "default" is not present'
     await client.create("services", "default", {"metadata": {"name": "apples"}, "spec": {"type": "ClusterIP"}})
-    await told(sandbox, "False", "EndpointsNotFound")
+    await wait_for_condition(sandbox, "False", "EndpointsNotFound")
     await client.delete("services", "default", "apples")
     await client.create("services", "default", service(served.port))
-    await told(sandbox, "True")
+    await wait_for_condition(sandbox, "True")
 
 
-async def test_a_deleted_api_service_serves_nothing_any_more(registered, sandbox, http):
+async def test_deleted_api_service_is_no_longer_served_or_listed(registered, sandbox, http):
     await sandbox.local("tester").delete("apiservices", "", NAME)
     async with http.get("/api/v1/namespaces") as response:
         assert response.status == 200
@@ -303,7 +305,7 @@ async def test_a_deleted_api_service_serves_nothing_any_more(registered, sandbox
         ),
     ],
 )
-async def test_api_services_that_cannot_be_are_refused_with_the_field(http, change, field):
+async def test_invalid_api_service_is_rejected_with_the_field_name(http, change, field):
     async with http.post(SERVICES, json=api_service(**change)) as response:
         assert response.status == 422
         assert [cause["field"] for cause in (await response.json())["details"]["causes"]] == [field]
@@ -318,7 +320,7 @@ async def test_an_api_service_without_a_service_is_local(http):
 # ---------------------------------------------------------------------- kubectl
 
 
-async def test_kubectl_works_with_what_another_server_serves(registered, sandbox, tmp_path):
+async def test_kubectl_works_with_resources_of_an_aggregated_server(registered, sandbox, tmp_path):
     assert shutil.which("kubectl"), "kubectl is not installed"
     config, manifest = tmp_path / "kubeconfig.yaml", tmp_path / "apple.yaml"
     sandbox.write_kubeconfig(config)

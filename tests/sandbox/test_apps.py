@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets and StatefulSets in the sandbox, as kubectl and their users meet them."""
+"""Deployments, ReplicaSets, StatefulSets and CronJobs in the sandbox, through kubectl and the API."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEPT = ("pods", "deployments", "replicasets", "statefulsets", "controllerrevisio
 
 @asynccontextmanager
 async def cluster() -> AsyncIterator[tuple[Sandbox, LocalClient]]:
-    """A sandbox with one pretend node, and its administrator."""
+    """Run a sandbox with one simulated node; yield it with its administrator's client."""
     async with Sandbox(speed=SPEED) as sandbox:
         admin = sandbox.local("admin")
         room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
@@ -37,7 +37,7 @@ async def cluster() -> AsyncIterator[tuple[Sandbox, LocalClient]]:
 
 
 async def until(admin: LocalClient, holds: Callable[[], bool]) -> None:
-    """Wait for a state of what keeps pods."""
+    """Wait until `holds` returns True, checked at each change of a pod or its controllers."""
     with closing(admin.watch(*KEPT)) as watcher:
         async for _ in watcher:
             if holds():
@@ -71,7 +71,7 @@ def new_image(image: str) -> Object:
 
 @pytest.fixture
 def kubectl(tmp_path: Path) -> Callable[..., Awaitable[str]]:
-    """The real one, as the administrator of a sandbox; what it prints."""
+    """Return a function that runs the real kubectl as the administrator of a sandbox and returns its output."""
     program = shutil.which("kubectl")
     if program is None:
         pytest.fail("kubectl is not in PATH; this test is about the real one", pytrace=False)
@@ -114,7 +114,7 @@ async def test_kubectl_creates_scales_rolls_back_and_deletes_a_deployment(
     assert table[1].split()[:4] == ["web", "3/3", "3", "3"]
 
 
-async def test_kubectl_rolls_a_statefulset_from_the_highest_number_down_and_back(
+async def test_kubectl_updates_statefulset_from_highest_ordinal_and_undoes_the_rollout(
     kubectl: Callable[..., Awaitable[str]], tmp_path: Path
 ) -> None:
     whole = {"apiVersion": "apps/v1", "kind": "StatefulSet", **workload("db", serviceName="db", replicas=2)}
@@ -140,7 +140,9 @@ async def test_kubectl_rolls_a_statefulset_from_the_highest_number_down_and_back
     assert order == ["db-1", "db-0"]
 
 
-async def test_kubectl_drains_a_node_and_what_was_evicted_is_made_anew(kubectl: Callable[..., Awaitable[str]]) -> None:
+async def test_pod_evicted_by_kubectl_drain_is_recreated_by_its_replicaset(
+    kubectl: Callable[..., Awaitable[str]],
+) -> None:
     async with cluster() as (sandbox, admin):
         await admin.create("replicasets", "default", workload("web"))
         await until(admin, lambda: status_of(admin, "replicasets", "web").get("readyReplicas") == 1)
@@ -151,7 +153,7 @@ async def test_kubectl_drains_a_node_and_what_was_evicted_is_made_anew(kubectl: 
     assert f"pod/{first} evicted" in printed
 
 
-async def test_kubectl_creates_a_cronjob_and_a_job_of_it_at_once(kubectl: Callable[..., Awaitable[str]]) -> None:
+async def test_kubectl_creates_cronjob_and_job_from_it(kubectl: Callable[..., Awaitable[str]]) -> None:
     command = ("--image=v1", "--schedule=* * * * *", "--", "sleep", "1")
     async with cluster() as (sandbox, admin):
         await kubectl(sandbox, "create", "cronjob", "often", *command)
@@ -168,7 +170,7 @@ async def test_kubectl_creates_a_cronjob_and_a_job_of_it_at_once(kubectl: Callab
     assert table[1].split()[:8] == ["often", *"*****", "<none>", "False"]
 
 
-async def test_a_gated_statefulset_waits_with_its_first_pod_and_all_at_once_if_parallel() -> None:
+async def test_gated_statefulset_creates_only_first_pod_unless_pod_management_is_parallel() -> None:
     gate = {"schedulingGates": [{"name": "example.com/gate"}]}
     async with cluster() as (_, admin):
         await admin.create("statefulsets", "default", workload("ordered", pod=gate, replicas=3))
@@ -188,7 +190,7 @@ async def test_a_gated_statefulset_waits_with_its_first_pod_and_all_at_once_if_p
             await admin.bind("default", "ordered-0", "node")
 
 
-async def test_pods_below_the_partition_keep_the_old_template_also_when_made_anew() -> None:
+async def test_statefulset_pod_below_partition_keeps_old_template_after_recreation() -> None:
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
     async with cluster() as (_, admin):
 
@@ -214,7 +216,7 @@ async def test_pods_below_the_partition_keep_the_old_template_also_when_made_ane
         assert images(admin) == ["v1", "v2", "v2"]
 
 
-async def test_a_statefulset_takes_over_what_a_former_one_of_its_name_has_left() -> None:
+async def test_statefulset_adopts_orphans_of_earlier_statefulset_of_the_same_name() -> None:
     async with cluster() as (_, admin):
 
         def is_ready() -> bool:
@@ -231,7 +233,7 @@ async def test_a_statefulset_takes_over_what_a_former_one_of_its_name_has_left()
     assert [each["metadata"]["ownerReferences"][0]["uid"] for each in left] == [created["metadata"]["uid"]] * 2
 
 
-async def test_a_pod_whose_label_is_taken_away_is_let_go_and_replaced_and_adopted_again_with_it() -> None:
+async def test_unlabelled_replicaset_pod_is_orphaned_replaced_and_adopted_when_relabelled() -> None:
     async with cluster() as (_, admin):
         await admin.create("replicasets", "default", workload("web", replicas=2))
         await until(admin, lambda: status_of(admin, "replicasets", "web").get("readyReplicas") == 2)
@@ -249,7 +251,7 @@ async def test_a_pod_whose_label_is_taken_away_is_let_go_and_replaced_and_adopte
     assert owners == ["web", "web"]
 
 
-async def test_recreate_makes_new_pods_when_the_old_ones_are_gone() -> None:
+async def test_recreate_strategy_creates_new_pods_after_old_pods_are_gone() -> None:
     async with cluster() as (_, admin):
         await admin.create("deployments", "default", workload("web", replicas=2, strategy={"type": "Recreate"}))
         await until(admin, lambda: status_of(admin, "deployments", "web").get("readyReplicas") == 2)
@@ -264,7 +266,7 @@ async def test_recreate_makes_new_pods_when_the_old_ones_are_gone() -> None:
     assert {"v1", "v2"} not in mixed
 
 
-async def test_a_rollout_keeps_within_surge_and_availability() -> None:
+async def test_rolling_update_respects_max_surge_and_max_unavailable() -> None:
     limits = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}
     async with cluster() as (_, admin):
         await admin.create("deployments", "default", workload("web", replicas=4, strategy=limits))
@@ -286,7 +288,7 @@ async def test_a_rollout_keeps_within_surge_and_availability() -> None:
     assert min(available) >= 3
 
 
-async def test_a_deployment_that_is_paused_scales_but_does_not_roll() -> None:
+async def test_paused_deployment_scales_but_does_not_roll_out() -> None:
     async with cluster() as (_, admin):
         await admin.create("deployments", "default", workload("web", replicas=1))
         await until(admin, lambda: status_of(admin, "deployments", "web").get("readyReplicas") == 1)
@@ -301,7 +303,7 @@ async def test_a_deployment_that_is_paused_scales_but_does_not_roll() -> None:
     assert paused == ["v1", "v1"]
 
 
-async def test_a_deployment_that_gets_no_further_says_so_after_its_deadline() -> None:
+async def test_stalled_deployment_reports_progress_deadline_exceeded() -> None:
     gate = {"schedulingGates": [{"name": "example.com/gate"}]}
     async with cluster() as (_, admin):
         await admin.create("deployments", "default", workload("web", pod=gate, progressDeadlineSeconds=30))
@@ -314,7 +316,7 @@ async def test_a_deployment_that_gets_no_further_says_so_after_its_deadline() ->
         assert "MinimumReplicasUnavailable" in reasons()
 
 
-async def test_a_gated_pods_tolerations_may_be_added_but_not_changed() -> None:
+async def test_tolerations_of_gated_pod_may_be_added_but_not_removed() -> None:
     gate = {"schedulingGates": [{"name": "example.com/gate"}], "containers": [{"name": "c", "image": "v1"}]}
     own = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
     async with cluster() as (_, admin):

@@ -1,4 +1,4 @@
-"""The pretend controllers at work on a real registry: Jobs, pods on pretend nodes, garbage, namespaces."""
+"""The sandbox's controllers on a real registry: Jobs, scheduling, simulated nodes, garbage collection, namespaces."""
 
 import asyncio
 from contextlib import closing
@@ -40,7 +40,7 @@ class TestJobs:
         assert len(cluster.events("SuccessfulCreate")) == 3
         assert [len(cluster.events(reason)) for reason in ("Suspended", "Resumed")] == [1, 1]
 
-    async def test_suspending_a_running_job_stops_its_pods_and_counts_none(self, cluster):
+    async def test_suspending_running_job_deletes_its_pods_without_counting_failures(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run=None, completions=2, parallelism=2)
         await cluster.status("a", ready=2)
@@ -59,23 +59,23 @@ class TestJobs:
         done = {**job["status"], "succeeded": 1, "completedIndexes": "0"}
         await cluster.client.update("jobs", NAMESPACE, {**job, "status": done}, subresource="status")
         await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"completions": 1, "parallelism": 1}})
-        await cluster.job("b", suspend=True)  # goes on to look at others
+        await cluster.job("b", suspend=True)  # the controller continues with other Jobs
         await cluster.status("b", conditions={"Suspended"})
         await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"suspend": False}})
         assert "startTime" in await cluster.status("a", conditions={"Suspended", "SuccessCriteriaMet", "Complete"})
 
-    async def test_a_job_whose_status_cannot_be_written_stops_no_other(self, cluster):
+    async def test_job_with_rejected_status_update_does_not_block_other_jobs(self, cluster):
         await cluster.node("n")
         await cluster.job("a", suspend=True, completionMode="Indexed", completions=3, parallelism=2)
         await cluster.status("a", conditions={"Suspended"})
         job = cluster.get_job("a")
-        told = {**job["status"], "succeeded": 2, "completedIndexes": "0"}  # and no controller may take one away
+        told = {**job["status"], "succeeded": 2, "completedIndexes": "0"}  # the API server rejects a lower count
         await cluster.client.update("jobs", NAMESPACE, {**job, "status": told}, subresource="status")
         await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"suspend": False}})
         await cluster.job("b", run="1")
         await cluster.status("b", conditions={"SuccessCriteriaMet", "Complete"})
 
-    async def test_a_failing_job_is_tried_again_and_given_up(self, cluster):
+    async def test_failing_job_is_retried_until_its_backoff_limit(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="1", code="3", backoffLimit=1)
         failed = await cluster.status("a", conditions={"FailureTarget", "Failed"})
@@ -83,7 +83,7 @@ class TestJobs:
         assert cluster.get_job("a")["status"]["conditions"][-1]["reason"] == "BackoffLimitExceeded"
         assert phases(cluster.pods()) == ["Failed", "Failed"]
 
-    async def test_each_index_has_its_own_tries(self, cluster):
+    async def test_failed_index_is_retried_up_to_backoff_limit_per_index(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="1", code="3", completionMode="Indexed", completions=1, backoffLimitPerIndex=1)
         failed = await cluster.status("a", conditions={"FailureTarget", "Failed"})
@@ -93,7 +93,7 @@ class TestJobs:
         ]
         assert sorted(tries) == ["0", "1"]
 
-    async def test_only_failed_pods_are_replaced_if_so_asked(self, cluster):
+    async def test_deleted_pod_of_job_with_replacement_policy_failed_is_replaced(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run=None, podReplacementPolicy="Failed")
         await cluster.status("a", ready=1)
@@ -103,19 +103,19 @@ class TestJobs:
         assert replaced["active"] == 1
         assert [pod["metadata"]["name"] for pod in cluster.pods()] != [first]
 
-    async def test_a_deadline_stops_the_pods_before_the_job_counts_as_failed(self, cluster):
+    async def test_active_deadline_stops_pods_before_the_job_is_marked_failed(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run=None, activeDeadlineSeconds=20)
         await cluster.status("a", conditions={"FailureTarget"}, terminating=1)
         await cluster.status("a", conditions={"FailureTarget", "Failed"}, terminating=0, failed=1)
 
-    async def test_a_finished_job_goes_with_its_pods_when_its_time_to_live_is_over(self, cluster):
+    async def test_finished_job_and_its_pods_are_deleted_after_ttl(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="1", ttlSecondsAfterFinished=5)
         await cluster.status("a", conditions={"SuccessCriteriaMet", "Complete"})
         await cluster.until(lambda: cluster.get_job("a") is None and not cluster.pods())
 
-    async def test_the_controller_says_when_pods_are_refused_and_tries_again(self, cluster):
+    async def test_rejected_pod_creation_is_reported_as_event_and_retried(self, cluster):
         limits = {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}
         await cluster.client.create("limitranges", NAMESPACE, {"metadata": {"name": "small"}, "spec": limits})
         await cluster.node("n")
@@ -125,7 +125,7 @@ class TestJobs:
         await cluster.client.delete("limitranges", NAMESPACE, "small")
         await cluster.status("a", succeeded=1)
 
-    async def test_a_job_managed_elsewhere_is_left_alone(self, cluster):
+    async def test_job_managed_by_another_controller_is_ignored(self, cluster):
         await cluster.node("n")
         await cluster.job("other", managedBy="example.com/other")
         await cluster.job("own", run="1")
@@ -135,7 +135,7 @@ class TestJobs:
 
 
 class TestScheduling:
-    async def test_pods_wait_for_room_and_are_told_so_once(self, cluster):
+    async def test_unschedulable_pod_gets_its_condition_once_and_runs_when_capacity_is_free(self, cluster):
         await cluster.node("n", cpu="2")
         await cluster.job("a", completions=3, parallelism=3)
 
@@ -164,7 +164,7 @@ class TestScheduling:
         assert {pod["spec"]["nodeName"] for pod in cluster.pods("a")} == {"tainted"}
         assert {pod["spec"]["nodeName"] for pod in cluster.pods("b")} == {"plain"}
 
-    async def test_urgent_pods_go_first_when_room_is_scarce(self, cluster):
+    async def test_pod_with_higher_priority_is_scheduled_first_when_capacity_is_scarce(self, cluster):
         await cluster.client.create("priorityclasses", "", {"metadata": {"name": "urgent"}, "value": 1000})
         await cluster.job("filler", run=None, cpu="4")
         await cluster.node("n")
@@ -176,7 +176,7 @@ class TestScheduling:
         await cluster.status("urgent", ready=1)
         assert "nodeName" not in cluster.pods("early")[0]["spec"]
 
-    async def test_gated_pods_wait_until_the_gates_are_gone(self, cluster):
+    async def test_gated_pod_is_scheduled_only_after_its_gates_are_removed(self, cluster):
         await cluster.node("n")
         await cluster.job("gated", run="1", pod={"schedulingGates": [{"name": "example.com/g"}]})
         await cluster.job("open", run="1")
@@ -186,7 +186,7 @@ class TestScheduling:
         await cluster.client.patch("pods", NAMESPACE, pod["metadata"]["name"], {"spec": {"schedulingGates": None}})
         await cluster.status("gated", succeeded=1)
 
-    async def test_a_pod_that_names_its_node_takes_no_room_that_there_is_not(self, cluster):
+    async def test_pod_with_node_name_fails_with_out_of_cpu_while_the_node_lacks_capacity(self, cluster):
         await cluster.node("n", cpu="2")
         await cluster.job("first", run=None)
         await cluster.status("first", ready=1)
@@ -200,7 +200,7 @@ class TestScheduling:
         await cluster.job("modest", run="1", cpu="2", pod={"nodeName": "n"})
         await cluster.status("modest", succeeded=1)
 
-    async def test_other_nodes_and_the_pods_on_them_are_left_alone(self, cluster):
+    async def test_nodes_that_are_not_simulated_and_pods_bound_to_them_are_ignored(self, cluster):
         await cluster.node("foreign", pretend=False)
         await cluster.job("a", run="1")
         await cluster.until(cluster.pods)
@@ -212,7 +212,7 @@ class TestScheduling:
         assert phases(cluster.pods("a")) == ["Pending"]
         assert {pod["spec"]["nodeName"] for pod in cluster.pods("b")} == {"own"}
 
-    async def test_pods_of_a_node_that_went_away_are_replaced(self, cluster):
+    async def test_pods_of_deleted_node_are_replaced(self, cluster):
         await cluster.node("first")
         await cluster.job("a", run=None)
         await cluster.status("a", ready=1)
@@ -223,7 +223,7 @@ class TestScheduling:
 
 
 class TestDeletion:
-    async def test_deleting_a_job_in_the_background_takes_its_pods_and_frees_the_node(self, cluster):
+    async def test_background_deletion_of_job_deletes_its_pods_and_frees_the_node(self, cluster):
         await cluster.node("n", cpu="1")
         await cluster.job("a", run=None)
         await cluster.status("a", ready=1)
@@ -243,7 +243,7 @@ class TestDeletion:
         await cluster.until(lambda: cluster.get_job("a") is None)
         assert cluster.pods() == []
 
-    async def test_orphans_run_on(self, cluster):
+    async def test_pods_of_job_deleted_with_orphan_propagation_run_to_completion(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="30")
         await cluster.status("a", ready=1)
@@ -253,9 +253,9 @@ class TestDeletion:
         assert not {"ownerReferences", "finalizers"} & cluster.pods()[0]["metadata"].keys()
 
     @pytest.mark.parametrize("propagation", ["Orphan", "Foreground"])
-    async def test_a_user_may_take_an_owner_away_before_the_collector_comes(self, propagation):
+    async def test_object_without_its_owner_reference_survives_the_deletion_of_the_owner(self, propagation):
         clock = Clock(SPEED)
-        cluster = Cluster(clock)  # whose controllers do nothing by themselves
+        cluster = Cluster(clock)  # its controllers are not started
         collector = Collector(cluster.local("collector"), clock)
         await cluster.client.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
         owner = await cluster.client.create("configmaps", NAMESPACE, {"metadata": {"name": "owner"}})
@@ -270,7 +270,7 @@ class TestDeletion:
         assert cluster.client.get("configmaps", NAMESPACE, "owner") is None
         assert cluster.client.get("configmaps", NAMESPACE, "owned") is not None
 
-    async def test_what_loses_its_last_owner_goes_and_what_keeps_one_stays(self, cluster):
+    async def test_object_is_collected_with_its_last_owner_and_kept_while_an_owner_remains(self, cluster):
         for name in ("x", "y"):
             await cluster.client.create("configmaps", NAMESPACE, {"metadata": {"name": name}})
         owners = [
@@ -293,7 +293,7 @@ class TestDeletion:
                     break
         assert kept == owners[1:]
 
-    async def test_a_job_goes_with_the_custom_resource_that_owns_it(self, cluster):
+    async def test_job_is_deleted_with_the_custom_resource_that_owns_it(self, cluster):
         schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
         names = {"plural": "trainings", "singular": "training", "kind": "Training", "listKind": "TrainingList"}
         version = {"name": "v1", "served": True, "storage": True, "schema": schema}
@@ -311,7 +311,7 @@ class TestDeletion:
         await cluster.client.delete("trainings", NAMESPACE, "t")
         await cluster.until(lambda: cluster.get_job("a") is None and not cluster.pods())
 
-    async def test_a_namespace_goes_when_everything_in_it_is_gone(self, cluster):
+    async def test_namespace_is_removed_after_all_its_objects_are_gone(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run=None)
         await cluster.status("a", ready=1)
@@ -330,19 +330,19 @@ class TestDeletion:
 
 
 class TestRunning:
-    async def test_a_controller_that_fails_takes_the_sandbox_down(self):
+    async def test_failing_controller_stops_the_sandbox(self):
         clock = Clock()
         empty = Registry(clock, partial(Admission, delay=0))  # serves nothing, so that there is nothing to watch
         with pytest.raises(ExceptionGroup, match="a part of the sandbox failed"):
             async with controllers(lambda user: LocalClient(empty, User(user)), clock):
                 await asyncio.Event().wait()
 
-    async def test_a_failure_of_the_body_is_passed_on_as_it_is(self):
+    async def test_exception_in_the_with_block_is_raised_unwrapped(self):
         with pytest.raises(KeyError):
             async with started():
                 raise KeyError("mine")
 
-    async def test_a_hundred_jobs_cost_few_writes_for_each_pod(self):
+    async def test_hundred_jobs_stay_within_the_expected_number_of_writes(self):
         async with started() as cluster:
             for number in range(10):
                 await cluster.node(f"n{number}", cpu="100")
@@ -351,6 +351,6 @@ class TestRunning:
                 await cluster.job(f"j{number}", run="60", completions=5, parallelism=5)
             await cluster.until(lambda: len(cluster.events("Completed")) == 100)
             writes = cluster.registry.store.revision - before
-        # For each pod: created, announced, bound, running, ended, released; for each Job: created, started, ready,
-        # counted, complete, announced, and a few intermediate counts when its pods start or end apart.
+        # For each pod: creation, event, binding, start, end, finalizer; for each Job: creation, start, readiness,
+        # counts, completion, event, and a few intermediate counts if its pods start or end at different times.
         assert writes <= 100 * (5 * 6 + 16)

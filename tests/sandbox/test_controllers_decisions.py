@@ -1,4 +1,4 @@
-"""What the pretend controllers decide, without a server: indexes, policies, counting, fitting."""
+"""Pure decisions of the sandbox's controllers: indexes, counts, outcomes, policies, pods, node fit, clock."""
 
 from types import MappingProxyType
 
@@ -46,7 +46,7 @@ def pod(uid, phase="Running", *, index=None, ready=False, code=None, node="n", c
 
 class TestIndexes:
     @pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "0,2", "1-3,5,7-9", "0,1,3-5"])
-    def test_the_notation_survives_a_round_trip(self, text):
+    def test_index_notation_survives_a_round_trip(self, text):
         assert format_indexes(parse_indexes(text, 100)) == text
 
     def test_indexes_beyond_the_completions_are_dropped(self):
@@ -54,12 +54,12 @@ class TestIndexes:
 
 
 class TestCounting:
-    def test_ended_pods_count_once_although_the_status_names_them_already(self):
+    def test_pods_listed_as_uncounted_in_the_status_are_counted_once(self):
         before = {"uncountedTerminatedPods": {"succeeded": ["x"]}, "succeeded": 1}
         tally = jobstate.count(job(before), [pod("x", "Succeeded"), pod("y", "Succeeded")])
         assert tally.succeeded == 3
 
-    def test_a_pod_that_is_being_deleted_counts_as_failed_unless_only_failed_ones_are_replaced(self):
+    def test_terminating_pod_counts_as_failed_unless_replacement_policy_is_failed(self):
         going = pod("x", deletionTimestamp=rfc3339(1))
         assert jobstate.count(job(), [going]).failed == 1
         assert jobstate.count(job(podReplacementPolicy="Failed"), [going]).failed == 0
@@ -78,14 +78,14 @@ class TestCounting:
         assert not jobstate.is_complete(tally, 1)
         assert jobstate.is_complete(tally, 0)
 
-    def test_given_up_indexes_are_not_wanted_again(self):
+    def test_failed_index_is_not_retried_beyond_backoff_limit_per_index(self):
         spec = {"completionMode": "Indexed", "backoffLimitPerIndex": 0, "completions": 3, "parallelism": 3}
         tally = jobstate.count(job(**spec), [pod("x", "Failed", index=1, code=1)])
         assert tally.failed_indexes == {1}
         assert jobstate.wanted_active(tally) == 2
 
 
-class TestVerdict:
+class TestOutcome:
     def test_more_failures_than_the_backoff_limit_end_the_job(self):
         failed = [pod("x", "Failed", code=1)]
         assert jobstate.find_outcome(jobstate.count(job(backoffLimit=1), failed), 0) is None
@@ -93,19 +93,19 @@ class TestVerdict:
         assert end is not None
         assert (end.target, end.final, end.reason) == ("FailureTarget", "Failed", "BackoffLimitExceeded")
 
-    def test_the_deadline_ends_a_job_that_runs_but_not_a_suspended_one(self):
+    def test_active_deadline_fails_running_job_but_not_suspended_job(self):
         running = job({"startTime": rfc3339(100)}, activeDeadlineSeconds=10)
         assert jobstate.find_outcome(jobstate.count(running, []), 109.9) is None
         assert jobstate.find_outcome(jobstate.count(running, []), 110).reason == "DeadlineExceeded"
         running["spec"]["suspend"] = True
         assert jobstate.find_outcome(jobstate.count(running, []), 999) is None
 
-    def test_too_many_failed_indexes_end_the_job_at_once(self):
+    def test_job_fails_when_failed_indexes_exceed_max_failed_indexes(self):
         spec = {"completionMode": "Indexed", "backoffLimitPerIndex": 0, "completions": 5, "maxFailedIndexes": 1}
         end = jobstate.find_outcome(jobstate.count(job({"failedIndexes": "0,1"}, **spec), []), 0)
         assert end.reason == "MaxFailedIndexesExceeded"
 
-    def test_a_verdict_stands_whatever_happens_later(self):
+    def test_failure_target_condition_decides_the_outcome_despite_a_later_success(self):
         doomed = [{"type": "FailureTarget", "status": "True", "reason": "Because", "message": "m"}]
         end = jobstate.find_outcome(jobstate.count(job({"conditions": doomed}), [pod("x", "Succeeded")]), 0)
         assert (end.final, end.reason) == ("Failed", "Because")
@@ -119,13 +119,13 @@ class TestPolicies:
     )
 
     @pytest.mark.parametrize(("code", "action"), [(42, "FailJob"), (7, "FailIndex"), (1, "")])
-    def test_the_first_matching_rule_decides(self, code, action):
+    def test_first_matching_pod_failure_policy_rule_decides(self, code, action):
         judged = policies.match_failure_policy(
             job(podFailurePolicy={"rules": self.RULES}), pod("x", "Failed", code=code)
         )
         assert (judged.action, judged.counts) == (action, True)
 
-    def test_a_disrupted_pod_can_be_ignored(self):
+    def test_disrupted_pod_is_ignored_by_pod_failure_policy(self):
         lost = pod("x", "Failed", code=42)
         lost["status"]["conditions"].append({"type": "DisruptionTarget", "status": "True"})
         judged = policies.match_failure_policy(job(podFailurePolicy={"rules": self.RULES}), lost)
@@ -140,13 +140,13 @@ class TestPolicies:
             ({"succeededCount": 3}, False),
         ],
     )
-    def test_success_needs_the_indexes_or_their_number(self, rule, met):
+    def test_success_policy_requires_indexes_or_count(self, rule, met):
         spec = job(completions=5, successPolicy={"rules": [rule]})
         assert (policies.met_success_policy(spec, {0, 1}) is not None) == met
 
 
 class TestPods:
-    def test_unbound_and_pending_pods_are_stopped_before_ready_ones(self):
+    def test_surplus_pods_are_stopped_unbound_and_pending_first(self):
         pods = [pod("ready", ready=True), pod("running"), pod("pending", "Pending"), pod("unbound", "Pending", node="")]
         assert [each["metadata"]["uid"] for each in jobpods.surplus(job(), pods, 3)] == [
             "unbound",
@@ -154,12 +154,12 @@ class TestPods:
             "running",
         ]
 
-    def test_repeated_and_superfluous_indexes_go_even_if_the_number_is_right(self):
+    def test_pods_with_duplicate_or_excess_index_are_surplus(self):
         indexed = job(completionMode="Indexed", completions=2)
         pods = [pod("a", index=0, created=1), pod("b", index=0, created=2), pod("c", index=5)]
         assert {each["metadata"]["uid"] for each in jobpods.surplus(indexed, pods, 0)} == {"b", "c"}
 
-    def test_the_template_is_not_shared_with_the_pod(self):
+    def test_indexed_pod_gets_its_index_without_a_change_of_the_jobs_template(self):
         indexed = job(completionMode="Indexed")
         made = jobpods.make_pod(indexed, 3, (2, 1))
         assert made["spec"]["hostname"] == "a-3"
@@ -171,10 +171,10 @@ class TestPods:
         }
         assert indexed["spec"]["template"] == {"spec": {"containers": [{"name": "main"}]}}
 
-    def test_the_wait_after_failures_doubles_up_to_ten_minutes(self):
+    def test_backoff_doubles_with_each_failure_up_to_ten_minutes(self):
         assert [jobpods.backoff(failures) for failures in (0, 1, 2, 3, 7, 99)] == [0, 10, 20, 40, 600, 600]
 
-    def test_a_success_forgives_earlier_failures(self):
+    def test_succeeded_pod_resets_the_backoff(self):
         tally = jobstate.count(job(), [pod("x", "Succeeded", code=0)])
         assert jobstate.backoff_state(tally, (3, 900.0)) == (0, 0.0)
 
@@ -203,7 +203,7 @@ class TestFit:
         assert not fit.matches_node(shape(), node(taints=[dict(self.TAINT)]))
         assert fit.matches_node(shape(tolerations=[toleration]), node(taints=[dict(self.TAINT)])) == fits
 
-    def test_a_cordoned_node_takes_nothing(self):
+    def test_cordoned_node_accepts_no_pod(self):
         assert not fit.matches_node(shape(), node(unschedulable=True))
 
     @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ class TestFit:
             ({"key": "size", "operator": "Lt", "values": ["3"]}, False),
         ],
     )
-    def test_required_node_affinity(self, rule, fits):
+    def test_required_node_affinity_expressions_select_nodes(self, rule, fits):
         terms = {"nodeSelectorTerms": [{}, {"matchExpressions": [rule]}]}
         wanted = shape(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
         assert fit.matches_node(wanted, node({"zone": "a", "size": "4"})) == fits
@@ -232,7 +232,7 @@ class TestFit:
         assert fit.fits({"cpu": 3600, "pods": 1}, wanted)
         assert not fit.fits({"cpu": 3600, "pods": 0}, wanted)
 
-    def test_pods_that_differ_in_labels_alone_share_a_shape(self):
+    def test_shape_key_ignores_container_name_and_hostname_but_not_node_selector(self):
         spec = {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}], "nodeSelector": {"x": "y"}}
         other = {**spec, "containers": [{"name": "b", "resources": {"requests": {"cpu": "1"}}}], "hostname": "h"}
         assert fit.shape_key(spec) == fit.shape_key(other)
@@ -251,12 +251,12 @@ class TestFit:
         ({"sandbox.sluice.dev/run-seconds": "soon"}, {}, None),
     ],
 )
-def test_how_long_a_pod_runs(annotations, container, seconds):
+def test_run_seconds_come_from_annotation_or_sleep_command(annotations, container, seconds):
     assert run_seconds({"metadata": {"annotations": annotations}, "spec": {"containers": [container]}}) == seconds
 
 
 class TestClock:
-    def test_time_runs_faster_by_the_speed_and_sleeping_keeps_to_it(self):
+    def test_clock_advances_between_two_readings_at_high_speed(self):
         clock = Clock(1e9)
         assert clock.now() - clock.now() < 0
 
@@ -270,11 +270,11 @@ class TestClock:
         await clock.sleep_until(instant)
         assert clock.now() >= instant
 
-    def test_formats(self):
+    def test_rfc3339_formatting_and_parsing(self):
         assert rfc3339(1.9) == "1970-01-01T00:00:01Z"
         assert rfc3339_micro(1.25) == "1970-01-01T00:00:01.250000Z"
         assert parse_rfc3339("1970-01-01T00:00:01.250000Z") == 1.25
 
-    def test_it_cannot_stand_still(self):
+    def test_clock_rejects_speed_zero(self):
         with pytest.raises(ValueError, match="must be positive"):
             Clock(0)

@@ -1,4 +1,4 @@
-"""Pods of the sandbox that end late, never or with an error, as their annotations say."""
+"""Sandbox pods whose annotations make them stop late, never, or with an error."""
 
 import asyncio
 from contextlib import closing
@@ -17,10 +17,10 @@ async def cluster():
 
 
 class TestPodsThatMisbehave:
-    """What the annotations of a pod make it do; each test first sees that its pod has come as far as it should."""
+    """Behaviour of pods by their annotations; each test first waits until its pod has reached the state in question."""
 
-    async def suspended(self, cluster, notes, *, run=None, count=2, grace=30):
-        """A Job of pods that run, and is then suspended; waits until the controller has asked them to end."""
+    async def suspend_running_job(self, cluster, notes, *, run=None, count=2, grace=30):
+        """Create a Job, suspend it once its pods run, and wait until its pods are terminating."""
         await cluster.node("n")
         pod = {"terminationGracePeriodSeconds": grace}
         await cluster.job("a", run=run, notes=notes, pod=pod, parallelism=count, completions=count)
@@ -31,22 +31,22 @@ class TestPodsThatMisbehave:
         assert phases(cluster.pods()) == ["Running"] * count
 
     @pytest.mark.parametrize(("seconds", "grace"), [("5", 30), ("20", 4), ("grace", 12)])
-    async def test_pods_stay_terminating_for_as_long_as_they_take_to_stop(self, cluster, seconds, grace):
-        await self.suspended(cluster, {STOP_SECONDS: seconds}, grace=grace)
+    async def test_pods_stay_terminating_for_their_stop_seconds_or_grace_period(self, cluster, seconds, grace):
+        await self.suspend_running_job(cluster, {STOP_SECONDS: seconds}, grace=grace)
         asked = max(parse(pod["metadata"]["deletionTimestamp"]) for pod in cluster.pods()) - grace
         await cluster.until(lambda: not cluster.pods())
         takes = grace if seconds == "grace" else int(seconds)
         assert cluster.now() - asked >= takes
         await cluster.status("a", terminating=0)
 
-    async def test_resumed_meanwhile_a_job_has_new_pods_beside_the_old_ones(self, cluster):
-        await self.suspended(cluster, {STOP_SECONDS: "never"})
+    async def test_job_resumed_while_pods_terminate_gets_new_pods_beside_them(self, cluster):
+        await self.suspend_running_job(cluster, {STOP_SECONDS: "never"})
         await cluster.client.patch("jobs", NAMESPACE, "a", {"spec": {"suspend": False}})
         await cluster.status("a", active=2, ready=2, terminating=2)
         assert phases(cluster.pods()) == ["Running"] * 4
 
-    async def test_a_pod_that_never_ends_goes_when_it_is_deleted_by_force(self, cluster):
-        await self.suspended(cluster, {STOP_SECONDS: "never"}, count=1, grace=1)
+    async def test_pod_that_never_stops_is_removed_by_forced_deletion(self, cluster):
+        await self.suspend_running_job(cluster, {STOP_SECONDS: "never"}, count=1, grace=1)
         (pod,) = cluster.pods()
         await cluster.job("later", run="60")
         await cluster.status("later", conditions={"SuccessCriteriaMet", "Complete"})
@@ -55,7 +55,7 @@ class TestPodsThatMisbehave:
         await cluster.status("a", terminating=0)
         assert cluster.pods("a") == []
 
-    async def test_a_job_past_its_deadline_whose_pod_never_ends_keeps_no_other_waiting(self, cluster):
+    async def test_job_past_its_deadline_with_unstoppable_pod_does_not_block_other_jobs(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run=None, notes={STOP_SECONDS: "never"}, activeDeadlineSeconds=30)
         await cluster.status("a", conditions={"FailureTarget"})
@@ -63,24 +63,24 @@ class TestPodsThatMisbehave:
         await cluster.status("later", conditions={"SuccessCriteriaMet", "Complete"})
         assert cluster.get_job("a")["status"]["terminating"] == 1
 
-    async def test_a_pod_that_never_ends_does_when_the_annotation_is_taken_away(self, cluster):
-        await self.suspended(cluster, {STOP_SECONDS: "never"}, count=1)
+    async def test_pod_that_never_stops_ends_after_its_annotation_is_removed(self, cluster):
+        await self.suspend_running_job(cluster, {STOP_SECONDS: "never"}, count=1)
         (pod,) = cluster.pods()
         patch = {"metadata": {"annotations": {STOP_SECONDS: None}}}
         await cluster.client.patch("pods", NAMESPACE, pod["metadata"]["name"], patch)
         await cluster.status("a", terminating=0)
 
-    async def test_a_pod_that_ignores_its_end_may_succeed_before_it_is_killed(self, cluster):
+    async def test_pod_that_ignores_termination_may_succeed_within_its_grace_period(self, cluster):
         ends = []
         with closing(cluster.client.watch("pods")) as watcher:
-            await self.suspended(cluster, {STOP_SECONDS: "grace"}, run="60", count=1, grace=600)
+            await self.suspend_running_job(cluster, {STOP_SECONDS: "grace"}, run="60", count=1, grace=600)
             await cluster.status("a", terminating=0)
             async with asyncio.timeout(120):
                 while "Succeeded" not in ends:
                     ends += [pod["status"]["phase"] for _, _, pod, _ in await anext(aiter(watcher))]
         assert "succeeded" not in cluster.get_job("a")["status"]
 
-    async def test_a_pod_that_fails_at_its_start_never_runs(self, cluster):
+    async def test_pod_that_fails_at_start_ends_with_start_error(self, cluster):
         await cluster.node("n")
         await cluster.job("a", notes={START: "fails"}, backoffLimit=0)
         failed = await cluster.status("a", conditions={"FailureTarget", "Failed"})
@@ -89,7 +89,7 @@ class TestPodsThatMisbehave:
         ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
         assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
 
-    async def test_a_pod_whose_image_cannot_be_pulled_waits_on_its_node(self, cluster):
+    async def test_pod_with_unpullable_image_stays_pending_and_blocks_no_other_job(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="1", notes={START: "unpullable"})
         waiting = await cluster.until(lambda: [p for p in cluster.pods() if p["status"].get("containerStatuses")])
@@ -99,7 +99,7 @@ class TestPodsThatMisbehave:
         await cluster.status("later", conditions={"SuccessCriteriaMet", "Complete"})
         assert phases(cluster.pods("a")) == ["Pending"]
 
-    async def test_a_pod_that_never_gets_ready_runs_to_its_end(self, cluster):
+    async def test_pod_that_never_becomes_ready_runs_to_completion(self, cluster):
         await cluster.node("n")
         with closing(cluster.client.watch("jobs")) as watcher:
             await cluster.job("a", run="5", notes={START: "unready"})
@@ -107,7 +107,7 @@ class TestPodsThatMisbehave:
             seen = [job["status"].get("ready") for _, _, job, _ in await anext(aiter(watcher)) if "status" in job]
         assert set(seen) <= {None, 0}
 
-    async def test_a_pod_that_is_never_scheduled_says_so_and_keeps_no_other_from_its_place(self, cluster):
+    async def test_unscheduled_pod_reports_unschedulable_and_blocks_no_other_pod(self, cluster):
         await cluster.node("n")
         await cluster.job("a", notes={START: "unscheduled"})
         told = await cluster.until(lambda: [p for p in cluster.pods("a") if p["status"].get("conditions")])
@@ -116,7 +116,7 @@ class TestPodsThatMisbehave:
         await cluster.status("b", conditions={"SuccessCriteriaMet", "Complete"})
         assert "nodeName" not in cluster.pods("a")[0]["spec"]
 
-    async def test_an_end_by_exit_code_comes_when_the_run_is_over(self, cluster):
+    async def test_pod_fails_with_its_exit_code_after_its_run_seconds(self, cluster):
         await cluster.node("n")
         await cluster.job("a", run="20", code="7", backoffLimit=0)
         running = await cluster.status("a", active=1)
@@ -126,15 +126,15 @@ class TestPodsThatMisbehave:
         assert (ended["exitCode"], failed["failed"]) == (7, 1)
         assert parse(ended["finishedAt"]) - parse(running["startTime"]) >= 20
 
-    async def test_a_grace_period_of_ages_is_one_until_the_end_of_time(self, cluster):
-        await self.suspended(cluster, {}, count=1, grace=2**62)
+    async def test_huge_grace_period_does_not_prevent_termination(self, cluster):
+        await self.suspend_running_job(cluster, {}, count=1, grace=2**62)
         await cluster.status("a", terminating=0)
         assert cluster.pods() == []
 
     @pytest.mark.parametrize(
         ("note", "text"), [(INDEX, "9" * 5000), (FAILURES, "many"), (IGNORED_FAILURES, "-1"), (EXIT_CODE, "9" * 5000)]
     )
-    async def test_what_somebody_has_written_over_a_number_stops_nobody(self, cluster, note, text):
+    async def test_invalid_number_in_pod_annotation_does_not_stop_the_controllers(self, cluster, note, text):
         await cluster.node("n")
         await cluster.job("a", run=None, completionMode="Indexed", completions=1, backoffLimitPerIndex=1)
         await cluster.status("a", active=1, ready=1)

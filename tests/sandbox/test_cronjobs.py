@@ -1,4 +1,4 @@
-"""CronJobs in the sandbox: when their Jobs come, how many there may be, and what is kept of them."""
+"""CronJobs in the sandbox: schedules, concurrency policies, suspension and history limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def cronjob(*, run: str = "1", **spec: Any) -> Object:
 
 
 async def until(admin: LocalClient, holds: Callable[[list[Object]], bool]) -> list[Object]:
-    """Wait for a state of the Jobs; they, oldest first."""
+    """Wait until `holds` returns True for the Jobs, oldest first; return them."""
     with closing(admin.watch("jobs", "cronjobs")) as watcher:
         async for _ in watcher:
             jobs = sorted(admin.list("jobs", "default"), key=lambda job: job["metadata"]["name"])
@@ -57,7 +57,7 @@ def status(admin: LocalClient) -> Object:
     return shown
 
 
-async def test_a_job_comes_every_minute_with_the_labels_of_the_template_and_the_oldest_go() -> None:
+async def test_cronjob_creates_labelled_jobs_each_minute_and_deletes_old_ones() -> None:
     async with cluster() as admin:
         await admin.create("cronjobs", "default", cronjob(successfulJobsHistoryLimit=1))
         first = (await until(admin, lambda jobs: len(jobs) == 1))[0]
@@ -70,7 +70,7 @@ async def test_a_job_comes_every_minute_with_the_labels_of_the_template_and_the_
     assert minutes[1] > minutes[0]
 
 
-async def test_forbid_waits_for_the_job_that_runs() -> None:
+async def test_concurrency_policy_forbid_waits_for_the_running_job() -> None:
     async with cluster() as admin:
         await admin.create("cronjobs", "default", cronjob(run="150", concurrencyPolicy="Forbid"))
         jobs = await until(admin, lambda jobs: len(jobs) == 2)
@@ -79,7 +79,7 @@ async def test_forbid_waits_for_the_job_that_runs() -> None:
     assert ended <= began
 
 
-async def test_replace_deletes_the_job_that_runs() -> None:
+async def test_concurrency_policy_replace_deletes_the_running_job() -> None:
     async with cluster() as admin:
         await admin.create("cronjobs", "default", cronjob(run="6000", concurrencyPolicy="Replace"))
         first = (await until(admin, lambda jobs: len(jobs) == 1))[0]["metadata"]["name"]
@@ -88,7 +88,7 @@ async def test_replace_deletes_the_job_that_runs() -> None:
     assert first not in [job["metadata"]["name"] for job in jobs]
 
 
-async def test_a_suspended_one_makes_no_job_until_it_is_resumed() -> None:
+async def test_suspended_cronjob_creates_no_job_until_resumed() -> None:
     async with cluster() as admin:
         await admin.create("cronjobs", "default", cronjob(suspend=True))
         witness = cronjob()
@@ -102,7 +102,7 @@ async def test_a_suspended_one_makes_no_job_until_it_is_resumed() -> None:
     assert {job["metadata"]["ownerReferences"][0]["name"] for job in before} == {"witness"}
 
 
-async def test_what_is_no_schedule_or_time_zone_is_refused() -> None:
+async def test_invalid_schedule_and_time_zone_are_rejected() -> None:
     async with cluster() as admin:
         with pytest.raises(ApiError) as refused:
             await admin.create("cronjobs", "default", cronjob(schedule="* * * *", timeZone="Mars/Olympus"))
@@ -124,13 +124,13 @@ async def test_what_is_no_schedule_or_time_zone_is_refused() -> None:
         ("@monthly", "2026-01-01T00:00:00", "2026-02-01T00:00:00"),
     ],
 )
-def test_when_a_schedule_is_due_next(schedule: str, after: str, due: str) -> None:
+def test_schedule_computes_its_next_due_time(schedule: str, after: str, due: str) -> None:
     zone = ZoneInfo("UTC")
     found = parse_schedule(schedule).next_after(datetime.fromisoformat(after).replace(tzinfo=zone).timestamp(), zone)
     assert found == datetime.fromisoformat(due).replace(tzinfo=zone).timestamp()
 
 
-def test_a_schedule_is_of_its_time_zone_and_a_day_that_never_comes_is_never_due() -> None:
+def test_schedule_uses_its_time_zone_and_impossible_date_is_never_due() -> None:
     berlin = ZoneInfo("Europe/Berlin")
     start = datetime(2026, 7, 1, 12, tzinfo=berlin).timestamp()
     assert parse_schedule("0 13 * * *").next_after(start, berlin) == start + 3600
@@ -138,6 +138,6 @@ def test_a_schedule_is_of_its_time_zone_and_a_day_that_never_comes_is_never_due(
 
 
 @pytest.mark.parametrize("text", ["", "* * * *", "60 * * * *", "* * 0 * *", "x * * * *", "*/0 * * * *", "5-1 * * * *"])
-def test_what_is_no_schedule(text: str) -> None:
+def test_parsing_an_invalid_schedule_raises_invalid_schedule(text: str) -> None:
     with pytest.raises(InvalidSchedule):
         parse_schedule(text)

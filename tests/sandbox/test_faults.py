@@ -1,4 +1,4 @@
-"""Faults on purpose: that they happen as they are told, to those that they are for, and the same for a seed."""
+"""Fault injection in the sandbox: timing, matching, limits, reproducibility by seed, faults of watches."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ async def http(sandbox):
 
 @pytest.fixture
 def cause(http):
-    """Install rules."""
+    """Return a function that installs fault rules."""
 
     async def install(*rules, seed=1):
         async with http.post(FAULTS, json={"seed": seed, "rules": list(rules)}) as response:
@@ -57,7 +57,7 @@ async def names(response, count):
 
 
 @pytest.mark.parametrize(("when", "done"), [("before", False), ("after", True)])
-async def test_an_error_comes_before_or_after_the_write_is_done(sandbox, http, cause, when, done):
+async def test_error_fault_occurs_before_or_after_the_write(sandbox, http, cause, when, done):
     match = {"verb": "create", "resource": "configmaps"}
     await cause({"match": match, "do": "error", "code": 503, "retryAfter": 2, "when": when})
     async with http.post(MAPS, json=config_map("a")) as response:
@@ -68,14 +68,14 @@ async def test_an_error_comes_before_or_after_the_write_is_done(sandbox, http, c
 
 
 @pytest.mark.parametrize(("when", "done"), [("before", False), ("after", True)])
-async def test_a_connection_is_dropped_before_or_after_the_write_is_done(sandbox, http, cause, when, done):
+async def test_connection_is_dropped_before_or_after_the_write(sandbox, http, cause, when, done):
     await cause({"match": {"verb": "write"}, "do": "drop", "when": when})
     with pytest.raises(aiohttp.ServerDisconnectedError):
         await http.post(MAPS, json=config_map("a"))
     assert exists(sandbox, "a") is done
 
 
-async def test_a_delayed_write_is_done_though_the_client_has_gone(sandbox, http, cause):
+async def test_write_with_delayed_response_is_done_before_the_response(sandbox, http, cause):
     await cause({"match": {"verb": "create"}, "do": "delay", "seconds": 600, "when": "after"})
     watcher = sandbox.local("tester").watch("secrets")
     sending = asyncio.create_task(http.post("/api/v1/namespaces/default/secrets", json=config_map("a", x="eA==")))
@@ -87,7 +87,7 @@ async def test_a_delayed_write_is_done_though_the_client_has_gone(sandbox, http,
     sending.cancel()
 
 
-async def test_what_is_delayed_goes_on_when_the_rules_are_removed(sandbox, http, cause):
+async def test_delayed_request_continues_when_the_rules_are_removed(sandbox, http, cause):
     await cause({"match": {"verb": "create"}, "do": "delay", "seconds": 600})
     sending = asyncio.create_task(http.post(MAPS, json=config_map("a")))
     struck = 0
@@ -101,7 +101,7 @@ async def test_what_is_delayed_goes_on_when_the_rules_are_removed(sandbox, http,
     assert exists(sandbox, "a")
 
 
-async def test_a_refused_write_stays_refused(http, cause):
+async def test_failed_request_keeps_its_own_error_despite_a_fault_after_it(http, cause):
     await cause({"do": "error", "when": "after"})
     async with http.get(f"{MAPS}/none") as response:
         assert response.status == 404
@@ -112,13 +112,13 @@ async def test_a_refused_write_stays_refused(http, cause):
     [{"verb": "get"}, {"resource": ["pods", "configmaps/status"]}, {"user": "alice"}, {"namespace": "kube-system"},
      {"group": "batch"}, {"name": "b"}],
 )  # fmt: skip
-async def test_others_are_left_alone(http, cause, match):
+async def test_request_that_does_not_match_the_rule_is_unaffected(http, cause, match):
     await cause({"match": match, "do": "error"})
     async with http.post(MAPS, json=config_map("a")) as response:
         assert response.status == 201
 
 
-async def test_faults_are_counted_limited_and_ended(http, cause):
+async def test_faults_are_counted_limited_and_removed(http, cause):
     await cause({"match": {"verb": "get", "resource": "configmaps"}, "do": "error", "limit": 2})
     statuses = []
     for _ in range(4):
@@ -136,7 +136,7 @@ async def test_faults_are_counted_limited_and_ended(http, cause):
 
 
 async def struck_names(http, order):
-    """Those of some objects whose reading failed."""
+    """Return the names of the objects whose GET was answered with 500."""
     failed = set()
     for name in order:
         async with http.get(f"{MAPS}/{name}") as response:
@@ -145,7 +145,7 @@ async def struck_names(http, order):
     return failed
 
 
-async def test_the_seed_decides_who_is_struck_whatever_comes_in_between(http, cause):
+async def test_seed_decides_which_objects_are_struck_regardless_of_request_order(http, cause):
     rule = {"match": {"verb": "get"}, "probability": 0.5, "do": "error"}
     order = [f"m{number}" for number in range(40)]
     await cause(rule, seed=3)
@@ -168,7 +168,7 @@ async def test_the_seed_decides_who_is_struck_whatever_comes_in_between(http, ca
         ({"do": "error", "probability": 2}, "rules.0.probability: Input should be less than or equal to 1"),
     ],
 )
-async def test_rules_that_cannot_be_are_refused_with_the_field(http, rule, text):
+async def test_invalid_rule_is_rejected_with_the_field_name(http, rule, text):
     async with http.post(FAULTS, json={"rules": [rule]}) as response:
         assert response.status == 400
         assert (await response.json())["message"].startswith(text)
@@ -179,7 +179,7 @@ async def test_rules_that_cannot_be_are_refused_with_the_field(http, rule, text)
 
 @pytest.fixture
 async def started(sandbox, http):
-    """The version from before five objects were made, in which each is changed once."""
+    """Create five ConfigMaps, `a` to `e`; return the resource version from before."""
     async with http.get(MAPS) as response:
         version = (await response.json())["metadata"]["resourceVersion"]
     client = sandbox.local("tester")
@@ -192,7 +192,7 @@ def watch(http, version, **more):
     return http.get(MAPS, params={"watch": "1", "resourceVersion": version, **more})
 
 
-async def test_a_watch_may_find_its_version_too_old(http, cause, started):
+async def test_expired_fault_ends_watch_with_410(http, cause, started):
     await cause({"match": {"verb": "watch"}, "do": "expired", "limit": 1})
     async with watch(http, started) as response:
         event = json.loads(await response.content.readline())
@@ -202,7 +202,7 @@ async def test_a_watch_may_find_its_version_too_old(http, cause, started):
         assert await names(response, 5) == list("abcde")
 
 
-async def test_a_resumed_watch_tells_again_what_was_told(sandbox, http, cause, started):
+async def test_duplicate_fault_repeats_earlier_events_in_a_resumed_watch(sandbox, http, cause, started):
     now = str(sandbox.registry.store.revision)
     await cause({"match": {"verb": "watch"}, "do": "duplicate", "events": 2})
     async with watch(http, now) as response:
@@ -211,7 +211,7 @@ async def test_a_resumed_watch_tells_again_what_was_told(sandbox, http, cause, s
         assert await names(response, 1) == ["f"]
 
 
-async def test_events_of_different_objects_change_their_order_but_not_those_of_one(sandbox, http, cause, started):
+async def test_reorder_fault_keeps_the_order_of_events_of_each_object(sandbox, http, cause, started):
     client = sandbox.local("tester")
     for name in "abcde":
         await client.patch("configmaps", "default", name, {"data": {"x": "1"}})
@@ -227,9 +227,9 @@ async def test_events_of_different_objects_change_their_order_but_not_those_of_o
         assert [kind for known, kind in told if known == name] == ["ADDED", "MODIFIED"]
 
 
-async def test_a_watch_that_is_cut_off_has_told_all_before_the_last_it_has_told(sandbox, http, cause, started):
+async def test_watch_cut_off_while_reordering_has_no_gap_before_its_last_event(sandbox, http, cause, started):
     client = sandbox.local("tester")
-    for number in range(120):  # more than a connection holds that nobody reads from
+    for number in range(120):  # more than the buffers of an unread connection hold
         await client.create("configmaps", "default", config_map(f"m{number}", text="x" * 50_000))
     await cause({"match": {"verb": "watch"}, "do": "reorder", "seconds": 0})
     async with watch(http, started) as response:
@@ -241,14 +241,14 @@ async def test_a_watch_that_is_cut_off_has_told_all_before_the_last_it_has_told(
     assert told == set(range(int(started) + 1, max(told) + 1))
 
 
-async def test_open_watches_are_ended_at_once(http, cause, started):
+async def test_close_watches_fault_ends_open_watches(http, cause, started):
     async with watch(http, started) as response:
         await names(response, 5)
         await cause({"match": {"verb": "watch", "resource": "configmaps"}, "do": "closeWatches"})
         assert await response.content.read() == b""
 
 
-async def test_open_watches_are_cut_off_at_once(http, cause, started):
+async def test_abrupt_close_watches_fault_breaks_open_watches(http, cause, started):
     async with watch(http, started) as response:
         await names(response, 5)
         await cause({"match": {"verb": "watch"}, "do": "closeWatches", "abrupt": True})
@@ -256,7 +256,7 @@ async def test_open_watches_are_cut_off_at_once(http, cause, started):
             await response.content.read()
 
 
-async def test_a_watch_goes_on_while_its_rules_do_not_strike(sandbox, http, cause, started):
+async def test_watch_continues_while_its_rule_does_not_strike(sandbox, http, cause, started):
     async with watch(http, started) as response:
         await names(response, 5)
         await cause({"match": {"verb": "watch"}, "do": "closeWatches", "probability": 0})

@@ -1,4 +1,4 @@
-"""The sandbox's controllers held to lives recorded on a real control plane: same requests, same order of states."""
+"""Replays of object lifecycles that were recorded on a real control plane: same requests, same order of states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from lives import different, misplaced, read, relive
+from lives import order_differences, read, replay, state_differences
 
 from tests.virtual_time import VirtualTimeLoop
 
@@ -29,19 +29,20 @@ NAMES = (
 
 
 async def differences(file: Path) -> list[str]:
+    """Replay a recording; return the differences in refusals, states and their order."""
     requests, recorded = read(file)
-    lived = await relive(requests, recorded)
+    lived = await replay(requests, recorded)
     refusals = [
         f"request {number}: {lived.refused.get(number, 'not refused')}, recorded: {recorded.refused.get(number)}"
         for number in sorted(lived.refused.keys() | recorded.refused.keys())
         if lived.refused.get(number) != recorded.refused.get(number)
     ]
-    return [*refusals, *different(recorded, lived), *misplaced(recorded, lived)]
+    return [*refusals, *state_differences(recorded, lived), *order_differences(recorded, lived)]
 
 
 @pytest.mark.skipif(LIVES is None, reason="the recorded lives (shared/apiserver/lives) are not beside this repository")
 @pytest.mark.parametrize("name", NAMES)
-def test_recorded_lives_are_lived_in_the_same_order(name: str) -> None:
+def test_recorded_lifecycles_have_the_same_order_of_states_in_the_sandbox(name: str) -> None:
     assert LIVES is not None
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         assert runner.run(differences(LIVES / f"{name}.jsonl")) == []

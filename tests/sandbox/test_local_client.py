@@ -9,7 +9,7 @@ from admission.sandbox.controllers.base import Controller
 from admission.sandbox.sandbox import Sandbox
 
 
-async def test_a_watcher_may_be_closed_twice_and_leaves_others_alone():
+async def test_closing_a_watcher_twice_does_not_affect_other_watchers():
     async with Sandbox(controllers=False) as sandbox:
         local = sandbox.local("admin")
         closed, other = local.watch("namespaces"), local.watch("namespaces")
@@ -23,7 +23,7 @@ async def test_a_watcher_may_be_closed_twice_and_leaves_others_alone():
                 other.close()
 
 
-async def test_a_controller_that_has_much_to_do_sees_what_happens_meanwhile():
+async def test_busy_controller_observes_changes_between_two_syncs():
     seen = []
 
     class Slow(Controller):
@@ -35,7 +35,7 @@ async def test_a_controller_that_has_much_to_do_sees_what_happens_meanwhile():
                 self.enqueue(obj["metadata"]["name"])
 
         async def sync(self, key):
-            """Something happens while it works, and it was told of what happened the last time."""
+            """Create an object; the one that the previous sync created must have been observed already."""
             done.append(key)
             assert len([name for name in seen if name.startswith("new")]) == len(done) - 1
             await self.local.create("namespaces", "", {"metadata": {"name": f"new-{len(done)}"}})

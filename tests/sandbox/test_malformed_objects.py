@@ -1,4 +1,4 @@
-"""Custom resources of a form that no schema has checked: they stop nobody's controller."""
+"""Malformed custom resources that no schema has checked: the sandbox's controllers ignore them and continue."""
 
 import logging
 
@@ -22,7 +22,7 @@ def changed(obj, path, value):
 
 
 def forged(owner):
-    """A pod of a user who has it say that a controller made it."""
+    """Return a user's pod with a forged reference to `owner` as its controller."""
     reference = {**owner, "name": "odd", "uid": "0-0", "controller": True}
     containers = [{"name": "main", "image": "pause"}]
     return {"metadata": {"name": "odd", "ownerReferences": [reference]}, "spec": {"containers": containers}}
@@ -34,7 +34,7 @@ async def user():
         yield sandbox.local("admin")
 
 
-async def test_an_object_that_cannot_be_read_stops_no_other(user, caplog):
+async def test_malformed_object_is_logged_and_ignored_until_changed_and_blocks_no_other(user, caplog):
     sets, job, jobs = manifest("leaderworkerset"), manifest("volcano-torchx-echo"), jobset("good", suspend=False)
     with caplog.at_level(logging.WARNING):
         await user.create("pods", "default", forged({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}))

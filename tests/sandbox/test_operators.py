@@ -1,11 +1,11 @@
-"""The pretended controllers of custom kinds."""
+"""Simulated controllers of custom kinds."""
 
 from custom_kinds import JOBSET, KINDS, jobset, pods_of, served, until
 
 from admission.sandbox.sandbox import Sandbox
 
 
-async def test_what_another_controller_manages_gets_no_pods():
+async def test_object_managed_by_another_controller_gets_no_pods():
     kind = KINDS.get(*JOBSET)
     async with Sandbox(speed=60) as sandbox, served(sandbox, kind):
         user = sandbox.local("admin")
@@ -15,7 +15,7 @@ async def test_what_another_controller_manages_gets_no_pods():
             each["metadata"]["namespace"] = "default"
         other = await user.create("jobsets", "default", other)
         own = await user.create("jobsets", "default", own)
-        await until(user, "jobsets", "own", lambda each: "status" in each)  # told of after its pods are made
+        await until(user, "jobsets", "own", lambda each: "status" in each)  # written after its pods are created
         assert len(pods_of(user, own)) == 3
         assert pods_of(user, other) == []
         assert "status" not in user.get("jobsets", "default", "other")

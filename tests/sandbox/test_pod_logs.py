@@ -1,4 +1,4 @@
-"""The subresource `log`: what pretend containers print, as kubectl and `sluice logs` ask for it."""
+"""The subresource `log`: output of simulated containers, as kubectl and `sluice logs` request it."""
 
 import ssl
 
@@ -40,21 +40,21 @@ async def log(http, name, **params):
 
 
 async def started(sandbox, name):
-    """Wait until the kubelet has said something of the pod's containers."""
+    """Wait until the kubelet has written the pod's container statuses."""
     async for changes in sandbox.local("admin").watch("pods"):
         for _, _, obj, _ in changes:
             if obj["metadata"]["name"] == name and obj["status"].get("containerStatuses"):
                 return
 
 
-async def test_a_log_that_is_followed_ends_with_the_container(sandbox, http):
+async def test_followed_log_ends_with_the_container(sandbox, http):
     await sandbox.local("admin").create("pods", "default", pod("a"))
     await started(sandbox, "a")
     status, text = await log(http, "a", follow="true")
     assert status == 200
     first, *ticks, last = text.splitlines()
     assert (first, last) == ("a: simulating a run for 25 s: sleep 25", "ended with exit code 0")
-    # A slow machine ends it late.
+    # On a slow machine the container may end late, with more ticks.
     assert ticks == [f"running for {10 * number} s" for number in range(1, max(2, len(ticks)) + 1)]
     assert (await log(http, "a"))[1] == text
     assert (await log(http, "a", tailLines="1"))[1] == "ended with exit code 0\n"
@@ -63,7 +63,7 @@ async def test_a_log_that_is_followed_ends_with_the_container(sandbox, http):
     assert line == "ended with exit code 0\n"
 
 
-async def test_what_has_no_log_says_why(sandbox, http):
+async def test_log_request_that_cannot_be_served_explains_the_reason(sandbox, http):
     local = sandbox.local("admin")
     await local.create("pods", "default", pod("two", containers=("main", "side")))
     await local.create("pods", "default", pod("stuck", start="unpullable"))
@@ -79,7 +79,7 @@ async def test_what_has_no_log_says_why(sandbox, http):
     assert (await log(http, "none"))[0] == 404
 
 
-async def test_logs_are_a_right_of_their_own(sandbox, http):
+async def test_log_request_without_permission_for_pods_log_is_forbidden(sandbox, http):
     await sandbox.local("admin").create("pods", "default", pod("a"))
     async with http.get(f"{PODS}/a/log", headers={"Authorization": "Bearer alice-token"}) as response:
         assert response.status == 403

@@ -1,4 +1,4 @@
-"""Admission policies: the files and answers recorded at a real API server, and what else the sandbox serves of them."""
+"""Admission policies: files and responses recorded on a real API server, and further behaviour of the sandbox."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ async def created(ask, document):
 
 @pytest.fixture(params=["gate-apply-configuration.yaml", "gate-json-patch.yaml"])
 async def recorded(request, ask):
-    """The two files that were tried at a real API server; both do the same."""
+    """Install one of two equivalent policy files that were tried on a real API server."""
     for document in documents_of(RECORDED / request.param):
         status, answer = await created(ask, document)
         assert status == 201, answer
 
 
-async def test_a_labelled_job_is_gated_and_its_submitter_noted(ask, recorded):
+async def test_labelled_job_is_gated_and_its_submitter_recorded(ask, recorded):
     status, got = await ask("POST", JOBS, job("j1", queue="q", **{SUBMITTED_BY: "forged", "other": "kept"}))
     assert (status, got["spec"]["suspend"]) == (201, True)
     assert got["metadata"]["annotations"] == {SUBMITTED_BY: "alice", "other": "kept"}
 
 
-async def test_a_job_without_a_label_is_left_alone(ask, recorded):
+async def test_job_without_queue_label_is_not_gated_or_annotated(ask, recorded):
     status, got = await ask("POST", JOBS, job("j1"))
     assert (status, got["spec"]["suspend"]) == (201, False)
     assert "annotations" not in got["metadata"]
@@ -98,11 +98,11 @@ async def test_a_user_cannot_start_a_waiting_job(ask, recorded):
     )
 
 
-async def test_a_user_cannot_change_the_annotation(ask, recorded):
+async def test_user_cannot_change_the_submitted_by_annotation(ask, recorded):
     await ask("POST", JOBS, job("j1", queue="q"))
     status, answer = await ask("PATCH", f"{JOBS}/j1", {"metadata": {"annotations": {SUBMITTED_BY: "bob"}}})
     assert (status, answer["reason"]) == (422, "Invalid")
-    (cause,) = answer["details"]["causes"]  # what kubectl shows of an answer that is Invalid
+    (cause,) = answer["details"]["causes"]  # kubectl shows the causes of an Invalid response
     assert cause["message"] == (
         "ValidatingAdmissionPolicy 'jobs.keep.sluice.dev' with binding 'jobs.keep.sluice.dev' denied request: "
         "sluice.dev/submitted-by is written by Sluice alone"
@@ -116,13 +116,13 @@ async def test_a_waiting_job_may_leave_its_queue_and_stays_suspended(ask, record
     assert (status, got["spec"]["suspend"]) == (200, True)
 
 
-async def test_sluice_may_start_it(ask, recorded):
+async def test_sluice_may_start_a_waiting_job(ask, recorded):
     await ask("POST", JOBS, job("j1", queue="q"))
     status, got = await ask("PATCH", f"{JOBS}/j1", {"spec": {"suspend": False}}, token="sluice-token")
     assert (status, got["spec"]["suspend"]) == (200, False)
 
 
-async def test_an_excluded_namespace_is_left_alone(ask, recorded):
+async def test_job_in_excluded_namespace_is_not_gated(ask, recorded):
     status, got = await ask("POST", JOBS.replace("default", "kube-system"), job("j1", queue="q"))
     assert (status, got["spec"]["suspend"]) == (201, False)
 
@@ -158,12 +158,12 @@ async def installed(ask, *documents):
         assert status == 201, answer
 
 
-async def test_a_policy_without_a_binding_does_nothing(ask):
+async def test_policy_without_binding_has_no_effect(ask):
     await installed(ask, validating("p", {"expression": "false"}))
     assert (await ask("POST", JOBS, job("j1")))[0] == 201
 
 
-async def test_a_binding_may_be_narrower_than_its_policy(ask):
+async def test_match_resources_of_a_binding_narrow_its_policy(ask):
     labelled = {"objectSelector": {"matchLabels": {"sluice.dev/queue-name": "q"}}}
     await installed(ask, validating("p", {"expression": "false"}), bound("p", "Deny", matchResources=labelled))
     assert (await ask("POST", JOBS, job("j1")))[0] == 201
@@ -172,7 +172,7 @@ async def test_a_binding_may_be_narrower_than_its_policy(ask):
     assert answer["message"].endswith("denied request: failed expression: false")
 
 
-async def test_a_policy_may_only_warn(ask, http):
+async def test_policy_bound_with_warn_returns_a_warning(ask, http):
     await installed(ask, validating("p", {"expression": "false", "message": "no"}), bound("p", "Warn"))
     headers = {"Authorization": "Bearer alice-token"}
     async with http.post(JOBS, json=job("j1"), headers=headers) as response:
@@ -183,13 +183,13 @@ async def test_a_policy_may_only_warn(ask, http):
 
 
 @pytest.mark.parametrize(("failure_policy", "status"), [("Fail", 422), ("Ignore", 201)])
-async def test_an_expression_that_fails_denies_unless_that_is_ignored(ask, failure_policy, status):
+async def test_expression_error_denies_unless_failure_policy_is_ignore(ask, failure_policy, status):
     policy = validating("p", {"expression": "object.spec.nothing == 1"}, failurePolicy=failure_policy)
     await installed(ask, policy, bound("p", "Deny"))
     assert (await ask("POST", JOBS, job("j1")))[0] == status
 
 
-async def test_variables_and_other_policies_conditions(ask):
+async def test_variables_and_message_expression_are_evaluated(ask):
     policy = validating(
         "p",
         {
@@ -219,13 +219,13 @@ async def test_variables_and_other_policies_conditions(ask):
         (bound("p"), "spec.validationActions"),
     ],
 )
-async def test_what_cannot_be_a_policy_is_refused_with_the_field(ask, document, field):
+async def test_invalid_policy_or_binding_is_rejected_with_the_field_name(ask, document, field):
     status, answer = await created(ask, document)
     assert status == 422
     assert field in [cause["field"] for cause in answer["details"]["causes"]]
 
 
-async def test_a_policy_is_in_force_after_a_moment_where_that_is_asked_for():
+async def test_policy_takes_effect_after_the_admission_delay():
     async with Sandbox(controllers=False, users=USERS, admission_delay=0.05) as sandbox:
         client = sandbox.local("alice")
         await client.create("validatingadmissionpolicies", "", validating("p", {"expression": "false"}))
@@ -247,7 +247,7 @@ async def test_a_policy_is_in_force_after_a_moment_where_that_is_asked_for():
         (29, set()),
     ],
 )
-async def test_an_older_server_offers_no_policies(minor, served):
+async def test_served_policy_kinds_depend_on_the_minor_version(minor, served):
     async with Sandbox(controllers=False, minor=minor) as sandbox:
         connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=sandbox.ca_pem))
         headers = {"Authorization": "Bearer admin-token"}

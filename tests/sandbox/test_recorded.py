@@ -1,4 +1,4 @@
-"""The recorded answers of a real API server, played against the sandbox: exactly the named cases may differ."""
+"""Replays of cases recorded on a real API server: responses differ exactly in the listed cases."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ import pytest
 from admission.sandbox import Sandbox
 
 RECORDED = Path(__file__).parents[2].parent / "shared" / "apiserver"
-# The cases that do not pass, or are not played, with the reasons that the sandbox's README gives.
+# Cases that do not pass, or are not replayed; the sandbox's README has the reasons.
 DIFFERENT = {
     "core/03-events-k8s-io",
     "core/13-configmaps-and-secrets",
@@ -19,7 +19,7 @@ DIFFERENT = {
     "discovery/04-aggregated",
 }
 NOT_PLAYED = {"core/08-resource-quotas"}
-# Played side by side: most of the time a case waits, for a webhook's timeout or the end of a watch.
+# Groups that are replayed concurrently: a case mostly waits for a webhook's timeout or the end of a watch.
 WITHOUT_CONTROLLERS = (
     ("admission",),
     ("watch", "jobs/07*"),
@@ -38,9 +38,9 @@ pytestmark = pytest.mark.skipif(not RECORDED.is_dir(), reason="the recorded case
 
 
 async def play(ca, *, controllers, globs):
-    """The verdicts of some cases, by name, with the differences of those that failed.
+    """Replay cases on a new sandbox; return their verdicts by name, with the differences of failed ones.
 
-    On a sandbox of their own: some compare versions, which move with whatever is written.
+    The sandbox is not shared, because some cases compare resource versions, which change with every write.
     """
     only = [part for glob in globs for part in ("--only", glob)]
     have = "kcm,compaction" if controllers else "compaction"

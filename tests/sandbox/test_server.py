@@ -1,4 +1,4 @@
-"""The sandbox as its clients meet it, where no recorded case looks."""
+"""The sandbox's API server and local client, beyond the recorded cases."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ async def first_lines(response, count):
     return [json.loads(await response.content.readline()) for _ in range(count)]
 
 
-async def test_the_certificate_is_good_for_the_authority_that_is_told(http):
+async def test_server_certificate_is_signed_by_the_published_ca(http):
     async with http.get("/version") as response:
         assert (await response.json())["minor"] == "36"
 
@@ -55,7 +55,7 @@ async def test_requests_are_counted_by_method_resource_and_user(sandbox, http):
     assert sandbox.requests == {("POST", "jobs", "admin"): 1, ("PATCH", "jobs/status", "admin"): 1}
 
 
-async def test_a_watch_from_a_forgotten_version_ends_with_410(sandbox, http):
+async def test_watch_from_expired_version_ends_with_410(sandbox, http):
     async with http.get(JOBS) as response:
         version = (await response.json())["metadata"]["resourceVersion"]
     await sandbox.local("tester").create("jobs", "default", job("a"))
@@ -67,7 +67,7 @@ async def test_a_watch_from_a_forgotten_version_ends_with_410(sandbox, http):
     assert (event["type"], event["object"]["code"], rest) == ("ERROR", 410, b"")
 
 
-async def test_an_open_watch_goes_on_after_the_history_was_forgotten(sandbox, http):
+async def test_open_watch_continues_after_the_history_expired(sandbox, http):
     client = sandbox.local("tester")
     await client.create("jobs", "default", job("a"))
     async with http.get(JOBS, params={"watch": "1"}) as response:
@@ -78,7 +78,7 @@ async def test_an_open_watch_goes_on_after_the_history_was_forgotten(sandbox, ht
     assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "b")
 
 
-async def test_users_can_be_chosen():
+async def test_kubeconfig_has_token_of_configured_user_and_rejects_unknown_user():
     users = {**DEFAULT_USERS, "carol-token": User("carol", groups=("system:masters",))}
     async with Sandbox(controllers=False, users=users) as sandbox:
         config = sandbox.kubeconfig("carol")
@@ -87,14 +87,14 @@ async def test_users_can_be_chosen():
             sandbox.kubeconfig("dave")
 
 
-async def test_a_taken_port_is_told_in_one_sentence(sandbox):
+async def test_port_in_use_is_reported_as_sandbox_error(sandbox):
     port = int(sandbox.url.rpartition(":")[2])
     with pytest.raises(SandboxError, match=f"cannot listen on 127.0.0.1:{port}"):
         async with Sandbox(controllers=False, port=port):
             pass
 
 
-async def test_a_kubeconfig_is_readable_by_its_owner_alone(sandbox, tmp_path):
+async def test_kubeconfig_is_readable_by_its_owner_only(sandbox, tmp_path):
     path = tmp_path / "kubeconfig.yaml"
     sandbox.write_kubeconfig(path)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -104,7 +104,7 @@ async def test_a_kubeconfig_is_readable_by_its_owner_alone(sandbox, tmp_path):
 # ---------------------------------------------------------------------- in the process
 
 
-async def test_a_local_watch_begins_with_what_exists_and_tells_what_was_before(sandbox):
+async def test_local_watch_starts_with_existing_objects_and_has_previous_versions(sandbox):
     client = sandbox.local("tester")
     await client.create("jobs", "default", job("a"))
     watcher = client.watch("jobs")
@@ -124,7 +124,7 @@ async def test_a_local_watch_begins_with_what_exists_and_tells_what_was_before(s
     assert [batch async for batch in batches] == []
 
 
-async def test_changes_of_several_resources_come_in_the_order_in_which_they_happened(sandbox):
+async def test_local_watch_of_several_resources_preserves_the_order_of_changes(sandbox):
     client = sandbox.local("tester")
     watcher = client.watch("jobs", "secrets")
     batches = aiter(watcher)
@@ -136,7 +136,7 @@ async def test_changes_of_several_resources_come_in_the_order_in_which_they_happ
     assert names == ["a", "b", "c"]
 
 
-async def test_a_local_update_with_an_old_version_is_a_conflict(sandbox):
+async def test_local_update_with_stale_version_is_a_conflict(sandbox):
     client = sandbox.local("tester")
     old = await client.create("jobs", "default", job("a"))
     await client.patch("jobs", "default", "a", {"metadata": {"labels": {"x": "1"}}})
@@ -145,7 +145,7 @@ async def test_a_local_update_with_an_old_version_is_a_conflict(sandbox):
     assert (refused.value.code, refused.value.reason) == (409, "Conflict")
 
 
-async def test_local_writes_obey_the_rules_of_the_kind(sandbox):
+async def test_local_writes_are_validated(sandbox):
     client = sandbox.local("tester")
     with pytest.raises(ApiError, match=r"spec.template.spec.containers: Required value"):
         await client.create("jobs", "default", {"metadata": {"name": "a"}, "spec": {}})
@@ -153,7 +153,7 @@ async def test_local_writes_obey_the_rules_of_the_kind(sandbox):
         await client.create("jobs", "nowhere", job("a"))
 
 
-async def test_a_version_that_was_handed_out_never_changes(sandbox):
+async def test_returned_object_is_not_changed_by_later_writes(sandbox):
     client = sandbox.local("tester")
     await client.create("jobs", "default", job("a"))
     before = client.get("jobs", "default", "a")
@@ -164,7 +164,7 @@ async def test_a_version_that_was_handed_out_never_changes(sandbox):
     assert before == copy
 
 
-async def test_binding_is_seen_and_cannot_be_repeated(sandbox):
+async def test_pod_binding_sets_node_name_and_cannot_be_repeated(sandbox):
     client = sandbox.local("scheduler")
     containers = [{"name": "main", "image": "i"}]
     await client.create("pods", "default", {"metadata": {"name": "p"}, "spec": {"containers": containers}})
@@ -174,7 +174,7 @@ async def test_binding_is_seen_and_cannot_be_repeated(sandbox):
         await client.bind("default", "p", "n2")
 
 
-async def test_an_unreachable_webhook_stops_local_writes_too(sandbox):
+async def test_unreachable_webhook_causes_rejection_of_local_writes(sandbox):
     client = sandbox.local("tester")
     hook = {
         "name": "closed.example.com",
@@ -200,7 +200,7 @@ def field(number, content):
     return bytes([number << 3 | 2, len(content)]) + content
 
 
-async def test_a_protobuf_body_is_read_and_unknown_parts_of_it_are_refused(http):
+async def test_protobuf_body_is_decoded_and_unknown_fields_are_rejected(http):
     headers = {"Content-Type": "application/vnd.kubernetes.protobuf"}
     kind = field(1, field(1, b"v1") + field(2, b"ConfigMap"))
     labels = field(11, field(1, b"a") + field(2, b"b"))
@@ -227,7 +227,7 @@ def write(path, manifest):
 
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
-async def test_kubectl_creates_applies_reads_and_deletes_jobs(sandbox, tmp_path):
+async def test_kubectl_creates_applies_reads_and_deletes_jobs_and_creates_roles(sandbox, tmp_path):
     config, manifest = tmp_path / "kubeconfig.yaml", tmp_path / "job.yaml"
     sandbox.write_kubeconfig(config)
 
@@ -266,7 +266,7 @@ async def test_kubectl_creates_applies_reads_and_deletes_jobs(sandbox, tmp_path)
     assert sandbox.local("tester").list("jobs") == []
 
 
-async def test_a_watcher_of_nothing_begins_with_an_empty_batch(sandbox):
+async def test_local_watch_of_empty_resource_starts_with_an_empty_batch(sandbox):
     with closing(sandbox.local("admin").watch("secrets")) as watcher:
         assert await anext(aiter(watcher)) == []
         await sandbox.local("admin").create("secrets", "default", {"metadata": {"name": "a"}})

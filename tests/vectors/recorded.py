@@ -1,4 +1,4 @@
-"""Where the recorded decisions of the reference are, if they are here at all."""
+"""Recorded decisions of the reference, which may be missing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "vectors"
-"""Beside the checkout."""
+"""Folder of the recorded decisions, beside the checkout."""
 
 
 def files(pattern: str) -> list[object]:
-    """The matching files as parameters; one skipped parameter if there are none."""
+    """Return the matching files as test parameters; a single skipped parameter if there are none."""
     found = sorted(FOLDER.glob(pattern))
     if not found:
         reason = "the recorded decisions are not here: put them into a folder `shared/vectors` beside the checkout"

@@ -1,4 +1,4 @@
-"""Single decisions: one cycle, one search for victims, one flavor assignment, one sum of quota."""
+"""Single decisions compared with the reference: a cycle, a search for victims, a flavor assignment, a quota sum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _cases() -> list[Any]:
 
 
 @pytest.mark.parametrize("path", _cases())
-def test_case(path):
+def test_decision_of_a_single_case_matches_the_reference(path):
     case = json.loads(path.read_text())
     answer = answer_of(case)
     expected = case["expect"]
@@ -32,12 +32,12 @@ def _comparable(answer: dict[str, Any]) -> dict[str, Any]:
     for status in (answer.get("statusAfter") or {}).values():
         for condition in status.get("conditions", ()):
             if condition["reason"] == "Misconfigured":
-                condition["message"] = ""  # we say in our own words what is wrong with a pod
-            # Which ClusterQueue another namespace's workload is in is nothing for people of the victim's namespace.
+                condition["message"] = ""  # Sluice has its own wording for invalid pods
+            # Sluice does not disclose the ClusterQueue of another namespace's workload to the victim's namespace.
             condition["message"] = re.sub(r"preemptor path: \S+; ", "", condition["message"])
     answer = {**answer}
-    if "events" in answer:  # their messages are only told where the reference checks them
+    if "events" in answer:  # the reference records messages only where it checks them
         answer["events"] = sorted((event["object"], event["type"], event["reason"]) for event in answer["events"])
-    if "skippedPreemptions" in answer:  # not all ClusterQueues are told of
+    if "skippedPreemptions" in answer:  # the reference does not list every ClusterQueue
         answer["skippedPreemptions"] = {name: count for name, count in answer["skippedPreemptions"].items() if count}
     return answer

@@ -1,4 +1,4 @@
-"""Whole scenarios: what is decided in every cycle, and the state at the end, is what the reference decided."""
+"""Whole scenarios compared with the reference: the decisions of each cycle and the final state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.vectors.recorded import files
 
 
 @pytest.mark.parametrize("path", files("recorded/*/*.json"))
-def test_recorded(path):
+def test_decisions_of_a_recorded_scenario_match_the_reference(path):
     scenario = json.loads(path.read_text())
     answer = simulate(scenario)
     expected = scenario["expect"]
@@ -68,5 +68,5 @@ def _amounts(admission: dict[str, Any]) -> dict[str, Any]:
 
 
 def _causes(message: str) -> list[str]:
-    # The reference names them in no particular order.
+    # The reference lists the causes in no fixed order.
     return sorted(re.split(r"[,;] ", message))

@@ -26,14 +26,14 @@ def database_kind() -> str:
     return "sqlite"
 
 
-def test_the_page_has_each_kind_and_way():
+def test_tables_of_the_page_equal_the_rendered_results():
     assert rendered(recorded()) in PAGE.read_text()
     assert rendered_with_policies(recorded(policies=True)) in PAGE.read_text()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("setup", [Setup(), Setup(policies=True), Setup(queue_by="managed")], ids=lambda one: one.name)
-async def test_nobody_lets_himself_in(database_url: str, tmp_path: Path, setup: Setup):
+async def test_no_way_bypasses_the_queue(database_url: str, tmp_path: Path, setup: Setup):
     expected = {} if setup.queue_by else recorded(policies=setup.policies)
     async with running_cluster(tmp_path, database_url, setup) as cluster:
         cells = [
@@ -47,7 +47,7 @@ async def test_nobody_lets_himself_in(database_url: str, tmp_path: Path, setup: 
         waiting = cells
         while waiting:
             assert not cluster.observer.violations
-            waiting = [cell for cell in waiting if not _is(await cell.result(), expected.get(cell.key))]
+            waiting = [cell for cell in waiting if not _matches(await cell.result(), expected.get(cell.key))]
             try:
                 await asyncio.sleep(LOOK)
             except asyncio.CancelledError:  # the test's timeout
@@ -58,7 +58,7 @@ async def test_nobody_lets_himself_in(database_url: str, tmp_path: Path, setup: 
 
 
 @pytest.mark.long
-async def test_make_ways_that_is_ended_leaves_no_process_behind(tmp_path: Path):
+async def test_make_ways_ended_by_sigterm_leaves_no_process_behind(tmp_path: Path):
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.ways", "--kinds", "Job", "--ways", "1"),
         cwd=PAGE.parents[1],
@@ -84,14 +84,14 @@ def _children(pid: int) -> list[int]:
 
 
 def _command(pid: int) -> list[str]:
-    """Of a process; empty: it is over."""
+    """Return the command line of a process; empty: it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
     except OSError:
         return []
 
 
-def _is(found: str, expected: str | None) -> bool:
+def _matches(found: str, expected: str | None) -> bool:
     """Return whether a result is the expected one; None: any of `WORDS` is.
 
     Whether pods wait, run with their quota or were stopped may depend on the order of their creation.

@@ -1,4 +1,4 @@
-"""Suites of single cases: each asks one part of the engine one question; the answer has the form of the reference."""
+"""Suites of single cases: each calls one part of the engine, and returns the result in the form of the reference."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from tests.vectors.suites.single import schedule
 
 
 def answer_of(case: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the answer to a case, by the `suite` that it names."""
+    """Return the fields of the result of a case, by its `suite`."""
     suite = case["suite"]
     return schedule(case) if suite.startswith("schedule") else SUITES[suite](case)

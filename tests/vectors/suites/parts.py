@@ -1,4 +1,4 @@
-"""Answers to single questions: quota sums, shares, orders, one flavor assignment, one search for victims."""
+"""Suites for parts of the engine: quota sums, shares, orders, a flavor assignment, a search for victims."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def quota_available(document: Case) -> Case:
-    """What each ClusterQueue could use now, and at most."""
+    """Return the quota that each ClusterQueue could use now, and at most."""
     world = World(document)
     now, ever = {}, {}
     for name in world.forest.specs:
@@ -44,7 +44,7 @@ def quota_available(document: Case) -> Case:
 
 
 def snapshot(document: Case) -> Case:
-    """The state of the trees, after removing and adding workloads if the case says so."""
+    """Return the state of the trees, after removing and adding workloads as the case says."""
     world = World(document)
     reached = _reached(world)
     for key in document.get("remove") or ():
@@ -73,7 +73,7 @@ def snapshot(document: Case) -> Case:
 
 
 def _reached(world: World) -> dict[Node, set[int]]:
-    """Of each Cohort, the flavor-resources of which anything is used."""
+    """Return for each Cohort the flavor-resources with usage."""
     nodes = [node for domain in world.forest.domains.values() for node in domain.tree.cohorts.values()]
     return {node: {fr for fr, amount in enumerate(node.usage) if amount} for node in nodes}
 
@@ -98,7 +98,7 @@ def _node_state(node: Node, domain: Domain, used: set[int]) -> Case:
 
 
 def shares(document: Case) -> Case:
-    """The dominant resource share of each node, with the additional request on it."""
+    """Return the dominant resource share of each node, including the case's additional request."""
     world = World(document)
     result = []
     for domain in world.forest.domains.values():
@@ -135,7 +135,7 @@ def _share_with(node: Node, domain: Domain, request: Mapping[str, Mapping[str, i
 
 
 def borrowing_on(document: Case) -> Case:
-    """Whether the ClusterQueue `cq` borrows at all, and on what is requested."""
+    """Return whether the ClusterQueue `cq` borrows, in total and of the requested resources."""
     world = World(document)
     own = share(world.node("cq"), world.domain("cq").tree)
     return {
@@ -145,7 +145,7 @@ def borrowing_on(document: Case) -> Case:
 
 
 def entry_order(document: Case) -> Case:
-    """The order in which the heads of one cycle are decided."""
+    """Return the order in which the heads of a cycle are decided."""
     entries = []
     shapes = Shapes(Accounting())
     reader = WorkloadReader(document)
@@ -166,7 +166,7 @@ def entry_order(document: Case) -> Case:
 
 
 def candidates_order(document: Case) -> Case:
-    """The order in which candidates for preemption are taken."""
+    """Return the order in which candidates for preemption are considered."""
     manifests = [{**entry["workload"], "usage": None} for entry in document["candidates"]]
     names = {entry["clusterQueue"]: None for entry in document["candidates"]}
     world = World({**document, "workloads": manifests, "clusterQueues": [], "usage": {}})
@@ -178,7 +178,7 @@ def candidates_order(document: Case) -> Case:
 
 
 def victims(document: Case) -> Case:
-    """Who is preempted for the incoming workload with the given assignment."""
+    """Return the workloads that are preempted for the incoming workload with the given assignment."""
     world = World(document)
     name = document["targetClusterQueue"]
     workload = WorkloadReader(document).read(document["incoming"]).workload
@@ -244,7 +244,7 @@ _POSSIBILITY_NAMES = {
 
 
 def flavor_assignment(document: Case) -> Case:
-    """The flavors that the incoming workload would get, with preemption as the case says it would go."""
+    """Return the flavors for the incoming workload; the results of preemption are given by the case."""
     world = World(document)
     name = document["targetClusterQueue"]
     workload = WorkloadReader(document).read(document["incoming"]).workload
@@ -324,4 +324,4 @@ SUITES: dict[str, Callable[[Case], Case]] = {
     "snapshot-ops": snapshot,
     "snapshot-ops-lending": snapshot,
 }
-"""By the name of the suite in a case."""
+"""Functions by the name of the suite in a case."""

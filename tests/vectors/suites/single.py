@@ -1,4 +1,4 @@
-"""Single scheduler cycles: test cases that say who holds quota and who waits, and ask what is decided next."""
+"""Single scheduler cycles: cases with the workloads that hold quota and that wait, and the expected decisions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Single:
-    """A case being played."""
+    """The engine with the state of a case, and the decisions so far."""
 
     def __init__(self, document: Case) -> None:
         self._document = document
@@ -51,9 +51,9 @@ class Single:
         self._finished: dict[str, str] = {}
         self._events: list[Case] = []
         self._skipped = {item["metadata"]["name"]: 0 for item in document.get("clusterQueues") or ()}
-        """By ClusterQueue: preemptions that were left because another workload of the cycle preempts the same."""
+        """By ClusterQueue: number of preemptions skipped because another workload preempts the same target."""
         self._recomputed: dict[str, dict[str, int]] = {}
-        """By ClusterQueue: what came of looking for other victims, and how often."""
+        """By ClusterQueue: results of searches for other victims, and their number."""
         present = document.get("localQueuesAtCycle", document.get("localQueues")) or ()
         self._local_queues = {item["metadata"]["name"] for item in present}
         self._reader = WorkloadReader(document)
@@ -156,7 +156,7 @@ class Single:
         for park in decisions.parked:
             standing = self.engine.explain(park.workload.uid)
             if standing is None or standing.cluster_queue not in self.engine.cluster_queues():
-                continue  # no scheduler looks at it
+                continue  # no scheduler considers it
             self._statuses.parked(self._keys[park.workload.uid], park)
             self._note(park, standing.cluster_queue)
         return {
@@ -177,7 +177,7 @@ class Single:
             results["deferred_fit"] = results.get("deferred_fit", 0) + 1
 
     def _checked(self, admit: Admit) -> bool:
-        """Whether all admission checks that its ClusterQueue asks for are Ready."""
+        """Return whether all admission checks that the ClusterQueue requires for the workload are Ready."""
         queues = {item["metadata"]["name"]: item["spec"] for item in self._document["clusterQueues"]}
         strategy = queues[admit.admission.cluster_queue].get("admissionChecksStrategy") or {}
         flavors = {flavor for pod_set in admit.admission.pod_sets for flavor in pod_set.flavors.values()}
@@ -201,5 +201,5 @@ class Single:
 
 
 def schedule(document: Case) -> Case:
-    """What is decided in the case."""
+    """Return the decisions of a case."""
     return Single(document).play()

@@ -1,4 +1,4 @@
-"""The `status` that Workloads of a case would have afterwards, as Kueue would write it."""
+"""The `status` of a case's Workloads after its decisions, as Kueue would write it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREEMPTOR = re.compile(rf"(workload \S+|{FOREIGN}) \(UID: [^)]*\)")
 
 
 class Statuses:
-    """The statuses of all Workloads of a document, changed by what is decided; times are its clock."""
+    """The statuses of all Workloads of a document, updated by decisions at the document's `clock`."""
 
     def __init__(self, manifests: Mapping[str, Mapping[str, Any]], clock: str) -> None:
         self._manifests = manifests
@@ -27,17 +27,17 @@ class Statuses:
         self._statuses: dict[str, Case] = {key: dict(item.get("status") or {}) for key, item in manifests.items()}
 
     def document(self) -> Case:
-        """By namespace/name."""
+        """Return the statuses by namespace/name."""
         return self._statuses
 
     def parked(self, key: str, park: Park) -> None:
-        """It was tried and not admitted."""
+        """Update the status of a workload that was tried and not admitted."""
         self._set(key, "QuotaReserved", "False", park.reason, park.message)
         self._set(key, "Admitted", "False", "NoReservation", "The workload has no reservation")
         self._statuses[key]["resourceRequests"] = _requests(park.workload)
 
     def admitted(self, key: str, admit: Admit, *, checked: bool) -> None:
-        """It got quota; `checked`: no admission check keeps it from starting."""
+        """Update the status of a workload that got quota; `checked`: all its admission checks are Ready."""
         self._statuses[key].pop("resourceRequests", None)
         self._statuses[key]["admission"] = admission_document(admit.admission)
         reserved = f"Quota reserved in ClusterQueue {admit.admission.cluster_queue}"
@@ -46,7 +46,7 @@ class Statuses:
             self._set(key, "Admitted", "True", "Admitted", "The workload is admitted")
 
     def evicted(self, key: str, evict: Evict, by: str) -> None:
-        """It has to go for the workload `by`."""
+        """Update the status of a workload that is preempted by the workload `by`."""
         preemptor = self._manifests[by]["metadata"]
         uid = preemptor.get("uid", "")
         job = (preemptor.get("labels") or {}).get("kueue.x-k8s.io/job-uid", "")

@@ -1,4 +1,4 @@
-"""Queue objects of test cases that never passed an API server: read as they are, without validation."""
+"""Reading of queue objects without validation, for test cases that no API server has validated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLASSES = {cls.kind: cls for cls in QUEUE_OBJECTS}
 
 
 def read_unchecked(manifest: Mapping[str, Any]) -> QueueObject:
-    """A manifest as its object, whatever its names and values are. What is missing is empty."""
+    """Return the object of a manifest with any names and values; missing required fields are empty."""
     return _construct(_CLASSES[manifest["kind"]], manifest)
 
 
@@ -41,6 +41,6 @@ def _convert(annotation: Any, value: Any) -> Any:
     if get_origin(annotation) is tuple:
         return tuple(_convert(arguments[0], item) for item in value)
     if isinstance(value, dict | list) and arguments:
-        # An optional model, or a type with constraints: its first argument is what the value is.
+        # An optional model, or a type with constraints: the first argument is the type of the value.
         return _convert(arguments[0], value)
     return value

@@ -1,4 +1,4 @@
-"""A quota tree as a single case describes it, for asking one part of the engine one question."""
+"""The quota trees of a single case, on which one part of the engine is called."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from admission.simulate.workloads import ScenarioWorkload
 
 Amounts = dict[str, dict[str, int]]
-"""Flavor, resource, amount."""
+"""Flavor to resource to amount."""
 
 
 class World:
-    """The trees of a case with the workloads that hold quota and the usage that it gives outright."""
+    """The quota trees of a case, with its workloads that hold quota and its additional usage."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.forest = Forest()
@@ -59,26 +59,26 @@ class World:
         return held
 
     def queue(self, name: str) -> ClusterQueue:
-        """A ClusterQueue of the case."""
+        """Return a ClusterQueue of the case."""
         return self.forest.queue(name)
 
     def node(self, name: str) -> Node:
-        """Its place in the tree."""
+        """Return the tree node of a ClusterQueue."""
         node = self.queue(name).node
         assert node is not None
         return node
 
     def domain(self, name: str) -> Domain:
-        """The tree that a ClusterQueue is in."""
+        """Return the domain (tree) of a ClusterQueue."""
         return self.forest.domain_of[self.queue(name)]
 
     def frs(self, name: str, flavors: Mapping[str, Mapping[str, int]]) -> dict[int, int]:
-        """Amounts by flavor-resource."""
+        """Return the amounts by index of the flavor-resource."""
         index = self.domain(name).tree.index
         return {index[flavor, resource]: v for flavor, amounts in flavors.items() for resource, v in amounts.items()}
 
     def use(self, queue: ClusterQueue, flavors: Mapping[str, Mapping[str, int]]) -> None:
-        """Count amounts as used."""
+        """Add amounts to the usage of a ClusterQueue."""
         assert queue.node is not None
         for fr, amount in self.frs(queue.name, flavors).items():
             add_usage(queue.node, fr, amount)
@@ -87,7 +87,7 @@ class World:
 def by_flavor(
     frs: tuple[FlavorResource, ...], numbers: Mapping[int, int] | list[int], pick: Callable[[int], bool]
 ) -> Amounts:
-    """Amounts by flavor and resource, of those flavor-resources that `pick` wants."""
+    """Return the amounts by flavor and resource, for flavor-resources for which `pick` returns True."""
     result: Amounts = {}
     for number, (flavor, resource) in enumerate(frs):
         if pick(number):
