@@ -33,7 +33,7 @@ def counted(rules: Accounting, requests: Mapping[str, int], *resources: str) -> 
     return world.engine.usage()["cq"]["default"]
 
 
-def test_a_prefix_alone_leaves_out_what_begins_with_it():
+def test_resources_with_an_excluded_prefix_are_not_counted():
     rules = Accounting(excluded_prefixes=("net/", "disk"))
     assert counted(rules, {"cpu": 1500, "net/card": 9, "disk-io": 1}, "cpu") == {"cpu": 1500}
 
@@ -55,14 +55,14 @@ NOT_ASKED = Transformation("fpga", {"credits": Fraction(99)})
         ),
     ],
 )
-def test_what_transformations_make_adds_up(rules, expected):
+def test_outputs_of_transformations_add_up(rules, expected):
     """The requests are two cores and four devices, times five where `multiply_by` names the count."""
     requests = {"cpu": 2000, "gpu": 4, "count": 5}
     resources = ("cpu", "gpu", "count", "memory", "credits")
     assert counted(Accounting(transformations=tuple(rules)), requests, *resources) == expected
 
 
-def test_an_output_is_added_to_what_is_asked_for_by_its_name():
+def test_output_of_a_transformation_is_added_to_the_request_of_that_resource():
     rules = Accounting(transformations=(Transformation("gpu", {"cpu": Fraction(1, 2)}),))
     assert counted(rules, {"cpu": 1, "gpu": 1}, "cpu", "gpu") == {"cpu": 501, "gpu": 1}
 
@@ -79,7 +79,7 @@ NAMES = ("nvidia.com/gpu", "memory", "pods", "a", "b", "ephemeral-storage")
 
 
 @pytest.mark.parametrize("pair", [*combinations(NAMES, 2)])
-def test_of_two_resources_without_quota_the_one_is_named_that_the_reference_names(pair):
+def test_resource_without_quota_with_the_lowest_fnv1a_hash_is_reported(pair):
     assert fnv1a("a") == 0xAF63DC4C8601EC8C
     world = World(cluster_queue("cq", 1), local_queue("cq"))
     item = workload("w", "cq")

@@ -13,7 +13,7 @@ from admission.model.workload import Admission
 from tests.engine.scenes import World, cluster_queue, cohort, consumption, local_queue, manifest, workload
 
 
-def test_each_node_tells_by_how_much_it_is_over():
+def test_overuse_has_the_excess_of_each_cluster_queue_and_cohort():
     """A root exceeds its quota, other nodes their quota plus borrowing limit, where there is one."""
     world = World(
         cohort("all", 4),
@@ -41,7 +41,7 @@ def test_each_node_tells_by_how_much_it_is_over():
     }
 
 
-def test_shares_are_told_of_queues_and_cohorts():
+def test_weighted_shares_are_reported_for_cluster_queues_and_cohorts():
     """Share: borrowed amount * 1000 / amount that the parent could lend / weight."""
     world = World(
         cohort("all", 6),
@@ -60,14 +60,14 @@ def test_shares_are_told_of_queues_and_cohorts():
     assert cohorts == {"all": 0.0, "part": pytest.approx(200 / 4)}
 
 
-def test_without_admission_fair_sharing_nothing_is_known_of_consumption():
+def test_consumption_is_empty_without_admission_fair_sharing():
     world = World(cluster_queue("cq", 1), local_queue("cq"))
     world.submit(workload("w", "cq"))
     assert world.admitted() == ["w"]
     assert consumption(world.engine) == {}
 
 
-def test_decisions_are_true_if_anything_was_decided():
+def test_decisions_are_truthy_if_anything_was_decided():
     one = workload("w", "cq")
     assert not Decisions()
     assert not Decisions(cycles=9)
@@ -76,7 +76,7 @@ def test_decisions_are_true_if_anything_was_decided():
     assert Decisions(parked=(Park(one, "OnHold", ""),))
 
 
-def test_an_engine_that_is_only_asked_has_everybody_where_he_waits():
+def test_refresh_without_a_cycle_assigns_pending_workloads_to_their_queues():
     world = World()
     world.submit(workload("w", "later"))
     world.tell(cluster_queue("later", 1), local_queue("later"))
@@ -89,7 +89,7 @@ def test_an_engine_that_is_only_asked_has_everybody_where_he_waits():
     assert (place.reason, place.message) == ("PendingEvaluation", NOT_TRIED)
 
 
-def test_who_is_on_the_way_out_is_evicting():
+def test_evicted_workload_that_holds_quota_has_state_evicting():
     world = World(cluster_queue("cq", 1), local_queue("cq"))
     world.submit(workload("w", "cq"))
     assert world.admitted() == ["w"]
@@ -130,7 +130,7 @@ REASONS = {
 }
 
 
-def test_each_waiting_workload_is_told_its_reason_once(waiting):
+def test_reason_of_each_pending_workload_is_reported_once(waiting):
     decisions = waiting.engine.settle(waiting.now)
     assert [admit.workload.uid for admit in decisions.admitted] == ["first"]
     assert {park.workload.uid for park in decisions.parked} == REASONS.keys()
@@ -145,7 +145,7 @@ def test_each_waiting_workload_is_told_its_reason_once(waiting):
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_explain_and_listing_say_the_same_before_and_after_it_was_decided(waiting, decided):
+def test_explain_and_listing_agree_before_and_after_a_cycle(waiting, decided):
     (waiting.engine.settle if decided else waiting.engine.refresh)(waiting.now)
     expected = REASONS if decided else REASONS | {"second": ("PendingEvaluation", NOT_TRIED)}
     for uid, (reason, message) in expected.items():
@@ -161,7 +161,7 @@ def test_explain_and_listing_say_the_same_before_and_after_it_was_decided(waitin
         assert listed[uid].message.startswith(expected[uid][1])
 
 
-def test_borrowing_and_what_is_missing_are_told_exactly():
+def test_explain_has_exact_free_borrowable_and_missing_amounts():
     world = World(cluster_queue("a", 4, cohort="all"), cluster_queue("b", 3, cohort="all"), *map(local_queue, "ab"))
     world.submit(workload("of-a", "a", 1), workload("of-b", "b", 4))
     assert len(world.admitted()) == 2
@@ -177,7 +177,7 @@ def test_borrowing_and_what_is_missing_are_told_exactly():
     assert (lack.free, lack.borrowable, lack.missing) == (0, 0, 7000)
 
 
-def test_a_part_of_the_free_is_borrowed():
+def test_explain_counts_borrowable_quota_as_a_part_of_free_quota():
     world = World(cluster_queue("a", 4, cohort="all"), cluster_queue("b", 3, cohort="all"), *map(local_queue, "ab"))
     world.submit(workload("of-a", "a", 1))
     assert world.admitted() == ["of-a"]
@@ -187,14 +187,14 @@ def test_a_part_of_the_free_is_borrowed():
     assert (lack.free, lack.borrowable) == (6000, 3000)
 
 
-def test_trees_do_not_wait_for_each_other():
+def test_settle_admits_in_a_tree_behind_idle_trees():
     world = World(*(cluster_queue(name, 1) for name in "abc"), *map(local_queue, "abc"))
     world.engine.settle(world.now)
     world.submit(workload("of-c", "c"))
     assert world.admitted() == ["of-c"], "the trees before it have nothing to do"
 
 
-def test_checks_that_do_not_exist_keep_a_queue_shut():
+def test_missing_admission_check_suspends_the_cluster_queue():
     rule = {"admissionChecks": [{"name": "budget"}]}
     world = World(cluster_queue("cq", 1, admissionChecksStrategy=rule), local_queue("cq"))
     world.submit(workload("w", "cq"))

@@ -39,7 +39,7 @@ def world():
     return world
 
 
-def test_the_newest_of_the_lowest_priority_go_after_the_delay(world):
+def test_over_quota_evicts_newest_of_lowest_priority_after_the_delay(world):
     world.tell(converging("cq", 3))
     assert evicted(world) == []
     assert world.engine.wake_at() == world.now + DELAY
@@ -57,7 +57,7 @@ def test_the_newest_of_the_lowest_priority_go_after_the_delay(world):
     assert evicted(world) == []
 
 
-def test_nobody_goes_whose_going_is_not_needed(world):
+def test_over_quota_evicts_no_workload_unnecessarily(world):
     world.submit(workload("small", "cq", 1))
     world.tell(converging("cq", 7))
     world.now += 1
@@ -68,7 +68,7 @@ def test_nobody_goes_whose_going_is_not_needed(world):
     assert evicted(world) == ["new"], "small is newer, but with new gone it may stay"
 
 
-def test_without_being_asked_for_running_work_stays(world):
+def test_lowered_quota_evicts_nothing_without_the_over_quota_field(world):
     world.tell(cluster_queue("cq", 3))
     assert world.engine.settle(world.now).evicted == ()
     assert world.engine.wake_at() is None
@@ -76,7 +76,7 @@ def test_without_being_asked_for_running_work_stays(world):
     assert world.engine.settle(world.now).evicted == ()
 
 
-def test_what_ends_in_time_saves_the_others(world):
+def test_workload_that_ends_within_the_delay_prevents_evictions(world):
     world.tell(converging("cq", 4))
     assert evicted(world) == []
     world.now += 1
@@ -89,7 +89,7 @@ def test_what_ends_in_time_saves_the_others(world):
     assert world.engine.wake_at() == world.now + DELAY
 
 
-def test_what_is_leaving_already_counts_as_gone(world):
+def test_usage_of_evicted_workloads_does_not_count_as_over_quota(world):
     world.engine.observe(WorkloadEvicted("urgent"), now=world.now)
     world.tell(converging("cq", 4))
     assert evicted(world) == []
@@ -97,7 +97,7 @@ def test_what_is_leaving_already_counts_as_gone(world):
     assert evicted(world) == []
 
 
-def test_who_was_evicted_for_it_is_not_evicted_again_and_nobody_else_in_his_place(world):
+def test_over_quota_evicts_nothing_more_while_the_evicted_workload_stops(world):
     world.tell(converging("cq", 4))
     evicted(world)
     world.now += DELAY
@@ -110,7 +110,7 @@ def test_who_was_evicted_for_it_is_not_evicted_again_and_nobody_else_in_his_plac
     assert world.engine.usage() == {"cq": {"default": {"cpu": 4000}}}
 
 
-def test_no_more_is_named_than_is_borrowed():
+def test_over_quota_message_has_no_more_than_the_borrowed_amount():
     """A Cohort may exceed its quota by more than the ClusterQueue borrows."""
     world = World(
         cohort("all", 6), converging("a", 2, cohort="all"), cluster_queue("b", 0, cohort="all"), *map(local_queue, "ab")
@@ -125,7 +125,7 @@ def test_no_more_is_named_than_is_borrowed():
     assert "3 of cpu in flavor default, 1 more than the nominalQuota of Cohort all allows" in evict.message
 
 
-def test_the_delay_begins_at_the_load_after_a_restart():
+def test_over_quota_delay_starts_at_the_load_after_a_restart():
     again = World(converging("cq", 2), local_queue("cq"))
     for uid, at in (("a", 10.0), ("b", 20.0)):
         admission = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 2000}, 1),))
@@ -135,7 +135,7 @@ def test_the_delay_begins_at_the_load_after_a_restart():
     assert evicted(again) == ["b"], "the later admitted"
 
 
-def test_a_cohort_that_is_over_takes_only_what_is_borrowed():
+def test_cohort_over_quota_evicts_only_from_queues_that_borrow():
     world = World(
         cohort("all", 4), converging("a", 2, cohort="all"), converging("b", 2, cohort="all"), *map(local_queue, "ab")
     )
@@ -151,7 +151,7 @@ def test_a_cohort_that_is_over_takes_only_what_is_borrowed():
     assert "3 more than the nominalQuota of Cohort all allows" in decisions.evicted[0].message
 
 
-def test_a_lowered_borrowing_limit_converges_too():
+def test_lowered_borrowing_limit_evicts_after_the_delay():
     world = World(cohort("all", 9), converging("a", 1, cohort="all", limits={"borrowingLimit": 5}), local_queue("a"))
     world.submit(*(workload(f"a{number}", "a", created=number) for number in range(6)))
     assert len(world.admitted()) == 6
@@ -161,7 +161,7 @@ def test_a_lowered_borrowing_limit_converges_too():
     assert len(evicted(world)) == 3
 
 
-def test_the_field_is_checked():
+def test_negative_over_quota_delay_is_rejected():
     with pytest.raises(InvalidObject, match=r"spec\.overQuota\.evictAfterSeconds"):
         cluster_queue("cq", 1, overQuota={"evictAfterSeconds": -1})
 
@@ -173,7 +173,7 @@ _load = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(_load, st.lists(st.integers(0, 6), min_size=3, max_size=3), st.integers(0, 10), st.sets(st.sampled_from("abc")))
-def test_it_ends_within_the_limits_and_takes_no_guarantee(load, lowered, shared, asking):
+def test_over_quota_evictions_restore_limits_and_spare_nominal_quota(load, lowered, shared, asking):
     world = World(cohort("all", 10), *(converging(name, 6, cohort="all") for name in "abc"), *map(local_queue, "abc"))
     for number, (queue, cpu, priority) in enumerate(load):
         world.submit(workload(f"w{number}", queue, cpu, priority=priority, created=number))

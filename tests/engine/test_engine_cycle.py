@@ -13,7 +13,7 @@ LOWER = {"withinClusterQueue": "LowerPriority"}
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [("BestEffortFIFO", ["fine"]), ("StrictFIFO", [])])
-def test_one_with_a_fault_is_passed_over_where_the_order_is_not_strict(strategy, expected):
+def test_faulty_head_blocks_only_a_strict_fifo_queue(strategy, expected):
     world = World(cluster_queue("cq", 1, queueingStrategy=strategy), local_queue("cq"))
     fault = ("Misconfigured", "it asks for less than nothing")
     world.engine.observe(WorkloadPending(workload("broken", "cq"), fault=fault), now=world.now)
@@ -26,7 +26,7 @@ def test_one_with_a_fault_is_passed_over_where_the_order_is_not_strict(strategy,
 
 
 @pytest.mark.parametrize(("strategy", "expected"), [("BestEffortFIFO", ["small"]), ("StrictFIFO", [])])
-def test_who_may_not_preempt_yet_waits_for_that_alone(strategy, expected):
+def test_gated_preemptor_is_parked_and_blocks_only_a_strict_fifo_queue(strategy, expected):
     world = World(cluster_queue("cq", 3, preemption=LOWER, queueingStrategy=strategy), local_queue("cq"))
     world.submit(workload("low", "cq", 2))
     assert world.admitted() == ["low"]
@@ -42,8 +42,8 @@ def test_who_may_not_preempt_yet_waits_for_that_alone(strategy, expected):
     assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
 
 
-def test_the_first_of_the_queue_that_waits_for_its_victims_stays_the_first():
-    """Also if a workload has arrived in the meantime that would be tried before it."""
+def test_preemptor_stays_at_the_head_until_its_victims_have_stopped():
+    """A workload that arrives meanwhile, and precedes the preemptor in queue order, is not tried first."""
     world = World(cluster_queue("cq", 2, preemption=LOWER), local_queue("cq"))
     world.submit(workload("low", "cq", 2))
     assert world.admitted() == ["low"]
@@ -61,7 +61,7 @@ def test_the_first_of_the_queue_that_waits_for_its_victims_stays_the_first():
 @pytest.mark.parametrize(
     ("namespace", "named"), [("ns", "workload ns/high"), ("other", "a workload of another namespace")]
 )
-def test_a_victim_is_told_no_name_of_another_namespace(namespace, named):
+def test_eviction_message_hides_the_name_of_a_preemptor_in_another_namespace(namespace, named):
     world = World(cluster_queue("cq", 2, preemption=LOWER), local_queue("cq"))
     world.tell(manifest("LocalQueue", "cq", {"clusterQueue": "cq"}, namespace="other"))
     world.engine.observe(NamespaceChanged("other", {}), now=world.now)
@@ -78,7 +78,7 @@ def test_a_victim_is_told_no_name_of_another_namespace(namespace, named):
 
 
 @pytest.mark.parametrize("namespace", ["ns", "other"])
-def test_a_replacement_is_told_of_and_only_within_its_namespace(namespace):
+def test_workload_slice_is_replaced_only_within_its_namespace(namespace):
     world = World(cluster_queue("cq", 3), local_queue("cq"))
     world.tell(manifest("LocalQueue", "cq", {"clusterQueue": "cq"}, namespace="other"))
     world.engine.observe(NamespaceChanged("other", {}), now=world.now)
@@ -96,7 +96,7 @@ def test_a_replacement_is_told_of_and_only_within_its_namespace(namespace):
     assert world.engine.usage() == {"cq": {"default": {"cpu": 3000}}}
 
 
-def test_a_replacement_may_have_more_pod_sets_but_no_other_resources():
+def test_replacement_may_have_more_pod_sets():
     world = World(cluster_queue("cq", 5), local_queue("cq"))
     before = workload("before", "cq", 2)
     world.submit(before)
@@ -108,7 +108,7 @@ def test_a_replacement_may_have_more_pod_sets_but_no_other_resources():
     assert world.engine.usage() == {"cq": {"default": {"cpu": 5000}}}
 
 
-def test_a_replacement_that_asks_for_a_resource_more_is_told_why_it_waits():
+def test_replacement_with_an_additional_resource_is_parked_with_a_message():
     amounts = [{"name": name, "nominalQuota": 9} for name in ("cpu", "memory")]
     groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "default", "resources": amounts}]}]
     world = World(
@@ -124,8 +124,8 @@ def test_a_replacement_that_asks_for_a_resource_more_is_told_why_it_waits():
     assert park.message.endswith("could not assign default flavor since the original workload is assigned: ")
 
 
-def test_a_replacement_gets_nothing_in_another_cluster_queue_than_the_one_that_its_quota_is_of():
-    """It would get its full request a second time there, and other workloads would be preempted for it."""
+def test_replacement_is_not_admitted_in_another_cluster_queue():
+    """Another ClusterQueue would reserve the full request a second time, and preempt other workloads for it."""
     queues = cluster_queue("cq", 3), cluster_queue("new", 9, preemption=LOWER)
     world = World(*queues, local_queue("cq"), local_queue("new"))
     world.submit(workload("before", "cq", 2, priority=5), workload("there", "new", 7))
@@ -142,8 +142,8 @@ def test_a_replacement_gets_nothing_in_another_cluster_queue_than_the_one_that_i
     assert world.engine.usage()["cq"] == {"default": {"cpu": 3000}}
 
 
-def test_an_admission_that_is_forgotten_gives_back_the_quota_that_it_took_over():
-    """Else what runs would hold nothing, as far as the engine knows, and another workload would get its quota."""
+def test_forgotten_replacement_returns_quota_to_the_replaced_workload():
+    """Otherwise the running workload would hold nothing in the engine, and another one would get its quota."""
     world = World(cluster_queue("cq", 4), local_queue("cq"))
     world.submit(workload("runs", "cq", 2))
     assert world.admitted() == ["runs"]
@@ -174,7 +174,7 @@ def contested(strategy: str, *, held: float = 0, lent: int = 0, more: int = 1, *
 
 
 @pytest.mark.parametrize("held", [0, 1])
-def test_what_somebody_has_a_right_to_is_kept_for_him_in_the_cycle(held):
+def test_head_that_cannot_reclaim_reserves_its_nominal_quota_in_the_cycle(held):
     world = contested("BestEffortFIFO", held=held)
     decisions = world.engine.cycle(world.now)
     assert not decisions.admitted
@@ -185,14 +185,14 @@ def test_what_somebody_has_a_right_to_is_kept_for_him_in_the_cycle(held):
     assert [admit.workload.uid for admit in decisions.admitted] == ["more"], "as he is set aside"
 
 
-def test_who_is_admitted_after_all_is_not_told_that_he_waits():
+def test_workload_admitted_in_a_later_cycle_is_not_reported_as_parked():
     world = contested("BestEffortFIFO")
     decisions = world.engine.settle(world.now)
     assert [admit.workload.uid for admit in decisions.admitted] == ["more"]
     assert [park.workload.uid for park in decisions.parked] == ["mine"]
 
 
-def test_who_is_strictly_the_first_keeps_it_for_good():
+def test_head_of_a_strict_fifo_queue_reserves_its_nominal_quota_permanently():
     world = contested("StrictFIFO")
     assert world.admitted() == []
 
@@ -200,12 +200,12 @@ def test_who_is_strictly_the_first_keeps_it_for_good():
 @pytest.mark.parametrize(
     ("limit", "more", "expected"), [(0, 1, ["more"]), (0, 3, ["more"]), (2, 1, ["more"]), (2, 2, []), (3, 1, [])]
 )
-def test_no_more_is_kept_than_could_be_borrowed(limit, more, expected):
+def test_reserved_quota_does_not_exceed_the_borrowing_limit(limit, more, expected):
     """All quota of the ClusterQueue is in use, 3 are free, and the other ClusterQueue requests some of them."""
     assert contested("StrictFIFO", held=4, lent=4, more=more, borrowingLimit=limit).admitted() == expected
 
 
-def test_settle_stops_where_it_is_told_to():
+def test_settle_stops_at_the_cycle_limit_or_the_first_admission():
     def crowd() -> World:
         world = World(cluster_queue("cq", 9), local_queue("cq"))
         world.submit(*(workload(f"w{number}", "cq", created=number) for number in range(5)))
@@ -217,7 +217,7 @@ def test_settle_stops_where_it_is_told_to():
     assert (len(decisions.admitted), decisions.cycles) == (1, 1)
 
 
-def test_evictions_of_several_kinds_are_told_together():
+def test_stop_and_over_quota_evictions_are_returned_together():
     over = {"overQuota": {"evictAfterSeconds": 0}}
     world = World(
         cluster_queue("a", 1, cohort="x"),
@@ -233,7 +233,7 @@ def test_evictions_of_several_kinds_are_told_together():
     assert sorted(reasons) == [("of-a", "ClusterQueueStopped"), ("of-b", "OverQuota"), ("of-c", "OverQuota")]
 
 
-def test_a_weight_of_nothing_comes_last_and_among_such_who_has_less():
+def test_queues_of_zero_weight_come_last_ordered_by_usage():
     weights = {"a": "0", "b": "0", "c": "1"}
     world = World(
         cohort("all", 4),
@@ -250,7 +250,7 @@ def test_a_weight_of_nothing_comes_last_and_among_such_who_has_less():
     assert world.admitted() == ["b2"]
 
 
-def test_a_weight_of_nothing_does_not_matter_to_who_does_not_borrow():
+def test_zero_weight_has_no_effect_within_nominal_quota():
     """One core of the quota of two ClusterQueues is not lent: the workload that waits longest gets it."""
     world = World(
         cluster_queue("a", 1, cohort="all", fairSharing={"weight": "0"}),
@@ -304,8 +304,8 @@ def reclaimed(*, fair_sharing: bool, lent: int, **flavors: dict[str, int]) -> Wo
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
 @pytest.mark.parametrize("spare", [{}, {"spare": 0}], ids=["first", "second"])
-def test_who_finds_his_victims_taken_looks_for_others_in_the_same_flavor(fair_sharing, spare):
-    """Although the first target will also release quota in another flavor."""
+def test_preemptor_whose_targets_are_taken_finds_others_in_the_same_flavor(fair_sharing, spare):
+    """The other flavor, in which the first target releases quota as well, is skipped."""
     quotas = {"a": {"default": 2}, "b": spare | {"default": 2, "spot": 2}}
     world = reclaimed(fair_sharing=fair_sharing, lent=4, **quotas)
     assert world.engine.usage() == {"borrower": {"default": {"cpu": 4000}, "spot": {"cpu": 2000}}}
@@ -317,7 +317,7 @@ def test_who_finds_his_victims_taken_looks_for_others_in_the_same_flavor(fair_sh
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
-def test_what_one_eviction_makes_free_is_given_once(fair_sharing):
+def test_quota_released_by_an_eviction_is_assigned_once(fair_sharing):
     """The first target releases quota for two workloads; the third workload needs another target."""
     quotas = {name: {"default": 2} for name in "abc"}
     world = reclaimed(fair_sharing=fair_sharing, lent=4, **quotas)
@@ -329,7 +329,7 @@ def test_what_one_eviction_makes_free_is_given_once(fair_sharing):
     )
 
 
-def test_who_is_set_aside_in_a_cohort_has_his_turn_again_when_there_are_victims():
+def test_inadmissible_workload_is_retried_when_the_cohort_has_new_targets():
     """Borrowing workloads of high priority are replaced by workloads of lower priority, one by one."""
     reclaim = {"reclaimWithinCohort": "LowerPriority"}
     world = World(

@@ -27,7 +27,7 @@ def world():
     return World(cluster_queue("cq", 3), local_queue("cq"))
 
 
-def test_admits_what_fits_and_says_why_the_rest_waits(world):
+def test_fitting_workload_is_admitted_and_the_other_parked_with_a_message(world):
     world.submit(workload("a", "cq", 2, created=1), workload("b", "cq", 2, created=2))
     decisions = world.engine.settle(world.now)
     (admit,) = decisions.admitted
@@ -38,14 +38,14 @@ def test_admits_what_fits_and_says_why_the_rest_waits(world):
     assert "1 more needed" in park.message
 
 
-def test_nothing_is_decided_twice(world):
+def test_repeated_event_of_an_admitted_workload_has_no_effect(world):
     world.submit(workload("a", "cq"))
     assert world.admitted() == ["a"]
     world.submit(workload("a", "cq"))
     assert not world.engine.settle(world.now)
 
 
-def test_what_is_freed_is_given_to_who_waits(world):
+def test_released_quota_is_given_to_a_pending_workload(world):
     world.submit(workload("a", "cq", 3, created=1), workload("b", "cq", 3, created=2))
     assert world.admitted() == ["a"]
     world.gone("a")
@@ -81,7 +81,7 @@ def test_preemption_takes_effect_when_the_victim_is_gone():
     assert world.admitted() == ["high"]
 
 
-def test_a_forgotten_admission_waits_again_in_its_place(world):
+def test_forgotten_admission_is_pending_again_at_its_position(world):
     world.submit(workload("a", "cq", 3, created=1), workload("b", "cq", 3, created=2))
     (admit,) = world.engine.settle(world.now).admitted
     world.engine.forget(admit)
@@ -89,7 +89,7 @@ def test_a_forgotten_admission_waits_again_in_its_place(world):
     assert world.admitted() == ["a"]
 
 
-def test_a_held_workload_takes_no_part(world):
+def test_workload_on_hold_is_not_admitted(world):
     world.engine.observe(WorkloadPending(workload("a", "cq"), on_hold=True), now=world.now)
     decisions = world.engine.settle(world.now)
     assert [(park.workload.uid, park.reason) for park in decisions.parked] == [("a", "OnHold")]
@@ -98,7 +98,7 @@ def test_a_held_workload_takes_no_part(world):
     assert world.admitted() == ["a"]
 
 
-def test_loaded_admissions_count_and_are_not_echoed(world):
+def test_loaded_admission_counts_as_usage_and_is_not_decided_again(world):
     admission = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 2000}, 1),))
     world.engine.observe(WorkloadAdmitted(workload("old", "cq", 2), admission, at=1.0), now=world.now)
     world.submit(workload("new", "cq", 2))
@@ -106,7 +106,7 @@ def test_loaded_admissions_count_and_are_not_echoed(world):
     assert world.engine.usage() == {"cq": {"default": {"cpu": 2000}}}
 
 
-def test_what_is_held_of_an_unknown_flavor_is_kept_and_freed(world):
+def test_usage_of_an_unknown_flavor_is_kept_and_released(world):
     admission = Admission("cq", (PodSetAssignment("main", {"cpu": "bygone"}, {"cpu": 2000}, 1),))
     world.engine.settle(world.now)
     world.engine.observe(WorkloadAdmitted(workload("old", "cq", 2), admission, at=1.0), now=world.now)
@@ -118,7 +118,7 @@ def test_what_is_held_of_an_unknown_flavor_is_kept_and_freed(world):
 
 
 @pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
-def test_a_stopped_cluster_queue_admits_nobody(world, policy):
+def test_stopped_cluster_queue_admits_nothing_and_drains_with_hold_and_drain(world, policy):
     world.submit(workload("running", "cq"))
     assert world.admitted() == ["running"]
     world.tell(cluster_queue("cq", 3, stopPolicy=policy))
@@ -132,7 +132,7 @@ def test_a_stopped_cluster_queue_admits_nobody(world, policy):
 
 
 @pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
-def test_a_stopped_local_queue_admits_nobody(world, policy):
+def test_stopped_local_queue_admits_nothing_and_drains_with_hold_and_drain(world, policy):
     world.submit(workload("running", "cq"), workload("waits", "cq", 3, created=5))
     assert world.admitted() == ["running"]
     world.tell(local_queue("cq", stopPolicy=policy))
@@ -146,7 +146,7 @@ def test_a_stopped_local_queue_admits_nobody(world, policy):
     assert world.admitted() == ["waits"]
 
 
-def test_queues_may_come_after_their_workloads():
+def test_queue_objects_may_be_created_after_their_workloads():
     world = World()
     world.submit(workload("a", "cq"))
     (park,) = world.engine.settle(world.now).parked
@@ -162,7 +162,7 @@ def test_queues_may_come_after_their_workloads():
     assert world.admitted() == ["a"]
 
 
-def test_a_deleted_local_queue_takes_its_workloads_out(world):
+def test_deletion_of_a_local_queue_removes_its_workloads_from_the_queue(world):
     world.submit(workload("a", "cq", 3), workload("b", "cq", 3, created=1))
     assert world.admitted() == ["a"]
     world.engine.observe(QueueObjectDeleted("LocalQueue", "ns", "cq"), now=world.now)
@@ -171,7 +171,7 @@ def test_a_deleted_local_queue_takes_its_workloads_out(world):
     assert world.engine.pending("cq").active == ()
 
 
-def test_a_workload_may_move_to_another_queue_while_it_waits(world):
+def test_pending_workload_may_move_to_another_queue(world):
     world.tell(cluster_queue("other", 9), local_queue("other"))
     world.submit(workload("a", "cq", 5))
     assert world.admitted() == []
@@ -181,7 +181,7 @@ def test_a_workload_may_move_to_another_queue_while_it_waits(world):
     assert world.engine.pending("cq").inadmissible == ()
 
 
-def test_the_namespace_selector_decides_who_may_submit(world):
+def test_namespace_selector_restricts_admission_to_matching_namespaces(world):
     world.tell(cluster_queue("cq", 3, namespaceSelector={"matchLabels": {"team": "a"}}))
     world.submit(workload("a", "cq"))
     (park,) = world.engine.settle(world.now).parked
@@ -190,7 +190,7 @@ def test_the_namespace_selector_decides_who_may_submit(world):
     assert world.admitted() == ["a"]
 
 
-def test_quota_lowered_below_usage_stops_nothing_and_admits_nothing(world):
+def test_quota_lowered_below_usage_evicts_nothing_and_admits_nothing(world):
     world.submit(workload("a", "cq", 3), workload("b", "cq", 1, created=1))
     assert world.admitted() == ["a"]
     world.tell(cluster_queue("cq", 1))
@@ -199,21 +199,21 @@ def test_quota_lowered_below_usage_stops_nothing_and_admits_nothing(world):
     assert world.admitted() == ["b"]
 
 
-def test_raised_quota_lets_those_in_who_wait(world):
+def test_raised_quota_admits_a_pending_workload(world):
     world.submit(workload("a", "cq", 5))
     assert world.admitted() == []
     world.tell(cluster_queue("cq", 5))
     assert world.admitted() == ["a"]
 
 
-def test_raised_quota_lets_all_of_a_shape_in(world):
+def test_raised_quota_admits_all_pending_workloads_of_a_shape(world):
     world.submit(*(workload(name, "cq", 2, created=created) for created, name in enumerate("abc")))
     assert world.admitted() == ["a"]
     world.tell(cluster_queue("cq", 6))
     assert world.admitted() == ["b", "c"]
 
 
-def test_a_cohort_lends_what_is_idle_and_a_limit_keeps_the_rest():
+def test_cohort_lends_idle_quota_up_to_the_lending_limit():
     world = World(
         cluster_queue("lender", 4, cohort="all", limits={"lendingLimit": 3}),
         cluster_queue("borrower", 0, cohort="all"),
@@ -226,7 +226,7 @@ def test_a_cohort_lends_what_is_idle_and_a_limit_keeps_the_rest():
     assert world.admitted() == ["own"]
 
 
-def test_a_cycle_of_cohorts_stops_only_its_own_tree():
+def test_cycle_of_cohorts_suspends_only_its_own_tree():
     world = World(
         manifest("Cohort", "a", {"parentName": "b"}),
         manifest("Cohort", "b", {"parentName": "a"}),
@@ -245,7 +245,7 @@ def test_a_cycle_of_cohorts_stops_only_its_own_tree():
     assert world.admitted() == ["a"]
 
 
-def test_settling_again_when_nothing_happened_does_nothing(world):
+def test_settle_without_new_events_decides_nothing(world):
     world.submit(*(workload(f"w{number}", "cq", created=number) for number in range(9)))
     assert len(world.admitted()) == 3
     decisions = world.engine.settle(world.now)
@@ -260,7 +260,7 @@ def test_strict_fifo_blocks_behind_its_head_and_best_effort_does_not():
         assert world.admitted() == expected
 
 
-def test_a_replacement_takes_the_quota_over(world):
+def test_replacement_takes_over_the_quota_of_the_replaced_workload(world):
     world.submit(workload("slice-1", "cq", count=2))
     assert world.admitted() == ["slice-1"]
     world.submit(workload("slice-2", "cq", count=3, replaces="slice-1"))
@@ -274,7 +274,7 @@ def test_a_replacement_takes_the_quota_over(world):
     assert world.admitted() == ["next"]
 
 
-def test_a_backoff_is_waited_for(world):
+def test_workload_in_backoff_is_not_admitted_before_the_backoff_ends(world):
     item = workload("a", "cq")
     world.engine.observe(WorkloadPending(item, not_before=world.now + 60), now=world.now)
     decisions = world.engine.settle(world.now)
@@ -290,7 +290,7 @@ def test_a_backoff_is_waited_for(world):
     assert world.engine.wake_at() is None
 
 
-def test_resources_without_quota_are_refused_or_ignored():
+def test_undeclared_resources_are_rejected_or_ignored_as_configured():
     for ignore, expected in ((False, []), (True, ["a"])):
         engine = Engine(Policy(ignore_undeclared=ignore))
         world = World(cluster_queue("cq", 3), local_queue("cq"), engine=engine)
@@ -301,8 +301,8 @@ def test_resources_without_quota_are_refused_or_ignored():
 
 
 @pytest.mark.parametrize("name", [f"example.com/{letter}" for letter in "abcdef"])
-def test_what_is_declared_counts_beside_what_is_ignored(name):
-    """In both orders in which the resources may be visited, which is that of the hashes of their names."""
+def test_declared_resource_counts_beside_an_ignored_resource(name):
+    """The names cover both orders in which the resources may be visited, which their hashes determine."""
     world = World(cluster_queue("cq", 3), local_queue("cq"), engine=Engine(Policy(ignore_undeclared=True)))
     item = workload("a", "cq")
     pods = replace(item.pod_sets[0], requests={"cpu": 2000, name: 1})
@@ -313,7 +313,7 @@ def test_what_is_declared_counts_beside_what_is_ignored(name):
     assert (lack.resource, lack.missing) == ("cpu", 1000)
 
 
-def test_requests_count_as_the_accounting_says():
+def test_usage_follows_excluded_prefixes_and_transformations():
     rules = Accounting(
         excluded_prefixes=("net/",),
         transformations=(Transformation("gpu/small", {"credits": Fraction(2), "cpu": Fraction(-1)}, replace=True),),

@@ -25,14 +25,14 @@ def test_unknown_workloads_have_no_explanation(world):
     assert world.engine.explain("nobody") is None
 
 
-def test_a_running_workload_is_admitted(world):
+def test_explanation_of_a_running_workload_has_state_admitted(world):
     world.submit(workload("w", "a"))
     world.admitted()
     explanation = world.engine.explain("w")
     assert (explanation.state, explanation.cluster_queue) == ("Admitted", "a")
 
 
-def test_the_borrowing_limit_refuses(world):
+def test_lack_names_the_borrowing_limit_of_the_cluster_queue(world):
     world.submit(workload("first", "a", 5), workload("w", "a", 3, created=1))
     world.admitted()
     explanation = world.engine.explain("w")
@@ -44,7 +44,7 @@ def test_the_borrowing_limit_refuses(world):
     assert lack.hint == f"2 of cpu in flavor default must become free, or {limit} be raised by as much"
 
 
-def test_the_cohort_refuses(world):
+def test_lack_names_the_cohort_whose_quota_is_in_use(world):
     world.submit(workload("big", "b", 9))
     world.admitted()
     world.submit(workload("w", "a", 3))
@@ -58,7 +58,7 @@ def test_the_cohort_refuses(world):
     assert lack.refused_by == "Cohort all: nominalQuota"
 
 
-def test_what_helps_in_a_cohort_that_is_no_object_is_what_can_be_done(world):
+def test_hint_for_a_cohort_without_quota_names_the_cluster_queues_in_the_cohort(world):
     """A Cohort without object, which ClusterQueues only name, cannot get quota of its own."""
     world.tell(cluster_queue("a", 4, cohort="all"))
     world.submit(workload("w", "a", 12))
@@ -72,7 +72,7 @@ def test_what_helps_in_a_cohort_that_is_no_object_is_what_can_be_done(world):
     assert world.admitted() == ["w"]
 
 
-def test_what_may_start_with_fewer_pods_is_not_said_to_be_hopeless():
+def test_exceeds_max_quota_is_judged_by_the_minimum_pod_count():
     world = World(cluster_queue("cq", 4), local_queue("cq"))
     world.submit(workload("full", "cq", 4))
     assert world.admitted() == ["full"]
@@ -89,7 +89,7 @@ def test_what_may_start_with_fewer_pods_is_not_said_to_be_hopeless():
     assert (explanation.reason, explanation.position_in_cluster_queue) == ("ExceedsMaxQuota", 0)
 
 
-def test_more_than_can_be_counted_is_told_without_a_number(world):
+def test_request_beyond_the_largest_quantity_is_reported_without_a_number(world):
     world.submit(workload("w", "a", 2**62, count=4))
     world.admitted()
     message = world.engine.explain("w").message
@@ -99,8 +99,8 @@ def test_more_than_can_be_counted_is_told_without_a_number(world):
 
 
 @pytest.mark.parametrize("in_use", [0, 9])
-def test_more_than_could_ever_be(world, in_use):
-    """Whatever the current usage is."""
+def test_request_beyond_the_maximum_has_reason_exceeds_max_quota(world, in_use):
+    """The reason does not depend on current usage."""
     world.submit(*(workload(f"b{number}", "b") for number in range(in_use)))
     world.submit(workload("w", "a", 7))
     world.admitted()
@@ -110,7 +110,7 @@ def test_more_than_could_ever_be(world, in_use):
     assert lack.hint.startswith("raise the borrowingLimit of ClusterQueue a by 1 of cpu")
 
 
-def test_who_is_ahead(world):
+def test_explanation_lists_the_workloads_ahead_in_queue_order(world):
     world.tell(cluster_queue("a", 4, queueingStrategy="StrictFIFO"))
     world.submit(
         workload("blocked", "a", 9, created=3),
@@ -125,14 +125,14 @@ def test_who_is_ahead(world):
     assert explanation.ahead_first == ("ns/urgent", "ns/earlier", "ns/blocked")
 
 
-def test_one_without_a_queue(world):
+def test_workload_whose_local_queue_does_not_exist_is_misconfigured(world):
     world.submit(workload("w", "nowhere"))
     explanation = world.engine.explain("w")
     assert explanation.reason == "Misconfigured"
     assert explanation.message.startswith("LocalQueue ns/nowhere does not exist. Correct the queue label")
 
 
-def test_one_whose_pods_match_no_flavor(world):
+def test_workload_whose_pods_match_no_flavor_is_explained_with_attempts(world):
     world.tell(manifest("ResourceFlavor", "default", {"nodeTaints": [{"key": "gpu", "effect": "NoSchedule"}]}))
     world.submit(workload("w", "a"))
     assert world.admitted() == []
@@ -142,7 +142,7 @@ def test_one_whose_pods_match_no_flavor(world):
     assert (pod_set, attempt.flavor) == ("main", "default")
 
 
-def test_nothing_can_be_preempted_where_the_policies_forbid_it(world):
+def test_preemption_hint_names_policies_that_forbid_preemption(world):
     world.submit(workload("runs", "a", 6), workload("w", "a", created=1))
     world.admitted()
     (hint,) = world.engine.explain("w").preemption_hints
@@ -166,7 +166,7 @@ def preempting():
     return world
 
 
-def test_what_might_be_preempted_is_told_with_numbers(preempting):
+def test_preemption_hint_has_amounts_and_numbers_of_candidates(preempting):
     preempting.submit(workload("w", "a", 8, priority=2, created=2))
     assert preempting.engine.settle(preempting.now).evicted == ()
     (hint,) = preempting.engine.explain("w").preemption_hints
@@ -178,14 +178,14 @@ def test_what_might_be_preempted_is_told_with_numbers(preempting):
     )
 
 
-def test_nobody_may_be_preempted_by_one_of_no_higher_priority(preempting):
+def test_preemption_hint_reports_that_no_workload_has_a_lower_priority(preempting):
     preempting.submit(workload("w", "a", 2, created=2))
     assert preempting.engine.settle(preempting.now).evicted == ()
     (hint,) = preempting.engine.explain("w").preemption_hints
     assert hint.hint.startswith("no admitted workload may be preempted for cpu in flavor default")
 
 
-def test_under_way_it_might_be_enough(preempting):
+def test_preemption_hint_during_a_preemption_says_might_be_enough(preempting):
     preempting.submit(workload("w", "a", 4, priority=2, created=2))
     assert preempting.engine.settle(preempting.now).evicted
     explanation = preempting.engine.explain("w")
@@ -193,7 +193,7 @@ def test_under_way_it_might_be_enough(preempting):
     assert "which might be enough for the 4 that are missing" in explanation.preemption_hints[0].hint
 
 
-def test_what_a_queue_borrows_itself_is_not_to_be_had_from_others():
+def test_preemption_hint_excludes_quota_that_the_queue_itself_borrows():
     world = World(
         cluster_queue("a", 4, cohort="all", preemption={"reclaimWithinCohort": "Any"}),
         cluster_queue("b", 6, cohort="all"),
@@ -205,7 +205,7 @@ def test_what_a_queue_borrows_itself_is_not_to_be_had_from_others():
     assert (hint.own_workloads, hint.others, hint.others_workloads) == (0, 0, 0)
 
 
-def test_of_very_many_candidates_the_first_thousand_are_looked_at():
+def test_preemption_hint_counts_at_most_1000_candidates():
     policies = {"withinClusterQueue": "LowerPriority"}
     world = World(cluster_queue("a", 1001, preemption=policies), local_queue("a"))
     admission = Admission("a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
@@ -218,13 +218,13 @@ def test_of_very_many_candidates_the_first_thousand_are_looked_at():
     assert (hint.own, hint.own_workloads) == (1_000_000, 1000)
 
 
-def test_what_could_never_fit_has_no_prospect(world):
+def test_workload_that_can_never_fit_has_no_preemption_hint(world):
     world.submit(workload("w", "a", 7))
     world.admitted()
     assert world.engine.explain("w").preemption_hints == ()
 
 
-def test_a_cohort_in_the_middle_refuses_although_its_children_kept_something():
+def test_lack_names_the_borrowing_limit_of_an_intermediate_cohort():
     """Quota that a node keeps from its parent by a lending limit is not subject to the limits above."""
     world = World(
         cohort("root", 10),
@@ -238,8 +238,8 @@ def test_a_cohort_in_the_middle_refuses_although_its_children_kept_something():
     assert (lack.maximum, lack.refused_by) == (7000, "Cohort middle: borrowingLimit")
 
 
-def test_who_was_not_tried_yet_is_told_what_he_will_wait_for():
-    """Also a workload that might preempt, and with the borrowing level that it would have."""
+def test_workload_that_was_not_tried_yet_is_explained_with_its_reason():
+    """The same holds for a workload that might preempt; attempts have the borrowing level that it would have."""
     world = World(
         cohort("root", 1),
         cohort("middle", 0, parent="root"),
@@ -258,7 +258,7 @@ def test_who_was_not_tried_yet_is_told_what_he_will_wait_for():
         assert [attempt.borrow for _, attempt in explanation.attempts] == [height]
 
 
-def test_a_backoff_that_is_over_is_not_told_of(world):
+def test_explanation_has_no_backoff_after_the_backoff_has_ended(world):
     world.submit(workload("big", "b", 10))
     assert world.admitted() == ["big"]
     world.engine.observe(WorkloadPending(workload("w", "a"), not_before=world.now + 60), now=world.now)

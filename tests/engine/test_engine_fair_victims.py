@@ -45,8 +45,8 @@ class Rule:
 
 @pytest.mark.parametrize("seed", range(24))
 @pytest.mark.parametrize("entitled", [True, False])
-def test_it_is_taken_from_where_the_share_is_the_highest(seed, entitled):
-    """To reclaim the own nominal quota, or to borrow as much as others do."""
+def test_targets_are_taken_from_the_cluster_queue_with_the_highest_share(seed, entitled):
+    """The preemptor reclaims its nominal quota, or borrows as much as the others do."""
     draw = random.Random(seed)
     names = ["q0", "q1", "q2", "q3"]
     weights = {name: draw.choice([1, 1, 2]) for name in ["claimant", *names]}

@@ -31,7 +31,7 @@ def settle(world: World) -> Decisions:
     return world.engine.settle(world.now)
 
 
-def test_who_gets_the_room_is_not_reported():
+def test_preemptor_that_is_admitted_is_not_reported():
     world = preempting()
     world.gone("low", requeue=workload("low", "cq", 2))
     decisions = settle(world)
@@ -39,7 +39,7 @@ def test_who_gets_the_room_is_not_reported():
     assert decisions.flapping == ()
 
 
-def test_quota_that_is_lowered_meanwhile_makes_it_vain():
+def test_preemptor_not_admitted_because_of_lowered_quota_is_reported_once():
     world = preempting()
     world.tell(cluster_queue("cq", 1, preemption=POLICY))
     assert settle(world).flapping == (), "the victim is not gone yet"
@@ -50,15 +50,15 @@ def test_quota_that_is_lowered_meanwhile_makes_it_vain():
     assert settle(world).flapping == (), "it is said once"
 
 
-def test_a_preemptor_that_gives_up_is_not_reported():
+def test_preemptor_that_is_deleted_is_not_reported():
     world = preempting()
     world.gone("high")
     world.gone("low")
     assert settle(world).flapping == ()
 
 
-def test_a_victim_that_comes_back_first_is_named():
-    """An admin has put it before its preemptor in a StrictFIFO queue."""
+def test_victim_that_is_admitted_before_its_preemptor_is_reported():
+    """An admin has moved the victim before its preemptor in a StrictFIFO queue."""
     world = World(cluster_queue("cq", 2, preemption=POLICY, queueingStrategy="StrictFIFO"), local_queue("cq"))
     world.submit(workload("low", "cq", 2))
     assert world.admitted() == ["low"]

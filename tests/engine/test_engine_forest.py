@@ -19,7 +19,7 @@ def test_a_tree_has_at_most_64_cohorts_above_a_queue(cohorts, expected):
     assert world.admitted() == expected
 
 
-def test_what_runs_in_a_deleted_queue_counts_again_when_it_is_back():
+def test_usage_in_a_deleted_cluster_queue_counts_again_when_recreated():
     queue = cluster_queue("a", 4)
     world = World(queue, local_queue("a"))
     world.submit(workload("runs", "a", 3))
@@ -33,7 +33,7 @@ def test_what_runs_in_a_deleted_queue_counts_again_when_it_is_back():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_shares_after_other_usage_are_those_of_the_usage_alone(seed):
+def test_incremental_shares_equal_shares_computed_from_scratch(seed):
     """Shares are updated incrementally, for changed ClusterQueues only."""
     random = Random(seed)
     cohorts = [cohort("company", 4), *(cohort(name, 1, parent="company") for name in ("left", "right"))]

@@ -31,12 +31,12 @@ def holding(cpu: int, flavor: str = "default", queue: str = "cq") -> Admission:
     return Admission(queue, (PodSetAssignment("main", {"cpu": flavor}, {"cpu": 1000 * cpu}, 1),))
 
 
-def sleep(world: World, name: str, seconds: float) -> None:
+def pend_with_backoff(world: World, name: str, seconds: float) -> None:
     """Make a workload pending with a requeue backoff of so many seconds."""
     world.engine.observe(WorkloadPending(workload(name, "cq"), not_before=world.now + seconds), now=world.now)
 
 
-def said(world: World) -> list[tuple[str, str]]:
+def new_reasons(world: World) -> list[tuple[str, str]]:
     """Return (uid, message) of newly reported pending reasons, when nothing is admitted or evicted."""
     decisions = world.engine.settle(world.now)
     assert not decisions.admitted
@@ -48,7 +48,7 @@ def victims(world: World) -> list[str]:
     return [evict.workload.uid for evict in world.engine.settle(world.now).evicted]
 
 
-def test_a_preemptor_that_is_told_again_keeps_its_turn():
+def test_repeated_event_of_a_preemptor_keeps_its_position():
     world = World(cluster_queue("cq", 1, **BY_PRIORITY), local_queue("cq"))
     preemptor = workload("preemptor", "cq", priority=5)
     world.submit(workload("victim", "cq"))
@@ -60,8 +60,8 @@ def test_a_preemptor_that_is_told_again_keeps_its_turn():
     assert world.admitted() == ["preemptor"]
 
 
-def test_who_has_a_higher_priority_than_before_preempts_by_it():
-    """Nothing else has changed: the pod sets are the same object."""
+def test_pending_workload_preempts_after_its_priority_was_raised():
+    """Nothing but the priority has changed: the pod sets are the same object."""
     world = World(cluster_queue("cq", 2, **BY_PRIORITY), local_queue("cq"))
     world.submit(workload("runs", "cq", 2))
     assert world.admitted() == ["runs"]
@@ -72,8 +72,8 @@ def test_who_has_a_higher_priority_than_before_preempts_by_it():
     assert victims(world) == ["runs"]
 
 
-def test_what_is_forgotten_waits_again_at_any_time(world):
-    """Also at time 0, where a simulation starts."""
+def test_forgotten_admission_is_pending_again_at_time_zero(world):
+    """Simulations start at time 0."""
     world.now = 0.0
     world.submit(workload("w", "cq"))
     (admit,) = world.engine.settle(world.now).admitted
@@ -81,49 +81,49 @@ def test_what_is_forgotten_waits_again_at_any_time(world):
     assert world.admitted() == ["w"]
 
 
-def test_of_one_that_is_gone_nothing_is_said(world):
+def test_deleted_workload_has_no_reported_reason(world):
     world.submit(workload("lost", "nowhere"), workload("w", "nowhere"))
     world.gone("lost")
-    assert said(world) == [("w", "LocalQueue nowhere doesn't exist")]
+    assert new_reasons(world) == [("w", "LocalQueue nowhere doesn't exist")]
 
 
-def test_what_is_still_so_is_said_once(world):
+def test_unchanged_reason_is_reported_once(world):
     world.submit(workload("w", "cq"))
     stopped = local_queue("cq", stopPolicy="Hold")
     world.tell(stopped)
-    assert said(world) == [("w", "LocalQueue cq is stopped")]
+    assert new_reasons(world) == [("w", "LocalQueue cq is stopped")]
     for _ in range(2):
         world.tell(stopped)
-        assert said(world) == []
+        assert new_reasons(world) == []
 
 
-def test_how_much_is_lacking_is_said_anew_when_more_is_held():
+def test_missing_amount_is_reported_again_when_usage_grows():
     world = World(cluster_queue("cq", 3, queueingStrategy="StrictFIFO"), local_queue("cq"))
     world.submit(workload("runs", "cq", 2))
     assert world.admitted() == ["runs"]
     world.submit(workload("w", "cq", 2))
-    ((_, before),) = said(world)
+    ((_, before),) = new_reasons(world)
     assert before.endswith("1 more needed")
     world.engine.observe(WorkloadAdmitted(workload("late", "cq"), holding(1), at=0.0), now=world.now)
-    ((_, after),) = said(world)
+    ((_, after),) = new_reasons(world)
     assert after.endswith("2 more needed")
 
 
-def test_the_first_whose_backoff_ends_is_waited_for(world):
+def test_wake_at_is_the_earliest_end_of_a_backoff(world):
     assert world.engine.wake_at() is None
     for name, seconds in (("late", 9.0), ("soon", 5.0)):
-        sleep(world, name, seconds)
+        pend_with_backoff(world, name, seconds)
         assert world.engine.wake_at() == world.now + seconds
     world.now += 5
     assert world.admitted() == ["soon"]
     assert world.engine.wake_at() == world.now + 4
 
 
-def test_a_backoff_that_is_over_wakes_nobody_who_left_or_sleeps_longer(world):
+def test_former_backoff_end_has_no_effect_after_deletion_hold_or_longer_backoff(world):
     for name in ("gone", "longer", "stopped"):
-        sleep(world, name, 5)
+        pend_with_backoff(world, name, 5)
     world.gone("gone")
-    sleep(world, "longer", 9)
+    pend_with_backoff(world, "longer", 9)
     world.engine.observe(WorkloadPending(workload("stopped", "cq"), on_hold=True), now=world.now)
     world.now += 5
     assert world.admitted() == []
@@ -138,7 +138,7 @@ def test_a_backoff_that_is_over_wakes_nobody_who_left_or_sleeps_longer(world):
         (local_queue("cq", stopPolicy="HoldAndDrain"), "LocalQueue", "localqueue/cq -n ns"),
     ],
 )
-def test_who_is_drained_goes_once_and_all_others_stay(world, stopped, name, place):
+def test_drained_workload_is_evicted_once_and_other_workloads_stay(world, stopped, name, place):
     for uid, queue in (("stays", "other"), ("goes", "cq")):
         world.submit(workload(uid, queue))
         assert world.admitted() == [uid]
@@ -154,7 +154,7 @@ def test_who_is_drained_goes_once_and_all_others_stay(world, stopped, name, plac
     assert victims(world) == []
 
 
-def test_when_enough_is_leaving_no_delay_runs_any_more():
+def test_over_quota_delay_ends_when_enough_workloads_are_evicted():
     rule = {"overQuota": {"evictAfterSeconds": 7}}
     world = World(cluster_queue("cq", 6, **rule), local_queue("cq"))
     world.submit(workload("leaves", "cq", 4), workload("stays", "cq", 2))
@@ -168,7 +168,7 @@ def test_when_enough_is_leaving_no_delay_runs_any_more():
 
 
 @pytest.mark.parametrize(("evicted", "flavor"), [(False, "spot"), (True, "default")])
-def test_an_interrupted_search_starts_over_when_somebody_is_leaving(evicted, flavor):
+def test_interrupted_flavor_search_starts_over_after_an_eviction(evicted, flavor):
     """`default` was taken by another workload, and more urgent workloads were tried before its search continued."""
     world = World(
         manifest("ResourceFlavor", "spot", {}),
@@ -191,8 +191,8 @@ def test_an_interrupted_search_starts_over_when_somebody_is_leaving(evicted, fla
     ("policy", "scope"),
     [(Policy(), BY_USAGE), (Policy(policies=(AdmissionFairSharing(half_life=60.0),)), {})],
 )
-def test_usage_decides_who_is_preempted_only_where_both_sides_ask_for_it(policy, scope):
-    """Otherwise the one admitted last is preempted first, although the other LocalQueue used more."""
+def test_usage_selects_targets_only_if_enabled_in_policy_and_cluster_queue(policy, scope):
+    """Otherwise the workload admitted last is preempted first, although the other LocalQueue used more."""
     world = World(
         cluster_queue("cq", 2, **BY_PRIORITY, **scope),
         *(local_queue(name, to="cq") for name in "ab"),
@@ -208,7 +208,7 @@ def test_usage_decides_who_is_preempted_only_where_both_sides_ask_for_it(policy,
 
 
 @pytest.mark.parametrize(("used", "first"), [(1.5, "plain"), (2.5, "weighed")])
-def test_a_local_queue_without_a_weight_weighs_one(used, first):
+def test_local_queue_without_a_weight_has_weight_one(used, first):
     world = World(
         cluster_queue("cq", 1, **BY_USAGE),
         local_queue("plain", to="cq"),

@@ -34,7 +34,7 @@ def order(world: World, **which: object) -> list[str]:
     return [place.workload.name for place in world.engine.listing("cq", limit=100, **which)]
 
 
-def test_everybody_has_a_position_in_both_queues_and_a_reason(world):
+def test_listing_has_positions_in_both_queues_and_reasons(world):
     places = world.engine.listing("cq", limit=10)
     assert [(at.workload.name, at.position_in_cluster_queue, at.position_in_local_queue) for at in places] == [
         ("urgent", 1, 1),
@@ -47,14 +47,14 @@ def test_everybody_has_a_position_in_both_queues_and_a_reason(world):
     assert all("of which less is free now (at most 4 can be used)" in at.message for at in places)
 
 
-def test_a_page_goes_on_where_the_one_before_it_ended(world):
+def test_page_of_the_listing_continues_after_the_previous_page(world):
     pages = [world.engine.listing("cq", limit=2, offset=offset) for offset in (0, 2, 4, 6)]
     assert [[place.workload.name for place in page] for page in pages] == [["urgent", "a"], ["b", "c"], ["d"], []]
     assert [place.position_in_cluster_queue for page in pages for place in page] == [1, 2, 3, 4, 5]
     assert world.engine.count_waiting("cq") == 5
 
 
-def test_a_local_queue_has_a_listing_of_its_own(world):
+def test_listing_of_a_local_queue_has_only_its_workloads(world):
     places = world.engine.listing("cq", limit=2, offset=1, local_queue=("ns", "left"))
     assert [(at.workload.name, at.position_in_cluster_queue, at.position_in_local_queue) for at in places] == [
         ("c", 4, 2),
@@ -65,7 +65,7 @@ def test_a_local_queue_has_a_listing_of_its_own(world):
     assert world.engine.listing("nowhere", limit=9) == ()
 
 
-def test_backoff_and_hold_are_told(world):
+def test_workloads_have_a_position_in_backoff_and_none_on_hold(world):
     world.engine.observe(WorkloadPending(workload("late", "left", created=9), not_before=world.now + 5), now=world.now)
     world.engine.observe(WorkloadPending(workload("held", "left", created=9), on_hold=True), now=world.now)
     assert order(world)[-1] == "late"
@@ -85,8 +85,8 @@ def positions(world: World) -> dict[str, tuple[int, int]]:
     return found
 
 
-def test_who_can_never_start_has_no_place_and_is_before_nobody(world):
-    """Whether the fault is in its requests, node selector, namespace or the workload itself, and immediately."""
+def test_workload_that_can_never_start_has_no_position(world):
+    """The cause is its request, a resource without quota, its namespace, or a fault of the workload itself."""
     world.submit(
         workload("large", "left", 9, created=0.1),
         workload("elsewhere", "right", 1, created=0.2, others={"example.com/port": 1}),
@@ -105,7 +105,7 @@ def test_who_can_never_start_has_no_place_and_is_before_nobody(world):
     assert positions(world)["a"] == (3, 2)
 
 
-def test_in_a_strict_queue_who_can_never_start_is_waited_for(world):
+def test_strict_fifo_queue_waits_behind_a_workload_that_can_never_start(world):
     world.tell(cluster_queue("cq", 4, queueingStrategy="StrictFIFO"))
     world.submit(workload("large", "left", 9, priority=9, created=6))
     world.gone("full")
@@ -121,7 +121,7 @@ def move(world: World, name: str, priority: int, at: float) -> None:
     world.submit(replace(item, rank_priority=priority, rank_at=at))
 
 
-def test_a_place_that_was_given_is_the_place(world):
+def test_rank_set_by_an_admin_determines_the_position(world):
     move(world, "d", 0, 1.5)
     assert order(world) == ["urgent", "a", "d", "b", "c"]
     move(world, "c", 0, 1.25)
@@ -132,7 +132,7 @@ def test_a_place_that_was_given_is_the_place(world):
     assert world.engine.listing("cq", limit=9, local_queue=("ns", "left"))[2].position_in_local_queue == 3
 
 
-def test_the_order_is_that_of_admission_and_all_else_goes_by_the_real_priority(world):
+def test_rank_determines_admission_order_and_real_priority_preemption(world):
     world.gone("full")
     world.tell(cluster_queue("cq", 4, preemption={"withinClusterQueue": "LowerPriority"}))
     move(world, "d", 5, 0.0)
@@ -141,7 +141,7 @@ def test_the_order_is_that_of_admission_and_all_else_goes_by_the_real_priority(w
     assert [(evict.workload.name, evict.preemptor) for evict in decisions.evicted] == [("d", "urgent")]
 
 
-def test_a_ranked_workload_preempts_nobody_by_its_rank():
+def test_rank_does_not_permit_preemption():
     world = World(cluster_queue("cq", 1, preemption={"withinClusterQueue": "LowerPriority"}), local_queue("cq"))
     world.submit(workload("runs", "cq", priority=3))
     assert world.admitted() == ["runs"]
@@ -156,8 +156,8 @@ _entries = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(_entries, st.randoms(use_true_random=False), st.integers(2, 9))
-def test_a_ranking_is_a_sorted_list(entries, random, full):
-    """With any chunk size."""
+def test_ranking_behaves_like_a_sorted_list(entries, random, full):
+    """For any chunk size of the ranking."""
     ranking, model = Ranking(full), []
     for entry in entries:
         ranking.add((*entry, entry))

@@ -72,7 +72,7 @@ def _object(name: str, shape: dict[str, Any], change: int = 0) -> Any:
         preemption=shape["preemption"],
         flavorFungibility=shape["fungibility"],
         fairSharing={"weight": str(shape["weight"])},
-        admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"},  # heeded only by a policy that has it
+        admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"},  # for AdmissionFairSharing only
         **({"overQuota": {"evictAfterSeconds": _DELAY}} if shape["converges"] else {}),
     )
 
@@ -290,7 +290,7 @@ class Machine(RuleBasedStateMachine):
         return world
 
     @invariant()
-    def nobody_is_lost(self):
+    def no_workload_is_lost(self):
         engine = self.worlds[0].engine
         waiting = [
             item.uid
@@ -306,7 +306,7 @@ class Machine(RuleBasedStateMachine):
             assert (explanation.state == "Pending") == (uid in self.waiting)
 
     @invariant()
-    def usage_is_what_was_admitted(self):
+    def usage_equals_admissions(self):
         expected: dict[str, dict[str, dict[str, int]]] = {}
         for told in self.running.values():
             for pod_set in told.admission.pod_sets:
@@ -316,7 +316,7 @@ class Machine(RuleBasedStateMachine):
         assert self.worlds[0].engine.usage() == expected
 
     @invariant()
-    def no_node_is_over_its_limits_but_by_lowering_them(self):
+    def nodes_exceed_limits_only_after_lowered_quota(self):
         engine = self.worlds[0].engine
         assert all(used >= 0 for node in _nodes(engine) for used in node.usage)
         debts = _debts(engine)
@@ -325,7 +325,7 @@ class Machine(RuleBasedStateMachine):
         self.debts = debts
 
     @invariant()
-    def the_trees_are_as_if_built_anew(self):
+    def trees_equal_those_of_a_new_engine(self):
         rebuilt = self._rebuilt()
         _registry(rebuilt.engine).refresh()
         _registry(self.worlds[0].engine).refresh()

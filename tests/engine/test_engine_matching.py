@@ -64,7 +64,7 @@ LABELS = {"zone": "a", "cores": "8", "name": "word"}
 @pytest.mark.parametrize(
     ("selector", "expected"), [({"zone": "a", "other": "x"}, True), ({"zone": "b"}, False), ({"zone": "a"}, True)]
 )
-def test_a_selector_must_agree_with_the_labels_that_the_flavor_has(selector, expected):
+def test_node_selector_is_compared_only_with_labels_that_the_flavor_has(selector, expected):
     assert fits({"nodeLabels": LABELS}, node_selector=selector) == expected
 
 
@@ -90,7 +90,7 @@ def test_a_selector_must_agree_with_the_labels_that_the_flavor_has(selector, exp
         ("name", "Lt", ("9",), False),
     ],
 )
-def test_affinity_is_asked_about_the_labels_that_the_flavor_has(key, operator, values, expected):
+def test_node_affinity_is_evaluated_only_on_labels_that_the_flavor_has(key, operator, values, expected):
     asked = Requirement(key, operator, values)
     assert fits({"nodeLabels": LABELS}, affinity=((asked,),)) == expected
     never = Requirement("zone", "In", ("nowhere",))

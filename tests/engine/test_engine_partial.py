@@ -6,7 +6,7 @@ from admission.engine.partial import largest_that_fits
 from admission.model.workload import PodSet
 
 
-def test_all_pod_sets_go_down_together_by_whole_pods_to_the_largest_that_fit():
+def test_pod_counts_are_reduced_in_proportion_to_the_largest_that_fit():
     tried = []
 
     def attempt(counts):

@@ -11,7 +11,7 @@ from tests.engine.scenes import World, cluster_queue, local_queue, manifest, wor
 BY_USAGE = {"admissionMode": "UsageBasedAdmissionFairSharing"}
 
 
-def test_everybody_knows_how_many_are_ahead_of_him():
+def test_explanation_counts_and_lists_the_workloads_ahead():
     world = World(cluster_queue("cq", 2, queueingStrategy="StrictFIFO"), local_queue("cq"))
     world.submit(workload("runs", "cq", 2))
     assert world.admitted() == ["runs"]
@@ -27,7 +27,7 @@ def test_everybody_knows_how_many_are_ahead_of_him():
         assert explanation.position_in_cluster_queue == number + 1
 
 
-def test_the_first_of_a_shape_may_come_last():
+def test_workloads_of_a_shape_are_admitted_by_creation_in_any_order_of_arrival():
     world = World(cluster_queue("cq", 1), local_queue("cq"))
     for created in (5, 3, 9, 1, 7):
         world.submit(workload(f"w{created}", "cq", created=float(created)))
@@ -39,7 +39,7 @@ def test_the_first_of_a_shape_may_come_last():
     assert admitted == ["w3", "w5", "w7", "w9"]
 
 
-def test_usage_decides_as_long_as_the_queue_says_so():
+def test_usage_orders_workloads_only_while_enabled_in_the_cluster_queue():
     config = AdmissionFairSharing(half_life=60.0)
     doors = [local_queue(name, to="cq") for name in "ab"]
     world = World(cluster_queue("cq", 1), *doors, engine=Engine(Policy(policies=(config,))))
@@ -65,7 +65,7 @@ def test_usage_decides_as_long_as_the_queue_says_so():
     assert following() == "b0"
 
 
-def test_who_is_not_accepted_is_not_let_in_with_those_of_his_shape():
+def test_workload_of_a_rejected_namespace_is_not_admitted_with_its_shape():
     selector = {"matchLabels": {"team": "x"}}
     world = World(cluster_queue("cq", 1, namespaceSelector=selector), local_queue("cq"))
     world.engine.observe(NamespaceChanged("ns", {"team": "x"}), now=world.now)
@@ -77,7 +77,7 @@ def test_who_is_not_accepted_is_not_let_in_with_those_of_his_shape():
     assert world.admitted() == ["runs"]
     world.submit(waits)
     assert world.admitted() == []
-    for name in ("p", "q"):  # in the place where their shape is set aside already
+    for name in ("p", "q"):  # in the ClusterQueue where their shape is inadmissible already
         world.submit(replace(workload(f"of-{name}", "cq", created=1), namespace=name))
     assert world.admitted() == []
     world.gone("runs")
@@ -88,7 +88,7 @@ def test_who_is_not_accepted_is_not_let_in_with_those_of_his_shape():
     assert world.admitted() == ["of-q"]
 
 
-def test_who_may_not_preempt_yet_gets_what_is_freed():
+def test_workload_that_may_not_preempt_gets_released_quota():
     world = World(cluster_queue("cq", 1, preemption={"withinClusterQueue": "LowerPriority"}), local_queue("cq"))
     world.submit(workload("low", "cq"))
     assert world.admitted() == ["low"]
@@ -98,7 +98,7 @@ def test_who_may_not_preempt_yet_gets_what_is_freed():
     assert world.admitted() == ["high"]
 
 
-def test_those_that_are_tried_are_told_apart_by_local_queue_whichever_are_more():
+def test_levels_count_active_workloads_by_local_queue():
     world = World(cluster_queue("cq", 4), local_queue("cq"), local_queue("other", to="cq"))
     world.submit(workload("runs", "cq", 4))
     assert world.admitted() == ["runs"]

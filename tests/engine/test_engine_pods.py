@@ -35,7 +35,7 @@ def flavors(admission: Admission | None) -> dict[str, str]:
     return {} if admission is None else {pod_set.name: pod_set.flavors["cpu"] for pod_set in admission.pod_sets}
 
 
-def test_all_pod_sets_or_none():
+def test_workload_is_admitted_with_all_pod_sets_or_not_at_all():
     world = World(cluster_queue("cq", 5), local_queue("cq"))
     driver, workers = pods("driver", 1, 1), pods("workers", 4, 1)
     assert admit(world, of("too-large", driver, replace(workers, count=5))) is None
@@ -43,7 +43,7 @@ def test_all_pod_sets_or_none():
     assert counts(admit(world, of("fits", driver, workers))) == {"driver": 1, "workers": 4}
 
 
-def test_as_many_pods_as_fit_but_not_fewer_than_the_least():
+def test_partial_admission_takes_as_many_pods_as_fit_and_at_least_min_count():
     world = World(cluster_queue("cq", 5), local_queue("cq"))
     assert counts(admit(world, of("a", pods("main", 9, 1, min_count=2)))) == {"main": 5}
     assert admit(world, of("b", pods("main", 9, 1, min_count=2))) is None
@@ -51,7 +51,7 @@ def test_as_many_pods_as_fit_but_not_fewer_than_the_least():
     assert [item.workload.uid for item in world.engine.settle(world.now).admitted] == ["b"]
 
 
-def test_pod_sets_shrink_together_in_proportion():
+def test_partial_admission_reduces_pod_sets_in_proportion():
     world = World(cluster_queue("cq", 7), local_queue("cq"))
     item = of("a", pods("one", 8, 1, min_count=2), pods("other", 4, 1, min_count=1), pods("fixed", 1, 1))
     admission = admit(world, item)
@@ -60,8 +60,8 @@ def test_pod_sets_shrink_together_in_proportion():
     assert world.engine.usage()["cq"]["default"]["cpu"] == 7000
 
 
-def test_a_whole_workload_is_preferred_to_a_part_of_it():
-    """In another flavor, or by preemption: partial admission comes last."""
+def test_preemption_for_all_pods_is_preferred_to_partial_admission():
+    """Partial admission is tried last."""
     policies = {"withinClusterQueue": "LowerPriority"}
     world = World(cluster_queue("cq", 4, preemption=policies), local_queue("cq"))
     world.submit(workload("low", "cq", 2))
@@ -80,7 +80,7 @@ def two_flavors() -> World:
     )
 
 
-def test_each_pod_set_gets_a_flavor_of_its_own():
+def test_each_pod_set_is_assigned_a_flavor_of_its_own():
     assert flavors(admit(two_flavors(), of("a", pods("small", 1, 1), pods("large", 4, 1)))) == {
         "small": "default",
         "large": "spot",
@@ -92,13 +92,13 @@ def test_pod_sets_of_a_group_get_the_same_flavor():
     assert flavors(admit(two_flavors(), of("a", small, large))) == {"small": "spot", "large": "spot"}
 
 
-def test_of_a_group_as_many_pods_as_fit_together():
+def test_partial_admission_of_a_group_takes_as_many_pods_as_fit_together():
     world = World(cluster_queue("cq", 5), local_queue("cq"))
     item = of("a", pods("leader", 1, 1, group="g"), pods("workers", 8, 1, group="g", min_count=1))
     assert counts(admit(world, item)) == {"leader": 1, "workers": 4}
 
 
-def test_earlier_pod_sets_count_for_later_ones():
+def test_usage_of_earlier_pod_sets_counts_for_later_pod_sets():
     assert flavors(admit(two_flavors(), of("a", pods("one", 1, 1), pods("two", 1, 1), pods("three", 1, 1)))) == {
         "one": "default",
         "two": "default",
@@ -106,7 +106,7 @@ def test_earlier_pod_sets_count_for_later_ones():
     }
 
 
-def test_pods_that_are_not_needed_any_more_free_their_quota_at_once():
+def test_reclaimed_pods_release_their_quota_at_once():
     world = World(cluster_queue("cq", 4), local_queue("cq"))
     item = of("a", pods("main", 4, 1))
     admission = admit(world, item)
@@ -121,7 +121,7 @@ def test_pods_that_are_not_needed_any_more_free_their_quota_at_once():
     assert world.engine.usage() == {"cq": {"default": {"cpu": 3000}}}
 
 
-def test_what_pod_sets_hold_of_one_flavor_is_added_up_after_a_restart():
+def test_usage_of_pod_sets_in_the_same_flavor_is_summed_after_a_restart():
     world = World(cluster_queue("cq", 5), local_queue("cq"))
     item = of("a", pods("one", 2, 1), pods("other", 1, 2))
     admission = admit(world, item)

@@ -42,7 +42,7 @@ def parked(decisions) -> dict[str, tuple[str, str]]:
 
 @pytest.mark.parametrize("strategy", ["BestEffortFIFO", "StrictFIFO"])
 @pytest.mark.parametrize("fair", [False, True])
-def test_a_refused_workload_waits_with_its_reason_and_holds_nobody_up(fair, strategy):
+def test_refused_workload_is_parked_with_its_reason_and_blocks_no_other(fair, strategy):
     world = new_world(fair=fair, strategy=strategy)
     world.submit(*(of("ann", f"ann-{number}", created=number) for number in range(4)), of("bob", "bob-0", created=9))
     decisions = world.engine.settle(world.now)
@@ -55,7 +55,7 @@ def test_a_refused_workload_waits_with_its_reason_and_holds_nobody_up(fair, stra
     assert [(place.workload.name, place.reason) for place in places] == [("ann-2", REFUSED[0]), ("ann-3", REFUSED[0])]
 
 
-def test_it_is_let_in_when_another_of_the_user_ends_in_whichever_tree():
+def test_refused_workload_is_admitted_after_a_workload_in_another_tree_ends():
     policy = Policy(policies=(MaxRunning(1),))
     objects = [cluster_queue("a", 4), cluster_queue("b", 4), local_queue("a"), local_queue("b")]
     world = World(*objects, engine=Engine(policy))
@@ -68,7 +68,7 @@ def test_it_is_let_in_when_another_of_the_user_ends_in_whichever_tree():
 
 
 @pytest.mark.parametrize("fair", [False, True])
-def test_heads_of_one_cycle_count_for_each_other(fair):
+def test_admission_of_a_head_is_charged_before_the_next_head_of_the_cycle(fair):
     world = new_world(limit=1, fair=fair)
     world.submit(of("ann", "one", "a"), of("ann", "other", "b", created=1))
     decisions = world.engine.cycle(world.now)
@@ -79,7 +79,7 @@ def test_heads_of_one_cycle_count_for_each_other(fair):
     assert world.admitted() == ["other"]
 
 
-def test_a_refused_workload_preempts_nobody():
+def test_refused_workload_does_not_preempt():
     policy = Policy(policies=(MaxRunning(1),))
     preempts = cluster_queue("a", 2, preemption={"withinClusterQueue": "LowerPriority"})
     world = World(preempts, local_queue("a"), engine=Engine(policy))
@@ -91,7 +91,7 @@ def test_a_refused_workload_preempts_nobody():
     assert world.admitted() == ["greedy"]
 
 
-def test_an_admission_that_could_not_be_committed_is_given_back():
+def test_forgotten_admission_is_released_by_the_policy():
     world = new_world(limit=1)
     world.submit(of("ann", "first"), of("ann", "second", created=1))
     (admit,) = world.engine.settle(world.now).admitted
@@ -101,7 +101,7 @@ def test_an_admission_that_could_not_be_committed_is_given_back():
     assert world.admitted() == ["second"]
 
 
-def test_numbers_that_change_are_reported_anew_and_others_are_not():
+def test_unchanged_refusal_is_not_reported_again():
     world = new_world(limit=1)
     world.submit(of("ann", "first"), of("ann", "second", created=1))
     assert parked(world.engine.settle(world.now)).keys() == {"second"}
@@ -110,7 +110,7 @@ def test_numbers_that_change_are_reported_anew_and_others_are_not():
     assert parked(world.engine.settle(world.now)) == {}
 
 
-def test_a_new_engine_that_is_told_who_holds_quota_refuses_the_same():
+def test_restarted_engine_charges_loaded_admissions():
     world = new_world()
     world.submit(*(of("ann", f"ann-{number}", created=number) for number in range(3)))
     admitted = world.engine.settle(world.now).admitted
@@ -123,7 +123,7 @@ def test_a_new_engine_that_is_told_who_holds_quota_refuses_the_same():
     assert restarted.admitted() == ["ann-2"]
 
 
-def test_a_workload_that_shrinks_is_charged_once():
+def test_resized_admission_is_charged_once():
     world = new_world(limit=1)
     world.submit(of("ann", "shrinks", cpu=2))
     (admit,) = world.engine.settle(world.now).admitted
@@ -136,7 +136,7 @@ def test_a_workload_that_shrinks_is_charged_once():
     assert world.admitted() == ["waits"]
 
 
-def test_policies_work_side_by_side():
+def test_policy_works_beside_admission_fair_sharing():
     sharing = AdmissionFairSharing(half_life=60.0)
     world = new_world(limit=1, policies=(sharing,))
     world.tell(cluster_queue("a", 4, admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"}))
@@ -147,7 +147,7 @@ def test_policies_work_side_by_side():
     assert world.admitted() == ["second"]
 
 
-def test_a_refused_workload_that_moves_or_goes_is_not_let_in_where_it_was():
+def test_refused_workload_is_not_admitted_in_a_queue_that_the_workload_left():
     world = new_world(limit=1)
     world.submit(of("ann", "runs"), of("ann", "moves", created=1), of("ann", "goes", created=2))
     assert world.admitted() == ["runs"]
@@ -183,7 +183,7 @@ class Opening(AdmissionPolicy):
         return self._at
 
 
-def test_a_policy_says_when_time_alone_lets_somebody_in():
+def test_engine_wakes_at_the_time_given_by_a_policy():
     world = World(cluster_queue("a", 4), local_queue("a"), engine=Engine(Policy(policies=(OpensAt(1060.0),))))
     assert world.engine.wake_at() is None
     world.submit(of("ann", "early"))
@@ -210,7 +210,7 @@ _steps = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(_steps, st.integers(1, 3), st.booleans(), st.booleans())
-def test_the_limit_always_holds_and_nobody_waits_who_could_run(steps, limit, fair, strict):
+def test_policy_limit_always_holds_and_no_admissible_workload_waits(steps, limit, fair, strict):
     """A pending workload exceeds the limit, is on hold, does not fit, or is behind a StrictFIFO head that does not."""
     world = new_world(limit, fair=fair, strategy="StrictFIFO" if strict else "BestEffortFIFO")
     waiting, running, on_hold = {}, {}, set()

@@ -13,8 +13,8 @@ def victims(world: World) -> set[str]:
 
 
 @pytest.mark.parametrize(("borrow", "expected"), [("Never", {"of-b4", "own2"}), ("LowerPriority", {"own1", "own2"})])
-def test_borrowers_go_before_more_of_the_own_where_borrowing_would_need_preemption(borrow, expected):
-    """With 3 more it would use 5 of its 4: without borrowing it needs a target of its own and one that borrows."""
+def test_borrow_within_cohort_decides_between_own_and_borrowing_targets(borrow, expected):
+    """With 3 more `a` would use 5 of its 4: without borrowing it needs one target of its own and one of `b`."""
     policies = {
         "withinClusterQueue": "LowerPriority",
         "reclaimWithinCohort": "Any",
@@ -38,7 +38,7 @@ def test_borrowers_go_before_more_of_the_own_where_borrowing_would_need_preempti
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
-def test_local_queues_that_used_more_lose_first(fair_sharing):
+def test_workloads_of_the_local_queue_with_more_usage_are_preempted_first(fair_sharing):
     config = AdmissionFairSharing(half_life=60.0)
     world = World(
         cluster_queue(
@@ -61,7 +61,7 @@ def test_local_queues_that_used_more_lose_first(fair_sharing):
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
-def test_a_cohort_that_is_within_its_quota_loses_nothing(fair_sharing):
+def test_cohort_within_its_quota_has_no_targets(fair_sharing):
     """One of its ClusterQueues borrows from the other, which does not concern the rest of the tree."""
     world = World(
         cohort("all"),
@@ -98,8 +98,8 @@ def borrowed():
     return world
 
 
-def test_all_that_might_be_taken_is_added_up(borrowed):
-    """Of equal priority only later ones: two of its own. `b` borrows 6, by four workloads of 2, and `c` all 2."""
+def test_preemption_hint_sums_own_and_borrowing_candidates(borrowed):
+    """Two later workloads of `a` have equal priority. `b` borrows 6, with four workloads of 2, and `c` borrows 2."""
     borrowed.submit(workload("w", "a", 12, priority=3, created=100.5))
     borrowed.engine.refresh(borrowed.now)
     (hint,) = borrowed.engine.explain("w").preemption_hints
@@ -108,7 +108,7 @@ def test_all_that_might_be_taken_is_added_up(borrowed):
     assert hint.missing == 12_000
 
 
-def test_who_does_not_borrow_is_not_counted(borrowed):
+def test_preemption_hint_excludes_cluster_queues_that_do_not_borrow(borrowed):
     for uid in ("b0", "b1", "b2"):
         borrowed.gone(uid)
     borrowed.submit(workload("w", "a", 13, priority=0, created=1.0))
@@ -118,8 +118,8 @@ def test_who_does_not_borrow_is_not_counted(borrowed):
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
-def test_nobody_is_evicted_where_it_would_not_be_enough(fair_sharing):
-    """Half of its nominal quota is lent to workloads that it may not preempt."""
+def test_no_workload_is_evicted_if_all_targets_are_not_enough(fair_sharing):
+    """Half of the nominal quota of `a` is lent to a workload that it may not preempt."""
     world = World(
         cluster_queue("a", 4, cohort="all", preemption={"reclaimWithinCohort": "LowerPriority"}),
         cluster_queue("b", 0, cohort="all"),
@@ -137,7 +137,7 @@ def test_nobody_is_evicted_where_it_would_not_be_enough(fair_sharing):
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
-def test_who_has_a_right_to_it_takes_it_from_those_who_borrow_less_than_his_cohort(fair_sharing):
+def test_nominal_quota_is_reclaimed_from_queues_that_borrow_less_than_the_cohort(fair_sharing):
     world = World(
         cohort("all", 10),
         cohort("side", parent="all"),
@@ -153,8 +153,8 @@ def test_who_has_a_right_to_it_takes_it_from_those_who_borrow_less_than_his_coho
     assert victims(world) == {"little"}
 
 
-def test_who_is_within_his_cohorts_quota_takes_from_outside_before_his_own():
-    """It would use 3 of its 2, but nothing else in its Cohort is in use."""
+def test_targets_outside_the_cohort_come_before_own_within_its_quota():
+    """`a` would use 3 of its 2, but nothing else in its Cohort is in use."""
     policies = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
     world = World(
         cohort("all"),
@@ -170,7 +170,7 @@ def test_who_is_within_his_cohorts_quota_takes_from_outside_before_his_own():
 
 
 def crowded(*, own: list[tuple[float, int]], lent: int, borrowed: int, borrow: str = "Never") -> World:
-    """Return two ClusterQueues of 4: `a` with workloads of these (cores, priority), `b` borrows with ones of 1 core."""
+    """Return ClusterQueues of 4 cores: `a` with `own` workloads (cores, priority); `b`, of 1 core each, borrows."""
     policies = {
         "withinClusterQueue": "LowerPriority",
         "reclaimWithinCohort": "Any",
@@ -188,21 +188,21 @@ def crowded(*, own: list[tuple[float, int]], lent: int, borrowed: int, borrow: s
     return world
 
 
-def test_who_uses_all_of_his_own_borrows_rather_than_taking_more_of_it():
-    """One core is free, so that one target of its own is enough for 2 cores, if it borrows."""
+def test_free_quota_is_borrowed_rather_than_preempting_more_own_workloads():
+    """One core is free, so that a single target in `a` is enough for 2 cores, if `a` borrows."""
     world = crowded(own=[(1, 0)] * 4, lent=2, borrowed=1)
     world.submit(workload("w", "a", 2, priority=5))
     assert len(victims(world)) == 1
 
 
-def test_who_cannot_do_without_borrowing_borrows_what_is_free():
-    """Two cores are free and one may be preempted; its other workload has the same priority."""
+def test_free_quota_is_borrowed_if_own_targets_are_not_enough():
+    """Two cores are free and one may be preempted; the other workload of `a` has the same priority."""
     world = crowded(own=[(1, 0), (2, 5)], lent=2, borrowed=1)
     world.submit(workload("w", "a", 3, priority=5))
     assert victims(world) == {"own0"}
 
 
-def test_who_may_not_borrow_from_the_important_ones_gets_his_own_back_from_them():
+def test_nominal_quota_is_reclaimed_from_borrowers_of_higher_priority():
     world = crowded(own=[(2, 0)], lent=0, borrowed=2, borrow="LowerPriority")
     world.submit(workload("w", "a", 4, priority=5))
     found = victims(world)
@@ -210,7 +210,7 @@ def test_who_may_not_borrow_from_the_important_ones_gets_his_own_back_from_them(
     assert "own0" in found
 
 
-def test_a_cohort_loses_no_more_than_it_borrows():
+def test_targets_in_a_cohort_release_no_more_than_the_cohort_borrows():
     """`left` borrows 2, although its queue `b` borrows 5 from `c` and from outside."""
     world = World(
         cohort("all"),
@@ -230,7 +230,7 @@ def test_a_cohort_loses_no_more_than_it_borrows():
 
 
 @pytest.mark.parametrize(("of_queue", "of_cohort", "expected"), [(5, 3, "queue"), (4, 4, "cohort"), (3, 5, "cohort")])
-def test_the_higher_share_loses_and_of_equals_that_of_a_cohort(of_queue, of_cohort, expected):
+def test_target_has_the_highest_share_and_is_in_a_cohort_if_shares_are_equal(of_queue, of_cohort, expected):
     world = World(
         cohort("all", 6),
         cohort("side", parent="all"),
@@ -249,7 +249,7 @@ def test_the_higher_share_loses_and_of_equals_that_of_a_cohort(of_queue, of_coho
 
 
 @pytest.mark.parametrize("fair_sharing", [False, True])
-def test_a_stopped_queue_is_passed_over_and_the_next_one_loses(fair_sharing):
+def test_workloads_of_a_stopped_queue_are_not_targets(fair_sharing):
     world = World(
         cluster_queue("a", 2, cohort="all", preemption={"reclaimWithinCohort": "Any"}),
         *(cluster_queue(name, 0, cohort="all") for name in "bc"),
@@ -263,8 +263,8 @@ def test_a_stopped_queue_is_passed_over_and_the_next_one_loses(fair_sharing):
     assert victims(world) == {"of-c"}
 
 
-def test_what_a_queue_keeps_for_itself_is_not_asked_of_its_cohort():
-    """It requests 4: 2 from the quota that it never lends, the other 2 from its Cohort, which has lent them."""
+def test_quota_that_a_queue_never_lends_is_not_requested_from_its_cohort():
+    """The queue requests 4: 2 from its quota that is never lent, the other 2 from its Cohort, which has lent them."""
     world = World(
         cohort("all"),
         cohort("side", 2, parent="all"),
@@ -279,7 +279,7 @@ def test_what_a_queue_keeps_for_itself_is_not_asked_of_its_cohort():
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [(2, set()), (3, {"borrows"})])
-def test_while_borrowing_nobody_is_taken_above_the_threshold(threshold, expected):
+def test_borrowing_preemptor_has_no_targets_above_the_priority_threshold(threshold, expected):
     policies = {
         "reclaimWithinCohort": "Any",
         "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": threshold},
@@ -297,7 +297,7 @@ def test_while_borrowing_nobody_is_taken_above_the_threshold(threshold, expected
 
 
 @pytest.mark.parametrize(("created", "expected"), [(9, {"runs"}), (10, set()), (11, set())])
-def test_of_equal_priority_only_those_lose_that_have_waited_for_less_long(created, expected):
+def test_only_newer_workloads_of_equal_priority_are_targets(created, expected):
     world = World(
         cluster_queue("cq", 1, preemption={"withinClusterQueue": "LowerOrNewerEqualPriority"}), local_queue("cq")
     )
@@ -310,7 +310,7 @@ def test_of_equal_priority_only_those_lose_that_have_waited_for_less_long(create
 @pytest.mark.parametrize("fair_sharing", [False, True])
 @pytest.mark.parametrize("usage", [None, AdmissionFairSharing(half_life=60.0)], ids=["", "by usage"])
 @pytest.mark.parametrize("leaving", ["first", "last"])
-def test_who_is_on_the_way_out_is_preferred_to_one_more(fair_sharing, usage, leaving):
+def test_no_further_target_is_evicted_while_an_evicted_workload_stops(fair_sharing, usage, leaving):
     policy = Policy(fair_sharing=fair_sharing, policies=(usage,) if usage else ())
     world = World(
         cluster_queue(
@@ -336,7 +336,7 @@ def test_who_is_on_the_way_out_is_preferred_to_one_more(fair_sharing, usage, lea
 
 @pytest.mark.parametrize("order", ["bc", "cb"])
 def test_usage_of_local_queues_is_not_compared_between_cluster_queues(order):
-    """The one admitted last is preempted, although the LocalQueue of another one used more."""
+    """The workload admitted last is preempted, although the LocalQueue of the other one used more."""
     scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
     world = World(
         cluster_queue("a", 2, cohort="all", preemption={"reclaimWithinCohort": "Any"}, admissionScope=scope),
@@ -353,7 +353,7 @@ def test_usage_of_local_queues_is_not_compared_between_cluster_queues(order):
     assert victims(world) == {f"of-{order[1]}"}
 
 
-def test_of_cohorts_of_equal_share_the_last_one_by_name_loses():
+def test_target_is_in_the_last_cohort_by_name_if_shares_are_equal():
     world = World(
         cohort("all"),
         cohort("x", parent="all"),

@@ -79,7 +79,7 @@ _limited = st.fixed_dictionaries(
 
 @settings(max_examples=100, deadline=None)
 @given(_trees(_limited), st.randoms(use_true_random=False))
-def test_within_nominal_work_gets_its_quota_back(tree, random):
+def test_workloads_within_nominal_quota_reclaim_lent_quota(tree, random):
     """Workloads within nominal quota are admitted by reclaim, and evictions end or are reported.
 
     Kueue's rules guarantee this only with classical preemption (with shares, two workloads at different heights of a
@@ -115,7 +115,7 @@ def test_within_nominal_work_gets_its_quota_back(tree, random):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_preemption_is_in_vain(seed):
+def test_preemptors_are_admitted_after_their_victims_stop(seed):
     """In a single ClusterQueue every preemptor gets the released quota."""
     world = World(cluster_queue("q", 7, preemption={"withinClusterQueue": "LowerPriority"}), local_queue("q"))
     items = {}

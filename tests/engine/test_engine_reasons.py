@@ -97,7 +97,7 @@ class Reasons(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data(), held=st.booleans(), fault=st.booleans(), pause=st.sampled_from((0, 0, 5)))
-    def change_one_that_waits(self, data, held, fault, pause):
+    def change_pending_workload(self, data, held, fault, pause):
         event = self.one(data, self.waiting)
         not_before = self.now + pause if pause else 0.0
         why = ("Misconfigured", "it is wrong") if fault else None
@@ -105,14 +105,14 @@ class Reasons(RuleBasedStateMachine):
 
     @precondition(lambda self: self.waiting)
     @rule(data=st.data())
-    def remove_one_that_waits(self, data):
+    def remove_pending_workload(self, data):
         event = self.one(data, self.waiting)
         del self.waiting[event.workload.uid]
         self.observe(WorkloadGone(event.workload.uid))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), requeue=st.booleans())
-    def end_one_that_runs(self, data, requeue):
+    def end_running_workload(self, data, requeue):
         event = self.one(data, self.running)
         uid = event.workload.uid
         del self.running[uid]
@@ -123,7 +123,7 @@ class Reasons(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
-    def evict_one_that_runs(self, data):
+    def evict_running_workload(self, data):
         uid = self.one(data, self.running).workload.uid
         self.running[uid] = replace(self.running[uid], evicting=True)
         self.observe(WorkloadEvicted(uid))
@@ -197,7 +197,7 @@ class Reasons(RuleBasedStateMachine):
             self.stored[park.workload.uid] = park.reason, park.message
 
     @invariant()
-    def reasons_end_up_true(self):
+    def stored_reasons_are_those_of_a_new_engine(self):
         if self.number % 2:  # not after each step, so that several changes come together
             return
         self.settle()
@@ -218,9 +218,9 @@ class Reasons(RuleBasedStateMachine):
                 assert any(event.evicting for event in self.running.values())
             else:
                 assert (now.reason, now.message) == (fresh.reason, fresh.message)
-        self.places_are_true()
+        self.check_positions()
 
-    def places_are_true(self):
+    def check_positions(self):
         """Positions count from 1 without gaps, except for workloads that a StrictFIFO queue tries but never fit."""
         objects = [event.object for event in self.objects.values()]
         for spec, name in [(item.spec, item.name) for item in objects if item.kind == "ClusterQueue"]:
@@ -243,7 +243,7 @@ def stored(world: World) -> dict[str, str]:
     return {park.workload.uid: park.reason for park in world.engine.reasons(10_000)}
 
 
-def test_a_reason_is_replaced_for_all_of_a_shape_when_quota_is_lowered():
+def test_lowered_quota_replaces_the_reason_of_all_workloads_of_a_shape():
     world = World(cluster_queue("cq", 2), local_queue("cq"))
     world.submit(*(workload(f"w{number}", "cq", 2, created=float(number)) for number in range(4)))
     assert world.admitted() == ["w0"]
@@ -253,7 +253,7 @@ def test_a_reason_is_replaced_for_all_of_a_shape_when_quota_is_lowered():
     assert stored(world) == dict.fromkeys(("w1", "w2", "w3"), "ExceedsMaxQuota")
 
 
-def test_one_that_has_preempted_waits_for_its_victims_and_then_for_quota():
+def test_preemptor_waits_for_its_victims_and_then_for_quota():
     policies = {"withinClusterQueue": "LowerPriority"}
     world = World(cluster_queue("cq", 2, preemption=policies, queueingStrategy="StrictFIFO"), local_queue("cq"))
     world.submit(workload("low", "cq", 2))
@@ -268,7 +268,7 @@ def test_one_that_has_preempted_waits_for_its_victims_and_then_for_quota():
     assert stored(world) == {"high": "WaitingForQuota"}
 
 
-def test_one_that_begins_to_preempt_is_told_so():
+def test_reason_of_a_pending_workload_changes_when_the_workload_preempts():
     world = World(cluster_queue("cq", 2), local_queue("cq"))
     world.submit(workload("low", "cq", 2))
     assert world.admitted() == ["low"]
@@ -280,7 +280,7 @@ def test_one_that_begins_to_preempt_is_told_so():
     assert stored(world) == {"high": "WaitingForPreemptedWorkloads"}
 
 
-def test_what_a_policy_says_is_told_in_all_trees_and_of_each_workload():
+def test_refusals_of_a_policy_are_reported_in_all_trees_for_each_workload():
     """A limit per user depends neither on the tree that has changed nor on the shape."""
     queues = [item for name in "ab" for item in (cluster_queue(name, 2), local_queue(name))]
     world = World(*queues, engine=Engine(Policy(policies=(MaxRunning(1),))))
@@ -297,7 +297,7 @@ def test_what_a_policy_says_is_told_in_all_trees_and_of_each_workload():
     assert stored(world) == {"zoe-waits": "WaitingForQuota"}
 
 
-def test_only_a_few_workloads_are_looked_at_for_many_of_one_shape():
+def test_unchanged_reasons_of_many_workloads_of_a_shape_cost_a_single_check():
     """While nothing changes for them, 1,000 workloads of a shape cost one check."""
     world = World(cluster_queue("cq", 2), local_queue("cq"))
     world.submit(*(workload(f"w{number}", "cq", 1, created=float(number)) for number in range(1000)))
@@ -322,7 +322,7 @@ def test_only_a_few_workloads_are_looked_at_for_many_of_one_shape():
         ),
     ],
 )
-def test_what_keeps_pods_off_a_flavor_is_named(selector, labels, taints, said):
+def test_message_names_the_label_or_taint_that_excludes_the_flavor(selector, labels, taints, said):
     world = World(cluster_queue("cq", 2), local_queue("cq"))
     world.tell(manifest("ResourceFlavor", "default", {"nodeLabels": labels, "nodeTaints": taints}))
     world.submit(workload("w", "cq", pods={"node_selector": selector}))
@@ -333,7 +333,7 @@ def test_what_keeps_pods_off_a_flavor_is_named(selector, labels, taints, said):
     assert "change nodeSelector, affinity or tolerations" in explanation.message
 
 
-def test_a_resource_without_quota_is_the_reason_where_one_of_the_flavors_would_do():
+def test_resource_without_quota_is_the_reason_although_a_flavor_has_enough_cpu():
     quota = {"small": 1, "large": 4}  # example.com/port is judged after cpu, by the order of their hashes
     world = World(
         *(manifest("ResourceFlavor", name, {}) for name in quota), cluster_queue("cq", quota), local_queue("cq")
@@ -345,7 +345,7 @@ def test_a_resource_without_quota_is_the_reason_where_one_of_the_flavors_would_d
     assert "example.com/port" in park.message
 
 
-def test_what_can_never_start_is_told_so_also_while_too_little_of_something_else_is_free():
+def test_resource_without_quota_is_the_reason_also_while_cpu_is_in_use():
     world = World(cohort("all", 3), cluster_queue("cq", 3, cohort="all"), local_queue("cq"))
     world.submit(workload("never", "cq", 4, created=1.0, others={"example.com/port": 1}))
     assert world.admitted() == []

@@ -32,7 +32,7 @@ def holding(cpu: int, flavor: str = "default", queue: str = "cq") -> Admission:
     return Admission(queue, (PodSetAssignment("main", {"cpu": flavor}, {"cpu": 1000 * cpu}, 1),))
 
 
-def test_who_is_stopped_waits_again_as_it_is_told(world):
+def test_requeued_workload_has_the_given_backoff_or_hold(world):
     world.submit(workload("a", "cq"), workload("b", "cq"))
     assert len(world.admitted()) == 2
     world.engine.observe(WorkloadGone("a", requeue=workload("a", "cq"), not_before=world.now + 5), now=world.now)
@@ -43,7 +43,7 @@ def test_who_is_stopped_waits_again_as_it_is_told(world):
     assert world.admitted() == ["a"]
 
 
-def test_a_backoff_is_not_cut_short_by_what_is_freed(world):
+def test_released_quota_does_not_shorten_a_backoff(world):
     world.submit(workload("runs", "cq", 3))
     assert world.admitted() == ["runs"]
     world.engine.observe(WorkloadPending(workload("late", "cq", 3), not_before=world.now + 5), now=world.now)
@@ -54,7 +54,7 @@ def test_a_backoff_is_not_cut_short_by_what_is_freed(world):
     assert world.admitted() == ["late"]
 
 
-def test_what_is_told_again_changes_nothing_and_what_differs_does(world):
+def test_repeated_pending_event_has_an_effect_only_if_different(world):
     one = workload("a", "cq", 4)
     world.submit(one)
     assert world.engine.settle(world.now).parked
@@ -70,7 +70,7 @@ def test_what_is_told_again_changes_nothing_and_what_differs_does(world):
     assert world.admitted() == ["a"]
 
 
-def test_one_that_was_on_hold_moves_with_its_local_queue(world):
+def test_workload_released_from_hold_moves_with_its_local_queue(world):
     one = workload("a", "cq", 9)
     world.engine.observe(WorkloadPending(one, on_hold=True), now=world.now)
     assert world.engine.settle(world.now).parked[0].reason == "OnHold"
@@ -85,7 +85,7 @@ def test_one_that_was_on_hold_moves_with_its_local_queue(world):
     assert (explanation.cluster_queue, explanation.reason) == ("", "Misconfigured")
 
 
-def test_who_was_behind_one_that_is_withdrawn_is_the_first():
+def test_workload_behind_a_deleted_strict_fifo_head_is_admitted():
     world = World(cluster_queue("cq", 3, queueingStrategy="StrictFIFO"), local_queue("cq"))
     world.submit(workload("large", "cq", 4), workload("small", "cq", 1, created=1))
     assert world.admitted() == []
@@ -93,7 +93,7 @@ def test_who_was_behind_one_that_is_withdrawn_is_the_first():
     assert world.admitted() == ["small"]
 
 
-def test_what_is_loaded_later_counts_at_once():
+def test_admission_loaded_after_a_cycle_counts_at_once():
     world = World(cluster_queue("cq", 2, overQuota={"evictAfterSeconds": 7}), local_queue("cq"))
     assert world.admitted() == []
     world.engine.observe(WorkloadAdmitted(workload("a", "cq", 4), holding(4), at=0.0), now=world.now)
@@ -106,14 +106,14 @@ def test_what_is_loaded_later_counts_at_once():
     assert world.engine.explain("a").state == "Admitted"
 
 
-def test_what_is_held_of_a_flavor_without_quota_is_over_it(world):
+def test_usage_of_a_flavor_without_quota_is_overuse(world):
     assert world.admitted() == []
     world.engine.observe(WorkloadAdmitted(workload("a", "cq", 2), holding(2, "gone"), at=0.0), now=world.now)
     world.engine.settle(world.now)
     assert world.engine.overuse() == (Overuse("ClusterQueue", "cq", "gone", "cpu", 2000),)
 
 
-def test_who_leaves_when_it_was_on_its_way_out_already_is_not_evicted_again():
+def test_drain_does_not_evict_an_evicted_workload_again():
     drained = cluster_queue("cq", 3, stopPolicy="HoldAndDrain")
     world = World(cluster_queue("cq", 3), local_queue("cq"))
     world.submit(workload("a", "cq"), workload("b", "cq"))
@@ -125,7 +125,7 @@ def test_who_leaves_when_it_was_on_its_way_out_already_is_not_evicted_again():
     assert not world.engine.settle(world.now).evicted
 
 
-def test_usage_is_noted_also_where_it_does_not_decide():
+def test_usage_is_recorded_also_if_disabled_in_the_cluster_queue():
     world = World(
         cluster_queue("cq", 3),
         local_queue("cq"),
@@ -164,7 +164,7 @@ def test_usage_is_noted_also_where_it_does_not_decide():
         ),
     ],
 )
-def test_what_is_deleted_is_missed_by_who_waits(kind, name, reason, message):
+def test_deletion_of_a_queue_object_changes_the_pending_reason(kind, name, reason, message):
     rule = {"admissionChecks": [{"name": "budget"}]}
     world = World(
         manifest("AdmissionCheck", "budget", {"controllerName": "example.com/budget"}),
@@ -189,7 +189,7 @@ def test_what_is_deleted_is_missed_by_who_waits(kind, name, reason, message):
     assert explanation.message.startswith(message)
 
 
-def test_a_namespace_that_is_gone_lets_nobody_in(world):
+def test_workload_of_a_deleted_namespace_is_not_admitted(world):
     for name in ("ns", "ns", "never-was"):
         world.engine.observe(NamespaceChanged(name, None), now=world.now)
     world.submit(workload("a", "cq"))

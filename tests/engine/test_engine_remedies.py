@@ -43,7 +43,7 @@ def hints(engine: Engine, uid: str) -> dict[str, str]:
     return {remedy.change: remedy.hint for remedy in engine.remedies(uid)}
 
 
-def test_fewer_pods_a_smaller_request_another_queue_and_a_higher_priority():
+def test_remedies_suggest_fewer_pods_smaller_request_other_queue_and_priority():
     low, wide = workload("low", "q", 6), workload("wide", "q", 1, count=8)
     queues = cluster_queue("q", 10, **PREEMPTING), local_queue("q"), cluster_queue("free", 20), local_queue("free")
 
@@ -68,7 +68,7 @@ def test_fewer_pods_a_smaller_request_another_queue_and_a_higher_priority():
         assert admits(scene(), replace(wide, **change)), change
 
 
-def test_a_flavor_that_its_node_selector_excludes():
+def test_remedy_names_a_flavor_that_the_node_selector_excludes():
     picky = replace(
         workload("picky", "q"), pod_sets=(PodSet("main", 1, {"cpu": 4000}, node_selector={"kind": "plain"}),)
     )
@@ -79,7 +79,7 @@ def test_a_flavor_that_its_node_selector_excludes():
     assert admits(engine, replace(picky, pod_sets=(replace(picky.pod_sets[0], node_selector={}),)))
 
 
-def test_nothing_is_promised_to_one_behind_another_that_blocks_the_queue():
+def test_workload_behind_a_blocked_strict_fifo_head_has_no_remedies():
     queue = cluster_queue("q", 10, queueingStrategy="StrictFIFO")
     first, second = workload("first", "q", 20), workload("second", "q", 12, created=1.0)
     engine = engine_of(queue, local_queue("q"), waiting=[first, second])
@@ -88,7 +88,7 @@ def test_nothing_is_promised_to_one_behind_another_that_blocks_the_queue():
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_nothing_helps_one_that_is_on_hold_or_fits(held):
+def test_workload_that_is_on_hold_or_fits_has_no_remedies(held):
     engine = engine_of(cluster_queue("q", 10), local_queue("q"))
     engine.observe(WorkloadPending(workload("a", "q", 5), on_hold=held), now=1.0)
     engine.refresh(1.0)
@@ -96,7 +96,7 @@ def test_nothing_helps_one_that_is_on_hold_or_fits(held):
     assert engine.remedies("unknown") == ()
 
 
-def test_asking_changes_no_decision():
+def test_search_for_remedies_changes_no_decision():
     def decide(ask: bool) -> object:
         queues = [cluster_queue(name, 10, cohort="all", **PREEMPTING) for name in "ab"]
         doors = [local_queue(name) for name in "ab"]

@@ -32,8 +32,8 @@ def crowd(quota: Any, waiting: range, *, preemption: dict[str, str] = NOBODY, **
     "quota", [8, {"default": 4, "spot": 4}, {"default": 1, "spot": 7}, {"tainted": 9, "default": 8}]
 )
 @pytest.mark.parametrize("preemption", [NOBODY, LOWER])
-def test_what_helps_nobody_is_over_at_once(quota, preemption):
-    """Without one cycle for each pending size."""
+def test_released_quota_that_is_too_small_is_settled_within_two_cycles(quota, preemption):
+    """There is not a cycle for each pending size."""
     world = crowd(quota, range(2, 9), preemption=preemption)
     world.gone("r00")
     decisions = world.engine.settle(world.now)
@@ -41,16 +41,16 @@ def test_what_helps_nobody_is_over_at_once(quota, preemption):
     assert decisions.cycles <= 2
 
 
-def test_what_could_preempt_has_its_turn():
-    """All of them are tried, as the policy permits each to preempt workloads that were queued after it."""
+def test_workloads_that_could_preempt_are_tried_after_quota_is_released():
+    """All workloads are tried, as the policy permits each to preempt those that were queued after it."""
     world = crowd(8, range(2, 9), preemption=EQUAL)
     world.gone("r00")
     assert world.engine.settle(world.now).cycles > 7
 
 
-def test_the_first_that_fits_gets_what_is_freed():
+def test_released_quota_is_given_to_the_first_workload_that_fits():
     world = crowd({"default": 4, "spot": 4}, range(2, 9))
-    for uid in ("r00", "r04"):  # one of each flavor: no two of one
+    for uid in ("r00", "r04"):  # one core of each flavor: not two of the same
         world.gone(uid)
         assert world.admitted() == []
     world.gone("r05")
@@ -60,7 +60,7 @@ def test_the_first_that_fits_gets_what_is_freed():
     assert world.admitted() == ["w3"], "in the other flavor"
 
 
-def test_a_flavor_that_does_not_suit_keeps_nobody_out_of_the_next_one():
+def test_untolerated_flavor_does_not_prevent_use_of_the_next_flavor():
     world = crowd({"tainted": 9, "default": 4}, range(2, 4))
     world.gone("r00")
     assert world.admitted() == []
@@ -69,8 +69,8 @@ def test_a_flavor_that_does_not_suit_keeps_nobody_out_of_the_next_one():
 
 
 @pytest.mark.parametrize("lowest", [0, -5])
-def test_a_higher_priority_preempts_once_what_is_freed_makes_it_enough(lowest):
-    """It became inadmissible when workloads of lower priority and free quota together were not enough."""
+def test_preemption_starts_when_released_quota_makes_the_targets_enough(lowest):
+    """`high` was inadmissible because workloads of lower priority and free quota together were not enough."""
     world = World(cluster_queue("cq", 10, preemption=LOWER), local_queue("cq"))
     world.submit(
         workload("stays", "cq", 6, priority=5),
@@ -84,7 +84,7 @@ def test_a_higher_priority_preempts_once_what_is_freed_makes_it_enough(lowest):
     assert [evict.workload.uid for evict in world.engine.settle(world.now).evicted] == ["low"]
 
 
-def test_a_stopped_queue_is_passed_over_and_those_after_it_are_served():
+def test_stopped_queue_does_not_block_later_queues():
     world = World(
         *(cluster_queue(name, 2, cohort="all", stopPolicy="Hold" if name == "a" else "None") for name in "abc"),
         *map(local_queue, "abc"),
@@ -94,7 +94,7 @@ def test_a_stopped_queue_is_passed_over_and_those_after_it_are_served():
 
 
 @pytest.mark.parametrize("strategy", ["StrictFIFO", "BestEffortFIFO"])
-def test_flavors_that_come_or_go_are_seen_by_who_waits(strategy):
+def test_added_flavor_is_used_by_a_pending_workload(strategy):
     world = World(cluster_queue("cq", {"default": 1}, queueingStrategy=strategy), local_queue("cq"))
     world.submit(workload("w", "cq", 3))
     assert world.admitted() == []

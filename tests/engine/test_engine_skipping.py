@@ -70,7 +70,7 @@ def world(kinds: list[dict[str, Any]], shared: int, strategies: tuple[str, ...])
     return made
 
 
-def everybody(made: World) -> tuple[list[str], list[str]]:
+def run_full_cycles(made: World) -> tuple[list[str], list[str]]:
     """Return the uids that full cycles, which skip no ClusterQueue, admit and evict."""
     admitted, evicted = [], []
     for _ in range(25):
@@ -80,7 +80,7 @@ def everybody(made: World) -> tuple[list[str], list[str]]:
     return admitted, evicted
 
 
-def some(made: World) -> tuple[list[str], list[str]]:
+def run_settle(made: World) -> tuple[list[str], list[str]]:
     decisions = made.engine.settle(made.now)
     return [a.workload.uid for a in decisions.admitted], [e.workload.uid for e in decisions.evicted]
 
@@ -89,8 +89,8 @@ def some(made: World) -> tuple[list[str], list[str]]:
 @given(st.integers(0, 2**32))
 @example(1000098).via("what a head that is left out reserves decides about another one")
 @example(1000000).via("a head fits behind one that is left out, and nothing else moves")
-def test_the_decisions_are_those_of_a_cycle_with_everybody(seed):
-    """With any preemption policy, and one flavor."""
+def test_settle_with_skipping_decides_like_full_cycles(seed):
+    """For any preemption policies, with one flavor."""
     compare(seed, [["default"]])
 
 
@@ -128,14 +128,14 @@ def compare(seed: int, flavor_choices: list[list[str]]) -> None:
             made.now += 1
             for event in events:
                 made.engine.observe(event, now=made.now)
-        expected, decided = everybody(one), some(other)
+        expected, decided = run_full_cycles(one), run_settle(other)
         assert decided == expected, number
         running += decided[0]
         assert one.engine.usage() == other.engine.usage()
 
 
 @contextmanager
-def judgements() -> Iterator[list[str]]:
+def nominated_queues() -> Iterator[list[str]]:
     """Context manager that collects the ClusterQueues of all heads nominated within it."""
     names: list[str] = []
 
@@ -151,7 +151,7 @@ def judgements() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("reclaim", ["Any", "Never"])
-def test_a_completion_has_only_the_winner_judged(reclaim):
+def test_completion_nominates_only_the_head_that_is_admitted(reclaim):
     """In fifty ClusterQueues all pending workloads wait for the one core that is released."""
     names = [f"q{number:02}" for number in range(50)]
     made = World(cohort("all", 50), engine=Engine(Policy(fair_sharing=True)))
@@ -162,12 +162,12 @@ def test_a_completion_has_only_the_winner_judged(reclaim):
     assert len(made.admitted()) == 100
     for name in names[:5]:
         made.gone(f"{name}-0")
-        with judgements() as judged:
+        with nominated_queues() as judged:
             assert made.admitted() == [f"{name}-2"], "it has the least share now"
         assert judged == [name]
 
 
-def test_nor_is_anybody_judged_who_may_preempt_nobody():
+def test_completion_nominates_no_head_that_neither_fits_nor_may_preempt():
     """With different weights, and default policies: most heads request more than is free, some less."""
     names = [f"q{number:02}" for number in range(30)]
     made = World(cohort("all", 30), engine=Engine(Policy(fair_sharing=True)))
@@ -180,6 +180,6 @@ def test_nor_is_anybody_judged_who_may_preempt_nobody():
     assert made.admitted() == []
     for uid in running[:3]:
         made.gone(uid)
-        with judgements() as judged:
+        with nominated_queues() as judged:
             (admitted,) = made.admitted()
         assert judged == [admitted.partition("-")[0]], "of the small ones behind the large heads one fits"

@@ -1,4 +1,4 @@
-"""The node and limit reported as the narrowest are the ones that bind."""
+"""Quota trees: the narrowest limit, unlimited quota, and the lowest subtree that is enough for a request."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def lowered(quotas: dict[str, Quota], named: str) -> dict[str, Quota]:
 
 @settings(max_examples=300, deadline=None)
 @given(_quotas, _used)
-def test_with_less_of_what_is_narrowest_there_is_less_to_use_now(quotas, used):
+def test_available_quota_decreases_with_the_narrowest_limit(quotas, used):
     before = tree(quotas, used)
     named = narrowest(before.queues["cq"], 0)
     after = tree(lowered(quotas, named), used)
@@ -66,7 +66,7 @@ def test_with_less_of_what_is_narrowest_there_is_less_to_use_now(quotas, used):
 
 @settings(max_examples=300, deadline=None)
 @given(_quotas, _used)
-def test_with_less_of_what_is_ever_narrowest_there_is_less_to_use_ever(quotas, used):
+def test_potential_quota_decreases_with_the_limit_that_is_ever_the_narrowest(quotas, used):
     before = tree(quotas, used)
     named = narrowest(before.queues["cq"], 0, ever=True)
     after = tree(lowered(quotas, named), used)
@@ -78,7 +78,7 @@ def test_with_less_of_what_is_ever_narrowest_there_is_less_to_use_ever(quotas, u
     ("nominal", "expected"),
     [(0, "Cohort root: nominalQuota"), (1, "ClusterQueue cq: borrowingLimit"), (2, "ClusterQueue cq: borrowingLimit")],
 )
-def test_what_every_node_on_the_way_keeps_does_not_pass_the_limits_above(nominal, expected, ever):
+def test_quota_kept_by_lending_limits_is_not_subject_to_the_limits_above(nominal, expected, ever):
     """The queue keeps 2, `mid` keeps 1 and they lend 3, which is 6 plus the root's quota; the queue may use 7.
 
     Of equally narrow limits the nearest one is reported.
@@ -88,12 +88,12 @@ def test_what_every_node_on_the_way_keeps_does_not_pass_the_limits_above(nominal
     assert narrowest(built.queues["cq"], 0, ever=ever) == expected
 
 
-def test_a_queue_of_its_own_has_only_its_own_quota():
+def test_narrowest_limit_of_a_queue_without_cohort_is_its_nominal_quota():
     built = build([NodeSpec("alone", "", {FR: Quota(3)})], [])
     assert narrowest(built.queues["alone"], 0) == "ClusterQueue alone: nominalQuota"
 
 
-def test_of_nothing_nothing_can_be_taken():
+def test_queue_in_full_use_fits_only_a_request_of_zero():
     node = build([NodeSpec("alone", "", {FR: Quota(3)})], []).queues["alone"]
     add_usage(node, 0, 3)
     assert fits(node, {0: 0})
@@ -102,7 +102,7 @@ def test_of_nothing_nothing_can_be_taken():
     assert lowest_subtree(node, 0, 1) == (0, False)
 
 
-def test_a_quota_without_limit_is_more_than_any_sum_of_others():
+def test_unlimited_quota_is_boundless_in_sums():
     quotas = {"all": Quota(UNLIMITED), "a": Quota(UNLIMITED), "b": Quota(UNLIMITED - 1)}
     queues = [NodeSpec(name, "all", {FR: quotas[name]}) for name in "ab"]
     built = build(queues, [NodeSpec("all", "", {FR: quotas["all"]})])
@@ -115,7 +115,7 @@ def test_a_quota_without_limit_is_more_than_any_sum_of_others():
     ("amount", "expected"),
     [(2, (0, True)), (3, (1, True)), (5, (1, True)), (6, (2, True)), (7, (2, True)), (8, (3, False)), (99, (3, False))],
 )
-def test_the_lowest_part_of_the_tree_that_holds_it(amount, expected):
+def test_lowest_subtree_whose_quota_is_enough_for_the_amount_is_found(amount, expected):
     """The queue keeps 1 of its 2; `low` has 3 more and keeps 2 of its 4; `mid` has 2 more, which is 4 in total."""
     cohorts = [
         NodeSpec("root", "", {FR: Quota(9)}),

@@ -25,7 +25,7 @@ def new_world(half_life: float = 60.0) -> World:
     )
 
 
-def test_who_used_less_comes_first_whatever_the_priority():
+def test_local_queue_with_less_usage_comes_first_despite_lower_priority():
     world = new_world()
     world.submit(workload("first", "a", 4))
     assert world.admitted() == ["first"]
@@ -35,7 +35,7 @@ def test_who_used_less_comes_first_whatever_the_priority():
     assert world.admitted() == ["modest"]
 
 
-def test_usage_fades():
+def test_usage_decays_with_the_half_life():
     world = new_world(half_life=10.0)
     world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 8.0}, world.now), now=world.now)
     world.now += 20
@@ -43,7 +43,7 @@ def test_usage_fades():
     assert consumption(world.engine)["ns", "a"].consumed == {"cpu": pytest.approx(2.0)}
 
 
-def test_who_looks_at_the_usage_changes_nothing_of_it():
+def test_reading_usages_does_not_change_stored_averages():
     world = new_world(half_life=60.0)
     world.engine.observe(LocalQueueUsed("ns", "b", {"cpu": 8.0}, world.now), now=world.now)
     began = world.now
@@ -55,7 +55,7 @@ def test_who_looks_at_the_usage_changes_nothing_of_it():
 
 
 @pytest.mark.parametrize("told_first", [True, False])
-def test_what_was_used_before_counts_in_whichever_order_it_is_told(told_first):
+def test_past_and_current_usage_are_loaded_in_either_order_of_events(told_first):
     """Quota that is held now is observed as well, before or after the past usage; both count."""
     world = new_world(half_life=10.0)
     scout = new_world()
@@ -71,7 +71,7 @@ def test_what_was_used_before_counts_in_whichever_order_it_is_told(told_first):
     assert (used.consumed, used.current) == ({"cpu": pytest.approx(4.0)}, {"cpu": 3000})
 
 
-def test_a_half_life_of_nothing_forgets_at_once_and_costs_no_penalty():
+def test_half_life_of_zero_drops_past_usage_and_has_no_penalty():
     world = new_world(half_life=0.0)
     world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 8.0}, world.now), now=world.now)
     world.submit(workload("held", "a", 3))
@@ -83,8 +83,8 @@ def test_a_half_life_of_nothing_forgets_at_once_and_costs_no_penalty():
     assert consumption(world.engine)["ns", "a"].consumed == {"cpu": 0.0}
 
 
-def test_what_is_held_counts_by_and_by_and_its_penalty_at_once():
-    """After half of the half-life of 60 s, and after all of it; the penalty is that of the sampling interval."""
+def test_held_quota_counts_gradually_and_its_penalty_at_once():
+    """The usage is compared after one half-life of 60 s; the penalty is the usage of a sampling interval of 10 s."""
     world = new_world(half_life=60.0)
     world.submit(workload("held", "a", 3))
     assert world.admitted() == ["held"]
@@ -100,7 +100,7 @@ def test_what_is_held_counts_by_and_by_and_its_penalty_at_once():
     assert (used.consumed, used.current) == ({"cpu": pytest.approx(1.5 + penalty)}, {"cpu": 0})
 
 
-def test_who_ends_before_it_counted_gets_its_penalty_back():
+def test_penalty_is_removed_if_the_workload_ends_before_usage_is_sampled():
     world = new_world()
     world.submit(workload("short", "a", 3))
     assert world.admitted() == ["short"]
@@ -132,7 +132,7 @@ def amounts_world(**policy: Any) -> World:
         ({}, {"a": {"cpu": 3.0}, "b": {"cpu": 99.0}, "c": {}}, "a"),
     ],
 )
-def test_usage_is_weighed_by_resource_and_by_queue(weights, used, first):
+def test_usage_is_weighted_by_resource_and_local_queue(weights, used, first):
     world = amounts_world(resource_weights=weights)
     for name, amounts in used.items():
         world.engine.observe(LocalQueueUsed("ns", name, amounts, world.now), now=world.now)
@@ -160,7 +160,7 @@ def test_memory_counts_in_bytes():
     }
 
 
-def test_of_a_resource_all_flavors_count():
+def test_usage_of_a_resource_includes_all_flavors():
     world = World(
         cluster_queue("cq", {"default": 2, "spot": 3}),
         local_queue("cq"),
@@ -188,7 +188,7 @@ _steps = st.lists(
 
 @settings(max_examples=100, deadline=None)
 @given(_steps, st.floats(0, 1))
-def test_an_engine_that_is_told_what_was_written_down_decides_the_same(steps, part):
+def test_engine_restarted_from_stored_state_makes_the_same_decisions(steps, part):
     world, restarted = new_world(), None
     waiting, running = {}, {}
     for number, step in enumerate(steps):

@@ -43,14 +43,14 @@ def preempted():
     return world
 
 
-def test_who_preempted_stays_first_whoever_else_leaves(preempted):
+def test_preemptor_stays_at_the_head_when_another_workload_is_deleted(preempted):
     preempted.gone("other")
     assert names(preempted.engine.pending("cq").active) == ["claims", "urgent"]
     preempted.gone("low")
     assert preempted.admitted() == ["claims"]
 
 
-def test_who_preempted_and_left_is_not_first_when_he_is_back(preempted):
+def test_preemptor_that_is_deleted_and_resubmitted_is_not_at_the_head(preempted):
     preempted.gone("claims")
     preempted.submit(workload("claims", "cq", priority=1))
     assert names(preempted.engine.pending("cq").active) == ["urgent", "claims", "other"]
@@ -58,7 +58,7 @@ def test_who_preempted_and_left_is_not_first_when_he_is_back(preempted):
     assert preempted.admitted() == ["urgent"]
 
 
-def test_who_left_while_he_was_set_aside_does_not_come_back():
+def test_workload_deleted_while_inadmissible_does_not_return():
     world = World(cluster_queue("cq", 1, preemption=LOWER), local_queue("cq"))
     world.submit(workload("low", "cq"))
     assert world.admitted() == ["low"]
@@ -71,8 +71,8 @@ def test_who_left_while_he_was_set_aside_does_not_come_back():
     assert world.admitted() == []
 
 
-def test_what_does_not_fit_now_takes_nobody_s_turn():
-    """Although it is the first of its shape with that rank."""
+def test_ranked_workload_of_an_inadmissible_shape_does_not_become_the_head():
+    """The ranked workload is the first of its shape with that rank."""
     world = World(cluster_queue("cq", 1), local_queue("cq"))
     world.submit(workload("big", "cq", 2))
     assert world.admitted() == []
@@ -80,7 +80,7 @@ def test_what_does_not_fit_now_takes_nobody_s_turn():
     assert names(admit.workload for admit in world.engine.cycle(world.now).admitted) == ["small"]
 
 
-def test_who_is_not_accepted_takes_nobody_s_turn_when_something_is_freed():
+def test_workload_of_a_rejected_namespace_does_not_become_the_head():
     world = choosy(1)
     world.submit(workload("runs", "cq"), workload("waits", "cq", created=5))
     assert world.admitted() == ["runs"]
@@ -89,7 +89,7 @@ def test_who_is_not_accepted_takes_nobody_s_turn_when_something_is_freed():
     assert names(admit.workload for admit in world.engine.cycle(world.now).admitted) == ["waits"]
 
 
-def test_what_is_wrong_is_told_of_a_workload_that_would_not_fit_either():
+def test_fault_is_reported_for_a_workload_that_does_not_fit_either():
     world = choosy(4)
     world.submit(workload("runs", "cq", 3), workload("waits", "cq", 3, created=1))
     assert world.admitted() == ["runs"]
@@ -103,8 +103,8 @@ def test_what_is_wrong_is_told_of_a_workload_that_would_not_fit_either():
     assert [(park.workload.name, park.reason, park.message) for park in decisions.parked] == [("alien", *ALIEN)]
 
 
-def test_whose_time_comes_when_the_queue_grows_has_his_part_of_it():
-    """At the exact second, and although its shape is inadmissible."""
+def test_workload_whose_backoff_ends_as_quota_is_raised_is_admitted():
+    """The backoff ends in the exact second of the change, and the shape of the workload is inadmissible."""
     world = World(cluster_queue("cq", 1), local_queue("cq"))
     world.submit(workload("waits", "cq", 2))
     assert world.admitted() == []
@@ -116,7 +116,7 @@ def test_whose_time_comes_when_the_queue_grows_has_his_part_of_it():
     assert world.admitted() == ["waits", "late"]
 
 
-def test_the_last_keeps_his_place_when_something_else_about_him_changes():
+def test_last_workload_keeps_its_position_when_may_preempt_changes():
     world = World(cluster_queue("cq", 2), local_queue("cq"))
     last = workload("last", "cq", 2, created=1)
     world.submit(workload("full", "cq", 2, priority=1))
@@ -129,7 +129,7 @@ def test_the_last_keeps_his_place_when_something_else_about_him_changes():
     assert [(at.workload.name, at.position_in_cluster_queue) for at in places] == [("first", 1), ("last", 2)]
 
 
-def test_each_of_a_shape_is_told_what_is_wrong_with_him_before_any_was_tried():
+def test_listing_has_the_fault_of_each_workload_of_a_shape_before_a_cycle():
     world = choosy(1)
     world.submit(workload("a", "cq", 2), workload("b", "cq", 2, created=9))
     faults = {"faulty": FAULT, "worse": ("Misconfigured", "the workload is at fault, and in another way")}
@@ -147,7 +147,7 @@ def test_each_of_a_shape_is_told_what_is_wrong_with_him_before_any_was_tried():
 
 
 @pytest.mark.parametrize(("ignore", "reason"), [(True, "PendingEvaluation"), (False, "NoMatchingFlavor")])
-def test_what_is_not_counted_keeps_nobody_out_in_the_listing_either(ignore, reason):
+def test_reason_for_an_undeclared_resource_depends_on_ignore_undeclared(ignore, reason):
     world = World(cluster_queue("cq", 1), local_queue("cq"), engine=Engine(Policy(ignore_undeclared=ignore)))
     pods = PodSet("main", 1, {"cpu": 1000, "example.com/licence": 1})
     world.submit(replace(workload("w", "cq"), pod_sets=(pods,)))
@@ -156,7 +156,7 @@ def test_what_is_not_counted_keeps_nobody_out_in_the_listing_either(ignore, reas
     assert world.engine.explain("w").reason == reason
 
 
-def test_whose_local_queue_has_just_come_is_not_told_that_he_may_not_use_it():
+def test_workload_of_a_local_queue_just_created_is_pending_evaluation():
     world = World(cluster_queue("cq", 1))
     world.submit(workload("w", "cq"))
     assert world.admitted() == []
@@ -167,8 +167,8 @@ def test_whose_local_queue_has_just_come_is_not_told_that_he_may_not_use_it():
 
 
 @pytest.mark.parametrize(("limit", "found"), [(0, 0), (1, 1), (3, 3), (5, 5), (9, 7)])
-def test_no_more_of_those_ahead_are_looked_for_than_asked(limit, found):
-    """With alternating workloads of two shapes."""
+def test_workloads_ahead_are_limited_to_the_requested_number(limit, found):
+    """Workloads of two shapes alternate."""
     pending, shapes = Pending(), Shapes(Accounting())
     line = [workload(f"w{number}", "cq", 1 + number % 2, created=float(number)) for number in range(8)]
     items = [Item(each, shapes.of(each)) for each in line]

@@ -41,13 +41,13 @@ def admission(amount: int = 4500, *, cluster_queue: str = "cq", flavor: str = "d
 
 
 def admitted(of: Workload, holds: Admission, *, at: float) -> Changes:
-    """What is committed when a workload is admitted."""
+    """Return the changes that a commit writes when a workload is admitted."""
     record = replace(pending(of), state=State.ADMITTED, cluster_queue=holds.cluster_queue, admitted_at=at)
     return Changes(workloads=(record,), opened=(Opened(of, holds, at),))
 
 
 def requeued(of: Workload, *, at: float, reason: str = "Preempted") -> Changes:
-    """What is committed when an evicted workload has stopped."""
+    """Return the changes that a commit writes when an evicted workload has stopped."""
     return Changes(workloads=(pending(of),), closed=(Closed(of.uid, at, reason),))
 
 

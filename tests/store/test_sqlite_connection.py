@@ -1,4 +1,4 @@
-"""The connection to SQLite for asyncio: few switches of threads, all rows, and no lock left behind."""
+"""Asyncio connection to SQLite: few thread switches, complete results, and no lock left by interrupted reads."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ async def database(tmp_path: Path) -> AsyncIterator[Database]:
     await opened.close()
 
 
-async def test_each_statement_is_one_call_on_the_thread_of_the_connection(
+async def test_each_statement_is_a_single_call_on_the_connection_thread(
     database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with database.read() as connection:  # a first one, that connects
+    async with database.read() as connection:  # the first read opens the connection
         await connection.execute(NUMBERS, {"last": 1})
     with caplog.at_level(logging.DEBUG, "aiosqlite"):
         async with database.read() as connection:
@@ -50,7 +50,7 @@ async def test_each_statement_is_one_call_on_the_thread_of_the_connection(
 
 
 @pytest.mark.parametrize("number", [0, 1, 999, 1_000, 1_001, 5_000])
-async def test_all_rows_come_in_order(database: Database, number: int) -> None:
+async def test_execute_and_stream_return_all_rows_in_order(database: Database, number: int) -> None:
     last = {"last": number}
     async with database.read() as connection:
         at_once = (await connection.execute(NUMBERS, last)).scalars().all()
@@ -61,7 +61,7 @@ async def test_all_rows_come_in_order(database: Database, number: int) -> None:
     assert first == (1 if number else None)
 
 
-async def test_the_numbers_of_changed_rows_are_known(database: Database) -> None:
+async def test_writes_report_row_counts_and_returned_rows(database: Database) -> None:
     several = [{"name": f"item-{number}", "size": number} for number in range(5)]
     async with database.write() as connection:
         insert = text("INSERT INTO item (name, size) VALUES (:name, :size)")
@@ -74,11 +74,11 @@ async def test_the_numbers_of_changed_rows_are_known(database: Database) -> None
         assert (list(empty.keys()), empty.all()) == (["name"], [])
 
 
-async def test_a_stream_that_is_left_half_way_keeps_no_lock(database: Database, tmp_path: Path) -> None:
+async def test_partly_read_stream_leaves_no_lock(database: Database, tmp_path: Path) -> None:
     async with database.write() as connection:
         await connection.execute(text("INSERT INTO item VALUES ('first', 1)"))
     async with database.read() as connection:
-        await connection.execute(text("SELECT * FROM item"))  # the snapshot begins with it
+        await connection.execute(text("SELECT * FROM item"))  # the snapshot begins with this statement
         async for _ in await connection.stream(NUMBERS, {"last": 5_000}):
             break
     async with database.write() as connection:
@@ -89,11 +89,11 @@ async def test_a_stream_that_is_left_half_way_keeps_no_lock(database: Database, 
     assert not busy
 
 
-async def test_a_cancelled_read_keeps_no_lock(database: Database, tmp_path: Path) -> None:
+async def test_cancelled_read_leaves_no_lock(database: Database, tmp_path: Path) -> None:
     loop, cancelled = asyncio.get_running_loop(), threading.Event()
 
     def cancel() -> None:
-        if not cancelled.is_set():  # with the first row
+        if not cancelled.is_set():  # at the first row only
             loop.call_soon_threadsafe(lambda: (reading.cancel(), cancelled.set()))
             cancelled.wait()
 
@@ -105,7 +105,7 @@ async def test_a_cancelled_read_keeps_no_lock(database: Database, tmp_path: Path
 
     async with database.write() as connection:
         await connection.execute(text("INSERT INTO item VALUES ('first', 1)"))
-    gc.disable()  # which would end the statement some time
+    gc.disable()  # a garbage collection could end the statement
     try:
         reading = asyncio.create_task(read())
         with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""The audit: every write with its author, kept in the transaction of the write, and found again."""
+"""Audit log of queue objects: content of records, reasons, filters and pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ADA = Author("ada", ("admins", "staff"), source="192.0.2.7", verb="patch", reason="more money")
 
 
-async def test_a_record_says_who_from_where_why_and_what_changed(store: Store, clock: Clock):
+async def test_audit_record_has_author_source_verb_reason_and_both_versions(store: Store, clock: Clock):
     await store.queues.create(cluster_queue(cpu="10"), author=Author("bob"))
     clock.advance(60)
     written = await store.queues.replace(cluster_queue(cpu="20", labels={"a": "b"}), author=ADA)
@@ -46,7 +46,7 @@ async def test_a_record_says_who_from_where_why_and_what_changed(store: Store, c
     )
 
 
-async def test_what_was_not_written_is_not_in_the_audit(store: Store):
+async def test_failed_unchanged_and_dry_run_writes_have_no_audit_record(store: Store):
     await store.queues.create(flavor(), author=ADA)
     with pytest.raises(AlreadyExists):
         await store.queues.create(flavor(), author=ADA)
@@ -60,7 +60,7 @@ async def test_what_was_not_written_is_not_in_the_audit(store: Store):
     assert len((await store.audit.list()).records) == 1
 
 
-async def test_a_reason_may_be_an_annotation_but_counts_once(store: Store):
+async def test_reason_annotation_is_recorded_only_for_writes_that_change_the_reason(store: Store):
     def written(reason: str, **labels: str):
         return cohort("a").model_copy(
             update={
@@ -94,14 +94,16 @@ async def test_a_reason_may_be_an_annotation_but_counts_once(store: Store):
         ({"name": "nobody"}, []),
     ],
 )
-async def test_records_are_found_newest_first(store: Store, wanted: dict[str, str], names: list[str]):
+async def test_audit_filters_return_matching_records_newest_first(
+    store: Store, wanted: dict[str, str], names: list[str]
+):
     await store.queues.create(cohort("a"), author=ADA)
     await store.queues.create(cohort("b"), author=Author("bob"))
     await store.queues.create(local_queue("lq", "team-a"), author=ADA)
     assert [record.name for record in (await store.audit.list(wanted)).records] == names
 
 
-async def test_pages_hold_each_record_once(store: Store):
+async def test_audit_pages_contain_each_record_once_despite_new_records(store: Store):
     for n in range(5):
         await store.queues.create(cohort(f"c{n}"), author=ADA)
     first = await store.audit.list({"kind": "Cohort"}, limit=2)

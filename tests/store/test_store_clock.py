@@ -1,4 +1,4 @@
-"""Clocks of replicas that differ, are set, or jump: what is counted stays sound, and nothing is deleted for it."""
+"""Clocks that differ between replicas, are set, or jump: leader time, ledger sums, and retention."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RETENTION = Retention(finished=90 * DAY)
 
 
 class Successor:
-    """A store that takes the lead after another, on a clock that is `ahead` of it."""
+    """A second store on the same database, with its own clocks, which becomes the leader after the first."""
 
     def __init__(self, store: Store, clock: Clock, passed: Clock) -> None:
         self.store = store
@@ -44,7 +44,7 @@ async def successor(database_url: str, clock: Clock) -> AsyncIterator[Successor]
 
 
 @pytest.mark.parametrize(("behind", "levelled"), [(MAX_LAG - 1, True), (MAX_LAG + 1, False), (-5.0, False)])
-async def test_a_successor_does_not_fall_behind_by_what_clocks_ordinarily_differ(
+async def test_new_leader_with_ordinary_clock_lag_starts_at_the_last_commit_time(
     store: Store, clock: Clock, successor: Successor, behind: float, levelled: bool
 ):
     epoch = await store.lead("test")
@@ -57,7 +57,7 @@ async def test_a_successor_does_not_fall_behind_by_what_clocks_ordinarily_differ
     assert successor.store.now() == clock.now + 1
 
 
-async def test_its_own_last_commit_counts_when_it_leads_again(store: Store, clock: Clock):
+async def test_time_of_a_repeated_lead_is_not_before_its_own_last_commit(store: Store, clock: Clock):
     epoch = await store.lead("test")
     await store.commit(admitted(workload("1"), admission(), at=clock.now), epoch=epoch)
     await store.lead("test")
@@ -74,8 +74,8 @@ async def old_history(store: Store, clock: Clock) -> None:
     await store._leadership.release()
 
 
-async def test_a_clock_that_is_months_ahead_deletes_nothing_at_first(store: Store, clock: Clock, successor: Successor):
-    """In the middle of a lead or from its beginning on."""
+async def test_clock_that_is_months_ahead_prunes_nothing_for_weeks(store: Store, clock: Clock, successor: Successor):
+    """The clock jumps ahead after the store has become the leader, or is ahead from the beginning."""
     await old_history(store, clock)
     for ahead in (0.0, 120 * DAY):
         successor.clock.now = clock.now + ahead
@@ -86,10 +86,12 @@ async def test_a_clock_that_is_months_ahead_deletes_nothing_at_first(store: Stor
         successor.passed.advance((90 * DAY - MAX_LEAD) / 2 - HOUR)
         assert await successor.store.prune(RETENTION, epoch=epoch) == 0
     successor.passed.advance(2 * HOUR)
-    assert await successor.store.prune(RETENTION, epoch=epoch) == 1  # nobody has set it right in 45 days
+    assert await successor.store.prune(RETENTION, epoch=epoch) == 1  # the clock was not corrected within 45 days
 
 
-async def test_time_that_did_pass_is_believed(store: Store, clock: Clock, successor: Successor):
+async def test_workloads_are_pruned_after_their_retention_has_really_passed(
+    store: Store, clock: Clock, successor: Successor
+):
     await old_history(store, clock)
     epoch = await successor.store.lead("successor")
     for now in (successor.clock, successor.passed):
@@ -98,8 +100,8 @@ async def test_time_that_did_pass_is_believed(store: Store, clock: Clock, succes
     assert await successor.store.prune(RETENTION, epoch=epoch) == 1
 
 
-async def test_the_ledger_adds_up_whatever_clocks_do(store: Store, clock: Clock):
-    """Admissions, resizings, ends and quota at times that jump by up to hours: nothing lasts less than no time."""
+async def test_ledger_and_reports_stay_consistent_while_the_clock_jumps(store: Store, clock: Clock):
+    """Admissions, resizes, ends and quota changes at times up to 3 h off; no ledger row has a negative duration."""
     chance = random.Random(7)
     await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
     epoch = await store.lead("test")
@@ -134,7 +136,7 @@ async def test_the_ledger_adds_up_whatever_clocks_do(store: Store, clock: Clock)
     assert len(rows) > 20
     assert all(to_at >= from_at for _, from_at, to_at in rows)
     total = sum(amount * (to_at - from_at) for amount, from_at, to_at in rows)
-    for _ in range(2):  # from the ledger, and from what is summed up
+    for _ in range(2):  # first from the ledger, then from the roll-ups
         (row,) = (await store.reports.usage(("clusterqueue",), start=0.0, end=math.inf)).rows
         assert row.amount_seconds == pytest.approx(total, abs=0.01)
         assert row.nominal_seconds >= 0 <= row.borrowed_seconds

@@ -1,4 +1,4 @@
-"""What is committed is loaded again, whole or not at all, and only for the one who leads."""
+"""Commits of the leader: stored fields, atomicity, shared transactions, and rejection of stale epochs."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ T = 1_750_000_000.25
 
 
 async def loaded(store: Store):
-    """The records by uid, without the revision that the database gave them."""
+    """Return the loaded records by uid, with revision 0 instead of the one assigned by the database."""
     return {record.workload.uid: replace(record, revision=0) for record in (await store.load()).workloads}
 
 
-async def test_everything_about_a_workload_survives(store: Store):
+async def test_all_fields_of_a_workload_survive_commit_and_load(store: Store):
     epoch = await store.lead("test")
     one = workload(
         "1", kind="RayJob", priority=-(2**31), priority_class="high", user="system:serviceaccount:a:b",
@@ -57,7 +57,7 @@ async def test_everything_about_a_workload_survives(store: Store):
     assert state.revision == revision
 
 
-async def test_times_survive_to_the_microsecond(store: Store):
+async def test_times_survive_commit_and_load_to_the_microsecond(store: Store):
     epoch = await store.lead("test")
     at = [1_750_000_000 + 0.000001 * number for number in (1, 123_457, 333_333, 999_999)]
     one = workload("1", created=at[0], queued_at=at[1])
@@ -71,7 +71,7 @@ async def test_times_survive_to_the_microsecond(store: Store):
     assert await store.workloads.get("team-a", "job-1") == expected
 
 
-async def test_a_start_knows_when_something_was_last_written_about_what_waits_or_is_being_stopped(store: Store):
+async def test_load_returns_time_of_the_last_pending_or_evicting_transition(store: Store):
     epoch = await store.lead("test")
     waits, runs = workload("1"), workload("2")
     story = [
@@ -86,7 +86,7 @@ async def test_a_start_knows_when_something_was_last_written_about_what_waits_or
     assert (await store.load()).last_transition_at == {"1": T + 0.000001, "2": T + 1}
 
 
-async def test_a_record_replaces_the_one_before(store: Store):
+async def test_later_record_replaces_the_earlier_record_of_a_workload(store: Store):
     epoch = await store.lead("test")
     one = workload("1")
     await store.commit(Changes(workloads=(pending(one, reason="WaitingForQuota", original={"a": 1}),)), epoch=epoch)
@@ -95,7 +95,7 @@ async def test_a_record_replaces_the_one_before(store: Store):
     assert await loaded(store) == {"1": pending(edited)}
 
 
-async def test_of_two_records_of_a_workload_in_the_same_changes_the_later_one_wins(store: Store):
+async def test_last_record_of_a_workload_in_the_same_changes_wins(store: Store):
     epoch = await store.lead("test")
     one, other = workload("1"), workload("2")
     both = (pending(one, reason="first"), pending(other), pending(one, reason="second"))
@@ -103,7 +103,7 @@ async def test_of_two_records_of_a_workload_in_the_same_changes_the_later_one_wi
     assert await loaded(store) == {"1": pending(one, reason="second"), "2": pending(other)}
 
 
-async def test_any_text_survives(store: Store):
+async def test_special_characters_survive_commit_and_load(store: Store):
     epoch = await store.lead("test")
     odd = "'; -- \"\\\\n{}[],: %s :rows $1 \t\r\n\x01\x7f\u2028 ü 🚀 null"
     one = workload("1", user=odd, priority_class=odd)
@@ -114,7 +114,7 @@ async def test_any_text_survives(store: Store):
     assert await store.workloads.history("1") == story
 
 
-async def test_load_has_queue_objects_in_order_and_workloads_by_age_but_no_finished_ones(store: Store):
+async def test_load_orders_queue_objects_and_workloads_and_omits_finished_workloads(store: Store):
     epoch = await store.lead("test")
     for obj in (flavor(), cluster_queue(), local_queue()):
         await store.queues.create(obj, author=Author("test"))
@@ -127,7 +127,7 @@ async def test_load_has_queue_objects_in_order_and_workloads_by_age_but_no_finis
     assert state.workloads[0].workload.pod_sets is state.workloads[1].workload.pod_sets
 
 
-async def test_a_workload_never_holds_quota_twice_and_nothing_of_such_changes_is_written(store: Store):
+async def test_second_admission_is_rejected_and_nothing_of_its_changes_is_written(store: Store):
     epoch = await store.lead("test")
     one, other = workload("1"), workload("2")
     await store.commit(admitted(one, admission(), at=T), epoch=epoch)
@@ -141,7 +141,7 @@ async def test_a_workload_never_holds_quota_twice_and_nothing_of_such_changes_is
     assert await loaded(store) == before
 
 
-async def test_an_admission_that_asks_for_nothing_is_an_admission(store: Store):
+async def test_admission_without_requests_is_recorded_like_any_other(store: Store):
     epoch = await store.lead("test")
     one, nothing = workload("1"), Admission("cq", (PodSetAssignment("main", {}, {}, 3),))
     await store.commit(admitted(one, nothing, at=T), epoch=epoch)
@@ -152,7 +152,7 @@ async def test_an_admission_that_asks_for_nothing_is_an_admission(store: Store):
     assert (await loaded(store))["1"].admission is None
 
 
-async def test_one_step_may_end_an_admission_and_begin_the_next(store: Store):
+async def test_single_commit_may_close_an_admission_and_open_the_next(store: Store):
     epoch = await store.lead("test")
     one = workload("1")
     await store.commit(admitted(one, admission(1), at=T), epoch=epoch)
@@ -172,7 +172,7 @@ async def test_a_deposed_leader_commits_nothing(store: Store):
     assert set(await loaded(store)) == {"1", "3"}
 
 
-async def test_revisions_grow_and_are_shared_by_what_was_written_together(store: Store):
+async def test_revisions_increase_and_are_shared_by_records_of_the_same_commit(store: Store):
     epoch = await store.lead("test")
     first = await store.commit(Changes(workloads=(pending(workload("1")), pending(workload("2")))), epoch=epoch)
     second = await store.commit(Changes(workloads=(pending(workload("2")),)), epoch=epoch)
@@ -191,7 +191,7 @@ async def test_concurrent_commits_share_transactions(store: Store):
     assert after.write_transactions - before.write_transactions <= 2
 
 
-async def test_of_several_in_one_transaction_only_the_wrong_one_fails(store: Store):
+async def test_invalid_commit_does_not_fail_others_in_the_same_transaction(store: Store):
     epoch = await store.lead("test")
     holder = workload("held")
     await store.commit(admitted(holder, admission(), at=T), epoch=epoch)
@@ -206,7 +206,7 @@ async def test_of_several_in_one_transaction_only_the_wrong_one_fails(store: Sto
     assert set(await loaded(store)) == {"held", "1", "2"}
 
 
-async def test_a_cancelled_caller_takes_nobody_down(store: Store):
+async def test_cancelled_commit_call_does_not_fail_concurrent_commits(store: Store):
     epoch = await store.lead("test")
     calls = [
         asyncio.create_task(store.commit(Changes(workloads=(pending(workload(str(n))),)), epoch=epoch))
@@ -219,7 +219,7 @@ async def test_a_cancelled_caller_takes_nobody_down(store: Store):
     assert {"1", "2"} <= set(await loaded(store))
 
 
-async def test_what_was_submitted_is_committed_before_the_store_closes(database_url: str):
+async def test_submitted_changes_are_committed_before_the_store_closes(database_url: str):
     async with Store.open(database_url) as store:
         epoch = await store.lead("test")
         call = asyncio.create_task(store.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch))
@@ -229,7 +229,7 @@ async def test_what_was_submitted_is_committed_before_the_store_closes(database_
         assert set(await loaded(store)) == {"1"}
 
 
-async def test_the_story_of_a_workload_is_told_in_order(store: Store):
+async def test_history_of_a_workload_has_its_transitions_in_order(store: Store):
     epoch = await store.lead("test")
     story = (
         Transition("1", T, State.PENDING, "Queued"),

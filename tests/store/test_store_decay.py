@@ -1,4 +1,4 @@
-"""Recent usage of LocalQueues, seeded from the ledger: the same as in an engine that ran all the time."""
+"""Recent usage of LocalQueues, seeded from the ledger after a restart: decay and admission penalties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHARING = AdmissionFairSharing(half_life=3600.0, sampling_interval=300.0)
 
 
 async def used_lately(store, clock, sharing=SHARING, mode="UsageBasedAdmissionFairSharing"):
-    """What a new engine would be told: by LocalQueue and resource, in cores, bytes and devices."""
+    """Return the usage with which a new engine is seeded, by LocalQueue and resource, in cores, bytes and devices."""
     spec = {"admissionScope": {"admissionMode": mode}}
     queue = ClusterQueue.model_validate({"metadata": {"name": "cq"}, "spec": spec})
     events = await policy_seeds(store, Policy(policies=(sharing,)), [queue], now=clock())
@@ -27,19 +27,19 @@ async def used_lately(store, clock, sharing=SHARING, mode="UsageBasedAdmissionFa
 
 
 def penalty_of(share):
-    """The configuration under which an admission costs this share of its amount at once."""
+    """Return the configuration with which the penalty of an admission is this share of its amount."""
     return replace(SHARING, sampling_interval=-math.log2(1 - share) * SHARING.half_life)
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_a_restarted_engine_would_go_on_where_it_was(store, clock, seed):
+async def test_usage_seeded_from_the_ledger_equals_usage_of_a_running_engine(store, clock, seed):
     epoch = await store.lead("test")
     dice = random.Random(seed)
     engine = UsageAverages(SHARING)
     held = {}
     for number in range(60):
         clock.advance(dice.expovariate(1 / 200))
-        engine.entries(clock())  # it looks whenever something happens
+        engine.entries(clock())  # the engine reads usage at each event
         if held and dice.random() < 0.5:
             uid = dice.choice(sorted(held))
             one, amount = held.pop(uid)
@@ -57,7 +57,7 @@ async def test_a_restarted_engine_would_go_on_where_it_was(store, clock, seed):
         assert used[key]["cpu"] == pytest.approx(entry.consumed["cpu"], rel=0.005)
 
 
-async def test_what_was_used_counts_half_after_the_half_life(store, clock):
+async def test_past_usage_halves_with_each_half_life_and_is_finally_dropped(store, clock):
     epoch = await store.lead("test")
     one = workload("x")
     await store.commit(admitted(one, admission(4000), at=clock()), epoch=epoch)
@@ -73,7 +73,7 @@ async def test_what_was_used_counts_half_after_the_half_life(store, clock):
     assert await used_lately(store, clock, replace(SHARING, half_life=0.0)) == {}
 
 
-async def test_an_admission_pays_once_and_only_where_usage_counts(store, clock):
+async def test_admission_penalty_is_charged_once_and_only_with_fair_sharing(store, clock):
     epoch = await store.lead("test")
     one = workload("x")
     queue = ("team-a", one.queue)

@@ -1,4 +1,4 @@
-"""A dump holds everything, and only a whole one is restored, into an empty database only."""
+"""Dump and restore of a database: content, damaged dumps, other schemas, and targets that are not empty."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 async def target(database_kind: str, make_database_url: Any) -> AsyncIterator[Store]:
-    """Another database, empty, of the other kind: each is read and written, and what they differ in shows."""
+    """An empty database of the other kind (SQLite or PostgreSQL), so that differences between the two show."""
     other = "sqlite" if database_kind == "postgresql" else "postgresql"
     async with opened(await make_database_url(other)) as store:
         yield store
@@ -55,7 +55,7 @@ async def opened(url: str) -> AsyncIterator[Store]:
 
 
 async def fill(store: Store, clock: Clock) -> None:
-    """Something in every table."""
+    """Write at least one row into every table."""
     epoch = await store.lead("test")
     author = Author("ada", groups=("admins",), reason="début")
     for obj in (flavor(), cluster_queue(), local_queue()):
@@ -85,11 +85,11 @@ async def fill(store: Store, clock: Clock) -> None:
 
 async def dumped(store: Store) -> bytes:
     file = io.BytesIO()
-    await store.dump(file.write, nobody)
+    await store.dump(file.write, check_progress)
     return file.getvalue()
 
 
-def nobody(table: str, done: int, total: int) -> None:
+def check_progress(table: str, done: int, total: int) -> None:
     assert 0 < done <= total
 
 
@@ -104,12 +104,12 @@ async def rows(store: Store) -> dict[str, list[dict[str, Any]]]:
         }
 
 
-async def test_all_tables_come_over(store: Store, clock: Clock, target: Store):
+async def test_restore_copies_the_rows_of_all_tables(store: Store, clock: Clock, target: Store):
     await fill(store, clock)
     before = await rows(store)
     assert all(before.values()), "an empty table proves nothing"
 
-    await target.restore(io.BytesIO(await dumped(store)), nobody)
+    await target.restore(io.BytesIO(await dumped(store)), check_progress)
 
     after = await rows(target)
     assert {name: found for name, found in after.items() if name != "head"} == {
@@ -119,10 +119,10 @@ async def test_all_tables_come_over(store: Store, clock: Clock, target: Store):
     assert [after["head"][0][name] for name in kept] == [before["head"][0][name] for name in kept]
 
 
-async def test_what_follows_goes_on_where_the_other_database_stopped(store: Store, clock: Clock, target: Store):
+async def test_epochs_revisions_and_row_ids_continue_after_a_restore(store: Store, clock: Clock, target: Store):
     await fill(store, clock)
     before = await rows(store)
-    await target.restore(io.BytesIO(await dumped(store)), nobody)
+    await target.restore(io.BytesIO(await dumped(store)), check_progress)
 
     epoch = await target.lead("test")
     assert epoch > before["head"][0]["epoch"]
@@ -134,23 +134,23 @@ async def test_what_follows_goes_on_where_the_other_database_stopped(store: Stor
         assert ids[-1] == max(row["id"] for row in before[table]) + 1
 
 
-async def test_who_led_on_the_database_that_is_filled_leads_no_more(store: Store, clock: Clock, target: Store):
+async def test_restore_deposes_the_leader_of_the_target_database(store: Store, clock: Clock, target: Store):
     epoch = await target.lead("test")
     await fill(store, clock)
-    await target.restore(io.BytesIO(await dumped(store)), nobody)
+    await target.restore(io.BytesIO(await dumped(store)), check_progress)
     with pytest.raises(StaleEpoch):
         await target.commit(admitted(workload("4"), admission(1), at=clock.now), epoch=epoch)
 
 
-async def test_a_database_with_something_in_it_is_left_alone(store: Store, clock: Clock):
+async def test_restore_into_a_database_with_content_is_rejected(store: Store, clock: Clock):
     await fill(store, clock)
     before = await rows(store)
     with pytest.raises(DatabaseNotEmpty, match="is not empty"):
-        await store.restore(io.BytesIO(await dumped(store)), nobody)
+        await store.restore(io.BytesIO(await dumped(store)), check_progress)
     assert await rows(store) == before
 
 
-async def test_a_dump_that_was_cut_or_changed_is_refused_wherever_that_was(store: Store, clock: Clock, target: Store):
+async def test_truncated_or_changed_dump_is_rejected_and_nothing_is_restored(store: Store, clock: Clock, target: Store):
     await fill(store, clock)
     whole = await dumped(store)
     lines = whole.splitlines(keepends=True)
@@ -165,33 +165,33 @@ async def test_a_dump_that_was_cut_or_changed_is_refused_wherever_that_was(store
     ]
     for each in wrong:
         with pytest.raises(UnusableDump, match=r"nothing was imported|no export"):
-            await target.restore(each, nobody)
+            await target.restore(each, check_progress)
     assert await rows(target) == empty
-    await target.restore(lines, nobody)
+    await target.restore(lines, check_progress)
     assert (await rows(target))["workloads"] == (await rows(store))["workloads"]
 
 
-async def test_a_compressed_dump_that_was_cut_or_changed_is_refused(store: Store, clock: Clock, target: Store):
+async def test_truncated_or_changed_compressed_dump_is_rejected(store: Store, clock: Clock, target: Store):
     await fill(store, clock)
     packed = gzip.compress(await dumped(store))
     flipped = bytearray(packed)
     flipped[len(packed) // 2] ^= 0xFF
     for each in (packed[: len(packed) // 2], packed[:-100], bytes(flipped)):
         with pytest.raises(UnusableDump):
-            await target.restore(gzip.GzipFile(fileobj=io.BytesIO(each)), nobody)
-    await target.restore(gzip.GzipFile(fileobj=io.BytesIO(packed)), nobody)
+            await target.restore(gzip.GzipFile(fileobj=io.BytesIO(each)), check_progress)
+    await target.restore(gzip.GzipFile(fileobj=io.BytesIO(packed)), check_progress)
 
 
 @pytest.mark.parametrize("file", [b"", b"apiVersion: v1\n", b"[1, 2]\n", b'{"kind": "List"}\n', b"\xff\xfe"])
-async def test_another_file_is_refused(store: Store, file: bytes):
+async def test_file_that_is_not_a_dump_is_rejected(store: Store, file: bytes):
     with pytest.raises(UnusableDump, match="no export of Sluice's"):
-        await store.restore(io.BytesIO(file), nobody)
+        await store.restore(io.BytesIO(file), check_progress)
 
 
-async def test_a_dump_of_another_schema_is_refused_with_what_to_do(store: Store):
+async def test_dump_of_another_schema_is_rejected_with_a_hint_to_migrate(store: Store):
     header = json.dumps({"format": "sluice-dump", "version": 1, "schema": "0001", "rows": {}}).encode()
     with pytest.raises(UnusableDump, match=r"schema 0001 and this Sluice 0007.*`sluice migrate`"):
-        await store.restore([header], nobody)
+        await store.restore([header], check_progress)
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
@@ -200,8 +200,8 @@ INSTANTS = st.integers(0, 4_000_000_000_000_000).map(lambda micros: micros / 1_0
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-async def test_any_row_comes_over_as_it_is(make_database_url: Any, data: st.DataObject):
-    """Both ways between the two kinds of database."""
+async def test_any_workload_row_survives_dump_and_restore(make_database_url: Any, data: st.DataObject):
+    """From SQLite to PostgreSQL, and back to SQLite."""
     records = [
         (
             uid,
@@ -224,12 +224,12 @@ async def test_any_row_comes_over_as_it_is(make_database_url: Any, data: st.Data
         before, file = await rows(store), await dumped(store)
     for kind in ("postgresql", "sqlite"):
         async with opened(await make_database_url(kind)) as store:
-            await store.restore(io.BytesIO(file), nobody)
+            await store.restore(io.BytesIO(file), check_progress)
             after, file = await rows(store), await dumped(store)
             assert after["workloads"] == before["workloads"]
 
 
-async def test_the_head_is_the_only_row_of_an_empty_database(store: Store, target: Store):
-    await target.restore(io.BytesIO(await dumped(store)), nobody)
+async def test_restore_of_the_dump_of_an_empty_database_has_revision_zero(store: Store, target: Store):
+    await target.restore(io.BytesIO(await dumped(store)), check_progress)
     async with target._database.read() as connection:
         assert (await connection.execute(select(head.c.revision))).scalars().all() == [0]

@@ -1,4 +1,4 @@
-"""An election outvotes a lead, and nothing else does."""
+"""Elected leaders (by a Kubernetes Lease) and leaders without election on the same PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from admission.store.store import Store
 
 @pytest.fixture
 def database_kind() -> str:
-    return "postgresql"  # SQLite has room for one
+    return "postgresql"  # a SQLite database is for a single Sluice
 
 
-async def test_who_was_not_elected_does_not_depose_who_was(store, database_url):
+async def test_elected_leader_is_deposed_only_by_another_elected_leader(store, database_url):
     epoch = await store.lead("first", elected=True)
     async with Store.open(database_url) as other:
         with pytest.raises(AlreadyRunning, match="first, since"):
@@ -23,7 +23,7 @@ async def test_who_was_not_elected_does_not_depose_who_was(store, database_url):
         assert await other.lead("second", elected=True) == epoch + 1
 
 
-async def test_who_was_elected_is_gone_with_its_connections(store, database_url):
+async def test_leadership_without_election_is_possible_after_an_elected_leader_closes(store, database_url):
     async with Store.open(database_url) as other:
         epoch = await other.lead("first", elected=True)
     while True:
@@ -35,7 +35,7 @@ async def test_who_was_elected_is_gone_with_its_connections(store, database_url)
             return
 
 
-async def test_an_election_outvotes_who_was_not_elected(store, database_url):
+async def test_elected_leader_deposes_a_leader_without_election(store, database_url):
     epoch = await store.lead("import")
     async with Store.open(database_url) as other:
         assert await other.lead("first", elected=True) == epoch + 1

@@ -1,4 +1,4 @@
-"""What is wrong with one workload, in what is to be written or in what is on record, concerns no other."""
+"""Faults of a single workload, in a commit or in stored rows, which must not affect other workloads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ UNWRITABLE = (PodSet("main", 1, {"cpu": 2**70}),)
 
 
 async def _execute(url, statement, **values):
-    """What somebody does to the database behind Sluice's back."""
+    """Execute a statement on the database without the store."""
     database = connect(Location.parse(url))
     try:
         async with database.write() as connection:
@@ -27,16 +27,18 @@ async def _execute(url, statement, **values):
         await database.close()
 
 
-def _told(uid):
+def _queued_transition(uid):
     return Transition(uid, T, State.PENDING, "Queued")
 
 
-async def test_all_that_can_be_written_is_written(store):
+async def test_commit_writes_all_workloads_except_unwritable_ones(store):
     epoch = await store.lead("test")
     records = [pending(workload(f"{number:02}")) for number in range(20)]
     for number in (3, 4, 17):
         records[number] = pending(workload(f"{number:02}", pod_sets=UNWRITABLE))
-    changes = Changes(workloads=tuple(records), transitions=tuple(_told(f"{number:02}") for number in range(20)))
+    changes = Changes(
+        workloads=tuple(records), transitions=tuple(_queued_transition(f"{number:02}") for number in range(20))
+    )
     with pytest.raises(Unwritable, match="3 workloads cannot be written") as raised:
         await store.commit(changes, epoch=epoch)
     assert sorted(raised.value.faults) == ["03", "04", "17"]
@@ -48,7 +50,7 @@ async def test_all_that_can_be_written_is_written(store):
     await store.commit(Changes(workloads=(pending(workload("03")),)), epoch=epoch)
 
 
-async def test_nothing_is_written_if_what_fails_moves_quota(store):
+async def test_nothing_is_written_if_an_unwritable_workload_is_admitted(store):
     epoch = await store.lead("test")
     good, bad = workload("good"), workload("bad", pod_sets=UNWRITABLE)
     changes = admitted(bad, admission(), at=T)
@@ -59,7 +61,7 @@ async def test_nothing_is_written_if_what_fails_moves_quota(store):
     assert (await store.load()).workloads == ()
 
 
-async def test_who_contradicts_the_ledger_is_named(store):
+async def test_error_names_the_workload_that_contradicts_the_ledger(store):
     epoch = await store.lead("test")
     await store.commit(admitted(workload("1"), admission(), at=T), epoch=epoch)
     twice = admitted(workload("1"), admission(), at=T + 1)
@@ -79,7 +81,7 @@ async def test_who_contradicts_the_ledger_is_named(store):
         ("workloads", "original", '"text"'),
     ],
 )
-async def test_a_row_that_cannot_be_read_keeps_no_other_from_being_read(store, database_url, table, column, value):
+async def test_unreadable_row_is_a_fault_and_other_workloads_are_loaded(store, database_url, table, column, value):
     epoch = await store.lead("test")
     odd = workload("odd", pod_sets=(PodSet("main", 7, {"cpu": 1}),))
     await store.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch)
@@ -98,7 +100,7 @@ async def test_a_row_that_cannot_be_read_keeps_no_other_from_being_read(store, d
     assert [record.workload.uid for record in page.workloads] == ["1", "odd"]
 
 
-async def test_text_that_is_no_json_is_such_a_row(store, database_url, database_kind):
+async def test_workload_with_invalid_json_in_a_row_is_loaded_as_a_fault(store, database_url, database_kind):
     if database_kind == "postgresql":
         pytest.skip("PostgreSQL looks at what it is given")
     epoch = await store.lead("test")

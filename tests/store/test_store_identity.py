@@ -1,4 +1,4 @@
-"""A database knows itself and its cluster, whatever is made of it."""
+"""Identity of a database and of its cluster: creation, concurrent starts, restore and downgrade."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
-async def test_it_is_made_once_and_kept(database_url: str):
+async def test_database_identity_is_created_once_and_kept(database_url: str):
     async with Store.open(database_url) as store:
         first = await store.identity()
         assert (len(first.database), first.cluster, first.epoch) == (36, "", 0)
@@ -25,13 +25,13 @@ async def test_it_is_made_once_and_kept(database_url: str):
         assert (await store.identity())[:3] == (first.database, "a-cluster", 1)
 
 
-async def test_replicas_that_start_together_agree(database_url: str):
+async def test_concurrent_replicas_agree_on_the_database_identity(database_url: str):
     async with Store.open(database_url) as one, Store.open(database_url) as other:
         found = await asyncio.gather(*(store.identity() for store in (one, other) * 5))
     assert len(set(found)) == 1
 
 
-async def test_two_databases_differ(make_database_url: Callable[[str], Awaitable[str]]):
+async def test_each_database_has_its_own_identity(make_database_url: Callable[[str], Awaitable[str]]):
     names = set()
     for kind in ("sqlite", "sqlite", "postgresql"):
         async with Store.open(await make_database_url(kind)) as store:
@@ -39,7 +39,7 @@ async def test_two_databases_differ(make_database_url: Callable[[str], Awaitable
     assert len(names) == 3
 
 
-async def test_an_export_that_no_sluice_has_used_leaves_the_target_its_own(make_database_url: Any, database_url: str):
+async def test_restore_of_a_dump_without_identity_keeps_that_of_the_target(make_database_url: Any, database_url: str):
     file = io.BytesIO()
     async with Store.open(database_url) as store:
         await store.dump(file.write, lambda *_: None)
@@ -50,7 +50,7 @@ async def test_an_export_that_no_sluice_has_used_leaves_the_target_its_own(make_
 
 
 @pytest.mark.parametrize("noted", [False, True])
-async def test_the_schema_before_knows_none_and_loses_it(empty_database_url: str, noted: bool):
+async def test_downgrade_to_schema_0002_drops_the_identity_and_the_cluster(empty_database_url: str, noted: bool):
     await migrate(empty_database_url)
     async with Store.open(empty_database_url) as store:
         if noted:

@@ -1,4 +1,4 @@
-"""The ledger: rows are added and closed once, and they add up to what was held for how long."""
+"""The ledger: opening and closing of rows, exact times, hourly roll-ups, and any order of events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START = 500_000 * HOUR
 
 
 async def ledger(store: Store) -> list[tuple[Any, ...]]:
-    """(workload, amount, from, to, why it ended) of all rows, in the order in which they were added."""
+    """Return (workload, amount, from, to, end reason) of all rows, in the order in which they were added."""
     columns = admissions.c
     statement = select(columns.workload_uid, columns.amount, columns.from_at, columns.to_at, columns.end_reason)
     async with store._database.read() as connection:
@@ -59,9 +59,9 @@ async def test_an_admission_has_a_row_for_each_pod_set_and_resource(store: Store
         assert of == ("cq", "main", "team-a", "ada", 5)
 
 
-async def test_what_ends_and_what_begins_at_the_same_instant_meet_exactly(store: Store):
+async def test_next_admission_starts_exactly_when_the_former_admission_ends(store: Store):
     epoch = await store.lead("test")
-    # Down to what a float can tell, which is less than a microsecond.
+    # Half a microsecond apart, which is about the resolution of a float at these times.
     moves = [(workload(f"{part:03}"), START + 10 + part * 2**-21) for part in range(150)]
     first = [admitted(one, admission(1), at=START).opened[0] for one, _ in moves]
     second = [admitted(one, admission(2), at=at).opened[0] for one, at in moves]
@@ -75,7 +75,7 @@ async def test_what_ends_and_what_begins_at_the_same_instant_meet_exactly(store:
     assert ends == begins
 
 
-async def test_an_admission_is_closed_once(store: Store):
+async def test_closed_admission_is_not_closed_again(store: Store):
     epoch = await store.lead("test")
     one = workload("1")
     await store.commit(admitted(one, admission(5), at=START), epoch=epoch)
@@ -90,14 +90,14 @@ async def test_an_admission_is_closed_once(store: Store):
     ]
 
 
-async def test_a_clock_that_was_set_back_ends_an_admission_no_earlier_than_it_began(store: Store):
+async def test_admission_does_not_end_before_its_start_after_the_clock_was_set_back(store: Store):
     epoch = await store.lead("test")
     await store.commit(admitted(workload("1"), admission(5), at=START), epoch=epoch)
     await store.commit(finished(workload("1"), at=START - 1000), epoch=epoch)
     assert await ledger(store) == [("1", 5, START, START, "Finished")]
 
 
-async def test_times_are_exact_to_the_microsecond(store: Store):
+async def test_ledger_times_are_exact_to_the_microsecond(store: Store):
     epoch = await store.lead("test")
     one, begins, ends = workload("1"), 1_750_000_000.123457, 1_750_000_000.999999
     await store.commit(admitted(one, admission(5), at=begins), epoch=epoch)
@@ -106,7 +106,7 @@ async def test_times_are_exact_to_the_microsecond(store: Store):
 
 
 async def rollups(store: Store) -> dict[tuple[float, str, str], float]:
-    """Amount-seconds by hour (counted from START), ClusterQueue and resource."""
+    """Return amount-seconds by hour (counted from START), ClusterQueue and resource."""
     columns = usage_rollups.c
     statement = select(columns.hour, columns.cluster_queue, columns.resource, columns.amount_seconds)
     async with store._database.read() as connection:
@@ -116,7 +116,7 @@ async def rollups(store: Store) -> dict[tuple[float, str, str], float]:
     return found
 
 
-async def test_hours_are_summed_up_when_they_are_over(store: Store, clock: Clock):
+async def test_hours_are_rolled_up_five_minutes_after_their_end(store: Store, clock: Clock):
     epoch = await store.lead("test")
     long, short, still = workload("1"), workload("2"), workload("3")
     await store.commit(admitted(long, admission(10), at=START + 1800), epoch=epoch)
@@ -141,7 +141,7 @@ async def test_hours_are_summed_up_when_they_are_over(store: Store, clock: Clock
     }
 
 
-async def test_an_empty_ledger_has_nothing_to_sum_up_and_a_deposed_leader_may_not(store: Store, clock: Clock):
+async def test_roll_up_of_an_empty_ledger_is_empty_and_needs_the_current_epoch(store: Store, clock: Clock):
     epoch = await store.lead("test")
     clock.now = START + 100 * HOUR
     assert await store.roll_up(epoch=epoch) == 0
@@ -154,7 +154,7 @@ UIDS = st.sampled_from(["1", "2", "3"])
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Any order of admissions, endings, contradictions and changes of the leader, against a dictionary."""
+    """State machine: admissions, ends, contradictions and changes of the leader, compared with a dictionary."""
 
     template: Path
     folder: Path
@@ -226,13 +226,13 @@ class LedgerMachine(RuleBasedStateMachine):
             self.past.append((uid, amount, since, self.now, reason))
 
     @invariant()
-    def the_ledger_is_what_happened(self) -> None:
+    def ledger_has_past_and_open_admissions(self) -> None:
         present = [(uid, amount, since, None, None) for uid, (amount, since) in self.held.items()]
         found = self.runner.run(ledger(self.store))
         assert sorted(found, key=repr) == sorted(self.past + present, key=repr)
 
     @invariant()
-    def loading_finds_what_is_held(self) -> None:
+    def load_returns_open_admissions(self) -> None:
         records = self.runner.run(self.store.load()).workloads
         found = {r.workload.uid: r.admission for r in records if r.admission is not None}
         assert found == {uid: admission(amount) for uid, (amount, _) in self.held.items()}
@@ -242,7 +242,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.runner.close()
 
 
-def test_the_ledger_holds_under_any_order_of_events(tmp_path: Path):
+def test_ledger_is_correct_after_any_order_of_events(tmp_path: Path):
     LedgerMachine.folder, LedgerMachine.template = tmp_path, tmp_path / "template"
     asyncio.run(migrate(f"sqlite:///{LedgerMachine.template}"))
     LedgerMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)

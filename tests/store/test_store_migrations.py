@@ -1,4 +1,4 @@
-"""Migrations lead to the tables of the code and back, from a checkout and from an installed wheel."""
+"""Migrations: upgrade, downgrade, plan and command, from a checkout and from an installed wheel."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 async def examine(url: str, what: Callable[[Any], Any]) -> Any:
-    """What a synchronous function finds on a connection to the database."""
+    """Return the result of a synchronous function that is called with a connection to the database."""
     database = connect(Location.parse(url))
     try:
         async with database.read() as connection:
@@ -41,7 +41,7 @@ async def examine(url: str, what: Callable[[Any], Any]) -> Any:
         await database.close()
 
 
-async def test_up_and_down_and_up_again(empty_database_url: str):
+async def test_schema_is_migrated_up_down_and_up_again(empty_database_url: str):
     assert await migrate(empty_database_url) == (None, SCHEMA_VERSION)
     assert await migrate(empty_database_url) == (SCHEMA_VERSION, SCHEMA_VERSION)
     async with Store.open(empty_database_url) as store:
@@ -53,7 +53,7 @@ async def test_up_and_down_and_up_again(empty_database_url: str):
         assert await store.queues.list("ResourceFlavor") == ()
 
 
-async def test_the_migrations_arrive_at_the_tables_of_the_code(database_url: str):
+async def test_migrations_create_the_tables_of_the_code(database_url: str):
     def differences(connection: Any) -> Any:
         options = {"compare_type": True, "compare_server_default": True}
         return compare_metadata(MigrationContext.configure(connection, opts=options), metadata)
@@ -61,8 +61,8 @@ async def test_the_migrations_arrive_at_the_tables_of_the_code(database_url: str
     assert await examine(database_url, differences) == []
 
 
-async def test_constraints_are_those_of_the_code(database_url: str):
-    """Autogeneration does not compare check constraints and conditions of indexes."""
+async def test_migrations_create_the_check_constraints_and_partial_indexes_of_the_code(database_url: str):
+    """Alembic's comparison covers neither check constraints nor the conditions of indexes."""
 
     def found(connection: Any) -> dict[str, Any]:
         look = inspect(connection)
@@ -89,20 +89,20 @@ def _is_partial(index: Any) -> bool:
     return any(key.endswith("_where") for key in index.get("dialect_options", {}))
 
 
-def test_revisions_are_numbered_and_the_newest_is_that_of_the_code():
+def test_revisions_are_numbered_and_the_newest_is_the_schema_version():
     scripts = list(ScriptDirectory.from_config(config()).walk_revisions())
     assert [script.revision for script in reversed(scripts)] == [f"{n:04}" for n in range(1, len(scripts) + 1)]
     assert scripts[0].revision == SCHEMA_VERSION
 
 
-async def test_two_may_migrate_at_the_same_time(empty_database_url: str):
+async def test_concurrent_migrations_are_applied_once(empty_database_url: str):
     if empty_database_url.startswith("sqlite"):
         await migrate(empty_database_url, "base")
     outcomes = await asyncio.gather(*(migrate(empty_database_url) for _ in range(3)))
     assert sorted(outcomes, key=str) == [(SCHEMA_VERSION, SCHEMA_VERSION)] * 2 + [(None, SCHEMA_VERSION)]
 
 
-async def test_a_revision_that_does_not_exist(database_url: str):
+async def test_migration_to_an_unknown_revision_is_rejected(database_url: str):
     with pytest.raises(SchemaMismatch, match="cannot migrate from schema 0007 to 7777"):
         await migrate(database_url, "7777")
     async with Store.open(database_url):
@@ -121,8 +121,8 @@ async def _ledger(url: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("earlier", [f"{number:04}" for number in range(1, int(SCHEMA_VERSION))])
-async def test_the_ledger_stays_from_schema_to_schema(database_url: str, earlier: str):
-    """Rollback and upgrade; `python -m tests.benchmarks migrate` does it with a million rows."""
+async def test_ledger_survives_downgrade_and_upgrade(database_url: str, earlier: str):
+    """The benchmark `python -m tests.benchmarks migrate` does the same with a million rows."""
     async with Store.open(database_url) as store:
         epoch = await store.lead("test")
         await store.queues.create(flavor(), author=Author("test"))
@@ -141,8 +141,8 @@ async def test_the_ledger_stays_from_schema_to_schema(database_url: str, earlier
         assert len((await store.load()).workloads) == 10
 
 
-async def test_what_the_schema_before_has_no_kind_for_goes_with_its_tables(database_url: str):
-    """While it is there, code of that schema refuses the database, because it would fail on it."""
+async def test_downgrade_deletes_objects_of_kinds_that_the_older_schema_lacks(database_url: str):
+    """While a Subscription exists, code of an older schema refuses the database, because it cannot load that kind."""
 
     def works_with(connection: Any) -> str:
         oldest: str = connection.exec_driver_sql("SELECT compatible_with FROM head").scalar_one()
@@ -166,7 +166,7 @@ async def test_what_the_schema_before_has_no_kind_for_goes_with_its_tables(datab
     assert await examine(database_url, kinds) == ["ResourceFlavor", "ResourceFlavor"]
 
 
-async def test_a_plan_says_what_would_be_done_and_does_nothing(database_url: str):
+async def test_plan_lists_migrations_without_running_them(database_url: str):
     assert await plan(database_url) == (SCHEMA_VERSION, ())
     _, back = await plan(database_url, "0001")
     assert [step.revision for step in back] == [f"{number:04}" for number in range(int(SCHEMA_VERSION), 1, -1)]
@@ -178,7 +178,7 @@ async def test_a_plan_says_what_would_be_done_and_does_nothing(database_url: str
         await plan(database_url, "7777")
 
 
-def test_the_command_tells_its_plan(tmp_path: Path):
+def test_migrate_command_prints_its_plan(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/sluice.db"
     runner = CliRunner(env={"SLUICE_DATABASE_URL": url})
     runner.invoke(main, ["migrate", "--to", "0002"])
@@ -189,7 +189,7 @@ def test_the_command_tells_its_plan(tmp_path: Path):
     assert runner.invoke(main, ["migrate", "--plan", "--to", "0002"]).output == "schema 0002: nothing to do\n"
 
 
-def test_the_command(tmp_path: Path):
+def test_migrate_command_migrates_and_reports_a_missing_folder(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/sluice.db"
     runner = CliRunner()
     first = runner.invoke(main, ["migrate", "--database-url", url])
@@ -224,7 +224,7 @@ def test_an_installed_wheel_migrates_without_a_checkout(tmp_path: Path):
     assert (done.stderr, done.stdout) == ("", f"(None, '{SCHEMA_VERSION}')\n")
 
 
-def test_at_the_root_of_the_repository_alembic_is_the_library():
+def test_import_of_alembic_at_the_repository_root_finds_the_library():
     program = "import alembic.command; print(alembic.__file__)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
     assert Path(done.stdout.strip()).name == "__init__.py"

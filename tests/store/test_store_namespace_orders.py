@@ -1,4 +1,4 @@
-"""Orders of who may order within one namespace: its workloads exchange places, and nobody else's waits longer."""
+"""Orders limited to one namespace: its workloads exchange positions, and other namespaces are not delayed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMESPACES = {"a": "team-a", "x": "team-x"}
 
 @pytest.fixture
 async def waiting(store):
-    """A line of workloads of two namespaces: a1 x1 a2 x2 a3 a4."""
+    """Pending workloads of two namespaces, in queue order: a1 x1 a2 x2 a3 a4. Return the epoch."""
     objects = (flavor(), cluster_queue(), local_queue(), local_queue(namespace="team-x"), cluster_queue("own"))
     for obj in (*objects, local_queue("own", leads_to="own")):
         await store.queues.create(obj, author=LEA)
@@ -34,8 +34,8 @@ async def waiting(store):
     return epoch
 
 
-async def standing(store) -> str:
-    """The line before ClusterQueue `cq`."""
+async def queue_order(store) -> str:
+    """Return the uids of all unfinished workloads in queue order."""
     state = await store.load()
     orders = {order.uid: order for order in state.orders}
 
@@ -62,12 +62,12 @@ async def order(store, uid, **ordered):
         ("a1", Place(), "a1 x1 a2 x2 a3 a4"),
     ],
 )
-async def test_workloads_of_a_namespace_exchange_their_places(store, waiting, uid, place, line):
+async def test_position_order_exchanges_positions_within_the_namespace(store, waiting, uid, place, line):
     await order(store, uid, place=place)
-    assert await standing(store) == line
+    assert await queue_order(store) == line
 
 
-async def test_whatever_a_lead_orders_others_stand_as_they_did(store, waiting):
+async def test_orders_within_a_namespace_never_delay_other_namespaces(store, waiting):
     chance = random.Random(7)
     mine = ["a1", "a2", "a3", "a4"]
     for _ in range(60):
@@ -81,36 +81,36 @@ async def test_whatever_a_lead_orders_others_stand_as_they_did(store, waiting):
         )
         with suppress(InvalidObject):
             await order(store, uid, **what)
-        line = (await standing(store)).split()
+        line = (await queue_order(store)).split()
         assert [one for one in line if one[0] == "x"] == ["x1", "x2"]
         assert sum(one[0] == "a" for one in line[: line.index("x1")]) <= 1
         assert sum(one[0] == "a" for one in line[: line.index("x2")]) <= 2
 
 
-async def test_an_exchange_is_audited_and_undone_only_backwards(store, waiting):
+async def test_exchange_is_stored_for_all_moved_workloads_and_undone_in_reverse(store, waiting):
     await order(store, "a4", place=Place())
     assert {entry.uid for entry in (await store.orders.of(["a1", "a2", "a3", "a4", "x1"])).orders} == {
         "a1", "a2", "a3", "a4",
     }  # fmt: skip
-    # a1 stands behind x1 now; its own place is before it, but that is a4's now.
+    # a1 is behind x1 now: its original position, before x1, belongs to a4.
     with pytest.raises(InvalidObject, match="would come before workloads of other namespaces"):
         await order(store, "a1", place=None)
     await order(store, "a4", place=None)
-    assert await standing(store) == "x1 a1 x2 a2 a3 a4"
+    assert await queue_order(store) == "x1 a1 x2 a2 a3 a4"
 
 
-async def test_a_place_in_one_cluster_queue_is_no_claim_in_another(store, waiting):
+async def test_position_cannot_be_taken_along_to_another_cluster_queue(store, waiting):
     late = pending(workload("a9", queue="own", created=1_750_000_100.0))
     first = pending(workload("a8", queue="own", created=1_749_000_000.0))
     await store.commit(Changes(workloads=(late, first)), epoch=waiting)
-    await order(store, "a9", place=Place())  # the place of a8, which is older than all
+    await order(store, "a9", place=Place())  # takes the position of a8, the oldest workload
     with pytest.raises(InvalidObject, match="would come before workloads of other namespaces"):
         await order(store, "a9", local_queue="main")
     await order(store, "a9", local_queue="main", place=None)
-    assert (await standing(store)).startswith("a1 x1 a2 x2 a3 a4 ")
+    assert (await queue_order(store)).startswith("a1 x1 a2 x2 a3 a4 ")
 
 
-async def test_what_does_not_wait_there_has_no_place_to_exchange(store, waiting):
+async def test_position_order_requires_two_pending_workloads_of_the_same_namespace(store, waiting):
     runs, stops = workload("a7"), workload("a8")
     await store.commit(admitted(runs, admission(), at=1_750_000_200.0), epoch=waiting)
     held = admitted(stops, admission(), at=1_750_000_200.0)

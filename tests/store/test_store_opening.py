@@ -1,4 +1,4 @@
-"""A store that cannot be opened says in one sentence why, and what to do; two never lead on one database."""
+"""Opening of a store: errors with their remedy, schema versions, a single leader, and lost connections."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 async def refusal(url: str, kind: type[StoreError]) -> str:
-    """The sentence that the user gets."""
+    """Return the message of the error that opening the store raises, which must be a single line."""
     with pytest.raises(kind) as caught:
         async with Store.open(url):
             pass
@@ -64,20 +64,20 @@ async def refusal(url: str, kind: type[StoreError]) -> str:
         ("postgresql://u:secret@host/name?sslmode=verify", "sslmode=verify in the database URL is none of disable,"),
     ],
 )
-async def test_a_wrong_url(url: str, said: str):
+async def test_invalid_database_url_is_rejected_without_showing_the_password(url: str, said: str):
     message = await refusal(url, InvalidDatabaseUrl)
     assert said in message
     assert "secret" not in message
 
 
-async def test_nobody_listens_there():
+async def test_unreachable_server_is_reported_with_a_masked_password():
     # Port 1 is reserved, and nothing uses it.
     message = await refusal("postgresql://u:secret@127.0.0.1:1/name", DatabaseUnavailable)
     assert message.startswith("the database postgresql://u:***@127.0.0.1:1/name cannot be reached (")
 
 
 @pytest.mark.postgres
-async def test_a_wrong_password_and_a_database_that_is_not_there(postgresql: PostgreSQL):
+async def test_wrong_password_and_missing_database_are_reported(postgresql: PostgreSQL):
     url = postgresql.url("nothing")
     assert "refuses the user" in await refusal(url.replace(postgresql.password, "guess"), DatabaseUnusable)
     message = await refusal(url, DatabaseUnusable)
@@ -86,24 +86,24 @@ async def test_a_wrong_password_and_a_database_that_is_not_there(postgresql: Pos
 
 
 @pytest.mark.postgres
-async def test_the_ways_in_which_a_postgresql_url_is_written(postgresql: PostgreSQL):
+async def test_postgresql_url_variants_open_and_unavailable_tls_is_rejected(postgresql: PostgreSQL):
     url = postgresql.url("sluice_template")
     for variant in (f"{url}?sslmode=disable", f"{url}?ssl=prefer", url.replace("postgresql:", "postgres:")):
         async with Store.open(variant) as store:
             assert await store.health() is None
-    # To wait would not help, so these end the start of `sluice serve`.
+    # Waiting would not help, so `sluice serve` ends with these errors at its start.
     assert "does not speak TLS" in await refusal(f"{url}?sslmode=require", DatabaseUnusable)
     assert "add sslrootcert" in await refusal(f"{url}?sslmode=verify-full", DatabaseUnusable)
 
 
-async def test_a_file_that_is_not_there_is_not_made(tmp_path: Path):
+async def test_missing_database_file_is_reported_and_not_created(tmp_path: Path):
     message = await refusal(f"sqlite:///{tmp_path}/sluice.db", DatabaseUnusable)
     assert message.startswith(f"the database file {tmp_path}/sluice.db cannot be opened")
     assert "sluice migrate" in message
     assert not (tmp_path / "sluice.db").exists()
 
 
-async def test_a_folder_that_is_not_there(tmp_path: Path):
+async def test_missing_database_folder_is_reported(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/none/sluice.db"
     says = f"the folder of the database {tmp_path}/none/sluice.db does not exist: create it, or correct the"
     assert (await refusal(url, DatabaseUnusable)).startswith(says)
@@ -111,26 +111,28 @@ async def test_a_folder_that_is_not_there(tmp_path: Path):
         await migrate(url)
 
 
-async def test_a_file_that_is_no_database(tmp_path: Path):
+async def test_file_that_is_not_a_sqlite_database_is_rejected(tmp_path: Path):
     (tmp_path / "sluice.db").write_text("apiVersion: sluice.dev/v1\n" * 100)
     message = await refusal(f"sqlite:///{tmp_path}/sluice.db", DatabaseUnusable)
     assert message.startswith(f"the file {tmp_path}/sluice.db is no SQLite database")
 
 
-async def test_the_cause_is_chained(tmp_path: Path):
+async def test_driver_error_is_chained_as_the_cause(tmp_path: Path):
     with pytest.raises(DatabaseUnusable) as caught:
         await migrate(f"sqlite:///{tmp_path}")
     assert isinstance(caught.value.__cause__, DBAPIError)
 
 
-async def test_a_database_without_tables(empty_database_url: str, database_kind: str, tmp_path: Path):
+async def test_database_without_tables_is_rejected_with_a_hint_to_migrate(
+    empty_database_url: str, database_kind: str, tmp_path: Path
+):
     if database_kind == "sqlite":
         (tmp_path / "sluice.db").touch()
     message = await refusal(empty_database_url, SchemaMismatch)
     assert message.endswith("is empty or not migrated; run `sluice migrate`")
 
 
-async def test_a_database_of_an_older_version(database_url: str):
+async def test_database_with_an_older_schema_is_rejected_with_a_hint_to_migrate(database_url: str):
     async with Store.open(database_url) as store, store._database.write() as connection:
         await connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0000'")
     message = await refusal(database_url, SchemaMismatch)
@@ -139,7 +141,7 @@ async def test_a_database_of_an_older_version(database_url: str):
 
 
 async def newer_schema(url: str, *, compatible_with: str) -> None:
-    """What a migration of the next version does: it widens tables, and says which older code can work on them."""
+    """Do what a migration of a later version does: add columns, a table and a kind, and note the compatible schema."""
     created = "1" if url.startswith("sqlite") else "now()"
     async with Store.open(url) as store, store._database.write() as connection:
         for statement in (
@@ -162,7 +164,7 @@ async def newer_schema(url: str, *, compatible_with: str) -> None:
             await connection.exec_driver_sql(statement)
 
 
-async def test_this_code_works_on_a_newer_schema_that_says_so(database_url: str):
+async def test_newer_schema_that_is_marked_compatible_is_usable(database_url: str):
     await newer_schema(database_url, compatible_with=SCHEMA_VERSION)
     async with Store.open(database_url) as store:
         epoch = await store.lead("test")
@@ -178,7 +180,7 @@ async def test_this_code_works_on_a_newer_schema_that_says_so(database_url: str)
         await migrate(database_url, SCHEMA_VERSION)
 
 
-async def test_tables_may_be_migrated_under_a_running_sluice(database_url: str):
+async def test_running_sluice_continues_while_its_schema_is_migrated(database_url: str):
     async with Store.open(database_url) as store:
         epoch = await store.lead("test")
         for number in range(3):
@@ -190,7 +192,7 @@ async def test_tables_may_be_migrated_under_a_running_sluice(database_url: str):
         assert len((await store.load()).workloads) == 6
 
 
-async def test_a_newer_schema_that_is_not_for_this_code(database_url: str):
+async def test_incompatible_newer_schema_is_rejected(database_url: str):
     await newer_schema(database_url, compatible_with="0998")
     message = await refusal(database_url, SchemaMismatch)
     assert "has schema 0999, newer than this Sluice knows" in message
@@ -202,7 +204,7 @@ async def test_a_newer_schema_that_is_not_for_this_code(database_url: str):
 
 
 @pytest.mark.postgres
-async def test_a_postgresql_that_is_read_only(postgresql: PostgreSQL):
+async def test_read_only_postgresql_is_rejected(postgresql: PostgreSQL):
     await asyncio.to_thread(postgresql.execute, "CREATE DATABASE read_only TEMPLATE sluice_template")
     await asyncio.to_thread(postgresql.execute, "ALTER DATABASE read_only SET default_transaction_read_only = on")
     assert "cannot be written" in await refusal(postgresql.url("read_only"), DatabaseRefusesWrites)
@@ -210,14 +212,14 @@ async def test_a_postgresql_that_is_read_only(postgresql: PostgreSQL):
 
 @pytest.fixture
 def read_only_folder(sqlite_template: Path, tmp_path: Path) -> Iterator[Path]:
-    """With a database in it that the test, which is somebody else for a moment if it is root, may only read."""
+    """A folder with a database that the test may only read; a test run as root takes another user id meanwhile."""
     folder = tmp_path / "readable"
     folder.mkdir()
     shutil.copyfile(sqlite_template, folder / "sluice.db")
     (folder / "sluice.db").chmod(0o444)
     folder.chmod(0o555)
     for parent in (tmp_path, *tmp_path.parents):
-        if not parent.stat().st_mode & 0o001:  # pytest keeps its folders to their user, one more with parallel workers
+        if not parent.stat().st_mode & 0o001:  # pytest's folders are private, and parallel workers have another level
             parent.chmod(0o755)
     user = os.geteuid()
     if user == 0:
@@ -227,12 +229,12 @@ def read_only_folder(sqlite_template: Path, tmp_path: Path) -> Iterator[Path]:
     folder.chmod(0o755)
 
 
-async def test_a_file_that_is_read_only(read_only_folder: Path):
+async def test_read_only_sqlite_file_is_rejected(read_only_folder: Path):
     message = await refusal(f"sqlite:///{read_only_folder}/sluice.db", DatabaseUnusable)
     assert message.startswith(f"the database {read_only_folder}/sluice.db cannot be written")
 
 
-async def test_ensure_ready_makes_a_new_file_and_leaves_others_alone(tmp_path: Path):
+async def test_ensure_ready_creates_a_missing_file_and_keeps_existing_files(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/sluice.db"
     await ensure_ready(url)
     async with Store.open(url) as store:
@@ -247,8 +249,8 @@ async def test_ensure_ready_makes_a_new_file_and_leaves_others_alone(tmp_path: P
     assert "sluice migrate" in await refusal(f"sqlite:///{other}", SchemaMismatch)
 
 
-async def test_a_first_migration_that_was_killed_is_made_anew(tmp_path: Path):
-    """It leaves a file that is in WAL mode, and not empty therefore, without a table."""
+async def test_ensure_ready_repeats_a_first_migration_that_was_killed(tmp_path: Path):
+    """A killed first migration leaves a file in WAL mode, which is therefore not empty, without tables."""
     file = tmp_path / "sluice.db"
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
@@ -258,7 +260,7 @@ async def test_a_first_migration_that_was_killed_is_made_anew(tmp_path: Path):
         assert not await store.queues.list("ResourceFlavor")
 
 
-async def test_the_second_sluice_says_who_leads_and_stops(database_url: str, clock):
+async def test_second_leader_is_rejected_with_the_holder_of_the_lock(database_url: str, clock):
     clock.now = 1_750_000_000.0
     async with Store.open(database_url, clock=clock) as first, Store.open(database_url, clock=clock) as second:
         epoch = await first.lead("host-1, process 77")
@@ -274,7 +276,7 @@ async def test_the_second_sluice_says_who_leads_and_stops(database_url: str, clo
         assert await third.lead("host-3") == epoch + 1
 
 
-async def test_a_sluice_that_was_killed_leaves_no_lock(database_url: str):
+async def test_killed_leader_leaves_no_lock(database_url: str):
     program = (
         "import asyncio, os, signal\n"
         "from admission.store.store import Store\n"
@@ -288,14 +290,14 @@ async def test_a_sluice_that_was_killed_leaves_no_lock(database_url: str):
     assert done.returncode == -9
     async with Store.open(database_url) as store:
         epoch = None
-        while epoch is None:  # PostgreSQL learns of the death from the connection
+        while epoch is None:  # PostgreSQL notices the death by the closed connection
             with suppress(AlreadyRunning):
                 epoch = await store.lead("next")
         assert epoch == 2
 
 
 @pytest.mark.postgres
-async def test_a_lost_connection_is_an_error_once_and_then_replaced(postgresql: PostgreSQL):
+async def test_terminated_connection_is_replaced_without_a_failed_commit(postgresql: PostgreSQL):
     await asyncio.to_thread(postgresql.execute, "CREATE DATABASE lost TEMPLATE sluice_template")
     async with Store.open(postgresql.url("lost")) as store:
         epoch = await store.lead("test")
@@ -304,12 +306,12 @@ async def test_a_lost_connection_is_an_error_once_and_then_replaced(postgresql: 
         await asyncio.to_thread(postgresql.execute, kill)
         await store.commit(Changes(workloads=(pending(workload("2")),)), epoch=epoch)
         assert len((await store.load()).workloads) == 2
-        # Its lock was lost with the connection, and another one may lead; the epoch then stops this one.
+        # The lock was lost with the connection, so another Sluice may lead; its epoch then rejects commits of this one.
         assert await store.lead("test") == epoch + 1
 
 
 @pytest.mark.postgres
-async def test_health_says_what_is_wrong(postgresql: PostgreSQL):
+async def test_health_reports_a_dropped_database(postgresql: PostgreSQL):
     await asyncio.to_thread(postgresql.execute, "CREATE DATABASE ill TEMPLATE sluice_template")
     async with Store.open(postgresql.url("ill")) as store:
         assert await store.health() is None

@@ -1,4 +1,4 @@
-"""What admins order and checks say: merged, audited, refused where it makes no sense, found by its revision."""
+"""Orders of admins and reports of admission checks: merging, positions, audit, validation and revisions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def epoch(store):
 
 @pytest.fixture
 async def waiting(store, epoch):
-    """Three workloads that wait, the eldest first."""
+    """Three pending workloads, the oldest first."""
     records = [pending(workload(uid, created=1_750_000_000.0 + age)) for age, uid in enumerate("abc")]
     await store.commit(Changes(workloads=tuple(records)), epoch=epoch)
     return records
@@ -38,7 +38,7 @@ async def order_of(store, uid):
     return order
 
 
-async def test_orders_add_up_and_are_taken_back_one_by_one(store, waiting):
+async def test_fields_of_orders_are_merged_and_reset_separately(store, waiting):
     before = (await store.load()).revision
     await store.orders.give("a", author=ADA, priority=7, held=True)
     given = await store.orders.give("a", author=Author("bob"), local_queue="other", priority=None)
@@ -51,7 +51,7 @@ async def test_orders_add_up_and_are_taken_back_one_by_one(store, waiting):
     assert (await store.workloads.get("team-a", "job-a")).revision == given.revision
 
 
-async def test_the_same_order_again_writes_nothing(store, waiting):
+async def test_repeated_or_dry_run_order_writes_nothing(store, waiting):
     first = await store.orders.give("a", author=ADA, held=True)
     assert await store.orders.give("a", author=Author("bob"), held=True) == first
     assert await store.orders.give("b", author=ADA, held=False, dry_run=True) == replace(first, uid="b", held=False,
@@ -59,7 +59,7 @@ async def test_the_same_order_again_writes_nothing(store, waiting):
     assert (await store.orders.of(["b"])).orders == ()
 
 
-async def test_each_order_is_audited_with_what_was_before(store, waiting):
+async def test_each_order_is_audited_with_the_previous_and_the_new_spec(store, waiting):
     await store.orders.give("a", author=ADA, priority=7)
     await store.orders.give("a", author=ADA, priority=8, place=Place(before="c"))
     record, _ = (await store.audit.list({"kind": "Workload"})).records
@@ -68,7 +68,7 @@ async def test_each_order_is_audited_with_what_was_before(store, waiting):
     assert record.after["spec"]["order"]["priority"] == 0
 
 
-async def test_fifty_who_order_something_about_one_workload_lose_nothing(store, waiting):
+async def test_fifty_concurrent_orders_of_the_same_workload_are_merged(store, waiting):
     async def give(number):
         for _ in range(3):
             await store.orders.give("a", author=Author(f"admin-{number}"), **{"priority": number} if number % 2 else
@@ -80,7 +80,7 @@ async def test_fifty_who_order_something_about_one_workload_lose_nothing(store, 
     assert order.priority % 2 == 1
 
 
-async def test_what_cannot_be_ordered_is_refused_with_a_sentence(store, epoch, waiting):
+async def test_invalid_order_is_rejected_with_a_message(store, epoch, waiting):
     with pytest.raises(NotFound, match="no workload with the uid nobody"):
         await store.orders.give("nobody", author=ADA, held=True)
     with pytest.raises(InvalidObject, match=r'spec.queueName: LocalQueue "team-a/nowhere" does not exist'):
@@ -94,8 +94,8 @@ async def test_what_cannot_be_ordered_is_refused_with_a_sentence(store, epoch, w
         await store.orders.give("a", author=ADA, held=True)
 
 
-async def _standing(store):
-    """The uids in the order in which their ClusterQueue takes them."""
+async def _queue_order(store):
+    """Return the uids, each a letter, in queue order."""
     state = await store.load()
     orders = {order.uid: order for order in state.orders}
 
@@ -120,13 +120,13 @@ async def _standing(store):
         ([("c", ""), ("c", None)], "abc"),
     ],
 )
-async def test_a_place_in_the_order(store, waiting, moves, standing):
+async def test_position_orders_determine_the_queue_order(store, waiting, moves, standing):
     for uid, place in moves:
         await store.orders.give(uid, author=ADA, place=None if place is None else Place(place))
-    assert await _standing(store) == standing
+    assert await _queue_order(store) == standing
 
 
-async def test_only_what_waits_or_is_moved_to_where_it_waits_gets_a_place(store, epoch, waiting):
+async def test_admitted_workload_gets_a_position_only_with_a_change_of_local_queue(store, epoch, waiting):
     runs = workload("runs")
     await store.commit(admitted(runs, admission(), at=1_750_000_100.0), epoch=epoch)
     for place in (Place(), Place(before="a")):
@@ -138,14 +138,14 @@ async def test_only_what_waits_or_is_moved_to_where_it_waits_gets_a_place(store,
     assert (moved.local_queue, moved.rank_at is None) == ("other", False)
 
 
-async def test_the_top_is_before_higher_priorities_too(store, epoch, waiting):
+async def test_first_position_is_before_workloads_of_higher_priority(store, epoch, waiting):
     await store.commit(Changes(workloads=(pending(workload("high", priority=9)),)), epoch=epoch)
     await store.orders.give("c", author=ADA, place=Place())
     assert (await order_of(store, "c")).rank_priority == 9
-    assert (await _standing(store))[0] == "c"
+    assert (await _queue_order(store))[0] == "c"
 
 
-async def test_a_place_is_one_among_those_of_the_same_cluster_queue(store, epoch, waiting):
+async def test_position_is_relative_to_workloads_of_the_same_cluster_queue(store, epoch, waiting):
     await store.queues.create(cluster_queue("elsewhere"), author=ADA)
     await store.queues.create(local_queue("far", leads_to="elsewhere"), author=ADA)
     await store.commit(Changes(workloads=(pending(workload("far", priority=9, queue="far")),)), epoch=epoch)
@@ -155,7 +155,7 @@ async def test_a_place_is_one_among_those_of_the_same_cluster_queue(store, epoch
     assert (await order_of(store, "b")).rank_priority == 9
 
 
-async def test_what_sluice_deactivates_outweighs_an_older_order(store, epoch, waiting):
+async def test_deactivation_by_sluice_overrides_an_older_activation_order(store, epoch, waiting):
     await store.orders.give("a", author=ADA, active=True, priority=3)
     await store.commit(Changes(deactivated=("a", "b")), epoch=epoch)
     order = await order_of(store, "a")
@@ -168,7 +168,7 @@ async def test_what_sluice_deactivates_outweighs_an_older_order(store, epoch, wa
 
 @pytest.fixture
 async def checked(store, epoch, clock):
-    """A workload that holds quota and is asked for two checks."""
+    """A workload that holds quota and has two pending admission checks."""
     one = workload("x")
     asked = [CheckRecord("x", name, "Pending", at=clock()) for name in ("budget", "nodes")]
     changes = replace(admitted(one, admission(), at=clock()), checks=tuple(asked))
@@ -176,14 +176,14 @@ async def checked(store, epoch, clock):
     return one
 
 
-def says(name, state, **fields):
+def check_report(name, state, **fields):
     return CheckReport.model_validate({"name": name, "state": state, **fields})
 
 
-async def test_a_check_says_when_it_is_ready_and_what_the_pods_get(store, checked, clock):
+async def test_check_report_stores_state_time_and_pod_set_updates(store, checked, clock):
     clock.advance(60)
     update = {"name": "main", "nodeSelector": {"pool": "new"}, "tolerations": [{"operator": "Exists"}]}
-    said = await store.orders.report("x", [says("nodes", "Ready", podSetUpdates=[update])], author=ADA)
+    said = await store.orders.report("x", [check_report("nodes", "Ready", podSetUpdates=[update])], author=ADA)
 
     budget, nodes = said
     assert (budget.state, budget.at) == ("Pending", clock() - 60)
@@ -193,20 +193,20 @@ async def test_a_check_says_when_it_is_ready_and_what_the_pods_get(store, checke
     assert (await store.orders.since(nodes.revision - 1)).checks == (nodes,)
 
     clock.advance(60)
-    again = await store.orders.report("x", [says("nodes", "Ready", message="still", podSetUpdates=[update])],
+    again = await store.orders.report("x", [check_report("nodes", "Ready", message="still", podSetUpdates=[update])],
         author=ADA)  # fmt: skip
     assert again[1].at == nodes.at
 
 
-async def test_only_checks_that_were_asked_for_are_heard_and_only_while_quota_is_held(store, epoch, waiting, checked):
+async def test_check_report_requires_a_requested_check_and_reserved_quota(store, epoch, waiting, checked):
     with pytest.raises(InvalidObject, match='"weather" is not an admission check of this workload; these are: budget'):
-        await store.orders.report("x", [says("weather", "Ready")], author=ADA)
+        await store.orders.report("x", [check_report("weather", "Ready")], author=ADA)
     with pytest.raises(Conflict, match="holds no quota now"):
-        await store.orders.report("a", [says("nodes", "Ready")], author=ADA)
+        await store.orders.report("a", [check_report("nodes", "Ready")], author=ADA)
 
 
-async def test_what_the_leader_asks_anew_replaces_what_was_said(store, epoch, checked, clock):
-    await store.orders.report("x", [says("nodes", "Retry", requeueAfterSeconds=30)], author=ADA)
+async def test_check_requested_again_by_the_leader_replaces_its_report(store, epoch, checked, clock):
+    await store.orders.report("x", [check_report("nodes", "Retry", requeueAfterSeconds=30)], author=ADA)
     anew = CheckRecord("x", "nodes", "Pending", at=clock(), message="again", retries=1)
     await store.commit(Changes(checks=(anew,), dropped_checks=(("x", "budget"),)), epoch=epoch)
     (known,) = (await store.orders.of(["x"])).checks
@@ -221,6 +221,6 @@ async def test_what_the_leader_asks_anew_replaces_what_was_said(store, epoch, ch
         ({"name": "nodes", "state": "Ready", "podSetUpdates": [{"name": "main"}] * 2}, "named twice"),
     ],
 )
-def test_a_report_that_makes_no_sense_is_refused(report, complaint):
+def test_invalid_check_report_is_rejected(report, complaint):
     with pytest.raises(ValueError, match=complaint):
         CheckReport.model_validate(report)

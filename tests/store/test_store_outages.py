@@ -1,4 +1,4 @@
-"""A database that cannot be written for a while: said in one sentence, told by `health`, over when it is over."""
+"""Temporary outages of the database: errors of writes, `health`, recovery, and frozen sessions that block others."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from postgresql_server import PostgreSQL
 
 
-def some(uid: str) -> Changes:
+def pending_change(uid: str) -> Changes:
     return Changes(workloads=(pending(workload(uid)),))
 
 
 @pytest.fixture
 async def read_only(postgresql: PostgreSQL, database_url: str):
-    """Make the test's database read-only, or not."""
+    """Return a function that makes the test's database read-only, or writable again."""
     name = database_url.rpartition("/")[2]
 
     async def switch(on: bool) -> None:
@@ -48,24 +48,24 @@ async def read_only(postgresql: PostgreSQL, database_url: str):
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-async def test_a_postgresql_that_becomes_read_only(database_url: str, read_only):
+async def test_read_only_postgresql_is_reported_by_commits_and_health_until_writable(database_url: str, read_only):
     async with Store.open(database_url) as store:
         epoch = await store.lead("test", elected=True)
         await read_only(True)
-        assert await store.health() is None  # nobody has tried to write
+        assert await store.health() is None  # no write has been attempted
         with pytest.raises(DatabaseUnusable, match="cannot be written"):
-            await store.commit(some("1"), epoch=epoch)
+            await store.commit(pending_change("1"), epoch=epoch)
         assert "cannot be written" in str(await store.health())
         assert (await store.load()).workloads == ()
         await read_only(False)
         assert await store.health() is None
-        await store.commit(some("1"), epoch=epoch)
+        await store.commit(pending_change("1"), epoch=epoch)
         assert len((await store.load()).workloads) == 1
 
 
 @contextmanager
-def no_room() -> Iterator[None]:
-    """No file of this process may grow beyond a page: as on a full disk, each write fails."""
+def limited_file_size() -> Iterator[None]:
+    """Limit the files of this process to one page, so that each write fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
@@ -75,22 +75,22 @@ def no_room() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
-async def test_a_sqlite_that_finds_no_room(store: Store):
+async def test_sqlite_without_disk_space_is_reported_until_there_is_space_again(store: Store):
     epoch = await store.lead("test")
-    await store.commit(some("1"), epoch=epoch)
-    with no_room():
+    await store.commit(pending_change("1"), epoch=epoch)
+    with limited_file_size():
         with pytest.raises(DatabaseUnusable, match=r"the disk of the database .*sluice.db (fails|is full)"):
-            await store.commit(some("2"), epoch=epoch)
+            await store.commit(pending_change("2"), epoch=epoch)
         assert "the disk of the database" in str(await store.health())
         assert len((await store.load()).workloads) == 1
     assert await store.health() is None
-    await store.commit(some("2"), epoch=epoch)
+    await store.commit(pending_change("2"), epoch=epoch)
     assert len((await store.load()).workloads) == 2
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
-async def test_a_sqlite_that_is_full(store: Store, tmp_path: Path):
-    """SQLite's own limit gives the very error of a full disk."""
+async def test_full_sqlite_database_rejects_a_commit_and_is_intact_afterwards(store: Store, tmp_path: Path):
+    """SQLite's limit of pages causes the same error as a full disk."""
     epoch = await store.lead("test")
     assert store._database._sync_writer is not None
     with store._database._sync_writer.connect() as connection:
@@ -108,7 +108,7 @@ async def test_a_sqlite_that_is_full(store: Store, tmp_path: Path):
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
-async def test_a_sqlite_file_that_is_not_the_one_under_its_name_any_more_is_noticed(store: Store, tmp_path: Path):
+async def test_health_reports_a_deleted_or_replaced_sqlite_file(store: Store, tmp_path: Path):
     file, elsewhere = tmp_path / "sluice.db", tmp_path / "elsewhere.db"
     assert await store.health() is None
     file.rename(elsewhere)
@@ -119,32 +119,32 @@ async def test_a_sqlite_file_that_is_not_the_one_under_its_name_any_more_is_noti
     assert await store.health() is None
 
 
-def impatient_writer(store: Store) -> None:
-    """Have commits wait for a lock for a tenth of a second, instead of ten: `health` waits as ever."""
+def shorten_busy_timeout(store: Store) -> None:
+    """Let commits wait 0.1 s for a lock instead of 10 s; the connection of `health` is not changed."""
     assert store._database._sync_writer is not None
     with store._database._sync_writer.connect() as connection:
         connection.exec_driver_sql("PRAGMA busy_timeout = 100")
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
-async def test_health_answers_though_another_process_keeps_a_sqlite_locked(store: Store, tmp_path: Path):
+async def test_health_answers_while_another_process_locks_the_sqlite_database(store: Store, tmp_path: Path):
     epoch = await store.lead("test")
-    impatient_writer(store)
+    shorten_busy_timeout(store)
     with closing(sqlite3.connect(tmp_path / "sluice.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(DatabaseBusy, match="locked by another process"):
-            await store.commit(some("1"), epoch=epoch)
-        for _ in range(2):  # the second one finds the first look under way
-            async with asyncio.timeout(6):  # a look for itself waits for the lock for ten seconds
+            await store.commit(pending_change("1"), epoch=epoch)
+        for _ in range(2):  # the second call finds the check of the first call still running
+            async with asyncio.timeout(6):  # the check itself waits for the lock for ten seconds
                 fault = str(await store.health())
             assert "sluice.db is locked by another process (database is locked); stop that process" in fault
         other.execute("ROLLBACK")
-    while await store.health() is not None:  # noqa: ASYNC110  the look under way has to see that the lock is gone
+    while await store.health() is not None:  # noqa: ASYNC110  the running check has to see that the lock is gone
         await asyncio.sleep(0.01)
-    await store.commit(some("1"), epoch=epoch)
+    await store.commit(pending_change("1"), epoch=epoch)
 
 
-async def test_health_answers_though_the_server_is_frozen(own_postgresql: PostgreSQL):
+async def test_health_answers_while_the_postgresql_server_is_frozen(own_postgresql: PostgreSQL):
     async with Store.open(own_postgresql.url("sluice_template")) as store:
         assert await store.health() is None
         with own_postgresql.frozen():
@@ -152,12 +152,12 @@ async def test_health_answers_though_the_server_is_frozen(own_postgresql: Postgr
                 fault = str(await store.health())
             assert "/sluice_template does not answer: 1.5 s were not enough" in fault
             assert own_postgresql.password not in fault
-        while await store.health() is not None:  # noqa: ASYNC110  the look under way ends with the answer to it
+        while await store.health() is not None:  # noqa: ASYNC110  the running check ends with the server's answer
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"])
-async def test_a_write_that_is_cancelled_keeps_nobody_out(store: Store):
+async def test_cancelled_write_does_not_block_the_next_write(store: Store):
     loop = asyncio.get_running_loop()
 
     def cancel() -> None:
@@ -172,7 +172,7 @@ async def test_a_write_that_is_cancelled_keeps_nobody_out(store: Store):
             await connection.exec_driver_sql("SELECT cancel()")
 
     writing = asyncio.create_task(write())
-    with pytest.raises(asyncio.CancelledError) as kept:  # with what it refers to: a cursor among others
+    with pytest.raises(asyncio.CancelledError) as kept:  # the exception is kept, with its cursor
         await writing
     await store.queues.create(flavor(), author=Author("ada"))
     assert kept.value
@@ -180,7 +180,7 @@ async def test_a_write_that_is_cancelled_keeps_nobody_out(store: Store):
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 @pytest.mark.parametrize("lock", ["UPDATE head SET revision = revision + 1", "SELECT epoch FROM head FOR UPDATE"])
-async def test_whoever_is_elected_ends_the_transaction_of_a_frozen_leader(database_url: str, lock: str):
+async def test_elected_leader_terminates_the_transaction_of_a_frozen_leader(database_url: str, lock: str):
     async with Store.open(database_url) as frozen, Store.open(database_url) as successor:
         epoch = await frozen.lead("frozen", elected=True)
         revision = await frozen.queues.revision()
@@ -189,14 +189,14 @@ async def test_whoever_is_elected_ends_the_transaction_of_a_frozen_leader(databa
         await connection.execute(lock)
         await connection.prepare("SELECT 1")  # PostgreSQL's time limit for idle transactions does not apply then
         assert await successor.lead("successor", elected=True) == epoch + 1
-        # What it had begun is undone, and what it still sends goes nowhere.
+        # The transaction is rolled back, and later statements of the session fail.
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)):
             await connection.execute("COMMIT")
         assert await successor.queues.revision() == revision
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-async def test_whoever_is_elected_does_not_wait_for_what_its_own_users_write(database_url: str):
+async def test_election_ends_a_frozen_session_that_blocks_writes_of_the_new_leader(database_url: str):
     async with Store.open(database_url) as successor:
         frozen, clock = await asyncpg.connect(database_url), await asyncpg.connect(database_url)
         await frozen.execute("BEGIN")
@@ -209,26 +209,26 @@ async def test_whoever_is_elected_does_not_wait_for_what_its_own_users_write(dat
             pass
         flavors = [successor.queues.create(flavor(name), author=Author("ada")) for name in ("a", "b")]
         await asyncio.gather(*flavors, successor.lead("successor", elected=True))  # none of them is refused
-        await ended(frozen)
+        await wait_until_closed(frozen)
         await clock.close()
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-async def test_what_a_frozen_replica_has_locked_is_unlocked_before_others_are_refused(database_url: str, caplog):
-    """They would be after ten seconds."""
+async def test_slow_write_terminates_the_frozen_session_that_blocks_the_write(database_url: str, caplog):
+    """Without that the write would fail after ten seconds."""
     async with Store.open(database_url) as one:
         frozen = await asyncpg.connect(database_url)
         await frozen.execute("BEGIN")
         await frozen.execute("UPDATE head SET revision = revision + 1")
         await frozen.prepare("SELECT 1")
         await one.queues.create(flavor(), author=Author("ada"))
-        await ended(frozen)
+        await wait_until_closed(frozen)
         assert one.write_failure is None
     assert "terminated 1 idle PostgreSQL sessions that had the database locked" in caplog.text
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-async def test_a_long_transaction_that_goes_on_is_left_alone(database_url: str):
+async def test_active_or_nonblocking_long_transaction_is_not_terminated(database_url: str):
     async with Store.open(database_url) as one:
         busy, clock = await asyncpg.connect(database_url), await asyncpg.connect(database_url)
         await busy.execute("BEGIN")
@@ -237,7 +237,7 @@ async def test_a_long_transaction_that_goes_on_is_left_alone(database_url: str):
         while not await clock.fetchval(old):
             await busy.execute("SELECT 1")
         await one._leadership.end_stuck_writers()
-        # Nor is one that stands still where nobody waits for it.
+        # Neither is an idle transaction for which no other session waits.
         old = "SELECT state_change < clock_timestamp() - interval '2 seconds' FROM pg_stat_activity WHERE pid = $1"
         while not await clock.fetchval(old, busy.get_server_pid()):
             pass
@@ -248,37 +248,37 @@ async def test_a_long_transaction_that_goes_on_is_left_alone(database_url: str):
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-async def test_who_is_not_elected_ends_nobody(database_url: str):
+async def test_write_that_times_out_on_a_lock_leaves_the_locking_transaction_alone(database_url: str):
     async with Store.open(database_url) as one, Store.open(database_url) as other:
         async with one._database._writer.begin() as connection:
             await connection.exec_driver_sql("UPDATE head SET revision = revision + 1")
             with pytest.raises(DatabaseBusy, match="locked by another process"):
-                await impatient(other)
+                await write_with_short_lock_timeout(other)
         assert await one.queues.revision() == 1
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-async def test_what_a_frozen_replica_has_locked_is_unlocked_by_those_who_could_not_write(database_url: str):
+async def test_health_terminates_a_frozen_session_after_a_write_timed_out(database_url: str):
     async with Store.open(database_url) as store:
         frozen = await asyncpg.connect(database_url)
         await frozen.execute("BEGIN")
         await frozen.execute("UPDATE head SET revision = revision + 1")
         await frozen.prepare("SELECT 1")
         with pytest.raises(DatabaseBusy):
-            await impatient(store)
+            await write_with_short_lock_timeout(store)
         while await store.health() is not None:
             pass
         await store.queues.create(flavor(), author=Author("ada"))
-        await ended(frozen)
+        await wait_until_closed(frozen)
 
 
-async def ended(connection: asyncpg.Connection) -> None:
-    """Wait until the server's end of a session has been heard of: its answer to others may come before."""
-    while not connection.is_closed():  # noqa: ASYNC110  its listeners are told before it says so itself
+async def wait_until_closed(connection: asyncpg.Connection) -> None:
+    """Wait until the client knows that the server has ended its session, which other sessions may see earlier."""
+    while not connection.is_closed():  # noqa: ASYNC110  its listeners are called before it is marked as closed
         await asyncio.sleep(0)
 
 
-async def impatient(store: Store) -> None:
+async def write_with_short_lock_timeout(store: Store) -> None:
     async with store._database.write() as connection:
         await connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
         await connection.exec_driver_sql("UPDATE head SET revision = revision + 1")

@@ -38,12 +38,12 @@ def port(postgresql: PostgreSQL) -> Iterator[int]:
 
 @pytest.fixture
 def pooled(postgresql: PostgreSQL, port: int, database_url: str) -> str:
-    """A migrated database by the pooler's address."""
+    """URL of a migrated database, with the address of the pooler."""
     return database_url.replace(f":{postgresql.port}/", f":{port}/") + "?pgbouncer=true"
 
 
-async def test_two_who_write_and_read_at_once_are_not_mixed_up(pooled: str):
-    """More transactions at once than the pooler has connections, each of several statements."""
+async def test_concurrent_transactions_of_two_stores_are_not_mixed_up(pooled: str):
+    """There are more concurrent transactions, each of several statements, than connections of the pooler."""
     async with Store.open(pooled) as leader, Store.open(pooled) as reader:
         epoch = await leader.lead("test", elected=True)
         await leader.queues.create(flavor(), author=Author("test"))
@@ -60,12 +60,12 @@ async def test_two_who_write_and_read_at_once_are_not_mixed_up(pooled: str):
         assert len([each async for piece in reader.past_admissions(since=0) for each in piece]) == 40
 
 
-async def test_a_second_leader_is_kept_out_and_an_elected_one_deposes(pooled: str):
+async def test_second_leader_is_rejected_unless_elected(pooled: str):
     async with Store.open(pooled) as first, Store.open(pooled) as second:
         epoch = await first.lead("first")
         with pytest.raises(AlreadyRunning, match=r"another Sluice \(first"):
             await second.lead("second")
-        # Transactions of others go on meanwhile, on other connections than the one that holds the lock.
+        # Other transactions continue meanwhile, on other connections than the one that holds the lock.
         await asyncio.gather(*(second.identity() for _ in range(20)))
         await second.lead("second", elected=True)
         with pytest.raises(StaleEpoch):
@@ -74,26 +74,26 @@ async def test_a_second_leader_is_kept_out_and_an_elected_one_deposes(pooled: st
         await third.lead("third")
 
 
-async def test_limits_hold_in_each_transaction_that_writes(pooled: str):
+async def test_timeouts_are_set_in_each_write_transaction_and_in_no_read(pooled: str):
     database = connect(Location.parse(pooled))
     shown = select(func.current_setting("lock_timeout"), func.current_setting("idle_in_transaction_session_timeout"))
     try:
         for _ in range(5):
             async with database.write() as connection:
                 assert tuple((await connection.execute(shown)).one()) == ("10s", "30s")
-            async with database.read() as connection:  # and stay behind on no connection of the pooler
+            async with database.read() as connection:  # they are left on no connection of the pooler
                 assert tuple((await connection.execute(shown)).one()) == ("0", "0")
     finally:
         await database.close()
 
 
-async def test_tables_are_migrated_up_and_down(pooled: str):
+async def test_schema_is_migrated_down_and_concurrently_up(pooled: str):
     assert await migrate(pooled, "base") == (SCHEMA_VERSION, None)
     outcomes = await asyncio.gather(*(migrate(pooled) for _ in range(3)))
     assert sorted(outcomes, key=str) == [(SCHEMA_VERSION, SCHEMA_VERSION)] * 2 + [(None, SCHEMA_VERSION)]
 
 
-async def test_who_does_not_say_so_is_told_to(pooled: str):
+async def test_missing_or_invalid_pgbouncer_option_is_reported(pooled: str):
     with pytest.raises(DatabaseUnusable, match=r"is behind a pgbouncer, .* add pgbouncer=true to the database URL"):
         async with Store.open(pooled.partition("?")[0]):
             pass

@@ -1,4 +1,4 @@
-"""Who else works on the machine reads neither a SQLite database nor an export of it."""
+"""File permissions: other users of the machine can read neither a SQLite database nor an export of it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def use(url: str) -> None:
         await store.queues.create(flavor(), author=Author("test"))
 
 
-async def test_a_new_database_is_for_its_owner_alone(tmp_path: Path):
+async def test_files_of_a_new_database_are_private_to_their_owner(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(url)
     async with Store.open(url) as store:
@@ -52,7 +52,7 @@ async def test_a_new_database_is_for_its_owner_alone(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("before", "after"), [(0o644, "0o600"), (0o666, "0o600"), (0o640, "0o640"), (0o600, "0o600")])
-async def test_one_of_an_earlier_version_is_closed_to_others(tmp_path: Path, before: int, after: str):
+async def test_opening_removes_access_of_other_users_from_an_existing_database(tmp_path: Path, before: int, after: str):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await migrate(url)
     await use(url)
@@ -63,7 +63,7 @@ async def test_one_of_an_earlier_version_is_closed_to_others(tmp_path: Path, bef
         assert modes(tmp_path)["sluice.db.lock"] == after
 
 
-async def test_what_is_left_of_a_killed_process_is_closed_to_others(tmp_path: Path):
+async def test_opening_removes_access_of_other_users_from_existing_wal_files(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await migrate(url)
     async with Store.open(url) as first:
@@ -75,7 +75,7 @@ async def test_what_is_left_of_a_killed_process_is_closed_to_others(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["folder", "text", "other database"])
-async def test_what_is_no_database_of_sluice_keeps_its_rights(tmp_path: Path, kind: str):
+async def test_path_that_is_not_a_sluice_database_keeps_its_mode(tmp_path: Path, kind: str):
     path = tmp_path / "mistyped"
     if kind == "folder":
         path.mkdir()
@@ -91,7 +91,7 @@ async def test_what_is_no_database_of_sluice_keeps_its_rights(tmp_path: Path, ki
     assert modes(tmp_path)["mistyped"] == "0o755"
 
 
-def test_an_export_is_for_its_owner_alone(tmp_path: Path):
+def test_export_over_an_existing_file_is_private_to_its_owner(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "dump").touch(0o644)

@@ -1,4 +1,4 @@
-"""Queue objects: written with preconditions and checks, never without a version that says who and why."""
+"""Queue objects in the store: preconditions, validation, versions, dry runs, and annotations of the store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
-async def test_what_is_created_is_there(store: Store, clock: Clock):
+async def test_created_object_is_returned_by_get_and_list(store: Store, clock: Clock):
     wanted = cluster_queue(labels={"team": "a"}, annotations={"sluice.dev/note": "ü"})
     created = await store.queues.create(wanted, author=Author("ada"))
     assert created.spec == wanted.spec
@@ -54,7 +54,7 @@ async def test_what_is_created_is_there(store: Store, clock: Clock):
     assert await store.queues.list("ClusterQueue") == (created,)
 
 
-async def test_every_kind_comes_back_as_it_was(store: Store):
+async def test_objects_of_every_kind_are_read_as_written(store: Store):
     check = AdmissionCheck.model_validate({
         "metadata": {"name": "prov"},
         "spec": {"controllerName": "x.dev/y", "parameters": {"apiGroup": "x.dev", "kind": "Config", "name": "c"}},
@@ -71,7 +71,7 @@ async def test_every_kind_comes_back_as_it_was(store: Store):
         assert found.model_copy(update={"metadata": obj.metadata}) == obj
 
 
-async def test_lists_are_sorted_and_by_namespace(store: Store):
+async def test_lists_are_sorted_and_filtered_by_namespace(store: Store):
     for name, namespace in (("z", "a"), ("b", "c"), ("b", "a")):
         await store.queues.create(local_queue(name, namespace), author=Author("ada"))
     found = await store.queues.list("LocalQueue")
@@ -79,14 +79,14 @@ async def test_lists_are_sorted_and_by_namespace(store: Store):
     assert [obj.name for obj in await store.queues.list("LocalQueue", namespace="a")] == ["b", "z"]
 
 
-async def test_creating_twice_is_refused(store: Store):
+async def test_creation_of_an_existing_object_is_rejected(store: Store):
     await store.queues.create(flavor("spot"), author=Author("ada"))
     with pytest.raises(AlreadyExists, match='ResourceFlavor "spot" exists already'):
         await store.queues.create(flavor("spot"), author=Author("ada"))
 
 
 @pytest.mark.parametrize("verb", ["get", "replace", "delete"])
-async def test_what_is_not_there_is_not_found(store: Store, verb: str):
+async def test_missing_object_is_reported_as_not_found(store: Store, verb: str):
     verbs = {
         "get": lambda: store.queues.get("LocalQueue", "main", namespace="team-a"),
         "replace": lambda: store.queues.replace(local_queue(), author=Author("ada")),
@@ -96,7 +96,7 @@ async def test_what_is_not_there_is_not_found(store: Store, verb: str):
         await verbs[verb]()
 
 
-async def test_the_generation_counts_changes_of_the_content_only(store: Store):
+async def test_generation_increases_only_with_changes_of_the_spec(store: Store):
     created = await store.queues.create(cluster_queue(), author=Author("ada"))
     same = await store.queues.replace(cluster_queue(), author=Author("ada"))
     assert same == created
@@ -109,7 +109,7 @@ async def test_the_generation_counts_changes_of_the_content_only(store: Store):
     assert bigger.metadata.creation_timestamp == created.metadata.creation_timestamp
 
 
-async def test_a_priority_class_without_spec_has_a_generation_too(store: Store):
+async def test_generation_increases_for_a_priority_class_which_has_no_spec(store: Store):
     await store.queues.create(priority_class("high", 1), author=Author("ada"))
     assert (await store.queues.replace(priority_class("high", 2), author=Author("ada"))).metadata.generation == 2
 
@@ -138,7 +138,7 @@ async def test_a_stale_resource_version_or_uid_is_a_conflict(store: Store):
     )
 
 
-async def test_of_concurrent_writers_with_preconditions_one_wins(store: Store):
+async def test_single_writer_wins_among_concurrent_writers_with_preconditions(store: Store):
     read = await store.queues.create(cluster_queue(), author=Author("ada"))
     outcomes = await asyncio.gather(
         *(
@@ -152,7 +152,7 @@ async def test_of_concurrent_writers_with_preconditions_one_wins(store: Store):
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["ClusterQueue", *["Conflict"] * 4]
 
 
-async def test_a_dry_run_checks_everything_and_changes_nothing(store: Store):
+async def test_dry_run_returns_results_and_conflicts_and_changes_nothing(store: Store):
     created = await store.queues.create(cluster_queue(), author=Author("ada"))
     revision, transactions = await store.queues.revision(), store.statistics.write_transactions
     would_be = await store.queues.create(flavor(), author=Author("ada"), dry_run=True)
@@ -170,7 +170,7 @@ async def test_a_dry_run_checks_everything_and_changes_nothing(store: Store):
     assert store.statistics.write_transactions == transactions
 
 
-async def test_every_version_says_who_when_and_why_and_can_be_restored(store: Store, clock: Clock):
+async def test_versions_have_author_time_and_reason_and_can_be_restored(store: Store, clock: Clock):
     first = await store.queues.create(cluster_queue(cpu="10"), author=Author("ada", reason="new team"))
     clock.advance(60)
     await store.queues.replace(cluster_queue(cpu="20"), author=Author("bob", reason="more money"))
@@ -189,7 +189,7 @@ async def test_every_version_says_who_when_and_why_and_can_be_restored(store: St
     assert restored.metadata.uid != first.metadata.uid
 
 
-async def test_changes_since_a_revision_have_their_order_and_the_deletions(store: Store):
+async def test_changes_since_a_revision_are_in_order_and_include_deletions(store: Store):
     created = await store.queues.create(flavor("a"), author=Author("ada"))
     await store.queues.create(flavor("b"), author=Author("ada"))
     await store.queues.delete("ResourceFlavor", "a", author=Author("ada"))
@@ -198,7 +198,7 @@ async def test_changes_since_a_revision_have_their_order_and_the_deletions(store
     assert await store.queues.changes_since(changes[-1].revision) == ()
 
 
-async def test_a_cycle_of_cohorts_is_refused_and_spelt_out(store: Store):
+async def test_cycle_of_cohorts_is_rejected_with_its_path(store: Store):
     await store.queues.create(cohort("a", "b"), author=Author("ada"))
     await store.queues.create(cohort("b", "c"), author=Author("ada"))
     with pytest.raises(InvalidObject, match="c -> a -> b -> c") as refusal:
@@ -244,7 +244,7 @@ async def test_a_flavor_in_use_cannot_be_deleted(store: Store):
     await store.queues.delete("ResourceFlavor", "spot", author=Author("ada"))
 
 
-async def test_a_change_sees_what_is_there_and_nobody_gets_in_between(store: Store):
+async def test_concurrent_writes_by_callback_lose_no_change(store: Store):
     async def add(label: str) -> None:
         def change(old: QueueObject | None) -> QueueObject:
             assert old is not None
@@ -258,7 +258,7 @@ async def test_a_change_sees_what_is_there_and_nobody_gets_in_between(store: Sto
     assert len((await store.queues.get("Cohort", "root")).metadata.labels) == 20
 
 
-async def test_a_change_may_make_what_is_not_there_and_may_refuse(store: Store):
+async def test_callback_of_a_write_may_create_an_object_or_raise(store: Store):
     seen: list[QueueObject | None] = []
 
     def make(old: QueueObject | None) -> QueueObject:
@@ -289,11 +289,11 @@ async def test_field_managers_are_kept_with_the_object_and_not_with_its_versions
 
 
 @pytest.mark.parametrize(("behind", "accepted"), [(-1, False), (0, True), (1, True), (2, False)])
-async def test_an_object_must_not_have_changed_since_the_version_that_a_writer_has_seen(
+async def test_replace_is_rejected_if_the_object_changed_after_the_given_version(
     store: Store, behind: int, accepted: bool
 ):
     one = await store.queues.create(cohort("one"), author=Author("ada"))
-    await store.queues.create(cohort("other"), author=Author("ada"))  # seen later, and yet the same `one`
+    await store.queues.create(cohort("other"), author=Author("ada"))  # a later revision, at which `one` is unchanged
     seen = str(int(one.metadata.resource_version) + behind)
     wanted = cohort("one", parent="root")
     wanted = wanted.model_copy(update={"metadata": wanted.metadata.model_copy(update={"resource_version": seen})})
@@ -304,19 +304,21 @@ async def test_an_object_must_not_have_changed_since_the_version_that_a_writer_h
             await store.queues.replace(wanted, author=Author("ada"))
 
 
-def noted(obj: QueueObject) -> str | None:
+def stop_reason(obj: QueueObject) -> str | None:
     return obj.metadata.annotations.get("sluice.dev/stop-reason")
 
 
-async def test_why_a_queue_was_stopped_is_noted_while_it_is(store: Store):
-    """By nobody but the store, and it is no change of what users write."""
+async def test_reason_of_a_stop_is_annotated_while_a_queue_is_stopped(store: Store):
+    """Only the store sets the annotation: a value written by a user is ignored."""
 
     async def write(policy: str, reason: str = "", **metadata: object) -> str | None:
         queue = {"metadata": {"name": "main", "namespace": "team-a", **metadata}}
         queue["spec"] = {"clusterQueue": "cq", "stopPolicy": policy}
-        return noted(await store.queues.replace(LocalQueue.model_validate(queue), author=Author("ada", reason=reason)))
+        return stop_reason(
+            await store.queues.replace(LocalQueue.model_validate(queue), author=Author("ada", reason=reason))
+        )
 
-    assert noted(await store.queues.create(local_queue(), author=Author("ada", reason="a new team"))) is None
+    assert stop_reason(await store.queues.create(local_queue(), author=Author("ada", reason="a new team"))) is None
     assert await write("Hold", "maintenance\non Friday") == "maintenance on Friday"
     assert await write("Hold") == "maintenance on Friday"
     assert await write("Hold", "a label", labels={"team": "a"}) == "maintenance on Friday"

@@ -1,4 +1,4 @@
-"""Reports: what roll-ups and ledger say together is what the ledger alone says, at whatever times they are asked."""
+"""Usage reports from roll-ups and ledger, compared with sums over the ledger alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_reports_say_what_the_ledger_says(store: Store, clock: Clock, seed: int):
+async def test_usage_reports_equal_sums_over_the_ledger(store: Store, clock: Clock, seed: int):
     chance = random.Random(seed)
     epoch = await busy_days(store, clock, chance)
     for _ in range(2):
@@ -44,8 +44,8 @@ async def test_reports_say_what_the_ledger_says(store: Store, clock: Clock, seed
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_days_and_months_are_what_reports_on_each_of_them_say(store: Store, clock: Clock, seed: int):
-    """A month begins in the middle of it, and a part of it has been rolled up."""
+async def test_usage_by_day_and_month_equals_sums_over_the_ledger(store: Store, clock: Clock, seed: int):
+    """A month begins in the middle of the reported time, part of which has been rolled up."""
     chance = random.Random(seed)
     october = datetime(2024, 10, 30, tzinfo=UTC).timestamp()
     await busy_days(store, clock, chance, october)
@@ -73,7 +73,7 @@ async def test_days_and_months_are_what_reports_on_each_of_them_say(store: Store
 
 
 @pytest.mark.parametrize("step", [0.25 * HOUR, HOUR, 5 * HOUR, DAY, 2 * DAY])
-async def test_parts_of_a_series_are_what_reports_on_each_of_them_say(store: Store, clock: Clock, step: float):
+async def test_buckets_of_a_usage_series_equal_sums_over_the_ledger(store: Store, clock: Clock, step: float):
     chance = random.Random(int(step))
     epoch = await busy_days(store, clock, chance)
     for _ in range(2):
@@ -95,8 +95,8 @@ async def test_parts_of_a_series_are_what_reports_on_each_of_them_say(store: Sto
         await store.roll_up(epoch=epoch)
 
 
-async def test_a_series_of_workloads_adds_up_to_that_of_their_queues(store: Store, clock: Clock):
-    """Sums by hour and day serve the one, the ledger the other."""
+async def test_usage_series_of_workloads_adds_up_to_that_of_their_queues(store: Store, clock: Clock):
+    """Series of queues are read from hourly and daily sums, those of workloads from the ledger."""
     epoch = await busy_days(store, clock, random.Random(11))
     await store.roll_up(epoch=epoch)
     window = {"start": START, "end": EVER, "step": DAY, "where": {"cluster_queue": {"cq"}}}
@@ -120,7 +120,7 @@ async def test_a_series_of_workloads_adds_up_to_that_of_their_queues(store: Stor
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_report_on_some_is_their_part_of_the_report_on_all(store: Store, clock: Clock, seed: int):
+async def test_filtered_report_equals_its_part_of_the_unfiltered_report(store: Store, clock: Clock, seed: int):
     chance = random.Random(seed)
     await busy_days(store, clock, chance)
     everything = await reported(store, ["user", "queue", "flavor"], 0.0, EVER)
@@ -135,7 +135,7 @@ async def test_a_report_on_some_is_their_part_of_the_report_on_all(store: Store,
     assert nobody.rows == ()
 
 
-async def test_nominal_and_borrowed_are_told_apart(store: Store, clock: Clock):
+async def test_report_separates_nominal_from_borrowed_usage(store: Store, clock: Clock):
     clock.now = START
     await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
     epoch = await store.lead("test")
@@ -159,8 +159,8 @@ async def test_nominal_and_borrowed_are_told_apart(store: Store, clock: Clock):
     assert bob.amount_seconds == bob.nominal_seconds + bob.borrowed_seconds == 6_000 * 2399.5
 
 
-async def test_a_resized_admission_is_a_part_of_the_same_admission(store: Store, clock: Clock):
-    """It gives back what its pods need no more, and keeps its place before those who came later."""
+async def test_resized_admission_keeps_its_precedence_over_later_admissions(store: Store, clock: Clock):
+    """A smaller admission releases quota, and still uses nominal quota before later admissions do."""
     clock.now = START
     await store.queues.create(cluster_queue(cpu="5"), author=Author("ada"))
     epoch = await store.lead("test")
@@ -185,7 +185,7 @@ async def test_a_resized_admission_is_a_part_of_the_same_admission(store: Store,
     assert {r.workload.uid: r.admission for r in (await store.load()).workloads}["1"] == admission(1_000)
 
 
-async def test_a_workload_that_holds_nothing_cannot_be_resized(store: Store, clock: Clock):
+async def test_resize_of_a_closed_admission_is_ignored(store: Store, clock: Clock):
     epoch = await store.lead("test")
     one = workload("1")
     await store.commit(admitted(one, admission(5), at=START), epoch=epoch)
@@ -196,7 +196,7 @@ async def test_a_workload_that_holds_nothing_cannot_be_resized(store: Store, clo
     assert row.amount_seconds == 5
 
 
-async def test_a_clock_that_was_set_back_makes_no_gap_in_a_resized_admission(store: Store, clock: Clock):
+async def test_resize_after_the_clock_was_set_back_leaves_no_gap(store: Store, clock: Clock):
     epoch = await store.lead("test")
     one = workload("1")
     await store.commit(admitted(one, admission(5), at=START), epoch=epoch)
@@ -206,8 +206,8 @@ async def test_a_clock_that_was_set_back_makes_no_gap_in_a_resized_admission(sto
     assert row.amount_seconds == 30
 
 
-async def test_what_is_committed_late_is_in_the_report_at_once_and_in_the_sums_later(store: Store, clock: Clock):
-    """The database was away for a while, or a clock went back: it happened in an hour that is summed up already."""
+async def test_late_commits_are_reported_at_once_and_rolled_up_later(store: Store, clock: Clock):
+    """After an outage or with a clock that was set back, commits fall into hours that are rolled up already."""
     epoch = await store.lead("test")
     one, other = workload("1"), workload("2")
     await store.commit(admitted(one, admission(10), at=START + 60), epoch=epoch)
@@ -231,8 +231,8 @@ async def test_what_is_committed_late_is_in_the_report_at_once_and_in_the_sums_l
     assert [tuple(day) for day in days] == [(START, sum(amount for hour, amount in expected if hour < 24))]
 
 
-async def test_quota_that_is_written_late_counts_from_its_time(store: Store, clock: Clock):
-    """By a replica whose clock is behind."""
+async def test_quota_written_late_counts_from_its_timestamp(store: Store, clock: Clock):
+    """A replica whose clock is behind writes the quota."""
     clock.now = START
     await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
     epoch = await store.lead("test")
@@ -247,7 +247,7 @@ async def test_quota_that_is_written_late_counts_from_its_time(store: Store, clo
     assert (row.nominal_seconds, row.borrowed_seconds) == (14_000 * HOUR, 6_000 * HOUR)
 
 
-async def test_an_hour_that_changed_while_it_was_summed_up_is_read_again(store: Store, clock: Clock):
+async def test_roll_up_of_an_hour_that_changed_meanwhile_is_not_written(store: Store, clock: Clock):
     epoch = await store.lead("test")
     before = await store.commit(admitted(workload("1"), admission(1), at=START), epoch=epoch)
     database = store._database

@@ -1,4 +1,4 @@
-"""What is old leaves the database; reports stay what they were."""
+"""Retention: pruning of old workloads, ledger rows and audit records, and its effect on usage reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def aged(store: Store, clock: Clock, *, days: int = 8) -> int:
-    """52 workloads one after the other, a little longer than that, the last still at work. The clock is at the end."""
+    """Commit 52 workloads, each overlapping the next a little, the last unfinished; set the clock to the end."""
     clock.now = START
     await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
     epoch = await store.lead("test")
@@ -49,7 +49,7 @@ async def counts(store: Store) -> dict[str, int]:
         return {t.name: (await connection.execute(select(func.count()).select_from(t))).scalar_one() for t in tables}
 
 
-async def test_a_report_of_months_is_the_same_after_what_is_old_has_left(store: Store, clock: Clock):
+async def test_usage_reports_are_unchanged_after_pruning(store: Store, clock: Clock):
     epoch = await aged(store, clock, days=100)
     await store.roll_up(epoch=epoch)
     asked = [(0.0, EVER), (START + 3 * HOUR, START + 55 * DAY), (START + 80 * DAY + 17.25, START + 84 * DAY + 0.5)]
@@ -65,7 +65,7 @@ async def test_a_report_of_months_is_the_same_after_what_is_old_has_left(store: 
     assert [await reported(store, ["user"], *span) for span in asked] == before
 
 
-async def test_times_within_an_hour_of_which_the_rows_are_gone_become_the_full_hour(store: Store, clock: Clock):
+async def test_report_times_are_extended_to_full_hours_where_rows_were_pruned(store: Store, clock: Clock):
     epoch = await aged(store, clock)
     await store.roll_up(epoch=epoch)
     await store.prune(Retention(finished=2 * DAY), epoch=epoch)
@@ -74,7 +74,7 @@ async def test_times_within_an_hour_of_which_the_rows_are_gone_become_the_full_h
     assert sum(row.amount_seconds for row in report.rows) == 6_000 * 2 * HOUR
 
 
-async def test_usage_of_workloads_begins_where_the_ledger_does(store: Store, clock: Clock):
+async def test_usage_by_workload_starts_where_the_pruned_ledger_starts(store: Store, clock: Clock):
     epoch = await aged(store, clock)
     await store.roll_up(epoch=epoch)
     await store.prune(Retention(finished=2 * DAY), epoch=epoch)
@@ -92,7 +92,7 @@ async def test_usage_of_workloads_begins_where_the_ledger_does(store: Store, clo
         assert min(at for at, _ in series.buckets) >= series.start
 
 
-async def test_what_is_not_summed_up_or_not_over_stays(store: Store, clock: Clock):
+async def test_workloads_not_rolled_up_or_not_finished_are_not_pruned(store: Store, clock: Clock):
     epoch = await aged(store, clock)
     assert await store.prune(Retention(finished=0.0), epoch=epoch) == 0
     await store.roll_up(epoch=epoch)
@@ -100,7 +100,7 @@ async def test_what_is_not_summed_up_or_not_over_stays(store: Store, clock: Cloc
     assert [r.workload.uid for r in (await store.load()).workloads] == ["51"]
 
 
-async def test_a_clock_gone_wrong_cannot_bring_back_hours_of_which_rows_are_gone(store: Store, clock: Clock):
+async def test_admission_dated_into_pruned_hours_does_not_change_their_usage(store: Store, clock: Clock):
     epoch = await aged(store, clock)
     await store.roll_up(epoch=epoch)
     await store.prune(Retention(finished=2 * DAY), epoch=epoch)
@@ -113,7 +113,7 @@ async def test_a_clock_gone_wrong_cannot_bring_back_hours_of_which_rows_are_gone
     assert rolled_up_to > pruned_to
 
 
-async def test_shapes_story_and_audit_go_with_them(store: Store, clock: Clock):
+async def test_pod_sets_transitions_and_audit_records_are_pruned_too(store: Store, clock: Clock):
     from store_examples import ELABORATE_POD_SETS, pending
 
     from admission.store.records import Transition
@@ -137,7 +137,7 @@ async def test_shapes_story_and_audit_go_with_them(store: Store, clock: Clock):
     assert len(await store.queues.versions("ClusterQueue", "cq")) == 2
 
 
-async def test_thousands_leave_in_small_transactions(store: Store, clock: Clock):
+async def test_many_workloads_are_pruned_in_several_transactions(store: Store, clock: Clock):
     epoch = await store.lead("test")
     many = [workload(str(number)) for number in range(1_200)]
     for build in (lambda one: admitted(one, admission(1), at=START), lambda one: finished(one, at=START + 1)):
@@ -158,7 +158,7 @@ async def test_thousands_leave_in_small_transactions(store: Store, clock: Clock)
     assert (await counts(store))["workloads"] == 0
 
 
-async def test_a_deposed_leader_deletes_nothing(store: Store, clock: Clock):
+async def test_pruning_by_a_deposed_leader_is_rejected(store: Store, clock: Clock):
     epoch = await aged(store, clock)
     await store.roll_up(epoch=epoch)
     await store.lead("another")
@@ -166,7 +166,7 @@ async def test_a_deposed_leader_deletes_nothing(store: Store, clock: Clock):
         await store.prune(Retention(finished=0.0), epoch=epoch)
 
 
-async def test_the_leader_keeps_the_books_until_it_is_deposed(store: Store, clock: Clock):
+async def test_maintenance_prunes_until_the_leader_is_deposed(store: Store, clock: Clock):
     epoch = await aged(store, clock)
     periods: list[float] = []
 

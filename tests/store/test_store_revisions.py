@@ -1,4 +1,4 @@
-"""Whoever has read everything up to one revision hears of the next, in whichever process it was written."""
+"""Waiting for new revisions, written by this process or by another one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def other(database_url: str) -> AsyncIterator[Store]:
         yield opened
 
 
-async def test_what_this_process_writes_is_told_at_once(store: Store):
+async def test_waiters_are_notified_of_writes_of_this_process(store: Store):
     since = await store.queues.revision()
     waiting = [asyncio.create_task(store.revisions.wait_for(since)) for _ in range(2)]
     await asyncio.sleep(0)
@@ -35,7 +35,7 @@ async def test_what_this_process_writes_is_told_at_once(store: Store):
     assert await store.revisions.wait_for(since) == since + 1
 
 
-async def test_what_another_process_writes_is_noticed(store: Store, other: Store):
+async def test_waiters_are_notified_of_writes_of_another_process(store: Store, other: Store):
     since = await store.queues.revision()
     waiting = asyncio.create_task(store.revisions.wait_for(since))
     ordered = asyncio.create_task(store.revisions.wait_for_external(since))
@@ -44,7 +44,7 @@ async def test_what_another_process_writes_is_noticed(store: Store, other: Store
     assert await ordered == since + 1
 
 
-async def test_ones_own_decisions_are_no_orders(store: Store, other: Store):
+async def test_own_commits_do_not_wake_waiters_for_external_writes(store: Store, other: Store):
     polled, never = asyncio.Event(), asyncio.Event()
 
     async def sleep(_: float) -> None:
@@ -53,7 +53,7 @@ async def test_ones_own_decisions_are_no_orders(store: Store, other: Store):
 
     epoch = await store.lead("test")
     since = await store.queues.revision()
-    # A look at the database between a commit and its telling could not know whose it is: here there is only the first.
+    # A poll between a commit and its announcement could not tell who wrote it: here the database is polled only once.
     store.revisions = Revisions(store._database, sleep=sleep)
     ordered = asyncio.create_task(store.revisions.wait_for_external(since))
     anything = asyncio.create_task(store.revisions.wait_for(since))
@@ -61,14 +61,14 @@ async def test_ones_own_decisions_are_no_orders(store: Store, other: Store):
     await store.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch)
     assert await anything == since + 1
     assert not ordered.done()
-    # Between two own commits somebody else writes: the gap tells of it, if the database was not asked before.
+    # Another process writes between two own commits: the gap in the revisions shows it, even without a poll.
     await other.queues.create(flavor(), author=Author("ada"))
     await store.commit(Changes(workloads=(pending(workload("2")),)), epoch=epoch)
     assert await ordered == since + 3
-    await store.revisions.close()  # this one the store does not know
+    await store.revisions.close()  # the store would not close this instance
 
 
-async def test_whoever_waits_after_nobody_did_lets_others_work(store: Store):
+async def test_wait_after_the_poll_has_ended_does_not_block_the_event_loop(store: Store):
     breath = asyncio.Event()
     store.revisions = Revisions(store._database, sleep=lambda _: breath.wait())  # type: ignore[assignment,misc]
     first = asyncio.create_task(store.revisions.wait_for(0))
@@ -81,11 +81,11 @@ async def test_whoever_waits_after_nobody_did_lets_others_work(store: Store):
     await asyncio.sleep(0)
     store.revisions.announce(2)
     assert await second == 2
-    await store.revisions.close()  # this one the store does not know
+    await store.revisions.close()  # the store would not close this instance
 
 
 @pytest.mark.parametrize("database_kind", ["postgresql"])
-async def test_a_lost_database_is_asked_again(store: Store, other: Store, postgresql):
+async def test_polling_continues_after_a_terminated_connection(store: Store, other: Store, postgresql):
     since = await store.queues.revision()
     waiting = asyncio.create_task(store.revisions.wait_for(since))
     await asyncio.sleep(0)

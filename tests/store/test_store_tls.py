@@ -1,4 +1,4 @@
-"""PostgreSQL over TLS: whose certificate is believed, and a client's own one in place of a password."""
+"""PostgreSQL over TLS: trusted certificates, modes, and a client certificate in place of a password."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.postgres
-def test_certificates_go_both_ways(own_postgresql: PostgreSQL, tmp_path: Path):
+def test_certificates_of_server_and_client_are_verified(own_postgresql: PostgreSQL, tmp_path: Path):
     ours, foreign = Authority(tmp_path, "ours"), Authority(tmp_path, "foreign")
-    _speak_tls(own_postgresql, ours)
+    _enable_tls(own_postgresql, ours)
     base = own_postgresql.url("sluice_template").replace("127.0.0.1", "localhost")
     full = f"{base}?sslmode=verify-full&sslrootcert={ours.file}"
-    assert run(_answer(full)) == "well"
+    assert run(_health_or_error(full)) == "well"
     says = "presents a certificate that is not trusted"
-    assert says in run(_answer(f"{base}?sslmode=verify-ca&sslrootcert={foreign.file}"))
+    assert says in run(_health_or_error(f"{base}?sslmode=verify-ca&sslrootcert={foreign.file}"))
     by_address = full.replace("localhost", "127.0.0.1")  # the certificate is for the name alone
-    assert "127.0.0.1" in run(_answer(by_address))
-    assert run(_answer(by_address.replace("verify-full", "verify-ca"))) == "well"
-    _want_certificates(own_postgresql)
+    assert "127.0.0.1" in run(_health_or_error(by_address))
+    assert run(_health_or_error(by_address.replace("verify-full", "verify-ca"))) == "well"
+    _require_client_certificates(own_postgresql)
     client = ours.client("postgres")
     without_password = full.replace(f":{own_postgresql.password}@", "@")
-    assert run(_answer(f"{without_password}&sslcert={client.certificate}&sslkey={client.key}")) == "well"
-    assert run(_answer(without_password)) != "well"
+    assert run(_health_or_error(f"{without_password}&sslcert={client.certificate}&sslkey={client.key}")) == "well"
+    assert run(_health_or_error(without_password)) != "well"
 
 
 @pytest.mark.postgres
-def test_each_mode_speaks_tls_or_does_not(own_postgresql: PostgreSQL, tmp_path: Path):
+def test_sslmode_determines_whether_the_connection_is_encrypted(own_postgresql: PostgreSQL, tmp_path: Path):
     base = own_postgresql.url("sluice_template")
     assert run(_is_encrypted(f"{base}?sslmode=prefer")) is False, "the server has no certificate yet"
-    assert run(_answer(f"{base}?sslmode=require")) != "well"
-    _speak_tls(own_postgresql, Authority(tmp_path, "ours"))
+    assert run(_health_or_error(f"{base}?sslmode=require")) != "well"
+    _enable_tls(own_postgresql, Authority(tmp_path, "ours"))
     for mode, encrypted in (("disable", False), ("prefer", True), ("require", True)):
         assert run(_is_encrypted(f"{base}?sslmode={mode}")) is encrypted
     (own_postgresql.folder / "data" / "pg_hba.conf").write_text("hostssl all all all scram-sha-256\n")
     own_postgresql.execute("SELECT pg_reload_conf()")
-    assert run(_answer(f"{base}?sslmode=disable")) != "well"
+    assert run(_health_or_error(f"{base}?sslmode=disable")) != "well"
 
 
 async def _is_encrypted(url: str) -> bool:
@@ -64,10 +64,10 @@ async def _is_encrypted(url: str) -> bool:
 
 
 @pytest.mark.postgres
-def test_new_certificates_of_the_client_need_no_restart(own_postgresql: PostgreSQL, tmp_path: Path):
+def test_renewed_client_certificate_and_root_are_used_without_a_restart(own_postgresql: PostgreSQL, tmp_path: Path):
     before, after = Authority(tmp_path, "before"), Authority(tmp_path, "after")
-    _speak_tls(own_postgresql, before)
-    _want_certificates(own_postgresql)
+    _enable_tls(own_postgresql, before)
+    _require_client_certificates(own_postgresql)
     shown, key, trusted = tmp_path / "shown.crt", tmp_path / "shown.key", tmp_path / "trusted.crt"
 
     def give(authority: Authority) -> None:
@@ -81,7 +81,7 @@ def test_new_certificates_of_the_client_need_no_restart(own_postgresql: PostgreS
         url = f"postgresql://postgres@localhost:{own_postgresql.port}/sluice_template?{options}"
         async with Store.open(url) as store:
             assert await store.health() is None
-            await asyncio.to_thread(_speak_tls_again, own_postgresql, after)
+            await asyncio.to_thread(_restart_with_certificates, own_postgresql, after)
             assert await store.health() is not None, "the server believes the first authority no more"
             shown.write_text("half a certif")
             assert await store.health() is not None
@@ -91,14 +91,14 @@ def test_new_certificates_of_the_client_need_no_restart(own_postgresql: PostgreS
     run(rotate())
 
 
-def _speak_tls_again(server: PostgreSQL, authority: Authority) -> None:
+def _restart_with_certificates(server: PostgreSQL, authority: Authority) -> None:
     server.kill()
-    _give_certificates(server, authority)
+    _install_certificates(server, authority)
     server.start()
 
 
-async def _answer(url: str) -> str:
-    """What the store says of itself there, or what keeps it from being opened."""
+async def _health_or_error(url: str) -> str:
+    """Return the health of the store (`well`: no fault), or the error that prevents opening it."""
     try:
         async with Store.open(url) as store:
             return await store.health() or "well"
@@ -106,12 +106,12 @@ async def _answer(url: str) -> str:
         return str(error)
 
 
-def _speak_tls(server: PostgreSQL, authority: Authority) -> None:
-    _give_certificates(server, authority)
+def _enable_tls(server: PostgreSQL, authority: Authority) -> None:
+    _install_certificates(server, authority)
     server.execute("ALTER SYSTEM SET ssl = on", "ALTER SYSTEM SET ssl_ca_file = 'root.crt'", "SELECT pg_reload_conf()")
 
 
-def _give_certificates(server: PostgreSQL, authority: Authority) -> None:
+def _install_certificates(server: PostgreSQL, authority: Authority) -> None:
     data = server.folder / "data"
     pair = authority.server("localhost")
     for source, name in ((pair.certificate, "server.crt"), (pair.key, "server.key"), (authority.file, "root.crt")):
@@ -120,8 +120,8 @@ def _give_certificates(server: PostgreSQL, authority: Authority) -> None:
         (data / name).chmod(0o600)
 
 
-def _want_certificates(server: PostgreSQL) -> None:
-    """In place of passwords, of whoever comes by TLS."""
+def _require_client_certificates(server: PostgreSQL) -> None:
+    """Require client certificates instead of passwords, over TLS only."""
     (server.folder / "data" / "pg_hba.conf").write_text("hostssl all all all cert\n")
     server.kill()
     server.start()
@@ -136,6 +136,6 @@ def _want_certificates(server: PostgreSQL) -> None:
         ("sslrootcert=/nowhere/ca.crt", "the certificates of the database URL cannot be used"),
     ],
 )
-def test_a_mistake_in_the_options_is_a_sentence(options: str, says: str):
+def test_inconsistent_tls_options_are_rejected_with_a_message(options: str, says: str):
     with pytest.raises(InvalidDatabaseUrl, match=says):
         tls_context(Location.parse(f"postgresql://db/sluice?{options}").url.query)

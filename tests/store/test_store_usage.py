@@ -1,4 +1,4 @@
-"""Nominal and borrowed usage: the sweep over the ledger, against integration moment by moment."""
+"""Nominal and borrowed usage: the sweep over the ledger, compared with a sum over each moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOMENTS = st.integers(0, 20)
 
 @st.composite
 def holdings(draw):
-    """Rows as the ledger has them: some held still, some of no length, some the later part of an admission."""
+    """Strategy for rows of the ledger, also open ones, ones of no duration, and later parts of an admission."""
     begins = draw(MOMENTS)
     ends = draw(st.none() | st.integers(begins, 20))
     began = draw(st.just(begins) | st.integers(0, begins))
@@ -36,7 +36,7 @@ steps = st.lists(st.tuples(MOMENTS, st.integers(0, 12)), max_size=5).map(
 
 
 def naive(rows, quotas, start, end):
-    """What is held and what of it is nominal, looked at anew for each moment."""
+    """Return total and borrowed usage, computed separately for each moment."""
     found = defaultdict(Usage)
     for now in range(start, end):
         for quota_key in KEYS:
@@ -56,13 +56,13 @@ def naive(rows, quotas, start, end):
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(KEYS), steps), MOMENTS, MOMENTS)
-def test_a_sweep_finds_what_looking_at_each_moment_finds(rows, quotas, start, end):
+def test_usage_sweep_equals_the_sum_over_each_moment(rows, quotas, start, end):
     assert usage(rows, quotas, start=start, end=end) == naive(rows, quotas, start, end)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(KEYS), steps), st.integers(0, 20))
-def test_two_times_add_up_to_one(rows, quotas, middle):
+def test_usage_of_two_adjacent_periods_adds_up(rows, quotas, middle):
     together = defaultdict(Usage)
     for part in (usage(rows, quotas, start=0, end=middle), usage(rows, quotas, start=middle, end=20)):
         for account, used in part.items():
@@ -71,7 +71,7 @@ def test_two_times_add_up_to_one(rows, quotas, middle):
     assert usage(rows, quotas, start=0, end=20) == together
 
 
-def test_who_came_first_holds_nominal_quota_and_who_comes_last_borrows():
+def test_earlier_admissions_use_nominal_quota_and_later_admissions_borrow():
     quota_key, quota = KEYS[0], [(0, 10)]
 
     def row(name, begins, ends, amount):
@@ -86,7 +86,7 @@ def test_who_came_first_holds_nominal_quota_and_who_comes_last_borrows():
     assert found[Account(quota_key, ("second",))].nominal == 6 * 90 - 2 * 40
 
 
-def test_usage_is_exact_where_floats_are_not():
+def test_usage_is_exact_beyond_the_precision_of_floats():
     quota_key = KEYS[0]
     rows = [Holding(quota_key, (0, "a", "main"), 0, 3_600_000_000, 2**62 + 1, ("ada",))]
     found = usage(rows, {quota_key: [(0, 1)]}, start=0, end=3_600_000_000)[Account(quota_key, ("ada",))]

@@ -1,4 +1,4 @@
-"""The constraint over the ledger: quota that was given must have been there, whatever clocks say."""
+"""Violations found in the ledger: admissions beyond the quota of their revision, independent of clocks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def admit(
     return await store.commit(replace(changes, known=known), epoch=epoch)
 
 
-async def test_as_much_as_there_is_may_be_given_and_no_more(store: Store, epoch: int):
+async def test_admission_beyond_the_quota_is_a_violation(store: Store, epoch: int):
     await admit(store, "1", 6_000, epoch)
     await admit(store, "2", 4_000, epoch)
     assert await store.reports.violations() == ()
@@ -55,14 +55,14 @@ async def test_as_much_as_there_is_may_be_given_and_no_more(store: Store, epoch:
     assert await store.reports.violations(since=NOW + 6) == ()
 
 
-async def test_quota_that_came_back_may_be_given_again_whatever_the_clock_says(store: Store, epoch: int):
+async def test_released_quota_may_be_reused_although_the_clock_was_set_back(store: Store, epoch: int):
     await admit(store, "1", 10_000, epoch)
     await store.commit(finished(workload("1"), at=NOW + 3600), epoch=epoch)
     await admit(store, "2", 10_000, epoch, at=NOW + 60)  # the clock was set back by an hour
     assert await store.reports.violations() == ()
 
 
-async def test_what_ends_and_what_begins_may_share_a_commit(store: Store, epoch: int):
+async def test_end_and_admission_in_the_same_commit_are_no_violation(store: Store, epoch: int):
     await admit(store, "1", 10_000, epoch)
     ends, begins = finished(workload("1"), at=NOW + 1), admitted(workload("2"), admission(10_000), at=NOW + 1)
     together = Changes(ends.workloads + begins.workloads, closed=ends.closed, opened=begins.opened)
@@ -70,7 +70,7 @@ async def test_what_ends_and_what_begins_may_share_a_commit(store: Store, epoch:
     assert await store.reports.violations() == ()
 
 
-async def test_lowered_quota_is_no_violation_but_giving_more_of_it_is(store: Store, clock: Clock, epoch: int):
+async def test_lowered_quota_is_no_violation_but_a_further_admission_is(store: Store, clock: Clock, epoch: int):
     await admit(store, "1", 6_000, epoch, at=clock.now)
     await admit(store, "2", 3_000, epoch, at=clock.now)
     clock.advance(1000)
@@ -84,7 +84,7 @@ async def test_lowered_quota_is_no_violation_but_giving_more_of_it_is(store: Sto
     assert (violation.workloads, violation.over) == (("3",), 3_500)
 
 
-async def test_a_leader_may_not_have_heard_yet_of_what_another_replica_wrote(store: Store, epoch: int):
+async def test_admission_is_judged_by_the_quota_that_the_leader_knew(store: Store, epoch: int):
     before = await store.queues.revision()
     await store.queues.replace(cluster_queue(cpu="5"), author=Author("ada"))
     await admit(store, "1", 10_000, epoch, known=before)
@@ -96,10 +96,10 @@ async def test_a_leader_may_not_have_heard_yet_of_what_another_replica_wrote(sto
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-async def test_clocks_of_replicas_may_be_an_hour_apart(
+async def test_violations_are_correct_with_clocks_of_replicas_an_hour_apart(
     database_url: str, store: Store, clock: Clock, epoch: int, ahead: float
 ):
-    """Quota is lowered by a replica that does not agree with the leader on the time."""
+    """A replica whose clock differs from the leader's lowers the quota."""
     async with Store.open(database_url, clock=lambda: clock.now + ahead) as other:
         await admit(store, "1", 10_000, epoch, at=clock.now)
         await store.commit(finished(workload("1"), at=clock.now + 1), epoch=epoch)
@@ -107,13 +107,13 @@ async def test_clocks_of_replicas_may_be_an_hour_apart(
         clock.advance(5)
         await other.queues.replace(cluster_queue(cpu="5"), author=Author("ada"))
         await admit(store, "2", 10_000, epoch, at=clock.now, known=before)
-        assert await store.reports.violations() == ()  # it had not read of that
+        assert await store.reports.violations() == ()  # the leader had not read the lowered quota
         await store.commit(finished(workload("2"), at=clock.now + 1), epoch=epoch)
         over = await admit(store, "3", 10_000, epoch, at=clock.now, known=await store.queues.revision())
-        assert [violation.revision for violation in await other.reports.violations()] == [over]  # but now it had
+        assert [violation.revision for violation in await other.reports.violations()] == [over]  # now it had
 
 
-async def test_what_was_held_before_revisions_were_noted_is_not_judged(store: Store, epoch: int):
+async def test_admission_stored_without_revision_is_no_violation(store: Store, epoch: int):
     await admit(store, "1", 11_000, epoch)
     async with store._database.write() as connection:
         await connection.execute(update(admissions).values(from_revision=None))
@@ -135,7 +135,7 @@ def in_cohort(name: str, **quota: Any) -> ClusterQueue:
     return ClusterQueue.model_validate({"metadata": {"name": name}, "spec": spec})
 
 
-async def test_cohorts_share_and_limits_hold(store: Store, epoch: int):
+async def test_violations_respect_cohort_quota_and_borrowing_and_lending_limits(store: Store, epoch: int):
     for obj in (cohort("all"), in_cohort("lends", lendingLimit="3"), in_cohort("borrows", borrowingLimit="2")):
         await store.queues.create(obj, author=Author("ada"))
     await admit(store, "1", 7_000, epoch, at=NOW + 60, queue="borrows")
@@ -147,7 +147,7 @@ async def test_cohorts_share_and_limits_hold(store: Store, epoch: int):
     assert len(await store.reports.violations()) == 2  # 2,999 were left: the cohort as a whole has 10,000
 
 
-async def test_a_cluster_queue_that_is_not_there_has_nothing_to_give(store: Store, epoch: int):
+async def test_admission_in_a_missing_cluster_queue_is_a_violation(store: Store, epoch: int):
     await admit(store, "1", 1, epoch, queue="nowhere")
     (violation,) = await store.reports.violations()
     assert violation.quota_key.cluster_queue == "nowhere"
@@ -160,8 +160,8 @@ AMOUNTS = st.integers(1, 6)
 @given(
     st.lists(st.tuples(AMOUNTS, st.integers(1, 20), st.none() | st.integers(1, 20)), max_size=10), st.integers(0, 12)
 )
-def test_a_single_queue_against_counting(rows: list[tuple[int, int, int | None]], quota: int):
-    """Commits are numbered; whoever begins in one after which more is held than there is, is told of."""
+def test_violations_of_a_single_queue_equal_a_direct_count(rows: list[tuple[int, int, int | None]], quota: int):
+    """A commit is a violation if it admits workloads and more than the quota is in use after it."""
     from admission.engine.tree import NodeSpec, Quota
 
     ledger = [

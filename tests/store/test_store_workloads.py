@@ -1,4 +1,4 @@
-"""What the API and the command line read: pages of workloads, and numbers for each queue."""
+"""Queries of the API and the command line: pages of workloads, filters, changes, and status of queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 T = 1_750_000_000.0
 
 
-async def test_pages_make_up_the_whole_list_in_order(store: Store):
+async def test_pages_contain_all_workloads_in_order(store: Store):
     epoch = await store.lead("test")
     names = [("b", "x", "1"), ("a", "x", "2"), ("a", "x", "0"), ("a", "y", "3"), ("b", "a", "4")]
     records = tuple(pending(workload(uid, namespace=namespace, name=name)) for namespace, name, uid in names)
@@ -36,14 +36,14 @@ async def test_pages_make_up_the_whole_list_in_order(store: Store):
     assert remaining == [3, 1, 0]
 
 
-async def test_a_last_page_that_is_full_is_known_to_be_the_last(store: Store):
+async def test_full_last_page_has_no_continuation(store: Store):
     epoch = await store.lead("test")
     await store.commit(Changes(workloads=(pending(workload("1")), pending(workload("2")))), epoch=epoch)
     page = await store.workloads.list(limit=2)
     assert (len(page.workloads), page.after, page.remaining) == (2, None, 0)
 
 
-async def test_lists_are_narrowed_by_namespace_queue_and_state(store: Store):
+async def test_lists_are_filtered_by_namespace_queue_and_state(store: Store):
     epoch = await store.lead("test")
     one, two, three = workload("1"), workload("2", namespace="team-b"), workload("3", queue="other")
     await store.commit(Changes(workloads=(pending(one), pending(two), pending(three))), epoch=epoch)
@@ -63,7 +63,7 @@ async def test_lists_are_narrowed_by_namespace_queue_and_state(store: Store):
     assert (await store.workloads.uids(where=[in_cq]))[0] == {"1"}
 
 
-async def test_a_condition_holds_for_a_record_as_it_does_in_the_database(store: Store):
+async def test_condition_matches_the_same_records_in_memory_and_in_the_database(store: Store):
     epoch = await store.lead("test")
     one, two = workload("1", user="ada"), workload("2", namespace="team-b", queue="other", priority=7)
     await store.commit(Changes(workloads=(pending(one), pending(two))), epoch=epoch)
@@ -78,7 +78,7 @@ async def test_a_condition_holds_for_a_record_as_it_does_in_the_database(store: 
             assert found == tuple(record for record in records if condition.holds(record)), condition
 
 
-async def test_what_was_written_since_a_revision_is_told_in_that_order(store: Store):
+async def test_changes_since_a_revision_are_in_order_of_their_revisions(store: Store):
     epoch = await store.lead("test")
     one, two = workload("1"), workload("2")
     first = await store.commit(Changes(workloads=(pending(one),)), epoch=epoch)
@@ -94,7 +94,7 @@ async def test_what_was_written_since_a_revision_is_told_in_that_order(store: St
     assert (await store.workloads.changes_since(first - 1, limit=1))[2]
 
 
-async def test_a_name_means_the_workload_that_had_it_last(store: Store):
+async def test_get_by_name_returns_the_latest_workload_of_that_name(store: Store):
     epoch = await store.lead("test")
     old, new = workload("9", name="job", created=T), workload("1", name="job", created=T + 1)
     await store.commit(Changes(workloads=(pending(old), pending(new))), epoch=epoch)
@@ -105,7 +105,7 @@ async def test_a_name_means_the_workload_that_had_it_last(store: Store):
     assert await store.workloads.get("team-b", "job") is None
 
 
-async def test_queue_numbers_count_what_waits_and_add_up_what_is_held(store: Store):
+async def test_queue_status_counts_workloads_and_sums_usage(store: Store):
     epoch = await store.lead("test")
     await store.queues.create(cluster_queue("cq"), author=Author("test"))
     for name in ("main", "other"):
@@ -147,11 +147,11 @@ def preempted(of: Workload, *, preemptor: str, at: float, state: State = State.P
     return replace(pending(of), state=state, eviction=Eviction("Preempted", said, at, "InClusterQueue"))
 
 
-async def test_preemptions_in_vain_are_those_whose_preemptor_waits_all_the_same(store: Store):
+async def test_preemptions_in_vain_have_a_preemptor_that_is_still_pending(store: Store):
     epoch = await store.lead("test")
     of = {uid: workload(uid) for uid in ("vain", "started", "under-way", "new", "old", "anew", *map(str, range(8)))}
     waits = [pending(of[uid], cluster_queue="cq") for uid in ("vain", "under-way", "new", "old")]
-    # It has run since, and was preempted itself.
+    # The preemptor `anew` has run since, and was then preempted itself.
     anew = preempted(of["anew"], preemptor="started", at=T + 50)
     victims = [
         preempted(of["0"], preemptor="vain", at=T),
@@ -173,7 +173,7 @@ async def test_preemptions_in_vain_are_those_whose_preemptor_waits_all_the_same(
     assert await store.workloads.preemptions_in_vain(now=T + 402) == ()
 
 
-async def test_numbers_of_what_something_was_written_of_are_those_of_a_count_of_all(store: Store, database_url: str):
+async def test_queue_status_after_changes_equals_a_complete_count(store: Store, database_url: str):
     epoch = await store.lead("test")
     for name in ("cq", "cq-2", "cq-3"):
         await store.queues.create(cluster_queue(name), author=Author("test"))
@@ -195,7 +195,7 @@ async def test_numbers_of_what_something_was_written_of_are_those_of_a_count_of_
     checked = replace(pending(of[0]), state=State.ADMITTED, cluster_queue="cq", checks_pending=True)
     await store.commit(Changes(workloads=(checked,)), epoch=epoch)
     await compared()
-    # Evicted, it waits for another ClusterQueue; the ledger tells where it held quota.
+    # The ledger has the ClusterQueue in which an evicted workload still holds quota.
     evicting = replace(pending(of[2]), state=State.EVICTING, cluster_queue="cq-2")
     await store.commit(Changes(workloads=(evicting,)), epoch=epoch)
     await compared()
@@ -208,18 +208,18 @@ async def test_numbers_of_what_something_was_written_of_are_those_of_a_count_of_
         await compared()
     await store.commit(Changes(workloads=(pending(workload("new", queue="third")),)), epoch=epoch)
     await compared()
-    # What leads elsewhere takes all that waits with it.
+    # A LocalQueue that points to another ClusterQueue takes its pending workloads along.
     elsewhere = local_queue("second", leads_to="cq-3")
     await store.queues.write(elsewhere.key, lambda _: elsewhere, author=Author("test"))
     await compared()
     await store.orders.give("3", local_queue="main", author=Author("test"))
     await store.commit(Changes(workloads=(pending(replace(of[3], queue="main")),)), epoch=epoch)
     await compared()
-    # A label that changed, also to that of a LocalQueue that is not there, and back.
+    # The queue label changes, also to a LocalQueue that does not exist, and back.
     for queue in ("third", "other", "nowhere", "second", "main"):
         await store.commit(Changes(workloads=(pending(replace(of[5], queue=queue)),)), epoch=epoch)
         await compared()
-    # Gone from one queue and come to another between two looks.
+    # Between two comparisons a workload leaves a queue and arrives in another.
     for each in (finished(of[5], at=T + 3), Changes(workloads=(pending(replace(of[5], queue="third")),))):
         await store.commit(each, epoch=epoch)
     await compared()

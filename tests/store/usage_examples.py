@@ -1,4 +1,4 @@
-"""Days of use, and what reports say of them, for the tests of reports and retention."""
+"""Days of usage, and usage by reports and by the ledger, for the tests of reports and retention."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EVER = 10**10
 async def from_the_ledger(
     store: Store, by: list[str], start: float, end: float
 ) -> dict[tuple[Any, ...], tuple[float, float]]:
-    """Nominal and borrowed seconds by a sweep over all rows at once."""
+    """Return nominal and borrowed amount-seconds, by a sweep over all rows at once."""
     async with store._database.read() as connection:
         holder = usage_rows.holder_columns({"kind", "workload"})
         held = await usage_rows.rows_in_force(connection, 0, EVER, holder=holder)
@@ -60,7 +60,7 @@ def close(
 
 
 async def busy_days(store: Store, clock: Clock, chance: random.Random, first: float = START) -> int:
-    """Three days of admissions that end, are resized, or go on, under quota that changes; summed up now and then."""
+    """Commit three days of admissions, ends, resizes and quota changes, with some roll-ups; return the epoch."""
     clock.now = first + chance.random() * DAY
     epoch = await store.lead("test")
     for name in ("cq", "other"):
