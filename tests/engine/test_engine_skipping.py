@@ -94,13 +94,13 @@ def test_settle_with_skipping_decides_like_full_cycles(seed):
     compare(seed, [["default"]])
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(st.integers(0, 2**32))
-def test_so_are_they_nearly_always_where_there_are_several_flavors(seed):
-    """An interrupted search for a flavor is continued by its age in cycles, of which there are fewer with skipping.
+@pytest.mark.parametrize("seed", range(40))
+def test_settle_with_skipping_decides_like_full_cycles_with_several_flavors(seed):
+    """With these seeds; about one in a thousand differs.
 
-    So a workload may start at the first flavor again instead of continuing with the second: among 3,400 random seeds
-    this happened with 52691 and 52938. The seeds tried here are always the same.
+    An interrupted search for a flavor is continued by its age in cycles, of which there are fewer with skipping. So a
+    workload may start at the first flavor again instead of continuing with the second. Of the seeds below 3,400 this
+    happens with 437, 453 and 3354.
     """
     compare(seed, [["default"], ["default"], ["default", "spot"]])
 
