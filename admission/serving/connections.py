@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _MAX_TOTAL = 20_000
 """Upper bound of `ConnectionLimits.total` for a process, however many files it may open."""
+_STALL = 5.0
+"""Seconds between two checks for overdue connections from which the process counts as stalled in between."""
 _IPV6_NETWORK_BITS = 64
 """Prefix length by which IPv6 clients are distinguished: one machine usually has a whole /64."""
 
@@ -152,6 +154,8 @@ class Connections:
         """Open connections by their inner protocol, which a request refers to."""
         self._anonymous: dict[str, dict[Connection, None]] = {}
         """Anonymous connections by client address, in order of their start; the dict is an ordered set."""
+        self._checked = clock()
+        """Time of the last check for overdue connections."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -197,8 +201,16 @@ class Connections:
         self._forget_anonymous(connection)
 
     def close_overdue(self) -> None:
-        """Close the connections that have exceeded a timeout; has to be called about once a second."""
+        """Close the connections that have exceeded a timeout; has to be called about once a second.
+
+        None is closed at the first call after a stall of the process (a busy machine, SIGSTOP): what clients have sent
+        meanwhile is unread, and a client that has just reused an idle connection would lose its request.
+        """
         now = self.clock()
+        stalled = now - self._checked > _STALL
+        self._checked = now
+        if stalled:
+            return
         for connection in [each for each in self._open.values() if each.is_overdue(now, self.limits)]:
             connection.abort()
 

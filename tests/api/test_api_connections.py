@@ -6,6 +6,7 @@ import asyncio
 import resource
 import socket
 import ssl
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -83,14 +84,16 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def served(limits: ConnectionLimits, **options: ssl.SSLContext) -> AsyncIterator[Server]:
+async def served(
+    limits: ConnectionLimits, *, clock: Callable[[], float] = time.monotonic, **options: ssl.SSLContext
+) -> AsyncIterator[Server]:
     app = web.Application()
     app.router.add_get("/", _open)
     app.router.add_get("/known", _known)
     app.router.add_post("/body", _body)
     app.router.add_get("/large", _large)
     app.router.add_get("/defect", _defect)
-    connections = Connections(limits)
+    connections = Connections(limits, clock=clock)
     async with AsyncExitStack() as stack:
         sockets = await open_sockets("127.0.0.1", 0)
         serving = listening(app, sockets, connections=connections, shutdown_seconds=0.1, **options)
@@ -195,6 +198,20 @@ async def test_idle_timeout_is_longer_for_authenticated_than_for_anonymous_conne
         writer.write(get())
         assert await status(known) == b"HTTP/1.1 200 OK"
         assert await end(known) == b""
+
+
+async def test_request_sent_during_a_stall_of_the_process_is_answered_on_an_idle_connection(clock):
+    async with served(PATIENT, clock=clock) as server:
+        reader, writer = await server.connect(get("/known"))
+        assert await status(reader) == b"HTTP/1.1 200 OK"
+        clock.advance(10 * PATIENT.idle)
+        writer.write(get())
+        server.connections.close_overdue()  # before the request is read
+        assert await status(reader) == b"HTTP/1.1 200 OK"
+        for _ in range(30):
+            clock.advance(PATIENT.idle / 20)
+            server.connections.close_overdue()
+        assert await end(reader) == b""
 
 
 @pytest.mark.parametrize(
