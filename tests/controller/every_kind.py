@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections import Counter
@@ -247,16 +248,24 @@ class EveryKind:
         Returns state, reason and admission of each workload by uid.
         """
 
-        async def look():
-            assert not self.live.violations, self.live.violations
-            found = await self.records()
-            return all(
-                state in {record.state for record in each} <= {state, "pending"}
-                and held(each) == (NOTHING if state == "pending" else self.cases[name].amounts)
-                for name, each in found.items()
-            )  # fmt: skip
+        others = {}
 
-        await self.world.eventually(look)
+        async def look():
+            nonlocal others
+            assert not self.live.violations, self.live.violations
+            others = {
+                name: each
+                for name, each in (await self.records()).items()
+                if not state in {record.state for record in each} <= {state, "pending"}
+                or held(each) != (NOTHING if state == "pending" else self.cases[name].amounts)
+            }
+            return not others
+
+        try:
+            await self.world.eventually(look)
+        except asyncio.CancelledError as error:  # the time limit
+            error.add_note(f"not {state}: {others}\n{self._replica.log.decode()[-2000:]}")
+            raise
         found = await self.records()
         return {
             each.workload.uid: (each.state, each.reason, each.admission) for all_ in found.values() for each in all_
