@@ -64,7 +64,10 @@ class JobCase:
         return [obj for obj in self.documents() if obj["kind"] == "LimitRange"]
 
     def job(self) -> Object:
-        """Return the Job, or the CronJob's Job; its pods run until stopped, with a grace period of 1 s."""
+        """Return the Job, or the CronJob's Job; its pods run until stopped, with a grace period of 1 s.
+
+        A deadline is a thousand times as long: it counts seconds of the sandbox's clock, which is fast.
+        """
         jobs = [obj for obj in self.documents() if obj["kind"] in ("Job", "CronJob")]
         named = [obj for obj in jobs if obj["metadata"].get("name") == self.name]
         (obj,) = named or (each for each in jobs if "name" not in each["metadata"])
@@ -77,6 +80,8 @@ class JobCase:
         annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
         annotations["sandbox.sluice.dev/run-seconds"] = "1000000"
         template["spec"]["terminationGracePeriodSeconds"] = 1
+        if "activeDeadlineSeconds" in obj["spec"]:
+            obj["spec"]["activeDeadlineSeconds"] *= 1000
         return obj
 
 
