@@ -121,7 +121,10 @@ class Certificates:
 
     def _is_good(self, certificate: x509.Certificate, bundle: list[x509.Certificate]) -> bool:
         """Whether a server certificate is valid for the hosts, its key is stored, and a CA of the bundle signed it."""
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        try:
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):  # a certificate that others stored
+            return False
         if names != x509.SubjectAlternativeName(_alternative_names(self._hosts)):
             return False
         return self._read_key("tls.key", certificate) is not None and any(_signed(certificate, ca) for ca in bundle)
