@@ -14,9 +14,6 @@ from playwright.async_api import Browser, async_playwright, expect
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-# Milliseconds that an expectation waits at most; the default of 5 s is too short on a busy machine.
-expect.set_options(timeout=60_000)
-
 # Chromium has no sandbox as root; the other options prevent requests to Google's servers.
 _ARGUMENTS = [
     "--no-sandbox",
@@ -28,8 +25,8 @@ _ARGUMENTS = [
     "--disable-sync",
 ]
 
-# Milliseconds that an expectation about a page waits at most; the default is 5 s.
-expect.set_options(timeout=30_000)
+# Milliseconds that an expectation about a page waits at most; the default of 5 s is too short on a busy machine.
+expect.set_options(timeout=60_000)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

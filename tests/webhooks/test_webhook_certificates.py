@@ -19,9 +19,6 @@ from webhooks.errors import CertificateError
 START = datetime.now(UTC).replace(microsecond=0)
 
 
-EMPTY_CERTIFICATE = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-
-
 class Clock:
     def __init__(self, now=START):
         self.now = now
