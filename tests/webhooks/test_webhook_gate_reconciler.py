@@ -96,7 +96,11 @@ async def test_old_gate_is_removed_after_the_overlap(sluice, gated):
     assert await kinds_of(sluice) == {"MutatingWebhookConfiguration"}
 
 
-async def test_replica_that_does_not_lead_removes_no_gate(sluice, gated):
-    gate = make_reconciler(sluice, "webhooks", webhook=lambda: WEBHOOK, is_leader=lambda: False)
+async def test_replica_removes_the_old_gate_only_while_it_is_the_leader(sluice, gated):
+    leaders = set()
+    gate = make_reconciler(sluice, "webhooks", webhook=lambda: WEBHOOK, managed=None, is_leader=lambda: bool(leaders))
     await pauses_of(gate, 2)
     assert await kinds_of(sluice) == {"MutatingWebhookConfiguration", *POLICIES}
+    leaders.add("this replica")
+    await pauses_of(gate, 1)
+    assert await kinds_of(sluice) == {"MutatingWebhookConfiguration"}

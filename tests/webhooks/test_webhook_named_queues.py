@@ -189,10 +189,13 @@ async def test_job_stays_queued_if_label_and_annotation_are_removed_together(ali
     assert gate.warned[-1] == [
         f'metadata.labels: no queue label, so this Job is queued in LocalQueue "y" by metadata.annotations[{YUNIKORN}]'
     ]
-    gone = {"metadata": {"labels": {QUEUE: None}, "annotations": {YUNIKORN: None}}, "spec": {"suspend": False}}
+    without = {"labels": {QUEUE: None}, "annotations": {YUNIKORN: None, GIVEN: None}}
+    gone = {"metadata": without, "spec": {"suspend": False}}
     kept = await alice.patch(f"{path('jobs')}/j", gone)
     assert is_gated(kept, "y")
     assert f"kept, because it is queued by metadata.annotations[{YUNIKORN}]" in gate.warned[-1][0]
+    assert YUNIKORN not in kept["metadata"]["annotations"]
+    assert kept["metadata"]["annotations"][GIVEN] == f"{QUEUE}=y"
     moved = await alice.patch(f"{path('jobs')}/j", {"metadata": {"labels": {QUEUE: "other"}}})
     assert is_gated(moved, "other")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -31,7 +32,8 @@ async def post(certificates, tmp_path):
 
         async def post(path, body):
             url = f"https://127.0.0.1:{socket.getsockname()[1]}{path}"
-            async with session.post(url, data=io.BytesIO(body)) as response:
+            data = io.BytesIO(body) if isinstance(body, bytes) else body
+            async with session.post(url, data=data) as response:
                 return response.status, await response.read()
 
         yield post
@@ -76,8 +78,12 @@ async def test_malformed_bodies_are_bad_requests(post, body, caplog):
     assert all(record.levelno < logging.ERROR for record in caplog.records)
 
 
-async def test_body_above_the_maximum_size_is_refused(post):
-    status, _ = await post("/mutate", b"x" * (MAX_BODY + 1))
+async def test_body_above_the_maximum_size_is_refused_before_its_end(post):
+    async def body():
+        yield b"x" * (MAX_BODY + 1)
+        await asyncio.Event().wait()
+
+    status, _ = await post("/mutate", body())
     assert status == 413
 
 
