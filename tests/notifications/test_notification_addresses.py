@@ -101,6 +101,18 @@ async def test_secret_file_is_read_for_each_request(tmp_path):
         assert first != second
 
 
+async def test_url_file_is_read_for_each_request(tmp_path):
+    file = tmp_path / "url"
+    async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
+        given = replace(receiver("a", tmp_path, box), url="", url_file=file)
+        for path in ("/first", "/second"):
+            file.write_text(box.url.replace("/hook", path))
+            await sender.send(given, EVENT, at=0.0)
+        assert [one.path for one in box.received] == ["/first", "/second"]
+        file.unlink()
+        assert "the file with the URL of receiver a cannot be read" in await refusal(sender, given)
+
+
 async def test_retry_after_of_a_failed_delivery_is_parsed_and_bounded(tmp_path):
     async with inbox() as box, Sender.open(lambda: Receivers({}, (LOOPBACK,))) as sender:
         for header, seconds in (("30", 30.0), ("999999", 3600.0), ("soon", 0.0), ("9" * 5000, 0.0)):

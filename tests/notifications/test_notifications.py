@@ -14,6 +14,7 @@ from receiving import SECRET, inbox, notifying, process_and_deliver, receiver, s
 from admission.notifications.bodies import slack_text
 from admission.store.audit_log import Author
 from admission.store.errors import StaleEpoch
+from admission.store.notifications import Scope
 from admission.store.records import Changes, State, Transition
 from admission.store.retention import Retention
 from tests.store.store_examples import (
@@ -156,6 +157,19 @@ async def test_failing_receiver_loses_no_notification_and_does_not_delay_others(
         assert await store.notifications.undelivered() == {}
 
 
+async def test_receiver_gets_no_request_before_its_retry_after_has_passed(store, clock, tmp_path):
+    epoch = await store.lead("test")
+    async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
+        await subscribe(store, subscription("all", events=ALL))
+        await process_and_deliver(notifier, epoch)
+        box.status, box.headers = 429, {"Retry-After": "1800"}
+        for seconds, requests in ((0, 1), (1799, 1), (1, 2)):
+            clock.advance(seconds)
+            await store.commit(admits(workload(str(seconds)), clock()), epoch=epoch)
+            await process_and_deliver(notifier, epoch)
+            assert len(box.received) == requests
+
+
 async def test_refused_notification_does_not_block_later_notifications(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
@@ -258,6 +272,8 @@ async def test_pending_notifications_over_the_limit_are_counted_as_left_out(stor
         assert len(box.received) == 3
         (state,) = (await store.notifications.states()).values()
         assert state.left_out == {"dev.sluice.workload.pending": 7}
+    read, number = await store.notifications.waiting(Scope(), queued_after=None, queued_by=clock(), limit=4)
+    assert (len(read), number) == (4, 10), "no more records than the limit are read"
 
 
 async def test_namespace_subscription_gets_quota_changes_of_its_own_queues_only(store, clock, tmp_path):
