@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 
-from admission.client import AlreadyExists, Conflict, Invalid, NotFound, NotReady, Sluice
+from admission.client import AlreadyExists, Conflict, Invalid, NotFound, NotReady, Sluice, watching
 from admission.model.base import LabelSelector, ObjectMeta
 from admission.model.queues import (
     ClusterQueue,
@@ -90,7 +90,8 @@ async def test_invalid_error_names_the_refused_field(sluice):
     assert [field for field, _ in caught.value.causes] == ["spec.stopPolicy"]
 
 
-async def test_list_returns_all_or_the_selected_objects(sluice):
+async def test_list_returns_all_or_the_selected_objects_of_several_pages(sluice, monkeypatch):
+    monkeypatch.setattr(watching, "PAGE", 2)
     for number in range(7):
         await sluice.cohorts.create(cohort(f"c{number}", odd=str(number % 2)))
     assert [item.name async for item in sluice.cohorts.list()] == [f"c{number}" for number in range(7)]
