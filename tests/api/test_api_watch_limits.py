@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
-from api_client import PREFIX
+from api_client import PREFIX, TOKEN
 from doors_world import ADMIN_TOKEN, world
+from queue_manifests import cohort
 
 from admission.api.watch import broadcast, watch_request
+from admission.model.manifests import parse_manifest
+from admission.store.audit_log import Author
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from doors_world import World
+
+    from admission.model.queues import QueueObject
 
 READ = [{"apiGroups": ["sluice.dev"], "resources": ["workloads"], "verbs": ["list", "watch"]}]
 
@@ -96,3 +103,41 @@ async def test_number_of_watches_is_limited_for_each_user(doors, monkeypatch):
             assert (refused.status, status["reason"]) == (429, "TooManyRequests")
             assert "bob has 2 watches open" in status["message"]
             assert accepted.status == 200
+
+
+@asynccontextmanager
+async def unread_watch(url: str) -> AsyncIterator[socket.socket]:
+    """Connection with an open watch of Cohorts, of which only the start of the response has been read."""
+    loop, address = asyncio.get_running_loop(), urlsplit(url)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setblocking(False)
+        await loop.sock_connect(connection, (address.hostname, address.port))
+        lines = f"GET {PREFIX}/cohorts?watch=1 HTTP/1.1", "Host: a", f"Authorization: Bearer {TOKEN}", "", ""
+        await loop.sock_sendall(connection, "\r\n".join(lines).encode())
+        assert (await loop.sock_recv(connection, 15)).startswith(b"HTTP/1.1 200 OK")
+        yield connection
+
+
+def large_cohort(name: str, size: int) -> QueueObject:
+    document = cohort(name)
+    document["metadata"]["annotations"] = {"large": "x" * size}
+    return parse_manifest(document)
+
+
+async def test_client_that_does_not_read_is_disconnected_and_delays_no_other(api, store, monkeypatch):
+    monkeypatch.setattr(watch_request, "MAX_QUEUED_BYTES", 2**20)
+    sent, received, loop = 0, 0, asyncio.get_running_loop()
+    async with api.watch("cohorts") as other, unread_watch(api.url) as connection:
+        for batch in "abcdefgh":  # 6 MB in sum, more than the socket buffers hold
+            names = [f"{batch}-{number}" for number in range(3)]
+            for name in names:
+                await store.queues.create(large_cohort(name, 250_000), author=Author("ada"))
+                sent += 250_000
+            assert await other.next_types_and_names(3) == [("ADDED", name) for name in names]
+        try:
+            while received < sent and (chunk := await loop.sock_recv(connection, 2**20)):
+                received += len(chunk)
+        except ConnectionResetError:
+            pass
+    assert received < sent
