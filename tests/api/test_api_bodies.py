@@ -28,7 +28,6 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(
 ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10))
 JSON, YAML = "application/json", "application/yaml"
 COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "new"}}
-CHUNKS = "application/json-patch+json"
 
 
 @pytest.fixture

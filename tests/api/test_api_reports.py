@@ -63,6 +63,7 @@ async def test_usage_is_reported_in_core_seconds_and_byte_seconds(api: Client):
         ("from=1w&to=5d", 0),
         ("from=2025-06-17T00:00:00&to=2025-06-17T02:00:00%2B01:00", 2 * 3600),
         ("from=1969-01-01&to=9999-12-31", 2 * 2 * 86400),
+        ("from=0001-01-01T00:00:00%2B14:00", 2 * 2 * 86400),
     ],
 )
 async def test_report_times_may_be_timestamps_dates_or_durations(api: Client, query: str, cores: int):
@@ -82,17 +83,13 @@ async def test_report_times_may_be_timestamps_dates_or_durations(api: Client, qu
         ("top=0", 'top: "0" is not a number from 1 to 999999; give one such as 20'),
         ("top=1.5", "is not a number from"),
         ("period=week", 'period: "week" is not one of day, month'),
-        ("from=0001-01-01T00:00:00%2B14:00", None),
         ("from=99999999999999999999d", "is not a time"),
     ],
 )
-async def test_invalid_report_query_is_a_bad_request_naming_the_parameter(api: Client, query: str, message: str | None):
+async def test_invalid_report_query_is_a_bad_request_naming_the_parameter(api: Client, query: str, message: str):
     answer = await api.get(f"reports/usage?{query}")
-    if message is None:
-        assert answer.status == 200
-    else:
-        assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
-        assert message in answer.body["message"]
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+    assert message in answer.body["message"]
 
 
 async def test_usage_by_workload_with_top_sums_up_all_other_workloads(api: Client, store: Store, clock: Clock):
