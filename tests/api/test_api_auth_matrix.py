@@ -215,6 +215,13 @@ async def test_proxy_certificate_with_another_common_name_gets_401(doors):
     assert {await ask(doors, method, path, **credentials) for method, path, _ in MATRIX} == {401}
 
 
+async def test_expired_token_gets_401(doors, clock):
+    token = doors.sandbox.add_user(USERS["M"], expires=3600)
+    assert await ask(doors, "GET", "cohorts", token=token) == 200
+    expired = doors.sandbox.add_user(USERS["M"], expires=0)
+    assert {await ask(doors, method, path, token=expired) for method, path, _ in MATRIX} == {401}
+
+
 async def test_token_of_a_deleted_service_account_gets_401(doors, clock):
     root = doors.sandbox.local("root")
     await root.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})

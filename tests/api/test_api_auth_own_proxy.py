@@ -122,10 +122,19 @@ async def test_another_site_cannot_write_through_the_proxy(doors, proxy, clock, 
 
 async def test_own_proxy_works_when_the_cluster_has_no_front_proxy(store, tmp_path, clock, authority, proxy):
     async with world(store, tmp_path, clock=clock, own_proxy=proxy_of(authority)) as doors:
-        await publish(doors.sandbox, **{"requestheader-client-ca-file": "", "requestheader-username-headers": "[]"})
+        await publish(doors.sandbox, **{"requestheader-client-ca-file": ""})
         await doors.front_proxy.refresh(doors.cluster)
+        assert doors.front_proxy.client_ca == authority.pem
         doors.context.refresh(doors.front_proxy.client_ca)
         assert (await doors.send("GET", "/session", certificate=proxy, headers=GRACE)).body["user"] == "grace"
+
+
+async def test_own_proxy_identifies_users_while_the_cluster_is_out_of_reach(doors, proxy):
+    await doors.sandbox.__aexit__(None, None, None)
+    await doors.front_proxy.refresh(doors.cluster)
+    doors.context.refresh(doors.front_proxy.client_ca)
+    assert (await doors.send("GET", "/session", certificate=proxy, headers=GRACE)).body["user"] == "grace"
+    assert (await doors.send("GET", "cohorts", certificate=proxy, headers=GRACE)).status == 503
 
 
 async def test_new_ca_file_of_the_proxy_replaces_the_old_ca(doors, authority, proxy, tmp_path):

@@ -292,7 +292,7 @@ async def test_unknown_field_validation_value_is_a_bad_request(api):
     assert (await api.post("cohorts", cohort("a"), params={"fieldValidation": "Maybe"})).status == 400
 
 
-async def test_finalizers_and_owner_references_cause_a_warning(api):
+async def test_finalizers_and_owner_references_are_dropped_with_a_warning(api):
     owned = cohort("one")
     owned["metadata"] |= {"finalizers": ["a/b"], "ownerReferences": [{"uid": "1"}]}
     created = await api.post("cohorts", owned)
@@ -301,6 +301,8 @@ async def test_finalizers_and_owner_references_cause_a_warning(api):
         '299 - "metadata.finalizers is not supported for a Cohort, and is ignored"',
         '299 - "metadata.ownerReferences is not supported for a Cohort, and is ignored"',
     ]
+    for found in (created, await api.get("cohorts/one")):
+        assert not found.body["metadata"].keys() & {"finalizers", "ownerReferences"}
 
 
 async def test_generate_name_yields_unique_names(api):

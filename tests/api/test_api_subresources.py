@@ -12,7 +12,7 @@ from workload_records import NOW, NOW_TEXT
 
 from admission.api.documents.workload_documents import workload_name
 from admission.api.resources.start_estimates import StartEstimate
-from admission.store.records import Eviction, State
+from admission.store.records import Changes, Eviction, State, Transition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -162,10 +162,24 @@ async def test_pending_workloads_are_listed_in_queue_order_and_paginated(api: Cl
 # ---------------------------------------------------------------------- histories
 
 
-async def test_workload_history_shows_its_admissions(api: Client, store: Store) -> None:
-    await submitted(store, job("runs", state=State.ADMITTED, admitted_at=NOW))
+@on_both_databases
+async def test_workload_history_shows_its_transitions_waiting_times_and_admissions(api: Client, store: Store) -> None:
+    runs = job("runs", state=State.ADMITTED, admitted_at=NOW)
+    await submitted(store, runs)
+    story = (
+        Transition(runs.workload.uid, NOW - 90, State.PENDING, "WaitingForQuota", "cpu is short"),
+        Transition(runs.workload.uid, NOW - 60, State.PENDING, "OnHold", "alice holds it"),
+        Transition(runs.workload.uid, NOW, State.ADMITTED, "Admitted", "It holds 3 pods."),
+    )
+    await store.commit(Changes(transitions=story), epoch=await store.lead("tests"))
     found = (await api.get(f"{PREFIX}/namespaces/a/workloads/runs/history")).body
     assert found["kind"] == "WorkloadHistory"
+    assert [tuple(item.values()) for item in found["items"]] == [
+        ("2025-06-15T15:05:10.000000Z", "pending", "WaitingForQuota", "cpu is short"),
+        ("2025-06-15T15:05:40.000000Z", "pending", "OnHold", "alice holds it"),
+        ("2025-06-15T15:06:40.000000Z", "admitted", "Admitted", "It holds 3 pods."),
+    ]
+    assert found["waited"] == [{"reason": "WaitingForQuota", "seconds": 30.0}, {"reason": "OnHold", "seconds": 60.0}]
     assert found["admissions"] == [
         {
             "from": "2025-06-15T15:06:40.000000Z",
