@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from dashboard_people import FOCUSED, OPEN, Person, admit, check_pods_of_other_kinds, pending_record, person, put
+from dashboard_queues import received_shares, search, set_weight
 from dashboard_scenario import HOSTILE, RTL
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
@@ -205,18 +206,17 @@ async def test_a_queue_is_stopped_drained_and_resumed(admin: Person) -> None:
     await page.close()
 
 
-async def test_search_by_keyboard_finds_workloads_that_the_user_may_see(admin: Person, grace: Person) -> None:
+async def test_search_by_keyboard_finds_only_objects_that_the_user_may_see(admin: Person, grace: Person) -> None:
     page = await admin.open("")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
-    field = page.get_by_role("combobox", name="Search queues and workloads")
-    while not await field.evaluate(
-        "field => field === document.activeElement"
-    ):  # the page handles keys only some time after the first paint
-        await page.keyboard.press("/")
-    await page.keyboard.type("never")
-    await expect(page.get_by_role("option", name="vision/never-fits")).to_be_visible()
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("never-fits")
+    for text, option, heading in (("never", "vision/never-fits", "never-fits"), ("langu", "language", "language")):
+        await search(page, text)
+        await expect(page.get_by_role("option", name=option).first).to_be_visible()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+    await page.close()
+    page = await grace.open("")
+    await search(page, "a")
+    await expect(page.get_by_role("option")).to_contain_text(["vision/batch"])
     await page.close()
     context = grace.context.request
     found = await (await context.get(f"{grace.url}/session/workloads?find=run")).json()
@@ -307,12 +307,15 @@ async def test_flavors_page_shows_quota_beyond_the_capacity_of_the_nodes(admin: 
     await page.close()
 
 
-async def test_fair_share_tab_lists_the_shares_of_the_queues_of_the_cohort(admin: Person) -> None:
+async def test_fair_share_tab_lists_entitled_and_received_shares(running: World, admin: Person) -> None:
+    await set_weight(running, "language", 2)
     page = await admin.open("queues/vision?tab=fair")
     table = page.get_by_role("region", name="Fair share in the Cohort research")
-    for name in ("vision", "language", "speech"):
-        await expect(table.get_by_role("row").filter(has_text=name)).to_contain_text("33 %")
     await expect(table.get_by_role("row")).to_have_count(4)
+    received = await received_shares(admin)
+    for name, weight, entitled in (("vision", "1", "25 %"), ("language", "2", "50 %"), ("speech", "1", "25 %")):
+        cells = table.get_by_role("row").filter(has_text=name).get_by_role("cell")
+        assert (await cells.all_inner_texts())[-4:-1] == [weight, entitled, received[name]]
     await page.close()
 
 

@@ -172,7 +172,7 @@ async def test_page_shows_a_notice_while_the_controller_makes_no_decisions(runni
             await expect(notice).to_have_text(text)
 
 
-async def test_hidden_page_sends_no_requests(running: World, browser: Browser) -> None:
+async def test_hidden_page_sends_no_requests_and_a_left_page_ends_its_watch(running: World, browser: Browser) -> None:
     async with person(browser, running, ADMIN_TOKEN) as someone:
         page = await someone.open("queues/vision")
         await expect(page.get_by_role("table", name="Pending workloads, in order")).to_be_visible()
@@ -191,6 +191,8 @@ async def test_hidden_page_sends_no_requests(running: World, browser: Browser) -
         await page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
         await expect(page.get_by_role("table", name="Pending workloads, in order")).to_contain_text("never-fits")
         assert requests
+        async with page.expect_event("requestfailed", lambda request: "watch=1" in request.url):
+            await page.evaluate(OPEN, "flavors")
 
 
 async def test_sign_out_in_one_tab_ends_the_session_in_the_other_tab(running: World, browser: Browser) -> None:
