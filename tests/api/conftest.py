@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import workload_records
+from api_and_cluster import serving_with_cluster
 from api_client import serving
-from doors_world import world
 from oidc_browser import Browser, client_of
 
 from tests.oidc_issuer import issuer
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
+    from api_and_cluster import ApiAndCluster
     from api_client import Client
-    from doors_world import World
 
     from admission.store.store import Store
     from tests.conftest import Clock
@@ -50,11 +50,13 @@ async def accounts(tmp_path: Path) -> AsyncIterator[Issuer]:
 
 
 @pytest.fixture
-async def oidc_doors(store: Store, tmp_path: Path, clock: Clock, accounts: Issuer) -> AsyncIterator[World]:
-    async with world(store, tmp_path, clock=clock, oidc=client_of(accounts)) as opened:
+async def server_with_oidc(
+    store: Store, tmp_path: Path, clock: Clock, accounts: Issuer
+) -> AsyncIterator[ApiAndCluster]:
+    async with serving_with_cluster(store, tmp_path, clock=clock, oidc=client_of(accounts)) as opened:
         yield opened
 
 
 @pytest.fixture
-def browser(oidc_doors: World, accounts: Issuer) -> Browser:
-    return Browser(oidc_doors, accounts, {})
+def browser(server_with_oidc: ApiAndCluster, accounts: Issuer) -> Browser:
+    return Browser(server_with_oidc, accounts, {})

@@ -11,8 +11,8 @@ from admission.api.auth.oidc.client import OidcClient
 from tests.oidc_issuer import CLIENT_ID, Issuer
 
 if TYPE_CHECKING:
+    from api_and_cluster import ApiAndCluster
     from api_client import Answer
-    from doors_world import World
 
 OURS = {"X-Requested-With": "sluice", "Sec-Fetch-Site": "same-origin"}
 DASHBOARD = "https://sluice.example"
@@ -36,13 +36,13 @@ def client_of(accounts: Issuer, **settings: Any) -> OidcClient:
 class Browser:
     """Browser of a user who signs in; keeps its cookies."""
 
-    doors: World
+    server: ApiAndCluster
     accounts: Issuer
     cookies: dict[str, str]
 
     async def post(self, path: str, document: Any) -> Answer:
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        answer = await self.doors.send("POST", path, document, headers={**OURS, "Cookie": cookie})
+        answer = await self.server.send("POST", path, document, headers={**OURS, "Cookie": cookie})
         for set_cookie in answer.headers.getall("Set-Cookie", []):
             for name, morsel in SimpleCookie(set_cookie).items():
                 self.cookies[name] = morsel.value
@@ -61,7 +61,7 @@ class Browser:
         return await self.post("/login/oidc/finish", await self.begin())
 
     async def session(self) -> Answer:
-        return await self.doors.send(
+        return await self.server.send(
             "GET",
             "/session",
             headers={"Cookie": f"__Host-sluice-session={self.cookies.get('__Host-sluice-session', '')}"},

@@ -59,7 +59,7 @@ async def client(sandbox, tmp_path) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def doors(store: Store, client: Client, folder: Any, **flags: Any) -> AsyncIterator[Any]:
+async def serving_registered(store: Store, client: Client, folder: Any, **flags: Any) -> AsyncIterator[Any]:
     """The TLS endpoint as `sluice serve` opens and registers it, and its URL."""
     settings = load_settings({"certificate_directory": folder / "certificates", **flags})
     certificates = OwnCertificates(settings, client)
@@ -82,7 +82,7 @@ async def available(client: Client, status: str = "True") -> dict[str, Any]:
 
 
 async def test_api_server_finds_sluice_and_forwards_the_user(store, client, sandbox, tmp_path, free_port):
-    async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}"):
+    async with serving_registered(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}"):
         assert (await available(client))["reason"] == "Passed"
         service = await client.get(SERVICE)
         assert (service["spec"]["type"], service["spec"]["externalName"]) == ("ExternalName", "localhost")
@@ -93,7 +93,10 @@ async def test_api_server_finds_sluice_and_forwards_the_user(store, client, sand
 
 
 async def test_changed_or_deleted_api_service_and_service_are_restored(store, client, tmp_path, free_port):
-    async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, _):
+    async with serving_registered(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (
+        opened,
+        _,
+    ):
         wanted = await client.get(APISERVICE)
         wrong = {"service": {"name": "other"}, "caBundle": base64.b64encode(b"x").decode(), "groupPriorityMinimum": 7}
         for damage in (
@@ -121,7 +124,10 @@ async def test_changed_or_deleted_api_service_and_service_are_restored(store, cl
 
 async def test_unavailable_api_service_is_logged_once_with_its_cause(store, client, tmp_path, free_port, caplog):
     caplog.set_level("INFO")
-    async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, _):
+    async with serving_registered(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (
+        opened,
+        _,
+    ):
         await available(client)
         await opened.check_availability()
         assert "not available" not in caplog.text
@@ -142,7 +148,10 @@ async def test_unavailable_api_service_is_logged_once_with_its_cause(store, clie
 async def test_sluice_keeps_serving_during_an_outage_of_the_api_server(
     store, client, sandbox, tmp_path, free_port, caplog
 ):
-    async with doors(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (opened, url):
+    async with serving_registered(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (
+        opened,
+        url,
+    ):
         await sandbox.__aexit__(None, None, None)
         rounds = 0
 
@@ -165,7 +174,7 @@ async def test_configured_certificate_is_served_and_reloaded_after_renewal(store
     pair, renewed = authority.server("sluice.example"), authority.server("sluice.example", "127.0.0.1")
     flags = {"api_certificate": pair.certificate, "api_key": pair.key, "api_ca": authority.file}
     flags |= {"api_address": f"127.0.0.1:{free_port}", "apiservice_url": "https://sluice.example:443"}
-    async with doors(store, client, tmp_path, **flags) as (opened, url):
+    async with serving_registered(store, client, tmp_path, **flags) as (opened, url):
         spec = (await client.get(APISERVICE))["spec"]
         assert base64.b64decode(spec["caBundle"]).decode() == authority.pem
         assert spec["service"]["port"] == 443

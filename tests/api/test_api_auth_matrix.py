@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from doors_world import ADMIN_TOKEN, PREFIX, world
+from api_and_cluster import ADMIN_TOKEN, PREFIX, serving_with_cluster
 
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, MASTERS
@@ -127,10 +127,10 @@ def database_kind() -> str:
 
 
 @pytest.fixture
-async def doors(store, tmp_path, clock):
+async def server(store, tmp_path, clock):
     tokens = {f"{user.name}-token": user for user in USERS.values()}
     sluice = User("sluice", groups=(MASTERS, AUTHENTICATED))
-    async with world(store, tmp_path, clock=clock, users=tokens | {"sluice-token": sluice}) as opened:
+    async with serving_with_cluster(store, tmp_path, clock=clock, users=tokens | {"sluice-token": sluice}) as opened:
         for file in ("users.yaml", "queue-admin-example.yaml"):
             for document in yaml.load_all((RBAC / file).read_text(), yaml.CSafeLoader):
                 await opened.sandbox.local("root").create(f"{document['kind'].lower()}s", "", document)
@@ -143,8 +143,8 @@ async def doors(store, tmp_path, clock):
         yield opened
 
 
-async def bind(doors, role: str, kind: str, subject: str, *, namespace: str = "") -> None:
-    root = doors.sandbox.local("root")
+async def bind(server, role: str, kind: str, subject: str, *, namespace: str = "") -> None:
+    root = server.sandbox.local("root")
     group = "rbac.authorization.k8s.io"
     binding = {
         "metadata": {"name": f"{role}-{subject}"},
@@ -159,36 +159,36 @@ def proxy_headers(user: User) -> list[tuple[str, str]]:
     return [("X-Remote-User", user.name), *(("X-Remote-Group", group) for group in user.groups)]
 
 
-async def ask(doors, method: str, path: str, **credentials: Any) -> int:
+async def ask(server, method: str, path: str, **credentials: Any) -> int:
     """Status code of a request; all writes are dry runs."""
     if method != "GET":
         path += "?dryRun=All"
         if path.startswith("auditrecords"):
             raise ValueError(path)
-    return await doors.status(method, path, **credentials)
+    return await server.status(method, path, **credentials)
 
 
-async def answers(doors) -> dict[tuple[str, str], int]:
+async def answers(server) -> dict[tuple[str, str], int]:
     """Status code of each request of the matrix with the admin token."""
-    found = {(method, path): await ask(doors, method, path, token=ADMIN_TOKEN) for method, path, _ in MATRIX}
+    found = {(method, path): await ask(server, method, path, token=ADMIN_TOKEN) for method, path, _ in MATRIX}
     assert set(found.values()) == ANSWERS
     assert {path for (_, path), status in found.items() if status == 503} == {LED}
     return found
 
 
-@pytest.mark.parametrize("door", ["token", "front proxy"])
+@pytest.mark.parametrize("credential", ["token", "front proxy"])
 @pytest.mark.parametrize("who", USERS)
-async def test_each_user_is_allowed_exactly_what_the_roles_grant(doors, door, who):
+async def test_each_user_is_allowed_exactly_what_the_roles_grant(server, credential, who):
     user = USERS[who]
-    if door == "token":
+    if credential == "token":
         credentials: dict[str, Any] = {"token": f"{user.name}-token"}
     else:
-        certificate = doors.proxy_ca.client("front-proxy-client")
+        certificate = server.proxy_ca.client("front-proxy-client")
         credentials = {"certificate": certificate, "headers": proxy_headers(user)}
-    answered = await answers(doors)
+    answered = await answers(server)
     wrong = []
     for method, path, allowed in MATRIX:
-        status = await ask(doors, method, path, **credentials)
+        status = await ask(server, method, path, **credentials)
         if status != (answered[method, path] if who in allowed else 403):
             wrong.append((method, path, status))
     assert wrong == []
@@ -205,58 +205,58 @@ async def test_each_user_is_allowed_exactly_what_the_roles_grant(doors, door, wh
         {"headers": [("Cookie", "__Host-sluice-session=made-up")]},
     ],
 )
-async def test_requests_without_valid_credentials_get_401(doors, credentials):
-    assert {await ask(doors, method, path, **credentials) for method, path, _ in MATRIX} == {401}
+async def test_requests_without_valid_credentials_get_401(server, credentials):
+    assert {await ask(server, method, path, **credentials) for method, path, _ in MATRIX} == {401}
 
 
-async def test_proxy_certificate_with_another_common_name_gets_401(doors):
-    other = doors.proxy_ca.client("kubelet")
+async def test_proxy_certificate_with_another_common_name_gets_401(server):
+    other = server.proxy_ca.client("kubelet")
     credentials = {"certificate": other, "headers": proxy_headers(USERS["M"])}
-    assert {await ask(doors, method, path, **credentials) for method, path, _ in MATRIX} == {401}
+    assert {await ask(server, method, path, **credentials) for method, path, _ in MATRIX} == {401}
 
 
-async def test_expired_token_gets_401(doors, clock):
-    token = doors.sandbox.add_user(USERS["M"], expires=3600)
-    assert await ask(doors, "GET", "cohorts", token=token) == 200
-    expired = doors.sandbox.add_user(USERS["M"], expires=0)
-    assert {await ask(doors, method, path, token=expired) for method, path, _ in MATRIX} == {401}
+async def test_expired_token_gets_401(server, clock):
+    token = server.sandbox.add_user(USERS["M"], expires=3600)
+    assert await ask(server, "GET", "cohorts", token=token) == 200
+    expired = server.sandbox.add_user(USERS["M"], expires=0)
+    assert {await ask(server, method, path, token=expired) for method, path, _ in MATRIX} == {401}
 
 
-async def test_token_of_a_deleted_service_account_gets_401(doors, clock):
-    root = doors.sandbox.local("root")
+async def test_token_of_a_deleted_service_account_gets_401(server, clock):
+    root = server.sandbox.local("root")
     await root.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})
-    await bind(doors, "sluice-admin", "User", "system:serviceaccount:default:robot")
-    issued = await doors.cluster.create("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
+    await bind(server, "sluice-admin", "User", "system:serviceaccount:default:robot")
+    issued = await server.cluster.create("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
     token = issued["status"]["token"]
-    assert await ask(doors, "GET", "cohorts", token=token) == 200
+    assert await ask(server, "GET", "cohorts", token=token) == 200
     await root.delete("serviceaccounts", "default", "robot")
     clock.advance(11)
-    assert {await ask(doors, method, path, token=token) for method, path, _ in MATRIX} == {401}
+    assert {await ask(server, method, path, token=token) for method, path, _ in MATRIX} == {401}
 
 
-async def test_only_masters_and_discovery_are_served_while_the_api_server_is_down(doors, clock):
-    certificate = doors.proxy_ca.client("front-proxy-client")
-    answered = await answers(doors)
-    await doors.sandbox.__aexit__(None, None, None)
+async def test_only_masters_and_discovery_are_served_while_the_api_server_is_down(server, clock):
+    certificate = server.proxy_ca.client("front-proxy-client")
+    answered = await answers(server)
+    await server.sandbox.__aexit__(None, None, None)
     for who, user in USERS.items():
         clock.advance(10)  # failed reviews count towards the limit on guesses
         by_proxy = {"certificate": certificate, "headers": proxy_headers(user)}
         for method, path, allowed in MATRIX:
-            assert await ask(doors, method, path, token=f"{user.name}-token") == 503
-            status = await ask(doors, method, path, **by_proxy)
+            assert await ask(server, method, path, token=f"{user.name}-token") == 503
+            status = await ask(server, method, path, **by_proxy)
             known = who == "M" or (allowed == ALL and path != "reports/mine")
             assert status == (answered[method, path] if known else 503), (who, method, path)
-    led = await doors.send("GET", LED, certificate=certificate, headers=proxy_headers(USERS["M"]))
+    led = await server.send("GET", LED, certificate=certificate, headers=proxy_headers(USERS["M"]))
     assert "leads" in led.body["message"]  # the request is authorized; only the leader is missing
-    assert await ask(doors, "GET", "cohorts", token=ADMIN_TOKEN) == 200
+    assert await ask(server, "GET", "cohorts", token=ADMIN_TOKEN) == 200
 
 
-async def test_impersonation_headers_are_forbidden_for_every_user(doors):
+async def test_impersonation_headers_are_forbidden_for_every_user(server):
     for who, user in USERS.items():
         for header in ("Impersonate-User", "Impersonate-Group"):
             headers = {header: "root" if header == "Impersonate-User" else MASTERS}
             for method, path, _ in MATRIX:
-                assert await ask(doors, method, path, token=f"{user.name}-token", headers=headers) == 403, who
+                assert await ask(server, method, path, token=f"{user.name}-token", headers=headers) == 403, who
 
 
 def test_matrix_contains_every_route(app):
@@ -281,5 +281,5 @@ def _takes(pattern: list[str], path: list[str]) -> bool:
 
 
 @pytest.fixture
-def app(doors):
-    return doors.app
+def app(server):
+    return server.app

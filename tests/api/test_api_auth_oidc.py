@@ -8,7 +8,7 @@ from http.cookies import SimpleCookie
 from typing import Any
 
 import jwt
-from doors_world import world
+from api_and_cluster import serving_with_cluster
 from oidc_browser import DASHBOARD, OURS, SESSION, Browser, client_of, refused
 from yarl import URL
 
@@ -19,12 +19,12 @@ LIST_COHORTS = [{"apiGroups": ["sluice.dev"], "resources": ["cohorts"], "verbs":
 # ------------------------------------------------------------------ sign-in and session
 
 
-async def test_login_endpoint_names_the_configured_issuer(oidc_doors, accounts):
-    assert (await oidc_doors.send("GET", "/login")).body == {"oidc": {"issuer": accounts.url}}
+async def test_login_endpoint_names_the_configured_issuer(server_with_oidc, accounts):
+    assert (await server_with_oidc.send("GET", "/login")).body == {"oidc": {"issuer": accounts.url}}
 
 
-async def test_authorization_request_has_state_nonce_and_pkce_challenge(oidc_doors, accounts):
-    answer = await oidc_doors.send("POST", "/login/oidc", {}, headers=OURS)
+async def test_authorization_request_has_state_nonce_and_pkce_challenge(server_with_oidc, accounts):
+    answer = await server_with_oidc.send("POST", "/login/oidc", {}, headers=OURS)
     location = URL(answer.body["location"])
     assert str(location.with_query(None)) == f"{accounts.url}/authorize"
     query = dict(location.query)
@@ -45,7 +45,7 @@ async def test_authorization_request_has_state_nonce_and_pkce_challenge(oidc_doo
     assert cookie.value not in str(location)
 
 
-async def test_session_after_sign_in_has_user_and_groups_of_the_claims(oidc_doors, browser, clock):
+async def test_session_after_sign_in_has_user_and_groups_of_the_claims(server_with_oidc, browser, clock):
     answer = await browser.sign_in()
     expected = {"user": "oidc:alice", "groups": ["oidc:team-a", "system:authenticated"]}
     assert (answer.status, answer.body) == (200, expected)
@@ -59,23 +59,23 @@ async def test_session_after_sign_in_has_user_and_groups_of_the_claims(oidc_door
     )
     assert browser.cookies["__Host-sluice-sign-in"] == ""
     assert (await browser.session()).body == expected | {"standstill": ""}
-    assert oidc_doors.reviews("tokenreviews") == 0
+    assert server_with_oidc.reviews("tokenreviews") == 0
 
 
-async def test_signed_in_user_needs_permissions_from_the_cluster(oidc_doors, browser, clock):
+async def test_signed_in_user_needs_permissions_from_the_cluster(server_with_oidc, browser, clock):
     await browser.sign_in()
     cookie = {"Cookie": f"{SESSION}={browser.cookies[SESSION]}"}
-    refused = await oidc_doors.send("GET", "cohorts", headers=cookie)
+    refused = await server_with_oidc.send("GET", "cohorts", headers=cookie)
     assert (refused.status, 'User "oidc:alice" cannot list' in refused.body["message"]) == (403, True)
-    await oidc_doors.grant("oidc:team-a", LIST_COHORTS, kind="Group")
+    await server_with_oidc.grant("oidc:team-a", LIST_COHORTS, kind="Group")
     clock.advance(2)
-    assert (await oidc_doors.send("GET", "cohorts", headers=cookie)).status == 200
+    assert (await server_with_oidc.send("GET", "cohorts", headers=cookie)).status == 200
 
 
-async def test_signing_out_ends_the_session_on_the_server(oidc_doors, browser):
+async def test_signing_out_ends_the_session_on_the_server(server_with_oidc, browser):
     await browser.sign_in()
     cookie = {"Cookie": f"{SESSION}={browser.cookies[SESSION]}"}
-    assert (await oidc_doors.send("POST", "/logout", headers={**OURS, **cookie})).status == 200
+    assert (await server_with_oidc.send("POST", "/logout", headers={**OURS, **cookie})).status == 200
     assert (await browser.session()).status == 401
 
 
@@ -94,20 +94,20 @@ async def test_sessions_of_an_issuer_that_is_no_longer_configured_are_invalid(
     other = replace(client_of(accounts), issuer="https://other.example")
     for number, oidc in enumerate((other, None)):
         (folder := tmp_path / str(number)).mkdir()
-        async with world(store, folder, clock=clock, oidc=oidc) as changed:
+        async with serving_with_cluster(store, folder, clock=clock, oidc=oidc) as changed:
             assert (await Browser(changed, accounts, {**browser.cookies}).session()).status == 401
 
 
 async def test_oidc_sign_in_is_unavailable_without_a_configured_issuer(store, tmp_path, clock):
-    async with world(store, tmp_path, clock=clock) as oidc_doors:
-        assert (await oidc_doors.send("GET", "/login")).body == {}
-        assert (await oidc_doors.send("POST", "/login/oidc", {}, headers=OURS)).status == 401
+    async with serving_with_cluster(store, tmp_path, clock=clock) as server_with_oidc:
+        assert (await server_with_oidc.send("GET", "/login")).body == {}
+        assert (await server_with_oidc.send("POST", "/login/oidc", {}, headers=OURS)).status == 401
 
 
-async def test_forged_session_content_is_not_accepted_as_a_login_token(oidc_doors, accounts):
+async def test_forged_session_content_is_not_accepted_as_a_login_token(server_with_oidc, accounts):
     forged = session_content(Identity("root", AuthMethod.OIDC, groups=("system:masters",)), accounts.url)
     for token, status in ((forged, 400), (forged[1:], 401)):
-        assert (await oidc_doors.send("POST", "/login", {"token": token}, headers=OURS)).status == status
+        assert (await server_with_oidc.send("POST", "/login", {"token": token}, headers=OURS)).status == status
 
 
 async def test_issuer_metadata_and_keys_are_cached_for_ten_minutes(browser, accounts, clock):
@@ -138,10 +138,10 @@ async def test_client_secret_is_sent_by_the_auth_method_of_the_issuer(store, tmp
 # ------------------------------------------------------------------ attacks
 
 
-async def test_callback_in_another_browser_or_with_a_wrong_state_is_refused(oidc_doors, browser, accounts):
+async def test_callback_in_another_browser_or_with_a_wrong_state_is_refused(server_with_oidc, browser, accounts):
     given = await browser.begin()
     for cookies in ({}, {"__Host-sluice-sign-in": ""}, {"__Host-sluice-sign-in": "x" * 43}):
-        victim = Browser(oidc_doors, accounts, dict(cookies))
+        victim = Browser(server_with_oidc, accounts, dict(cookies))
         assert refused(await victim.post("/login/oidc/finish", given), "not begun in this browser")
     for state in ("", "x" * 43, "é", given["state"][:-1]):
         answer = await browser.post("/login/oidc/finish", {**given, "state": state})
@@ -159,9 +159,9 @@ async def test_authorization_code_can_be_used_only_once(browser, accounts):
     assert refused(await browser.post("/login/oidc/finish", given), "does not sign you in: invalid_grant")
 
 
-async def test_stolen_authorization_code_is_refused(browser, oidc_doors, accounts):
+async def test_stolen_authorization_code_is_refused(browser, server_with_oidc, accounts):
     stolen = await browser.begin()
-    thief = Browser(oidc_doors, accounts, {})
+    thief = Browser(server_with_oidc, accounts, {})
     own = await thief.begin()
     answer = await thief.post("/login/oidc/finish", {**own, "code": stolen["code"]})
     assert refused(answer, "invalid_grant")
@@ -261,17 +261,17 @@ async def test_id_token_with_an_invalid_signature_or_algorithm_is_refused(browse
         clock.advance(10)
 
 
-async def test_another_site_can_neither_begin_nor_finish_a_sign_in(oidc_doors, browser, accounts):
+async def test_another_site_can_neither_begin_nor_finish_a_sign_in(server_with_oidc, browser, accounts):
     given = await browser.begin()
     for headers in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
         for path in ("/login/oidc", "/login/oidc/finish"):
-            answer = await oidc_doors.send("POST", path, given, headers={**OURS, **headers})
+            answer = await server_with_oidc.send("POST", path, given, headers={**OURS, **headers})
             assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
     assert accounts.forms == []
 
 
-async def test_sign_in_under_another_dashboard_url_names_the_configured_url(oidc_doors):
-    answer = await oidc_doors.send("POST", "/login/oidc", {}, headers={**OURS, "Origin": oidc_doors.url})
+async def test_sign_in_under_another_dashboard_url_names_the_configured_url(server_with_oidc):
+    answer = await server_with_oidc.send("POST", "/login/oidc", {}, headers={**OURS, "Origin": server_with_oidc.url})
     assert (answer.status, f"open {DASHBOARD}/ui/" in answer.body["message"]) == (400, True)
 
 

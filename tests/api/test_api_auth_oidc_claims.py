@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from doors_world import world
+from api_and_cluster import serving_with_cluster
 from oidc_browser import OURS, Browser, client_of, refused, unusable
 
 from admission.api.auth.oidc.client import OidcClient
@@ -62,8 +62,8 @@ def test_sign_in_without_a_usable_user_name_is_forbidden(claims, settings, said)
 
 async def test_sign_in_without_a_required_claim_is_forbidden(store, tmp_path, clock, accounts):
     client = client_of(accounts, required_claims=(("hd", "example.com"),))
-    async with world(store, tmp_path, clock=clock, oidc=client) as oidc_doors:
-        browser = Browser(oidc_doors, accounts, {})
+    async with serving_with_cluster(store, tmp_path, clock=clock, oidc=client) as server_with_oidc:
+        browser = Browser(server_with_oidc, accounts, {})
         assert refused(await browser.sign_in(), "the claim hd")
         accounts.claims["hd"] = "example.com"
         assert (await browser.sign_in()).status == 200
@@ -108,8 +108,8 @@ async def test_wrong_or_missing_client_secret_is_answered_with_503_and_logged(br
 
 async def test_issuer_with_an_untrusted_certificate_is_answered_with_503(store, tmp_path, clock, accounts, caplog):
     client = replace(client_of(accounts), ca_file=None)
-    async with world(store, tmp_path, clock=clock, oidc=client) as oidc_doors:
-        assert unusable(await Browser(oidc_doors, accounts, {}).post("/login/oidc", {}), accounts)
+    async with serving_with_cluster(store, tmp_path, clock=clock, oidc=client) as server_with_oidc:
+        assert unusable(await Browser(server_with_oidc, accounts, {}).post("/login/oidc", {}), accounts)
     assert "CERTIFICATE_VERIFY_FAILED" in caplog.text
 
 
@@ -120,12 +120,12 @@ async def test_sign_in_works_as_soon_as_the_issuer_has_recovered(browser, accoun
     assert (await browser.sign_in()).status == 200
 
 
-async def test_stalled_issuer_does_not_delay_other_requests_and_logins(browser, oidc_doors, accounts):
+async def test_stalled_issuer_does_not_delay_other_requests_and_logins(browser, server_with_oidc, accounts):
     """The token endpoint stalls; requests for the metadata and the keys of the issuer are sent by the same function."""
     accounts.silent.add("token")
     signing_in = asyncio.create_task(browser.sign_in())
     await accounts.waiting.wait()
-    assert (await oidc_doors.send("GET", "/session", token="the-admins-token")).status == 200
-    assert (await oidc_doors.send("POST", "/login", {"token": "alice-token"}, headers=OURS)).status == 200
+    assert (await server_with_oidc.send("GET", "/session", token="the-admins-token")).status == 200
+    assert (await server_with_oidc.send("POST", "/login", {"token": "alice-token"}, headers=OURS)).status == 200
     assert not signing_in.done()
     assert unusable(await signing_in, accounts)

@@ -7,8 +7,8 @@ import base64
 from http.cookies import SimpleCookie
 
 import pytest
+from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
 from api_client import TOKEN, serving
-from doors_world import ADMIN_TOKEN, world
 from sqlalchemy import select, update
 
 from admission.api.auth.sessions import RECHECK_SECONDS, Sessions
@@ -24,21 +24,21 @@ def database_kind() -> str:
 
 
 @pytest.fixture
-async def doors(store, tmp_path, clock):
-    async with world(store, tmp_path, clock=clock) as opened:
+async def server(store, tmp_path, clock):
+    async with serving_with_cluster(store, tmp_path, clock=clock) as opened:
         yield opened
 
 
-async def logged_in(doors, token: str) -> dict[str, str]:
+async def logged_in(server, token: str) -> dict[str, str]:
     """Log in with a token, and return the Cookie header of the session."""
-    answer = await doors.send("POST", "/login", {"token": token}, headers={"Sec-Fetch-Site": "same-origin"})
+    answer = await server.send("POST", "/login", {"token": token}, headers={"Sec-Fetch-Site": "same-origin"})
     assert answer.status == 200, answer.body
     (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
     return {"Cookie": f"{cookie.key}={cookie.value}"}
 
 
-async def test_login_sets_an_http_only_secure_same_site_cookie(doors):
-    answer = await doors.send("POST", "/login", {"token": "alice-token"})
+async def test_login_sets_an_http_only_secure_same_site_cookie(server):
+    answer = await server.send("POST", "/login", {"token": "alice-token"})
     assert answer.body == {"user": "alice", "groups": ["team-a", "system:authenticated"]}
     (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
     assert cookie.key == "__Host-sluice-session"
@@ -48,87 +48,87 @@ async def test_login_sets_an_http_only_secure_same_site_cookie(doors):
     assert len(cookie.value) >= 43
 
 
-async def test_session_has_the_identity_and_permissions_of_its_user(doors):
-    cookie = await logged_in(doors, "alice-token")
-    assert (await doors.send("GET", "/session", headers=cookie)).body["user"] == "alice"
-    assert (await doors.send("GET", "cohorts", headers=cookie)).status == 403
-    cookie = await logged_in(doors, ADMIN_TOKEN)
-    assert (await doors.send("GET", "cohorts", headers=cookie)).status == 200
-    assert (await doors.send("POST", "cohorts", COHORT, headers=cookie | OURS)).status == 201
+async def test_session_has_the_identity_and_permissions_of_its_user(server):
+    cookie = await logged_in(server, "alice-token")
+    assert (await server.send("GET", "/session", headers=cookie)).body["user"] == "alice"
+    assert (await server.send("GET", "cohorts", headers=cookie)).status == 403
+    cookie = await logged_in(server, ADMIN_TOKEN)
+    assert (await server.send("GET", "cohorts", headers=cookie)).status == 200
+    assert (await server.send("POST", "cohorts", COHORT, headers=cookie | OURS)).status == 201
 
 
 @pytest.mark.parametrize("body", [{}, {"token": ""}, {"token": 3}, {"token": ["alice-token"]}])
-async def test_login_without_a_token_is_a_bad_request_naming_the_field(doors, body):
-    answer = await doors.send("POST", "/login", body)
+async def test_login_without_a_token_is_a_bad_request_naming_the_field(server, body):
+    answer = await server.send("POST", "/login", body)
     assert (answer.status, "Set-Cookie" in answer.headers) == (400, False)
     assert answer.body["message"].startswith("token: send")
 
 
-async def test_login_with_a_wrong_token_gets_401_and_no_cookie(doors):
-    answer = await doors.send("POST", "/login", {"token": "wrong"})
+async def test_login_with_a_wrong_token_gets_401_and_no_cookie(server):
+    answer = await server.send("POST", "/login", {"token": "wrong"})
     assert (answer.status, "Set-Cookie" in answer.headers) == (401, False)
 
 
-async def test_login_attempts_are_rate_limited(doors, clock):
-    statuses = [(await doors.send("POST", "/login", {"token": f"guess{n}"})).status for n in range(21)]
+async def test_login_attempts_are_rate_limited(server, clock):
+    statuses = [(await server.send("POST", "/login", {"token": f"guess{n}"})).status for n in range(21)]
     assert statuses == [401] * 20 + [429]
     clock.advance(1)
-    assert (await doors.send("POST", "/login", {"token": "alice-token"})).status == 200
+    assert (await server.send("POST", "/login", {"token": "alice-token"})).status == 200
 
 
-async def test_logout_deletes_the_cookie_and_ends_the_session(doors):
-    cookie = await logged_in(doors, "alice-token")
-    answer = await doors.send("POST", "/logout", headers=cookie | OURS)
+async def test_logout_deletes_the_cookie_and_ends_the_session(server):
+    cookie = await logged_in(server, "alice-token")
+    answer = await server.send("POST", "/logout", headers=cookie | OURS)
     assert answer.status == 200
     (gone,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
     assert (gone.value, gone["max-age"]) == ("", "0")
-    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+    assert (await server.send("GET", "/session", headers=cookie)).status == 401
 
 
-async def test_a_session_lasts_eight_hours(doors, clock):
-    cookie = await logged_in(doors, ADMIN_TOKEN)
+async def test_a_session_lasts_eight_hours(server, clock):
+    cookie = await logged_in(server, ADMIN_TOKEN)
     clock.advance(8 * 3600 - 1)
-    assert (await doors.send("GET", "/session", headers=cookie)).status == 200
+    assert (await server.send("GET", "/session", headers=cookie)).status == 200
     clock.advance(1)
-    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+    assert (await server.send("GET", "/session", headers=cookie)).status == 401
 
 
-async def test_session_ends_when_its_token_becomes_invalid(doors, clock):
-    admin = doors.sandbox.local("admin")
+async def test_session_ends_when_its_token_becomes_invalid(server, clock):
+    admin = server.sandbox.local("admin")
     await admin.create("serviceaccounts", "default", {"metadata": {"name": "robot"}})
-    issued = await doors.cluster.create("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
-    cookie = await logged_in(doors, issued["status"]["token"])
-    assert (await doors.send("GET", "/session", headers=cookie)).status == 200
+    issued = await server.cluster.create("/api/v1/namespaces/default/serviceaccounts/robot/token", {"spec": {}})
+    cookie = await logged_in(server, issued["status"]["token"])
+    assert (await server.send("GET", "/session", headers=cookie)).status == 200
     await admin.delete("serviceaccounts", "default", "robot")
     clock.advance(10.1)
-    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+    assert (await server.send("GET", "/session", headers=cookie)).status == 401
 
 
-async def test_ended_session_stays_ended_when_its_token_becomes_valid_again(doors, clock):
+async def test_ended_session_stays_ended_when_its_token_becomes_valid_again(server, clock):
     admin = "/sandbox/users"
     carol = {"name": "carol", "token": "carol-token"}
-    await doors.cluster.create(admin, carol)
-    cookie = await logged_in(doors, "carol-token")
-    await doors.cluster.delete(f"{admin}/carol")
+    await server.cluster.create(admin, carol)
+    cookie = await logged_in(server, "carol-token")
+    await server.cluster.delete(f"{admin}/carol")
     clock.advance(10.1)
-    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
-    await doors.cluster.create(admin, carol)
+    assert (await server.send("GET", "/session", headers=cookie)).status == 401
+    await server.cluster.create(admin, carol)
     clock.advance(10.1)
-    assert (await doors.send("GET", "/session", token="carol-token")).status == 200
-    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+    assert (await server.send("GET", "/session", token="carol-token")).status == 200
+    assert (await server.send("GET", "/session", headers=cookie)).status == 401
 
 
-async def test_oldest_session_ends_when_there_are_too_many_sessions(doors, clock, store):
-    first = await logged_in(doors, ADMIN_TOKEN)
+async def test_oldest_session_ends_when_there_are_too_many_sessions(server, clock, store):
+    first = await logged_in(server, ADMIN_TOKEN)
     clock.advance(1)
-    second = await logged_in(doors, ADMIN_TOKEN)
+    second = await logged_in(server, ADMIN_TOKEN)
     for number in range(998):
         clock.advance(1)
         await store.browser_sessions.add(f"digest-{number}", b"sealed", seconds=8 * 3600)
     clock.advance(1)
-    last = await logged_in(doors, ADMIN_TOKEN)
+    last = await logged_in(server, ADMIN_TOKEN)
     for cookie, status in ((first, 401), (second, 200), (last, 200)):
-        assert (await doors.send("GET", "/session", headers=cookie)).status == status
+        assert (await server.send("GET", "/session", headers=cookie)).status == status
 
 
 @pytest.mark.parametrize(
@@ -144,37 +144,37 @@ async def test_oldest_session_ends_when_there_are_too_many_sessions(doors, clock
         {"X-Requested-With": "sluice", "Origin": "https://evil.example"},
     ],
 )
-async def test_another_site_cannot_write_in_a_session(doors, headers, store):
-    cookie = await logged_in(doors, ADMIN_TOKEN)
+async def test_another_site_cannot_write_in_a_session(server, headers, store):
+    cookie = await logged_in(server, ADMIN_TOKEN)
     for method, path, body in (("POST", "cohorts", COHORT), ("DELETE", "cohorts/a", None), ("POST", "/logout", None)):
-        answer = await doors.send(method, path, body, headers=cookie | headers)
+        answer = await server.send(method, path, body, headers=cookie | headers)
         assert (answer.status, answer.body["reason"]) == (403, "Forbidden")
     assert await store.queues.list("Cohort") == ()
-    assert (await doors.send("GET", "/session", headers=cookie)).status == 200
+    assert (await server.send("GET", "/session", headers=cookie)).status == 200
 
 
-async def test_page_of_the_same_site_can_write_in_a_session(doors):
-    cookie = await logged_in(doors, ADMIN_TOKEN)
-    answer = await doors.send("POST", "cohorts", COHORT, headers=cookie | OURS | {"Origin": doors.url})
+async def test_page_of_the_same_site_can_write_in_a_session(server):
+    cookie = await logged_in(server, ADMIN_TOKEN)
+    answer = await server.send("POST", "cohorts", COHORT, headers=cookie | OURS | {"Origin": server.url})
     assert answer.status == 201
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
-async def test_another_site_cannot_log_a_browser_in(doors, headers):
-    answer = await doors.send("POST", "/login", {"token": ADMIN_TOKEN}, headers=headers)
+async def test_another_site_cannot_log_a_browser_in(server, headers):
+    answer = await server.send("POST", "/login", {"token": ADMIN_TOKEN}, headers=headers)
     assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
 
 
-async def test_invented_session_cookie_gets_401(doors):
+async def test_invented_session_cookie_gets_401(server):
     for value in ("", "x", "a" * 43, "%00", '"'):
-        answer = await doors.send("GET", "/session", headers={"Cookie": f"__Host-sluice-session={value}"})
+        answer = await server.send("GET", "/session", headers={"Cookie": f"__Host-sluice-session={value}"})
         assert answer.status == 401
 
 
-async def test_bearer_token_takes_precedence_over_the_session_cookie(doors):
-    cookie = await logged_in(doors, ADMIN_TOKEN)
-    assert (await doors.as_user("bob", "GET", "/session", headers=cookie)).body["user"] == "bob"
-    assert (await doors.send("GET", "/session", token="wrong", headers=cookie)).status == 401
+async def test_bearer_token_takes_precedence_over_the_session_cookie(server):
+    cookie = await logged_in(server, ADMIN_TOKEN)
+    assert (await server.as_user("bob", "GET", "/session", headers=cookie)).body["user"] == "bob"
+    assert (await server.send("GET", "/session", token="wrong", headers=cookie)).status == 401
 
 
 async def test_cookie_on_loopback_without_tls_has_no_secure_flag_and_no_host_prefix(store):
@@ -184,14 +184,14 @@ async def test_cookie_on_loopback_without_tls_has_no_secure_flag_and_no_host_pre
         assert (cookie.key, cookie["secure"], cookie["samesite"]) == ("sluice-session", "", "Strict")
 
 
-async def test_session_and_its_logout_take_effect_on_every_replica(doors, store, tmp_path, clock):
+async def test_session_and_its_logout_take_effect_on_every_replica(server, store, tmp_path, clock):
     (another := tmp_path / "another").mkdir()
-    async with world(store, another, clock=clock) as other:
-        cookie = await logged_in(doors, ADMIN_TOKEN)
+    async with serving_with_cluster(store, another, clock=clock) as other:
+        cookie = await logged_in(server, ADMIN_TOKEN)
         assert (await other.send("GET", "/session", headers=cookie)).body["user"] == "sluice:admin"
         assert (await other.send("POST", "/logout", headers=cookie | OURS)).status == 200
         clock.advance(RECHECK_SECONDS)
-        assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+        assert (await server.send("GET", "/session", headers=cookie)).status == 401
 
 
 async def test_logout_ends_a_session_during_a_concurrent_lookup(store, clock):
@@ -212,8 +212,8 @@ async def test_session_is_valid_on_a_newly_started_server(store, clock):
         assert (await api.get("/session", headers=headers)).body["user"] == "sluice:admin"
 
 
-async def test_stored_session_contains_neither_token_nor_secret_and_is_not_dumped(doors, store):
-    cookie = await logged_in(doors, ADMIN_TOKEN)
+async def test_stored_session_contains_neither_token_nor_secret_and_is_not_dumped(server, store):
+    cookie = await logged_in(server, ADMIN_TOKEN)
     secret = cookie["Cookie"].partition("=")[2]
     async with store._database.read() as connection:
         (row,) = (await connection.execute(select(browser_sessions))).all()
@@ -230,8 +230,8 @@ async def test_stored_session_contains_neither_token_nor_secret_and_is_not_dumpe
         assert kept.encode() not in dumped
 
 
-async def test_session_with_a_forged_sealed_token_gets_401(doors, store):
-    cookie = await logged_in(doors, ADMIN_TOKEN)
+async def test_session_with_a_forged_sealed_token_gets_401(server, store):
+    cookie = await logged_in(server, ADMIN_TOKEN)
     async with store._database.write() as connection:
         await connection.execute(update(browser_sessions).values(sealed_token=b"0" * 60))
-    assert (await doors.send("GET", "/session", headers=cookie)).status == 401
+    assert (await server.send("GET", "/session", headers=cookie)).status == 401

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from doors_world import ADMIN_TOKEN, world
+from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
 from queue_manifests import cluster_queue, flavor, local_queue
 from workload_records import NOW, record
 
@@ -29,7 +29,7 @@ class Replica(NoController):
 
 
 @pytest.fixture
-async def doors(store, tmp_path, clock):
+async def server(store, tmp_path, clock):
     for document in (
         flavor("default"),
         cluster_queue("one", cpu="1"),
@@ -47,7 +47,7 @@ async def doors(store, tmp_path, clock):
     preempted = Transition("uid-last", NOW, State.PENDING, "Preempted", PREEMPTED.format(FOREIGN))
     changes = Changes(workloads=tuple(records), transitions=(preempted,))
     await store.commit(changes, epoch=await store.lead("tests"))
-    async with world(store, tmp_path, clock=clock, deciding=Replica()) as found:
+    async with serving_with_cluster(store, tmp_path, clock=clock, deciding=Replica()) as found:
         for name in ("team-a", "team-b"):
             await found.sandbox.local("admin").create("namespaces", "", {"metadata": {"name": name}})
         await found.grant("alice", READ, namespace="team-a")
@@ -64,22 +64,22 @@ async def doors(store, tmp_path, clock):
         ("", ["team-b/secret-project", "team-a/own"]),
     ],
 )
-async def test_workload_ahead_is_named_only_to_users_who_may_read_the_workload(doors, user, ahead):
-    token = doors.sandbox.token(user) if user else ADMIN_TOKEN
-    answer = await doors.send("GET", "namespaces/team-a/workloads/last/explain", token=token)
+async def test_workload_ahead_is_named_only_to_users_who_may_read_the_workload(server, user, ahead):
+    token = server.sandbox.token(user) if user else ADMIN_TOKEN
+    answer = await server.send("GET", "namespaces/team-a/workloads/last/explain", token=token)
     assert (answer.status, answer.body["aheadFirst"]) == (200, ahead)
 
 
 @pytest.mark.parametrize(("user", "named"), [("alice", FOREIGN), ("", "workload team-b/secret-project")])
-async def test_preempting_workload_is_named_only_to_users_who_may_read_all_namespaces(doors, user, named):
-    token = doors.sandbox.token(user) if user else ADMIN_TOKEN
-    answer = await doors.send("GET", "namespaces/team-a/workloads/last/history", token=token)
+async def test_preempting_workload_is_named_only_to_users_who_may_read_all_namespaces(server, user, named):
+    token = server.sandbox.token(user) if user else ADMIN_TOKEN
+    answer = await server.send("GET", "namespaces/team-a/workloads/last/history", token=token)
     assert answer.status == 200
     assert [item["message"] for item in answer.body["items"]] == [PREEMPTED.format(named)]
 
 
-async def test_workload_documents_do_not_name_workloads_of_other_namespaces(doors):
+async def test_workload_documents_do_not_name_workloads_of_other_namespaces(server):
     for path in ("", "/explain", "/history"):
-        answer = await doors.as_user("alice", "GET", f"namespaces/team-a/workloads/last{path}")
+        answer = await server.as_user("alice", "GET", f"namespaces/team-a/workloads/last{path}")
         assert answer.status == 200
         assert "secret" not in str(answer.body).replace("(UID: uid-secret)", "")

@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 import pytest
 import yaml
+from api_and_cluster import PREFIX, RBAC, serving_with_cluster
 from api_client import Events
-from doors_world import PREFIX, RBAC, world
 from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest
 from workload_records import MAIN, NOW, record
 
@@ -33,8 +33,8 @@ from admission.store.records import Changes, Opened, State, Transition
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from api_and_cluster import ApiAndCluster
     from api_client import Answer
-    from doors_world import World
 
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
@@ -112,7 +112,7 @@ async def epoch(store: Store) -> int:
 
 
 @pytest.fixture
-async def doors(store: Store, epoch: int, tmp_path: Path, clock: Any) -> AsyncIterator[World]:
+async def server(store: Store, epoch: int, tmp_path: Path, clock: Any) -> AsyncIterator[ApiAndCluster]:
     shared = (flavor("default"), cohort("root"), cluster_queue("shared", cpu="2", cohortName="root"))
     for document in (*shared, *(each for team in TEAMS for each in team.documents())):
         await store.queues.create(parse_manifest(document), author=Author("ada"))
@@ -125,7 +125,7 @@ async def doors(store: Store, epoch: int, tmp_path: Path, clock: Any) -> AsyncIt
         await write(store, epoch, *(replace(each, workload=replace(each.workload, pod_sets=MAIN)) for each in records))
     users = {f"{team.user}-token": User(team.user, groups=(AUTHENTICATED,)) for team in TEAMS}
     users |= {"root-token": User("root", groups=(MASTERS,)), "sluice-token": User("sluice", groups=(MASTERS,))}
-    async with world(store, tmp_path, clock=clock, users=users, deciding=Replica()) as found:
+    async with serving_with_cluster(store, tmp_path, clock=clock, users=users, deciding=Replica()) as found:
         root = found.sandbox.local("root")
         for document in yaml.load_all(ROLES.read_text(), yaml.CSafeLoader):
             await root.create(f"{document['kind'].lower()}s", "", document)
@@ -149,17 +149,17 @@ def leaked_names(asked: str, answered: str, other: Team) -> set[str]:
 # ------------------------------------------------------------------ responses
 
 
-async def ask(doors: World, team: Team, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+async def ask(server: ApiAndCluster, team: Team, method: str, path: str, body: Any = None, **headers: str) -> Answer:
     for header in MERGE if method == "PATCH" else ():
         headers[header] = MERGE[header]
     data = None if body is None else json.dumps(body)
     if body is not None:
         headers.setdefault("Content-Type", "application/json")
-    return await doors.send(method, path, token=f"{team.user}-token", data=data, headers=headers)
+    return await server.send(method, path, token=f"{team.user}-token", data=data, headers=headers)
 
 
-def routes(doors: World) -> list[tuple[str, str]]:
-    found = {(route.method, route.resource.canonical) for route in doors.app.router.routes() if route.resource}
+def routes(server: ApiAndCluster) -> list[tuple[str, str]]:
+    found = {(route.method, route.resource.canonical) for route in server.app.router.routes() if route.resource}
     return sorted(each for each in found if each[0] != "HEAD" and not each[1].startswith(("/ui", "/login", "/logout")))
 
 
@@ -220,15 +220,15 @@ def bodies(method: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_responses_contain_no_unrequested_names_of_the_other_team(doors, own, clock):
+async def test_responses_contain_no_unrequested_names_of_the_other_team(server, own, clock):
     (other,) = {*TEAMS} - {own}
     leaks, statuses = [], {}
-    for method, pattern in routes(doors):
+    for method, pattern in routes(server):
         for path in sorted(paths_of(pattern, own, other)):
             for query in queries(method, pattern, own, other):
                 for body in bodies(method):
                     sent = json.loads(json.dumps(body).replace("OTHER", other.name))
-                    answer = await ask(doors, own, method, path + query, sent)
+                    answer = await ask(server, own, method, path + query, sent)
                     statuses[answer.status] = statuses.get(answer.status, 0) + 1
                     shown = json.dumps(answer.body) + str(dict(answer.headers))
                     if found := leaked_names(f"{path}{query}{json.dumps(sent)}", shown, other):
@@ -240,21 +240,21 @@ async def test_responses_contain_no_unrequested_names_of_the_other_team(doors, o
 
 
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_user_sees_the_names_of_the_own_team(doors, own):
+async def test_user_sees_the_names_of_the_own_team(server, own):
     """Guards the tests for leaked names, which would also pass if responses contained no names at all."""
     space = f"{PREFIX}/namespaces/{own.name}-space"
     seen = ""
     for path in (f"{space}/workloads", f"{space}/localqueues", f"{space}/subscriptions", "/session/namespaces"):
-        seen += json.dumps((await ask(doors, own, "GET", path)).body)
+        seen += json.dumps((await ask(server, own, "GET", path)).body)
     wanted = {f"{own.name}-{part}" for part in ("space", "local", "second", "waits", "runs", "rests", "hears", "user")}
     assert {name for name in wanted if name in seen} == wanted
 
 
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_objects_of_the_other_team_are_answered_like_objects_that_do_not_exist(doors, own, clock):
+async def test_objects_of_the_other_team_are_answered_like_objects_that_do_not_exist(server, own, clock):
     (other,) = {*TEAMS} - {own}
     unequal = []
-    for method, pattern in routes(doors):
+    for method, pattern in routes(server):
         if "{name}" not in pattern:
             continue
         namespaces = [f"{own.name}-space", f"{other.name}-space"] if "{namespace}" in pattern else [""]
@@ -263,7 +263,7 @@ async def test_objects_of_the_other_team_are_answered_like_objects_that_do_not_e
                 answers = []
                 for asked in (name, "nobody"):
                     path = pattern.replace("{namespace}", namespace).replace("{name}", asked)
-                    answer = await ask(doors, own, method, f"{path}?dryRun=All", None if method == "GET" else {})
+                    answer = await ask(server, own, method, f"{path}?dryRun=All", None if method == "GET" else {})
                     text = re.sub(rf"\b{asked}\b", "NAME", json.dumps(answer.body))
                     answers.append((answer.status, text))
                     clock.advance(0.1)
@@ -277,15 +277,15 @@ async def test_objects_of_the_other_team_are_answered_like_objects_that_do_not_e
 
 @pytest.mark.parametrize("accept", ["application/json", TABLE], ids=["objects", "tables"])
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_watch_events_contain_no_names_of_the_other_team(doors, store, epoch, own, accept):
+async def test_watch_events_contain_no_names_of_the_other_team(server, store, epoch, own, accept):
     (other,) = {*TEAMS} - {own}
     space = f"{PREFIX}/namespaces/{own.name}-space"
     headers = {"Authorization": f"Bearer {own.user}-token", "Accept": accept}
-    session = await doors._session(None)
+    session = await server._session(None)
     lines: list[str] = []
 
     async def listen(path: str) -> None:
-        async with session.get(f"{doors.url}{path}", headers=headers) as response:
+        async with session.get(f"{server.url}{path}", headers=headers) as response:
             assert response.status == 200, await response.text()
             opened.release()
             events, last = Events(response), ""
@@ -320,18 +320,18 @@ async def test_watch_events_contain_no_names_of_the_other_team(doors, store, epo
 
 
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
-async def test_forbidden_watch_is_refused_without_names_of_the_other_team(doors, own, clock):
+async def test_forbidden_watch_is_refused_without_names_of_the_other_team(server, own, clock):
     (other,) = {*TEAMS} - {own}
     refused = set()
-    for _, pattern in routes(doors):
+    for _, pattern in routes(server):
         if not pattern.startswith(PREFIX) or "{name}" in pattern:
             continue
         for query in ("", "&resourceVersion=1", f"&fieldSelector=metadata.name%3D{other.name}-waits"):
             path = pattern.replace("{namespace}", f"{other.name}-space") + f"?watch=1{query}"
-            status = await doors.status("GET", path, token=f"{own.user}-token")
+            status = await server.status("GET", path, token=f"{own.user}-token")
             if status == 200:
                 continue
-            answer = await ask(doors, own, "GET", path)
+            answer = await ask(server, own, "GET", path)
             assert leaked_names(path, json.dumps(answer.body), other) == set()
             refused.add(path.partition("?")[0])
             clock.advance(0.1)
@@ -342,17 +342,17 @@ async def test_forbidden_watch_is_refused_without_names_of_the_other_team(doors,
 @pytest.mark.parametrize(
     "selector", ["fieldSelector=status.state%3Dpending", "labelSelector=kueue.x-k8s.io%2Fqueue-name", ""]
 )
-async def test_watch_from_a_list_version_contains_no_names_of_the_other_team(doors, store, epoch, selector):
+async def test_watch_from_a_list_version_contains_no_names_of_the_other_team(server, store, epoch, selector):
     own, other = TEAMS
     address = f"namespaces/{own.name}-space/workloads?{selector}"
-    listed = await ask(doors, own, "GET", f"{PREFIX}/{address}")
+    listed = await ask(server, own, "GET", f"{PREFIX}/{address}")
     assert listed.status == 200, listed.body
     for team in (other, own):
         await write(store, epoch, team.record("waits", State.ADMITTED, admitted_at=NOW), team.record("comes"))
-    session = await doors._session(None)
+    session = await server._session(None)
     path = f"{PREFIX}/{address}&watch=1&resourceVersion={listed.body['metadata']['resourceVersion']}"
     headers = {"Authorization": f"Bearer {own.user}-token"}
-    async with session.get(f"{doors.url}{path}", headers=headers) as response:
+    async with session.get(f"{server.url}{path}", headers=headers) as response:
         events, last = Events(response), ""
         while f"{own.name}-comes" not in last:
             last = json.dumps(await events.next())
@@ -360,15 +360,15 @@ async def test_watch_from_a_list_version_contains_no_names_of_the_other_team(doo
 
 
 async def test_watch_after_revoked_permission_ends_with_403_without_foreign_names(
-    doors, store, epoch, clock, monkeypatch
+    server, store, epoch, clock, monkeypatch
 ):
     own, other = TEAMS
     monkeypatch.setattr("admission.api.watch.watch_request.RECHECK_SECONDS", 0.01)
     headers = {"Authorization": f"Bearer {own.user}-token"}
-    session = await doors._session(None)
+    session = await server._session(None)
     path = f"{PREFIX}/namespaces/{own.name}-space/workloads?watch=1"
-    async with session.get(f"{doors.url}{path}", headers=headers) as response:
-        root = doors.sandbox.local("root")
+    async with session.get(f"{server.url}{path}", headers=headers) as response:
+        root = server.sandbox.local("root")
         for role in ("admin", "sluice-team-lead"):
             await root.delete("rolebindings", f"{own.name}-space", f"{own.user}-{role}")
         clock.advance(10)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from api_and_cluster import RBAC, serving_with_cluster
 from api_client import TOKEN, serving
 from click.testing import CliRunner
-from doors_world import RBAC, world
 
 from admission.cli.main import main
 from admission.model.manifests import parse_manifest
@@ -36,12 +36,12 @@ def database_kind() -> str:
 
 
 @pytest.fixture
-async def doors(store, tmp_path, clock):
+async def server(store, tmp_path, clock):
     """eva has the role edit in team-a, and vic view; vera may read all of Sluice and edit in team-a."""
     names = ("eva", "vic", "vera")
     users = {f"{name}-token": User(name, groups=(AUTHENTICATED,)) for name in names}
     users["sluice-token"] = User("sluice", groups=(MASTERS,))
-    async with world(store, tmp_path, clock=clock, users=users) as found:
+    async with serving_with_cluster(store, tmp_path, clock=clock, users=users) as found:
         admin = found.sandbox.local("admin")
         for each in yaml.load_all(ROLES.read_text(), yaml.CSafeLoader):
             await admin.create(f"{each['kind'].lower()}s", "", each)
@@ -62,8 +62,8 @@ async def doors(store, tmp_path, clock):
         yield found
 
 
-async def send(doors, user: str, method: str, path: str, body: Any, form: str = "application/json"):
-    return await doors.send(method, path, body, token=f"{user}-token", headers={"Content-Type": form})
+async def send(server, user: str, method: str, path: str, body: Any, form: str = "application/json"):
+    return await server.send(method, path, body, token=f"{user}-token", headers={"Content-Type": form})
 
 
 @pytest.mark.parametrize(
@@ -77,30 +77,30 @@ async def send(doors, user: str, method: str, path: str, body: Any, form: str = 
         ("vera", "team-a", {"scope": "Cluster", "events": ["QuotaChanged", "Admitted"]}, ""),
     ],
 )
-async def test_subscribing_requires_permission_to_read_the_notified_objects(doors, user, namespace, spec, says):
+async def test_subscribing_requires_permission_to_read_the_notified_objects(server, user, namespace, spec, says):
     path = f"namespaces/{namespace}/subscriptions"
-    answer = await send(doors, user, "POST", path, document(namespace=namespace, **spec))
+    answer = await send(server, user, "POST", path, document(namespace=namespace, **spec))
     assert answer.status == (403 if says else 201), answer.body
     assert says in answer.body.get("message", "")
 
 
-async def test_changing_a_subscription_requires_the_permissions_for_creating_it(doors):
-    assert (await send(doors, "eva", "POST", OWN, document())).status == 201
+async def test_changing_a_subscription_requires_the_permissions_for_creating_it(server):
+    assert (await send(server, "eva", "POST", OWN, document())).status == 201
     wide = {"spec": {"scope": "Cluster"}}
     path, merge, apply = f"{OWN}/mine", "application/merge-patch+json", "application/apply-patch+yaml"
     by = "?fieldManager=test&force=true"
     refused = [
-        await send(doors, "eva", "PATCH", path, wide, merge),
-        await send(doors, "eva", "PATCH", path + by, document(scope="Cluster"), apply),
-        await send(doors, "eva", "PUT", path, document(scope="Cluster")),
-        await send(doors, "eva", "PATCH", f"{OWN}/new{by}", document("new", scope="Cluster"), apply),
+        await send(server, "eva", "PATCH", path, wide, merge),
+        await send(server, "eva", "PATCH", path + by, document(scope="Cluster"), apply),
+        await send(server, "eva", "PUT", path, document(scope="Cluster")),
+        await send(server, "eva", "PATCH", f"{OWN}/new{by}", document("new", scope="Cluster"), apply),
     ]
     assert [answer.status for answer in refused] == [403] * 4
-    assert (await send(doors, "vera", "PATCH", path, wide, merge)).status == 200
+    assert (await send(server, "vera", "PATCH", path, wide, merge)).status == 200
     # It covers all namespaces now: a user who may not read those must not redirect it to another receiver.
-    assert (await send(doors, "eva", "PATCH", path, {"spec": {"receiver": "evas"}}, merge)).status == 403
-    assert (await send(doors, "eva", "PATCH", path, {"spec": {"scope": "Namespace"}}, merge)).status == 200
-    assert (await send(doors, "eva", "DELETE", path, None)).status == 200
+    assert (await send(server, "eva", "PATCH", path, {"spec": {"receiver": "evas"}}, merge)).status == 403
+    assert (await send(server, "eva", "PATCH", path, {"spec": {"scope": "Namespace"}}, merge)).status == 200
+    assert (await send(server, "eva", "DELETE", path, None)).status == 200
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from doors_world import ADMIN_TOKEN, RBAC, world
+from api_and_cluster import ADMIN_TOKEN, RBAC, serving_with_cluster
 from queue_manifests import cluster_queue, local_queue
 from workload_records import NOW, record
 
@@ -26,7 +26,7 @@ def database_kind() -> str:
 
 
 @pytest.fixture
-async def doors(store, tmp_path, clock):
+async def server(store, tmp_path, clock):
     """Workloads of two teams in one queue: a-first, b-first, a-last; lea leads team-a, eva has the role edit there."""
     for document in (
         cluster_queue("one"),
@@ -40,7 +40,7 @@ async def doors(store, tmp_path, clock):
     await store.commit(Changes(workloads=tuple(records)), epoch=await store.lead("tests"))
     users = {f"{name}-token": User(name, groups=(AUTHENTICATED,)) for name in ("lea", "eva")}
     users |= {"root-token": User("root", groups=(MASTERS,)), "sluice-token": User("sluice", groups=(MASTERS,))}
-    async with world(store, tmp_path, clock=clock, users=users) as found:
+    async with serving_with_cluster(store, tmp_path, clock=clock, users=users) as found:
         root = found.sandbox.local("root")
         for document in yaml.load_all(ROLES.read_text(), yaml.CSafeLoader):
             await root.create(f"{document['kind'].lower()}s", "", document)
@@ -56,9 +56,9 @@ async def doors(store, tmp_path, clock):
         yield found
 
 
-async def patch(doors, user: str, path: str, spec: dict[str, object]):
+async def patch(server, user: str, path: str, spec: dict[str, object]):
     token = ADMIN_TOKEN if user == "admin" else f"{user}-token"
-    return await doors.send(
+    return await server.send(
         "PATCH", path, {"spec": spec}, token=token, headers={"Content-Type": "application/merge-patch+json"}
     )
 
@@ -77,33 +77,33 @@ async def patch(doors, user: str, path: str, spec: dict[str, object]):
         ({"active": False}, "spec.active needs the right"),
     ],
 )
-async def test_team_lead_may_order_workloads_only_within_the_namespace(doors, spec, says):
-    answer = await patch(doors, "lea", f"{OWN}/a-last", spec)
+async def test_team_lead_may_order_workloads_only_within_the_namespace(server, spec, says):
+    answer = await patch(server, "lea", f"{OWN}/a-last", spec)
     if says:
         assert answer.status in (403, 422)
         assert says in answer.body["message"]
-        assert (await patch(doors, "admin", f"{OWN}/a-last", spec)).status == 200
+        assert (await patch(server, "admin", f"{OWN}/a-last", spec)).status == 200
     else:
         assert answer.status == 200, answer.body
-        assert (await patch(doors, "lea", f"{OTHER}/b-first", spec)).status == 403
-        assert (await patch(doors, "eva", f"{OWN}/a-last", spec)).status == 403
+        assert (await patch(server, "lea", f"{OTHER}/b-first", spec)).status == 403
+        assert (await patch(server, "eva", f"{OWN}/a-last", spec)).status == 403
 
 
-async def test_top_order_of_a_team_lead_swaps_ranks_and_of_an_admin_sets_a_new_rank(doors, store):
-    assert (await patch(doors, "lea", f"{OWN}/a-last", {"order": {"top": True}})).status == 200
+async def test_top_order_of_a_team_lead_swaps_ranks_and_of_an_admin_sets_a_new_rank(server, store):
+    assert (await patch(server, "lea", f"{OWN}/a-last", {"order": {"top": True}})).status == 200
     orders = {order.uid: order.rank_at for order in (await store.orders.of(["a-first", "a-last", "b-first"])).orders}
     assert orders == {"a-last": NOW, "a-first": NOW + 2}
-    assert (await patch(doors, "admin", f"{OWN}/a-first", {"order": {"top": True}})).status == 200
+    assert (await patch(server, "admin", f"{OWN}/a-first", {"order": {"top": True}})).status == 200
     (order,) = (await store.orders.of(["a-first"])).orders
     assert order.rank_at < NOW
 
 
-async def test_users_see_only_the_usage_of_their_namespace_and_their_own(doors):
+async def test_users_see_only_the_usage_of_their_namespace_and_their_own(server):
     for user in ("lea", "eva"):
         token = f"{user}-token"
-        assert (await doors.send("GET", "namespaces/team-a/reports/usage", token=token)).status == 200
-        assert (await doors.send("GET", "reports/mine", token=token)).status == 200
-        assert (await doors.send("GET", "namespaces/team-b/reports/usage", token=token)).status == 403
-        assert (await doors.send("GET", "reports/usage", token=token)).status == 403
-        assert (await doors.send("GET", "reports/mine?user=ada", token=token)).status == 400
-        assert (await doors.send("GET", "namespaces/team-a/reports/usage?namespace=team-b", token=token)).status == 400
+        assert (await server.send("GET", "namespaces/team-a/reports/usage", token=token)).status == 200
+        assert (await server.send("GET", "reports/mine", token=token)).status == 200
+        assert (await server.send("GET", "namespaces/team-b/reports/usage", token=token)).status == 403
+        assert (await server.send("GET", "reports/usage", token=token)).status == 403
+        assert (await server.send("GET", "reports/mine?user=ada", token=token)).status == 400
+        assert (await server.send("GET", "namespaces/team-a/reports/usage?namespace=team-b", token=token)).status == 400

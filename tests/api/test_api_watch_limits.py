@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from api_and_cluster import ADMIN_TOKEN, serving_with_cluster
 from api_client import PREFIX, TOKEN
-from doors_world import ADMIN_TOKEN, world
 from queue_manifests import cohort
 
 from admission.api.watch import broadcast, watch_request
@@ -23,7 +23,7 @@ from admission.store.audit_log import Author
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from doors_world import World
+    from api_and_cluster import ApiAndCluster
 
     from admission.model.queues import QueueObject
 
@@ -31,20 +31,20 @@ READ = [{"apiGroups": ["sluice.dev"], "resources": ["workloads"], "verbs": ["lis
 
 
 @pytest.fixture
-async def doors(store, tmp_path, clock):
-    async with world(store, tmp_path, clock=clock) as found:
+async def server(store, tmp_path, clock):
+    async with serving_with_cluster(store, tmp_path, clock=clock) as found:
         await found.sandbox.local("admin").create("namespaces", "", {"metadata": {"name": "team-a"}})
         yield found
 
 
 @asynccontextmanager
 async def watch(
-    doors: World, credentials: str | dict[str, str], **params: str
+    server: ApiAndCluster, credentials: str | dict[str, str], **params: str
 ) -> AsyncIterator[aiohttp.ClientResponse]:
     """Response of a watch of the workloads in `team-a`; the credentials are a token or headers."""
     headers = {"Authorization": f"Bearer {credentials}"} if isinstance(credentials, str) else credentials
-    context = ssl.create_default_context(cafile=str(doors.ca))
-    url = f"{doors.url}{PREFIX}/namespaces/team-a/workloads"
+    context = ssl.create_default_context(cafile=str(server.ca))
+    url = f"{server.url}{PREFIX}/namespaces/team-a/workloads"
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
         session.get(url, params={"watch": "1", **params}, headers=headers) as response,
@@ -58,11 +58,11 @@ async def events(response: aiohttp.ClientResponse) -> list[Any]:
         return [json.loads(line) async for line in response.content]
 
 
-async def test_watch_ends_with_403_when_the_permission_is_revoked(doors, clock, monkeypatch):
+async def test_watch_ends_with_403_when_the_permission_is_revoked(server, clock, monkeypatch):
     monkeypatch.setattr(watch_request, "RECHECK_SECONDS", 0.01)
-    await doors.grant("bob", READ, namespace="team-a")
-    admin = doors.sandbox.local("admin")
-    async with watch(doors, doors.sandbox.token("bob")) as response, watch(doors, ADMIN_TOKEN) as other:
+    await server.grant("bob", READ, namespace="team-a")
+    admin = server.sandbox.local("admin")
+    async with watch(server, server.sandbox.token("bob")) as response, watch(server, ADMIN_TOKEN) as other:
         assert (response.status, other.status) == (200, 200)
         for binding in admin.list("rolebindings", "team-a"):
             await admin.delete("rolebindings", "team-a", binding["metadata"]["name"])
@@ -72,33 +72,33 @@ async def test_watch_ends_with_403_when_the_permission_is_revoked(doors, clock, 
         assert not other.content.at_eof()
 
 
-async def test_watch_ends_with_401_when_its_session_is_logged_out(doors, monkeypatch):
+async def test_watch_ends_with_401_when_its_session_is_logged_out(server, monkeypatch):
     monkeypatch.setattr(watch_request, "RECHECK_SECONDS", 0.01)
-    await doors.grant("bob", READ, namespace="team-a")
-    login = await doors.send("POST", "/login", {"token": doors.sandbox.token("bob")})
+    await server.grant("bob", READ, namespace="team-a")
+    login = await server.send("POST", "/login", {"token": server.sandbox.token("bob")})
     cookie = {"Cookie": login.headers["Set-Cookie"].partition(";")[0]}
-    async with watch(doors, cookie) as response:
+    async with watch(server, cookie) as response:
         assert response.status == 200
-        assert (await doors.send("POST", "/logout", headers=cookie | {"X-Requested-With": "x"})).status == 200
+        assert (await server.send("POST", "/logout", headers=cookie | {"X-Requested-With": "x"})).status == 200
         (event,) = await events(response)
         assert (event["type"], event["object"]["code"]) == ("ERROR", 401)
 
 
-async def test_watch_ends_at_the_maximum_duration_despite_a_longer_timeout(doors, monkeypatch):
+async def test_watch_ends_at_the_maximum_duration_despite_a_longer_timeout(server, monkeypatch):
     monkeypatch.setattr(watch_request, "MAX_SECONDS", 0.1)
-    async with watch(doors, ADMIN_TOKEN, timeoutSeconds="999999999") as response:
+    async with watch(server, ADMIN_TOKEN, timeoutSeconds="999999999") as response:
         assert await events(response) == []
 
 
-async def test_number_of_watches_is_limited_for_each_user(doors, monkeypatch):
+async def test_number_of_watches_is_limited_for_each_user(server, monkeypatch):
     monkeypatch.setattr(broadcast, "MAX_WATCHERS_PER_USER", 2)
     for user in ("bob", "alice"):
-        await doors.grant(user, READ, namespace="team-a")
-    bob, alice = doors.sandbox.token("bob"), doors.sandbox.token("alice")
+        await server.grant(user, READ, namespace="team-a")
+    bob, alice = server.sandbox.token("bob"), server.sandbox.token("alice")
     async with AsyncExitStack() as stack:
         for _ in range(2):
-            assert (await stack.enter_async_context(watch(doors, bob))).status == 200
-        async with watch(doors, bob) as refused, watch(doors, alice) as accepted:
+            assert (await stack.enter_async_context(watch(server, bob))).status == 200
+        async with watch(server, bob) as refused, watch(server, alice) as accepted:
             status = await refused.json()
             assert (refused.status, status["reason"]) == (429, "TooManyRequests")
             assert "bob has 2 watches open" in status["message"]

@@ -294,7 +294,7 @@ def namespace_in(file: Path) -> str:
 async def test_users_hold_and_release_their_jobs_and_report_their_usage(tmp_path):
     """The user alice has the role edit in `default`; the roles are those of deploy/rbac, through the API server."""
     port = free_port()
-    doors = (f"--apiservice-url=https://localhost:{port}", f"--certificate-directory={tmp_path / 'certificates'}")
+    api_flags = (f"--apiservice-url=https://localhost:{port}", f"--certificate-directory={tmp_path / 'certificates'}")
     async with Sandbox(speed=60) as sandbox:
         for user, file in (("sluice", "kubeconfig"), ("alice", "alice"), ("bob", "bob"), ("admin", "admin")):
             sandbox.write_kubeconfig(tmp_path / file, user)
@@ -303,7 +303,7 @@ async def test_users_hold_and_release_their_jobs_and_report_their_usage(tmp_path
         await local.create("rolebindings", "default", edit("alice"))
         for document in yaml.safe_load_all(ROLES.read_text()):
             await local.create(f"{document['kind'].lower()}s", "", document)
-        async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", *doors, port=port):
+        async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", *api_flags, port=port):
             admin, alice, bob = (Sluice({"KUBECONFIG": str(tmp_path / user)}) for user in ("admin", "alice", "bob"))
             done = await admin("apply", "-f", "-", "--wait", "60", stdin=QUEUES)
             assert done.exit_code == 0, done.stderr

@@ -177,11 +177,11 @@ async def test_history_and_rollback_of_queue_objects(tmp_path):
 async def test_aggregated_api_serves_cluster_users_by_rbac(tmp_path):
     """Sluice registers itself as an aggregated API of the sandbox, whose RBAC decides what users may do."""
     port = free_port()
-    doors = (f"--apiservice-url=https://localhost:{port}", f"--certificate-directory={tmp_path / 'certificates'}")
+    api_flags = (f"--apiservice-url=https://localhost:{port}", f"--certificate-directory={tmp_path / 'certificates'}")
     async with Sandbox() as sandbox:
         for user in ("sluice", "admin", "alice"):
             sandbox.write_kubeconfig(tmp_path / (user if user != "sluice" else "kubeconfig"), user)
-        async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", *doors, port=port):
+        async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", *api_flags, port=port):
             admin = Sluice({"KUBECONFIG": str(tmp_path / "admin")})
             done = await admin("apply", "-f", "-", "--wait", "60", stdin=QUEUES)
             assert done.exit_code == 0, done.stderr

@@ -158,19 +158,19 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         queue=st.integers(0, 3),
-        door=st.sampled_from(["", "-too"]),
+        suffix=st.sampled_from(["", "-too"]),
         cpu=st.integers(1, 6),
         count=st.integers(1, 3),
         fewest=st.none() | st.integers(1, 3),
         priority=st.integers(0, 2),
         settle=st.booleans(),
     )
-    def arrive(self, queue, door, cpu, count, fewest, priority, settle):
+    def arrive(self, queue, suffix, cpu, count, fewest, priority, settle):
         self.count += 1
         name = f"w{self.count}"
         item = workload(
             name,
-            f"q{queue % len(self.shapes)}{door}",
+            f"q{queue % len(self.shapes)}{suffix}",
             cpu,
             count=count,
             priority=priority,

@@ -41,8 +41,8 @@ def test_workloads_of_a_shape_are_admitted_by_creation_in_any_order_of_arrival()
 
 def test_usage_orders_workloads_only_while_enabled_in_the_cluster_queue():
     config = AdmissionFairSharing(half_life=60.0)
-    doors = [local_queue(name, to="cq") for name in "ab"]
-    world = World(cluster_queue("cq", 1), *doors, engine=Engine(Policy(policies=(config,))))
+    local_queues = [local_queue(name, to="cq") for name in "ab"]
+    world = World(cluster_queue("cq", 1), *local_queues, engine=Engine(Policy(policies=(config,))))
     world.engine.observe(LocalQueueUsed("ns", "a", {"cpu": 9.0}, world.now), now=world.now)
     world.submit(*(workload(f"{name}{at}", name, created=at) for at in (1, 2, 3) for name in "ab"))
     late = workload("b0", "b", created=0)

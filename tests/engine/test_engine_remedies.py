@@ -99,10 +99,10 @@ def test_workload_that_is_on_hold_or_fits_has_no_remedies(held):
 def test_search_for_remedies_changes_no_decision():
     def decide(ask: bool) -> object:
         queues = [cluster_queue(name, 10, cohort="all", **PREEMPTING) for name in "ab"]
-        doors = [local_queue(name) for name in "ab"]
+        local_queues = [local_queue(name) for name in "ab"]
         running = [workload(f"r{n}", "ab"[n % 2], 3, priority=n) for n in range(6)]
         waiting = [workload(f"w{n}", "ab"[n % 2], 4 + n, created=n) for n in range(8)]
-        engine = engine_of(*queues, *doors, running=running, waiting=waiting)
+        engine = engine_of(*queues, *local_queues, running=running, waiting=waiting)
         if ask:
             for one in waiting:
                 engine.remedies(one.uid)

@@ -113,10 +113,10 @@ def amounts_world(**policy: Any) -> World:
     """Return a world in which one workload fits; the LocalQueues a, b and c have the weights 1, 2 and 0."""
     config = AdmissionFairSharing(half_life=60.0, sampling_interval=10.0, **policy)
     scope = {"admissionMode": "UsageBasedAdmissionFairSharing"}
-    doors = {"a": "1", "b": "2", "c": "0"}
+    weights = {"a": "1", "b": "2", "c": "0"}
     return World(
         cluster_queue("cq", 1, admissionScope=scope),
-        *(local_queue(name, to="cq", fairSharing={"weight": weight}) for name, weight in doors.items()),
+        *(local_queue(name, to="cq", fairSharing={"weight": weight}) for name, weight in weights.items()),
         engine=Engine(Policy(policies=(config,))),
     )
 

@@ -38,7 +38,7 @@ AUTHENTICATION_CONFIG = "extension-apiserver-authentication"
 
 
 @dataclass
-class World:
+class ApiAndCluster:
     """The API at `url`, whose certificate `ca` has signed, and the cluster that it asks."""
 
     url: str
@@ -144,7 +144,7 @@ async def _anything(_: web.Request) -> web.Response:
 
 
 @asynccontextmanager
-async def world(
+async def serving_with_cluster(
     store: Store,
     folder: Path,
     *,
@@ -154,8 +154,8 @@ async def world(
     oidc: OidcClient | None = None,
     own_proxy: AuthenticatingProxy | None = None,
     **checks: Any,
-) -> AsyncIterator[World]:
-    """The API, the sandbox and the certificates, for the time of the block."""
+) -> AsyncIterator[ApiAndCluster]:
+    """Serve the API, with a sandbox as its cluster and certificates, for the time of the block."""
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(Sandbox(controllers=False, users=users))
         kubeconfig = folder / "sluice.kubeconfig"
@@ -181,4 +181,4 @@ async def world(
         )
         app.router.add_get("/debug/anything", _anything)
         url = await stack.enter_async_context(listening(app, "127.0.0.1", 0, ssl_context=context))
-        yield World(url, serving_ca.file, sandbox, cluster, proxy_ca, front_proxy, context, app, stack)
+        yield ApiAndCluster(url, serving_ca.file, sandbox, cluster, proxy_ca, front_proxy, context, app, stack)
