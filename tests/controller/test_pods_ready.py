@@ -180,16 +180,19 @@ async def test_block_admission_admits_next_job_only_when_pods_are_ready(queues):
     await queues.record("stuck", "pending")
 
 
-async def test_requeued_job_keeps_its_queue_position_with_creation_timestamp(queues):
-    await queues.start(policy(count_from_eviction=False, backoff_base=0.0))
+@pytest.mark.parametrize(("by_eviction", "first", "second"), [(False, "stuck", "next"), (True, "next", "stuck")])
+async def test_requeued_job_keeps_its_position_unless_counted_from_eviction(queues, by_eviction, first, second):
+    await queues.start(policy(count_from_eviction=by_eviction, backoff_base=0.0))
     await queues.submit(job("stuck", cpu="4", **NOWHERE))
     await queues.job("stuck", runs)
     await queues.submit(job("next", cpu="4"))
-    queues.pass_time(301)
-    again = await queues.record("stuck", "admitted", reason="Admitted")
+    await queues.record("next", "pending", reason="WaitingForQuota")
+    queues.pass_time(100_000)  # later than each creation by the clock of the cluster, which runs faster
     await queues.eventually(lambda: _requeued(queues, "stuck", 1))
-    assert again.workload.queued_at is None
-    assert (await queues.record("next", "pending")).admitted_at is None
+    await queues.record(first, "admitted")
+    await queues.record(second, "pending", reason="WaitingForQuota")
+    queued_at = (await queues.store.workloads.get("team-a", "stuck")).workload.queued_at
+    assert (queued_at is not None) == by_eviction
 
 
 async def _requeued(world, name, times):
