@@ -139,7 +139,7 @@ async def test_pending_groups_wait_until_deleted_composite_is_recreated(cluster)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
 
 
-async def test_pending_composite_is_incomplete_after_deletion_of_its_pod_group(cluster):
+async def test_pending_composite_waits_until_its_deleted_pod_group_is_recreated(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)
@@ -153,6 +153,11 @@ async def test_pending_composite_is_incomplete_after_deletion_of_its_pod_group(c
         "It starts as a whole. How many pods that takes, says PodGroup rc-head of scheduling.k8s.io, "
         "which is not there.",
     )
+    await pod_group(cluster, "rc-head", "rc", gang=1)
+    await cluster.record("rc", "pending", reason="Suspended")
+    await cluster.apply(cluster_queue())
+    await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
+    assert await held(cluster) == {"rc": 3}
 
 
 async def test_running_pods_keep_their_quota_after_deletion_of_their_groups(cluster):

@@ -156,12 +156,11 @@ async def test_composite_with_invalid_min_group_count_is_no_gang(cluster):
     for number, wrong in enumerate((0, -1, "x", None, 100_000)):
         await composite(cluster, f"c-{number}", gang=wrong)
         await pod_group(cluster, f"leaf-{number}", f"c-{number}", gang=1)
-    await pods(cluster, "leaf-0", 0)
-    await pods(cluster, "leaf-1", 0)
-    await pods(cluster, "leaf-2", 0)
-    await pods(cluster, "leaf-3", 0)
-    await ungated(cluster, *(f"leaf-{number}-0" for number in range(4)))
-    assert (await held(cluster)).keys() == {f"leaf-{number}" for number in range(4)}
+    leaves = [f"leaf-{number}" for number in range(5)]
+    for leaf in leaves:
+        await pods(cluster, leaf, 0, cpu="500m")
+    await ungated(cluster, *(f"{leaf}-0" for leaf in leaves))
+    assert (await held(cluster)).keys() == set(leaves)
 
 
 async def test_pod_group_label_with_name_of_composite_does_not_block_the_composite(cluster):
