@@ -99,11 +99,16 @@ async def test_unwritten_changes_are_not_logged(told):
     assert "team-a/j1" in line
 
 
-async def test_log_line_of_a_hostile_message_is_escaped_and_truncated(told):
+HOSTILE = "x\n2026 INFO forged\x1b[2J" + "y" * 5000
+
+
+@pytest.mark.parametrize(("name", "message"), [("j0", HOSTILE), (HOSTILE, "fine"), (HOSTILE, HOSTILE)])
+async def test_log_line_of_a_hostile_name_or_message_is_escaped_and_truncated(told, name, message):
     changes = admissions(range(1))
     (record,) = changes.workloads
-    record = replace(record, state=State.EVICTING, evict_reason="Preempted")
-    line = Transition("u0", 1.0, State.EVICTING, "Preempted", "x\n2026 INFO forged\x1b[2J" + "y" * 5000)
+    workload = replace(record.workload, name=name)
+    record = replace(record, workload=workload, state=State.EVICTING, evict_reason="Preempted")
+    line = Transition("u0", 1.0, State.EVICTING, "Preempted", message)
     WorkLog().committed(Changes(workloads=(record,), transitions=(line,)))
     ((text, _),) = told()
     assert text.isprintable()
