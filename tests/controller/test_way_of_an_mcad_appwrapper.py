@@ -216,14 +216,21 @@ async def test_earlier_items_are_deleted_when_the_name_of_a_later_item_is_taken(
     await cluster.eventually(is_alone)
 
 
-async def test_items_are_created_despite_temporary_errors_of_the_api_server(cluster):
-    match = {"verb": "create", "resource": ["services", "pods"], "user": "sluice"}
-    lost = {"match": match, "do": "error", "code": 500, "when": "after", "limit": 1}
-    failing = {"match": match, "do": "error", "code": 503, "limit": 1}
-    cluster.sandbox.faults.install({"rules": [failing, lost]})
+@pytest.mark.parametrize(("when", "code", "created"), [("before", 503, (2, 1)), ("after", 500, (1, 0))])
+async def test_items_are_created_once_despite_temporary_errors_of_the_api_server(cluster, when, code, created):
+    """The request is refused, or is carried out and its response is lost; for the first pod, and for the Service."""
+    fault = {"do": "error", "code": code, "when": when, "limit": 1}
+    rules = [
+        {"match": {"verb": "create", "resource": plural, "user": "sluice"}, **fault} for plural in ("pods", "services")
+    ]
+    cluster.sandbox.faults.install({"rules": rules})
     await submit(cluster, of_torchx())
     await state(cluster, running=2)
     assert set(pods(cluster)) == {f"{NAME}-0", f"{NAME}-1"}
+    requests = cluster.client.requests
+    assert [requests["POST", plural, str(code)] for plural in ("pods", "services")] == [1, 1]
+    assert tuple(requests["POST", plural, "201"] for plural in ("pods", "services")) == created
+    assert not [key for key in requests if key[0] == "DELETE"]
 
 
 def reviewed(new, old=None):
