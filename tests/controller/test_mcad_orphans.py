@@ -256,8 +256,12 @@ async def test_a_sibling_of_a_deleted_job_runs_on(cluster):
         assert cluster.user.get("jobs", "team-a", "inner-1")["metadata"]["uid"] == sibling["metadata"]["uid"]
 
 
-async def test_appwrapper_whose_pods_have_all_failed_counts_one_pending_pod(cluster):
+async def test_appwrapper_whose_pods_have_all_failed_holds_quota_for_new_pods(cluster):
     """The Job delays the creation of new pods; `pending` shows meanwhile that the quota is in use."""
     before = await submit(cluster, job())
     await end(cluster, before, "Failed")
     await has(cluster, running=0, pending=1, failed=2)
+    await cluster.user.create("appwrappers", "team-a", wrapper(job("second"), name="second"))
+    await cluster.record("second", "pending", reason="WaitingForQuota")
+    held = (await cluster.record("outer", "admitted")).admission.pod_sets
+    assert sum(each.usage["cpu"] for each in held) == 1000 * QUOTA
