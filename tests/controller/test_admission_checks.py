@@ -135,6 +135,9 @@ async def test_conflicting_node_selector_of_check_makes_workload_misconfigured(s
     await reserved(sluice, "clash")
     await sluice.report("clash", READY | {"podSetUpdates": [{"name": "main", "nodeSelector": {"zone": "b"}}]})
     waiting = await sluice.record("clash", "pending", reason="Misconfigured")
+    assert waiting.admission is None
+    await sluice.submit(job("next", cpu="4"))  # all of the quota
+    await reserved(sluice, "next")
     assert "spec.template.spec.nodeSelector[zone]: is a, but an admission check needs b" in waiting.message
 
 

@@ -32,6 +32,9 @@ async def test_job_is_started_by_one_patch_and_finishes_with_one_event(sluice):
     assert sluice.controller.writer.outcomes == {"ok": 1}
     await sluice.controller.events.idle()
     assert sluice.controller.events.outcomes == {"ok": 1}
+    assert finished.admission is None
+    await sluice.submit(job("next", cpu="4"))  # all of the quota
+    await sluice.job("next", runs)
 
 
 async def test_job_that_does_not_fit_reports_amounts_and_starts_when_quota_is_free(sluice):

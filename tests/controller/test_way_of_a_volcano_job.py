@@ -58,12 +58,11 @@ async def holds(cluster, cpu):
     return cpus(await cluster.record(DDP, "admitted")) == cpu
 
 
-async def is_free(cluster):
-    async def look():
-        found = (await cluster.store.workloads.list(namespace="team-a")).workloads
-        return not any(record.admission for record in found)
-
-    await cluster.eventually(look)
+async def next_pod_gets_the_whole_quota(cluster):
+    await cluster.user.create("pods", "team-a", pod("next", queue="test", cpu="4"))
+    await pods_until(cluster.user, "team-a", runs("next"))
+    found = (await cluster.store.workloads.list(namespace="team-a")).workloads
+    assert [record.workload.name for record in found if record.admission] == ["next"]
 
 
 async def end_pods(cluster, outcome):
@@ -90,6 +89,7 @@ async def test_volcano_job_starts_as_a_whole_and_finishes_when_completed(cluster
     await end_pods(cluster, "Succeeded")
     await phase(cluster, "Completed")
     assert (await cluster.record(DDP, "finished")).outcome == "Succeeded"
+    await next_pod_gets_the_whole_quota(cluster)
 
 
 async def test_volcano_job_of_torchx_utils_echo_is_admitted(cluster):
@@ -115,7 +115,7 @@ async def test_volcano_job_waiting_for_quota_is_pending_with_gated_pods(cluster)
     await cluster.record("other", "admitted")
     await submit(cluster, train())
     record = await cluster.record(DDP, "pending", reason="WaitingForQuota")
-    assert "in use" in record.message or "fit" in record.message
+    assert "4 cpu in flavor default, of which less is free now (at most 4 can be used)" in record.message
     assert all(GATE in each["spec"]["schedulingGates"] for name, each in _train(cluster).items())
     assert job(cluster)["status"]["state"]["phase"] == "Pending"
     await cluster.user.delete("pods", "team-a", "other")
@@ -201,6 +201,7 @@ async def test_failed_volcano_job_is_finished_although_its_pods_are_kept(cluster
     over = await cluster.record(DDP, "finished")
     assert (over.outcome, over.message) == ("Failed", "The Volcano Job is Failed.")
     assert len(_train(cluster)) == 2
+    await next_pod_gets_the_whole_quota(cluster)
 
 
 async def test_deleted_volcano_job_holds_quota_until_its_last_pod_is_gone(cluster):

@@ -212,3 +212,4 @@ async def test_workflow_suspended_or_reduced_by_user_holds_quota_of_its_running_
     assert four_run({each["metadata"]["name"]: each for each in cluster.user.list("pods", "team-a")})
     assert await held(cluster) == 4000
     await end_pods(cluster, obj)
+    await cluster.record("later", "admitted")
