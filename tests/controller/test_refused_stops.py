@@ -1,12 +1,16 @@
-"""Evicted workloads that the API server refuses to stop or restore: user and log get the message."""
+"""Changes that the API server refuses: user and log get the message, and the request is repeated."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
 from admission.api.application import create_app, listening
 from admission.client import Sluice
+from admission.controller.state.inbox import Due
+from admission.controller.workloads.requests import MAX_BACKOFF
 
 TOKEN = "a-token"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/team-a/events"
@@ -79,3 +83,26 @@ async def test_denied_stop_or_restore_is_reported_and_retried(world, caplog, exp
     assert "Fridays" not in held.message
     assert (await world.job("train", is_gated))["spec"] == before["spec"]
     await world.job("next", runs)
+
+
+async def test_refused_start_is_repeated_after_doubling_pauses_up_to_the_longest(world, monkeypatch):
+    loop, pauses = asyncio.get_running_loop(), []
+    call_later = loop.call_later
+
+    def at_once(delay, callback, *arguments, **options):
+        if arguments and isinstance(arguments[0], Due):
+            pauses.append(delay)
+            delay = 0
+        return call_later(delay, callback, *arguments, **options)
+
+    monkeypatch.setattr(loop, "call_later", at_once)
+    refused = {"match": {"user": "sluice", "verb": "patch", "name": "a"}, "do": "error", "code": 500, "limit": 10}
+    world.sandbox.faults.install({"rules": [refused]})
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    await world.submit(job("a"))
+    await world.job("a", runs)
+    longest = [min(0.2 * 2**attempt, MAX_BACKOFF) for attempt in range(1, 11)]
+    assert longest[-1] == MAX_BACKOFF
+    assert len(pauses) == len(longest)
+    assert all(most / 2 <= pause <= most for pause, most in zip(pauses, longest, strict=True)), pauses
