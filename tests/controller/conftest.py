@@ -133,6 +133,15 @@ class World:
             self._running = self.leading = None
             await self._stack.aclose()
 
+    async def deposed(self) -> None:
+        """Wait until Sluice stops by itself, which raises its ExceptionGroup, and close its store."""
+        running, self._running, self.leading = self._running, None, None
+        assert running is not None
+        try:
+            await running
+        finally:
+            await self._stack.aclose()
+
     def pass_time(self, seconds: float) -> None:
         """Advance the clock of Sluice, but not that of the cluster, and wake the leader."""
         assert self.controller is not None

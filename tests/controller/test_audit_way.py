@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from admission.controller.auditing.comparison import Difference, Problem
 from admission.engine.events import WorkloadGone
+from admission.store.store import Store
 
 REOPEN = "UPDATE admissions SET to_at = NULL, to_revision = NULL, end_reason = NULL WHERE workload_uid = :uid"
 
@@ -249,3 +250,14 @@ async def test_audit_of_stopped_controller_returns_none(queues):
     controller = queues.controller
     await queues.end()
     assert await controller.audit(repair=True) is None
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"])  # on SQLite a lock prevents a second leader
+async def test_audit_of_deposed_leader_returns_none(queues):
+    assert await queues.controller.audit(repair=False) == []
+    async with Store.open(queues.url) as other:
+        await other.lead("another one", elected=True)
+        await queues.submit(job("late"))
+        with pytest.raises(ExceptionGroup):
+            await queues.deposed()
+        assert await queues.controller.audit(repair=True) is None

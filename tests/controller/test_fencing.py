@@ -33,12 +33,11 @@ async def test_commit_of_deposed_leader_is_rejected_and_successor_starts_the_job
     await queues.start()
     await queues.submit(job("before"))
     await queues.job("before", runs)
-    running, queues._running = queues._running, None
     async with Store.open(queues.url) as other:
         epoch = await other.lead("successor", elected=True)
         await queues.submit(job("late"))
         with pytest.raises(ExceptionGroup) as caught:
-            await running
+            await queues.deposed()
         assert caught.group_contains(StaleEpoch, match="its epoch is 1", depth=2)
         assert is_gated(queues.user.get("jobs", "team-a", "late"))
         assert [record.workload.name for record in (await other.workloads.list()).workloads] == ["before"]
@@ -50,7 +49,6 @@ async def test_commit_of_deposed_leader_is_rejected_and_successor_starts_the_job
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     assert queues.user.get("jobs", "team-a", "before")["metadata"]["generation"] == 2
-    await queues._stack.aclose()
 
 
 async def test_controller_leads_again_without_listing_objects_again(queues):
