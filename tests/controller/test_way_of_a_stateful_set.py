@@ -230,17 +230,26 @@ async def test_larger_pod_of_edited_template_waits_beside_running_pod(cluster):
     await holds(cluster, 2)
 
 
+def owners(obj):
+    return obj["metadata"].get("ownerReferences", ())
+
+
 async def test_workload_of_deleted_set_ends_with_its_last_orphaned_pod(cluster):
     await submit(cluster, 3)
     await pods(cluster, 3)
     await cluster.user.delete(SETS, "team-a", "web", propagation="Orphan")
+    await pods_until(cluster.user, "team-a", lambda found: not any(map(owners, web_pods(found).values())))
+    await holds(cluster, 3)
     for name in ("web-0", "web-1"):
         await cluster.user.delete("pods", "team-a", name)
     await pods(cluster, 1)
-    await cluster.record("web", "admitted")
+    await cluster.submit(job("next", cpu="2"))
+    await cluster.record("next", "pending", reason="WaitingForQuota")
+    await holds(cluster, 3)
     await cluster.user.delete("pods", "team-a", "web-2")
     await cluster.record("web", "finished")
-    await holds(cluster, 0)
+    await cluster.job("next", runs)
+    await holds(cluster, 2)
 
 
 async def test_queue_label_on_template_is_used_and_pod_group_of_user_is_kept(cluster):
