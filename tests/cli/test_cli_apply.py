@@ -211,6 +211,22 @@ async def test_client_waits_until_the_server_listens(app):
     assert f"http://127.0.0.1:{port} cannot be reached" in told[0]
 
 
+async def test_apply_waits_until_the_server_listens(app):
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "admission.cli.main", "apply", "-f", "-",
+        env={"PATH": "/usr/bin:/bin", "SLUICE_SERVER": f"http://127.0.0.1:{port}", "SLUICE_ADMIN_TOKEN": TOKEN},
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    process.stdin.write(cohort("a").encode())
+    process.stdin.close()
+    told = (await process.stderr.readline()).decode()
+    assert told.startswith(f"waiting for Sluice: http://127.0.0.1:{port} cannot be reached")
+    async with listening(app, "127.0.0.1", port):
+        output, more = await process.communicate()
+    assert (process.returncode, output, more) == (0, b"cohort.sluice.dev/a created\n", b"")
+
+
 async def test_apply_waits_for_readiness_and_prints_the_failing_check(store, sluice_unreached):
     asked = 0
 
