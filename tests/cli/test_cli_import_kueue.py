@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 
 from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
 
 V1BETA1 = """
 # The names are those of Kueue's own examples of this version.
@@ -94,7 +97,7 @@ async def test_apply_treats_manifests_of_both_api_groups_as_the_same(sluice, tmp
     assert "configured" not in applied.stdout
 
 
-async def test_plan_shows_updates_and_notes_unsupported_fields_and_kinds(sluice, tmp_path):
+async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(sluice, tmp_path):
     file = tmp_path / "kueue.yaml"
     await sluice("apply", "-f", "-", stdin=V1BETA2)
     documents = list(yaml.safe_load_all(V1BETA2))
@@ -111,6 +114,14 @@ async def test_plan_shows_updates_and_notes_unsupported_fields_and_kinds(sluice,
     assert "left out, as if it were not set" in note
     assert "Sluice has no Topology: pods are placed by the Kubernetes scheduler alone" in plan.output
     assert lines[-1] == "2 update, 5 same, 1 skip: nothing was written; use --yes to write"
+    strategy = ("get", "cq/team-a-cq", "-o", "jsonpath={.spec.queueingStrategy}")
+    assert (await sluice(*strategy)).stdout == "StrictFIFO"
+
+    done = await sluice("import", "kueue", "-f", str(file), "--yes")
+    assert done.output.splitlines()[-1] == "2 update, 5 same, 1 skip: done"
+    assert (await sluice(*strategy)).stdout == "BestEffortFIFO"
+    again = await sluice("import", "kueue", "-f", str(file), "--yes")
+    assert again.output.splitlines()[-1] == "7 same, 1 skip: there is nothing to do"
 
 
 @pytest.mark.parametrize(
@@ -127,6 +138,7 @@ async def test_import_of_an_invalid_manifest_is_refused_and_writes_nothing(sluic
     refused = await sluice("import", "kueue", "-f", str(file), "--yes")
     assert refused.exit_code != 0
     assert refused.stderr.startswith("error: ")
+    assert len(refused.stderr.splitlines()) == 1
     assert message in refused.stderr
     assert (await sluice("get", "clusterqueues")).stdout == ""
 
@@ -135,3 +147,13 @@ async def test_import_without_a_kubeconfig_is_an_error(sluice):
     refused = await sluice("import", "kueue")
     assert refused.exit_code == 1
     assert "/nonexistent/kubeconfig" in refused.stderr
+
+
+async def test_import_from_a_cluster_without_kueue_is_an_error(sluice, tmp_path):
+    async with Sandbox() as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "admin")
+        refused = await sluice("import", "kueue", "--kubeconfig", str(tmp_path / "kubeconfig"), "--yes")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    sentence = r"error: Kueue is not installed in https://127.0.0.1:\d+ \(.*\); check --context\n"
+    assert re.fullmatch(sentence, refused.stderr)
+    assert (await sluice("get", "clusterqueues")).stdout == ""
