@@ -217,9 +217,11 @@ async def test_edit_writes_the_changed_manifest(sluice, queues, editor):
     assert quota == "6"
 
 
-async def test_edit_without_a_change_reports_unchanged(sluice, queues, editor):
+async def test_edit_without_a_change_reports_unchanged_and_writes_nothing(sluice, queues, editor, store):
+    before = await store.queues.revision(), (await store.audit.list()).records
     done = await sluice("edit", "cq/team-a", **editor())
     assert (done.exit_code, done.stdout) == (0, "clusterqueue.sluice.dev/team-a unchanged\n")
+    assert (await store.queues.revision(), (await store.audit.list()).records) == before
 
 
 async def test_edit_reopens_a_refused_manifest_with_the_error(sluice, queues, editor, tmp_path):
