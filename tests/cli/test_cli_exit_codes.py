@@ -215,12 +215,32 @@ def test_unreachable_server_exits_with_1_and_diff_with_2(unreachable, files):
         assert re.search("error: .*(cannot be reached|no connection|refused)", done.stderr), (line, done.stderr)
 
 
+SECTION = PAGE.read_text().partition("## Exit codes")[2]
+NAMED = {
+    full_name(name).partition(" --")[0]
+    for row in re.findall(r"^\| (`.*?) \|", SECTION, re.MULTILINE)
+    for name in re.findall("`(.*?)`", row)
+}
+"""Commands in the table of exceptions on the page."""
+EXITS = {
+    "commands/audit.py": "audit",
+    "commands/diff.py": "diff",
+    "commands/gate.py": "gate status",
+    "serve/command.py": "serve",
+    **dict.fromkeys(("main.py", "commands/simulate.py", "demo/__init__.py"), ""),
+}
+"""Files that end the process, with the command that has exit codes of its own; empty: only those of all commands."""
+
+
 def test_documentation_lists_codes_0_to_2_and_only_existing_commands():
-    section = PAGE.read_text().partition("## Exit codes")[2]
-    assert re.findall(r"^\| (\d+) \|", section, re.MULTILINE) == ["0", "1", "2"]
-    named = {
-        full_name(name)
-        for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
-        for name in re.findall("`(.*?)`", row)
-    }
-    assert {name.partition(" --")[0] for name in named} <= LEAVES
+    assert re.findall(r"^\| (\d+) \|", SECTION, re.MULTILINE) == ["0", "1", "2"]
+    assert NAMED <= LEAVES
+
+
+def test_documentation_names_each_command_that_chooses_its_exit_code():
+    """A file with a new exit belongs into EXITS."""
+    chooses = re.compile(r"\bexit\(|\bSystemExit\(")
+    folder = PAGE.parents[1] / "admission/cli"
+    files = {str(file.relative_to(folder)) for file in folder.rglob("*.py") if chooses.search(file.read_text())}
+    assert files == EXITS.keys()
+    assert {full_name(name) for name in EXITS.values() if name} <= NAMED
