@@ -105,8 +105,9 @@ def test_invalid_time_limit_is_refused(text):
         seconds(text, flag="--time-limit")
 
 
-def test_environment_variable_requires_a_key_and_an_equals_sign():
+def test_environment_variable_requires_a_key_and_an_equals_sign_but_no_value():
     assert key_value("A=b=c", flag="--env") == ("A", "b=c")
+    assert key_value("A=", flag="--env") == ("A", "")
     for text in ("A", "=b", ""):
         with pytest.raises(BadFlag, match=r"^--env: .* is not KEY=VALUE"):
             key_value(text, flag="--env")
