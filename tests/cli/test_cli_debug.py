@@ -57,4 +57,5 @@ async def test_bundle_names_the_files_that_could_not_be_collected(sluice: Sluice
 async def test_bundle_to_an_unwritable_path_is_reported_as_an_error(sluice: Sluice):
     done = await sluice("debug", "bundle", "--file=/nowhere/bundle.tar.gz")
     assert done.exit_code == 1
-    assert "error: /nowhere/bundle.tar.gz cannot be written (No such file or directory)" in done.output
+    assert done.stderr.startswith("error: /nowhere/bundle.tar.gz cannot be written (No such file or directory)")
+    assert len(done.stderr.splitlines()) == 1

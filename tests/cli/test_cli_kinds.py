@@ -199,6 +199,7 @@ def test_description_that_contradicts_its_crd_is_reported(files, crd, old, new, 
     code, output = run("check", files[0], "--crd", crd)
     assert code == 1
     assert message in output
+    assert len(output.splitlines()) == 1
 
 
 @pytest.mark.parametrize("content", ["kind: Pod", "{kind: CustomResourceDefinition, spec: {versions: 3}}"])

@@ -143,6 +143,7 @@ async def test_report_by_an_unknown_group_is_an_error(sluice: Sluice):
     result = await sluice("report", "usage", "--by", "team")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
+    assert len(result.stderr.splitlines()) == 1
     assert 'by: usage cannot be grouped by "team"' in result.stderr
 
 
