@@ -214,7 +214,6 @@ async def test_dry_run_predicts_evictions_and_admissions(tmp_path):
         await client.workloads.wait("waits", lambda workload: "QuotaReserved" in workload.conditions)
         drained = (await sluice("stop", "cq/cq", "--drain", "--dry-run")).stdout
         assert "  1 workload would be evicted:\n    default/" in drained
-        raised = (await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("quota: 4", "quota: 6"))).stdout
         raised = (await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("Quota: 4", "Quota: 6"))).stdout
         assert "  1 workload would be admitted:\n    default/" in raised
         lowered = await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("Quota: 4", "Quota: 2"))

@@ -18,7 +18,6 @@ from admission.cli.demo.terminal import Terminal
 
 COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
 FAILED = {"conditions": [{"type": "FailureTarget", "status": "True"}, {"type": "Failed", "status": "True"}]}
-HEADER = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,scheduled_time"
 
 
 class Run:

@@ -15,8 +15,6 @@ from admission.model.manifests import parse_manifest
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMPLETE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
-FAILED = {"conditions": [{"type": "FailureTarget", "status": "True"}, {"type": "Failed", "status": "True"}]}
 HEADER = "name,cpu_milli,memory_mib,num_gpu,qos,creation_time,deletion_time,scheduled_time"
 
 
