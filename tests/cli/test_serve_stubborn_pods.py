@@ -11,6 +11,7 @@ import pytest
 from admission.cli.demo.children import alongside
 from admission.cli.demo.live_pods import LivePods
 from admission.cli.demo.stage import apply, running_sandbox, running_sluice
+from admission.client import Sluice
 from admission.cluster.client import Client
 from admission.cluster.informer import Informer
 from tests.chaos.kill_serve import kill
@@ -18,6 +19,8 @@ from tests.chaos.kill_serve import kill
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    from admission.cli.demo.stage import Sluice as Serving
 
 Object = dict[str, Any]
 
@@ -106,6 +109,13 @@ def manifests() -> list[Object]:
     return [{"apiVersion": "sluice.dev/v1", **each} for each in made]
 
 
+async def held(serving: Serving) -> dict[str, str]:
+    """CPUs of quota that workloads hold, by ClusterQueue of a team."""
+    async with Sluice(serving.server, token=serving.token, ca=serving.ca) as sluice:
+        found = {each["metadata"]["name"]: each async for each in sluice.cluster_queues.documents.list()}
+    return {name: found[name]["status"]["flavorsUsage"][0]["resources"][0]["total"] for name in ACTS}
+
+
 async def watch(client: Client, live: LivePods) -> None:
     async for batch in Informer(client, "/api/v1/pods", page=0).batches():
         for change in batch:
@@ -144,7 +154,8 @@ async def test_pods_that_never_terminate_keep_quota_until_they_are_deleted(tmp_p
         await client.create(marker.jobs, job("marker", BRIEF))
         await marker.until("marker", succeeded=QUOTA)
         assert live.violations == []
-        assert {name: live.alive[name]["cpu"] for name in DELETED} == dict.fromkeys(DELETED, QUOTA * 1000)
+        assert {name: live.alive[name]["cpu"] for name in ACTS} == dict.fromkeys(ACTS, QUOTA * 1000)
+        assert await held(serving) == dict.fromkeys(ACTS, str(QUOTA)), "until the pods are gone"
         for name in DELETED:
             await teams[name].delete_pods(seconds=0)
         await asyncio.gather(*(teams[name].until("next", succeeded=QUOTA) for name in DELETED))
