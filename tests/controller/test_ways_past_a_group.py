@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager, closing
+
 import pytest
 from custom_kinds import until
 from grouped_kinds import GATE, JOBS, KINDS, grouped_served, lasting, manifest, pods_until, running
@@ -12,6 +15,8 @@ DDP = "train-zjcxz05r7m5lsd"
 SETS = "leaderworkersets"
 NAMES = {JOBS: DDP, SETS: "lws"}
 GROUPS = {JOBS: DDP, SETS: "lws-0"}
+NEXT_PODS = {JOBS: f"{DDP}-train-0-1", SETS: "lws-1"}
+"""Names of the pods that the controllers would create next, if there were one more replica."""
 
 
 @pytest.fixture
@@ -135,24 +140,42 @@ async def test_submitter_is_the_creator_and_cannot_be_changed(cluster, plural):
     assert record.workload.user == "alice"
 
 
-async def test_pod_forged_by_a_user_stays_gated(cluster, plural):
-    """The forged pod has the owner reference, labels and annotations of a real one."""
+@asynccontextmanager
+async def always_gated(cluster, name):
+    """Check each version of a pod that is stored during the block."""
+
+    async def follow():
+        with closing(cluster.user.watch("pods")) as changes:
+            async for batch in changes:
+                for _, _, obj, _ in batch:
+                    assert obj["metadata"]["name"] != name or GATE in obj["spec"].get("schedulingGates", ())
+
+    task = asyncio.create_task(follow())
+    try:
+        yield
+        if task.done():
+            await task
+    finally:
+        task.cancel()
+
+
+@pytest.mark.parametrize("name", ["forged", "the next one"])
+async def test_pod_forged_by_a_user_never_starts(cluster, plural, name):
+    """It has the owner reference, labels and annotations of a real pod, and maybe the name of the next one."""
     there = await started(cluster, plural)
-    made = await cluster.sandbox.local("mallory").create("pods", "team-a", claimant(cluster, plural, "forged"))
-    assert GATE in made["spec"]["schedulingGates"]
+    name = name if name == "forged" else NEXT_PODS[plural]
+    async with always_gated(cluster, name):
+        await cluster.sandbox.local("mallory").create("pods", "team-a", claimant(cluster, plural, name))
+        await cluster.user.create("pods", "team-a", pod("later", queue="test", cpu="2"))
+        await cluster.record("later", "pending", reason="WaitingForQuota")
+        await cluster.controller.writer.idle()
 
-    def only_its_own_run(found):
-        forged = found.get("forged")
-        runs = {name for name, each in found.items() if each["status"].get("phase") == "Running"}
-        assert forged is None or GATE in forged["spec"]["schedulingGates"]
-        assert runs <= set(there)
-        return runs == set(there)
+        def its_own_run(found):
+            return {each for each, obj in found.items() if obj["status"].get("phase") == "Running"} == set(there)
 
-    await cluster.user.create("pods", "team-a", pod("later", queue="test", cpu="2"))
-    await cluster.record("later", "pending", reason="WaitingForQuota")
-    # Volcano may treat the end of the forged pod as that of a pod of the Job, and recreate all pods.
-    await pods_until(cluster.user, "team-a", only_its_own_run)
-    await holds(cluster, 4000)
+        # Volcano may treat the end of the forged pod as that of a pod of the Job, and recreate all pods.
+        await pods_until(cluster.user, "team-a", its_own_run)
+        await holds(cluster, 4000)
 
 
 async def test_orphaned_pods_of_volcano_job_hold_quota_until_they_end(cluster):
