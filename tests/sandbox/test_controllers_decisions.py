@@ -1,5 +1,7 @@
 """Pure decisions of the sandbox's controllers: indexes, counts, outcomes, policies, pods, node fit, clock."""
 
+import asyncio
+from itertools import combinations
 from types import MappingProxyType
 
 import pytest
@@ -8,6 +10,7 @@ from admission.sandbox.clock import Clock, parse_rfc3339, rfc3339, rfc3339_micro
 from admission.sandbox.controllers import fit, jobpods, jobstate, policies
 from admission.sandbox.controllers.indexes import format_indexes, parse_indexes
 from admission.sandbox.controllers.podlife import run_seconds
+from tests.virtual_time import VirtualTimeLoop
 
 
 def job(status=None, **spec):
@@ -232,11 +235,28 @@ class TestFit:
         assert fit.fits({"cpu": 3600, "pods": 1}, wanted)
         assert not fit.fits({"cpu": 3600, "pods": 0}, wanted)
 
-    def test_shape_key_ignores_container_name_and_hostname_but_not_node_selector(self):
-        spec = {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}], "nodeSelector": {"x": "y"}}
-        other = {**spec, "containers": [{"name": "b", "resources": {"requests": {"cpu": "1"}}}], "hostname": "h"}
-        assert fit.shape_key(spec) == fit.shape_key(other)
-        assert fit.shape_key(spec) != fit.shape_key({**spec, "nodeSelector": {"x": "z"}})
+    SPEC = MappingProxyType({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]})
+
+    def test_shape_key_ignores_container_name_and_hostname(self):
+        other = {"containers": [{"name": "b", "resources": {"requests": {"cpu": "1"}}}], "hostname": "h"}
+        assert fit.shape_key(self.SPEC) == fit.shape_key(other)
+
+    def test_shape_key_differs_for_each_scheduling_requirement(self):
+        asks = {"resources": {"requests": {"cpu": "2"}}}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "x", "operator": "Exists"}]}]}
+        requirements = [
+            {},
+            {"containers": [asks]},
+            {"initContainers": [asks]},
+            {"initContainers": [{**asks, "restartPolicy": "Always"}]},
+            {"overhead": {"cpu": "1"}},
+            {"priority": 1},
+            {"nodeSelector": {"x": "y"}},
+            {"tolerations": [{"operator": "Exists"}]},
+            {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}},
+        ]
+        for one, other in combinations([{**self.SPEC, **each} for each in requirements], 2):
+            assert fit.shape_key(one) != fit.shape_key(other)
 
 
 @pytest.mark.parametrize(
@@ -256,9 +276,17 @@ def test_run_seconds_come_from_annotation_or_sleep_command(annotations, containe
 
 
 class TestClock:
-    def test_clock_advances_between_two_readings_at_high_speed(self):
-        clock = Clock(1e9)
-        assert clock.now() - clock.now() < 0
+    def test_clock_and_its_sleeps_run_faster_by_the_speed(self):
+        async def sleep():
+            loop = asyncio.get_running_loop()
+            clock = Clock(60, monotonic=loop.time)
+            began, instant = loop.time(), clock.now()
+            await clock.sleep(90)
+            await clock.sleep_until(instant + 120)
+            return loop.time() - began, clock.now() - instant
+
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            assert runner.run(sleep()) == (pytest.approx(2, abs=0.01), pytest.approx(120, abs=0.6))
 
     async def test_sleep_until_an_instant_in_the_past_returns(self):
         clock = Clock()
