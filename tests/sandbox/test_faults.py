@@ -75,25 +75,39 @@ async def test_connection_is_dropped_before_or_after_the_write(sandbox, http, ca
     assert exists(sandbox, "a") is done
 
 
-async def test_write_with_delayed_response_is_done_before_the_response(sandbox, http, cause):
-    await cause({"match": {"verb": "create"}, "do": "delay", "seconds": 600, "when": "after"})
-    watcher = sandbox.local("tester").watch("secrets")
-    sending = asyncio.create_task(http.post("/api/v1/namespaces/default/secrets", json=config_map("a", x="eA==")))
-    async for batch in watcher:
-        if batch:
-            assert [obj["metadata"]["name"] for _, _, obj, _ in batch] == ["a"]
-            watcher.close()
+async def struck(http):
+    """Wait until the rule has affected a request, and that request has got as far as its delay."""
+    number = 0
+    while not number:
+        async with http.get(FAULTS) as response:
+            number = (await response.json())["rules"][0]["struck"]
+    await round_trips(http)
+
+
+async def round_trips(http):
+    for _ in range(3):
+        async with http.get(FAULTS) as response:
+            await response.read()
+
+
+@pytest.mark.parametrize(("when", "done"), [("before", False), ("after", True)])
+async def test_write_of_a_client_that_leaves_is_done_only_if_the_delay_comes_after_it(sandbox, http, cause, when, done):
+    await cause({"match": {"verb": "create"}, "do": "delay", "seconds": 600, "when": when})
+    sending = asyncio.create_task(http.post(MAPS, json=config_map("a")))
+    await struck(http)
     assert not sending.done()
+    assert exists(sandbox, "a") is done
     sending.cancel()
+    await round_trips(http)  # the server notices that the connection was closed
+    sandbox.faults.remove()
+    await round_trips(http)
+    assert exists(sandbox, "a") is done
 
 
 async def test_delayed_request_continues_when_the_rules_are_removed(sandbox, http, cause):
     await cause({"match": {"verb": "create"}, "do": "delay", "seconds": 600})
     sending = asyncio.create_task(http.post(MAPS, json=config_map("a")))
-    struck = 0
-    while not struck:
-        async with http.get(FAULTS) as response:
-            struck = (await response.json())["rules"][0]["struck"]
+    await struck(http)
     assert not exists(sandbox, "a")
     sandbox.faults.remove()
     async with await sending as response:
@@ -101,8 +115,12 @@ async def test_delayed_request_continues_when_the_rules_are_removed(sandbox, htt
     assert exists(sandbox, "a")
 
 
-async def test_failed_request_keeps_its_own_error_despite_a_fault_after_it(http, cause):
+async def test_rejected_request_keeps_its_own_error_despite_a_fault_after_it(http, cause):
+    async with http.post(MAPS, json=config_map("a")) as response:
+        assert response.status == 201
     await cause({"do": "error", "when": "after"})
+    async with http.post(MAPS, json=config_map("a")) as response:
+        assert (response.status, (await response.json())["reason"]) == (409, "AlreadyExists")
     async with http.get(f"{MAPS}/none") as response:
         assert response.status == 404
 
