@@ -11,8 +11,9 @@ from admission.sandbox.admission.chain import Admission
 from admission.sandbox.apiserver.registry import Registry
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.clock import Clock
-from admission.sandbox.controllers import controllers
+from admission.sandbox.controllers import STOP_SECONDS, controllers
 from admission.sandbox.controllers.collector import Collector
+from admission.sandbox.controllers.jobpods import FAILURES, INDEX
 from admission.sandbox.local import LocalClient
 
 
@@ -83,25 +84,33 @@ class TestJobs:
         assert cluster.get_job("a")["status"]["conditions"][-1]["reason"] == "BackoffLimitExceeded"
         assert phases(cluster.pods()) == ["Failed", "Failed"]
 
-    async def test_failed_index_is_retried_up_to_backoff_limit_per_index(self, cluster):
+    async def test_each_failed_index_is_retried_up_to_backoff_limit_per_index(self, cluster):
         await cluster.node("n")
-        await cluster.job("a", run="1", code="3", completionMode="Indexed", completions=1, backoffLimitPerIndex=1)
+        spec = {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimitPerIndex": 1}
+        await cluster.job("a", run="1", code="3", **spec)
         failed = await cluster.status("a", conditions={"FailureTarget", "Failed"})
-        assert (failed["failedIndexes"], failed["failed"]) == ("0", 2)
-        tries = [
-            pod["metadata"]["annotations"]["batch.kubernetes.io/job-index-failure-count"] for pod in cluster.pods()
-        ]
-        assert sorted(tries) == ["0", "1"]
+        assert (failed["failedIndexes"], failed["failed"]) == ("0,1", 4)
+        notes = [pod["metadata"]["annotations"] for pod in cluster.pods()]
+        tries = sorted((note[INDEX], note[FAILURES]) for note in notes)
+        assert tries == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]
 
-    async def test_deleted_pod_of_job_with_replacement_policy_failed_is_replaced(self, cluster):
+    async def test_deleted_pod_under_replacement_policy_failed_is_replaced_once_it_has_ended(self, cluster):
         await cluster.node("n")
-        await cluster.job("a", run=None, podReplacementPolicy="Failed")
+        await cluster.job("a", run=None, notes={STOP_SECONDS: "never"}, podReplacementPolicy="Failed")
         await cluster.status("a", ready=1)
-        first = cluster.pods()[0]["metadata"]["name"]
+        (first,) = (pod["metadata"]["name"] for pod in cluster.pods())
         await cluster.client.delete("pods", NAMESPACE, first)
+        await cluster.status("a", terminating=1)
+        await cluster.job("later", run="60")
+        await cluster.status("later", conditions={"SuccessCriteriaMet", "Complete"})
+        assert [pod["metadata"]["name"] for pod in cluster.pods("a")] == [first]
+
+        patch = {"metadata": {"annotations": {STOP_SECONDS: None}}}
+        await cluster.client.patch("pods", NAMESPACE, first, patch)
         replaced = await cluster.status("a", ready=1, failed=1, terminating=0)
         assert replaced["active"] == 1
-        assert [pod["metadata"]["name"] for pod in cluster.pods()] != [first]
+        (second,) = (pod["metadata"]["name"] for pod in cluster.pods("a"))
+        assert second != first
 
     async def test_active_deadline_stops_pods_before_the_job_is_marked_failed(self, cluster):
         await cluster.node("n")

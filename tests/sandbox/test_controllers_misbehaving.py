@@ -80,11 +80,13 @@ class TestPodsThatMisbehave:
                     ends += [pod["status"]["phase"] for _, _, pod, _ in await anext(aiter(watcher))]
         assert "succeeded" not in cluster.get_job("a")["status"]
 
-    async def test_pod_that_fails_at_start_ends_with_start_error(self, cluster):
+    async def test_pod_that_fails_at_start_never_runs_and_ends_with_start_error(self, cluster):
         await cluster.node("n")
-        await cluster.job("a", notes={START: "fails"}, backoffLimit=0)
-        failed = await cluster.status("a", conditions={"FailureTarget", "Failed"})
-        assert failed["failed"] == 1
+        with closing(cluster.client.watch("pods")) as watcher:
+            await cluster.job("a", notes={START: "fails"}, backoffLimit=0)
+            failed = await cluster.status("a", conditions={"FailureTarget", "Failed"})
+            seen = [pod["status"]["phase"] for _, _, pod, _ in await anext(aiter(watcher))]
+        assert (failed["failed"], set(seen)) == (1, {"Pending", "Failed"})
         (pod,) = cluster.pods()
         ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
         assert (ended["reason"], ended["exitCode"]) == ("StartError", 128)
@@ -94,6 +96,7 @@ class TestPodsThatMisbehave:
         await cluster.job("a", run="1", notes={START: "unpullable"})
         waiting = await cluster.until(lambda: [p for p in cluster.pods() if p["status"].get("containerStatuses")])
         assert phases(waiting) == ["Pending"]
+        assert waiting[0]["spec"]["nodeName"] == "n"
         assert waiting[0]["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImagePullBackOff"
         await cluster.job("later", run="60")
         await cluster.status("later", conditions={"SuccessCriteriaMet", "Complete"})
