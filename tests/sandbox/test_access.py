@@ -103,10 +103,22 @@ async def test_invalid_user_is_rejected_with_the_field_name(ask, document, text)
     assert (status, answer["message"][: len(text)]) == (400, text)
 
 
-async def test_non_administrator_cannot_create_users_or_faults(ask):
-    for path in ("/sandbox/users", "/sandbox/faults"):
-        status, answer = await ask("POST", path, {"name": "eve", "groups": ["system:masters"]}, token="alice-token")
-        assert (status, answer["message"]) == (403, f'forbidden: User "alice" cannot post path "{path}"')
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/sandbox/users"), ("DELETE", "/sandbox/users/bob"), ("POST", "/sandbox/faults"),
+        ("GET", "/sandbox/faults"), ("DELETE", "/sandbox/faults"), ("POST", "/sandbox/compact"),
+        ("GET", "/sandbox/requests"),
+    ],
+)  # fmt: skip
+async def test_control_endpoints_are_forbidden_to_non_administrators(sandbox, ask, method, path):
+    sandbox.faults.install({"rules": [{"do": "error"}]})
+    before = sandbox.faults.describe()
+    status, answer = await ask(method, path, {"name": "eve", "groups": ["system:masters"]}, token="alice-token")
+    assert (status, answer["message"]) == (403, f'forbidden: User "alice" cannot {method.lower()} path "{path}"')
+    assert sandbox.faults.describe() == before
+    sandbox.faults.remove()
+    assert (await ask("POST", ME, {}, token="bob-token"))[0] == 201
 
 
 async def test_kubeconfig_is_available_for_user_added_after_start(sandbox):

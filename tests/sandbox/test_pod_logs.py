@@ -79,8 +79,22 @@ async def test_log_request_that_cannot_be_served_explains_the_reason(sandbox, ht
     assert (await log(http, "none"))[0] == 404
 
 
-async def test_log_request_without_permission_for_pods_log_is_forbidden(sandbox, http):
-    await sandbox.local("admin").create("pods", "default", pod("a"))
-    async with http.get(f"{PODS}/a/log", headers={"Authorization": "Bearer alice-token"}) as response:
+async def test_log_request_needs_permission_for_pods_log_beyond_that_for_pods(sandbox, http):
+    admin, alice = sandbox.local("admin"), {"Authorization": "Bearer alice-token"}
+    await admin.create("pods", "default", pod("a"))
+    await started(sandbox, "a")
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+    await admin.create("roles", "default", {"metadata": {"name": "alice"}, "rules": rules})
+    subjects = [{"kind": "User", "name": "alice"}]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "alice"}
+    await admin.create("rolebindings", "default", {"metadata": {"name": "a"}, "roleRef": role, "subjects": subjects})
+    async with http.get(f"{PODS}/a", headers=alice) as response:
+        assert response.status == 200
+    async with http.get(f"{PODS}/a/log", headers=alice) as response:
         assert response.status == 403
         assert 'cannot get resource "pods/log"' in (await response.json())["message"]
+
+    rules = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
+    await admin.patch("roles", "default", "alice", {"rules": rules})
+    async with http.get(f"{PODS}/a/log", headers=alice) as response:
+        assert response.status == 200

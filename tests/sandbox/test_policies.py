@@ -21,6 +21,7 @@ SUBMITTED_BY = "sluice.dev/submitted-by"
 USERS = {
     "admin-token": User("admin", "1", ("system:masters", "system:authenticated")),
     "alice-token": User("alice", "2", ("system:masters", "system:authenticated")),
+    "bob-token": User("bob", "4", ("system:masters", "system:authenticated")),
     "sluice-token": User(SLUICE, "3", ("system:masters", "system:authenticated")),
 }
 
@@ -189,7 +190,7 @@ async def test_expression_error_denies_unless_failure_policy_is_ignore(ask, fail
     assert (await ask("POST", JOBS, job("j1")))[0] == status
 
 
-async def test_variables_and_message_expression_are_evaluated(ask):
+async def test_variables_message_expression_and_match_conditions_are_evaluated(ask):
     policy = validating(
         "p",
         {
@@ -206,6 +207,7 @@ async def test_variables_and_message_expression_are_evaluated(ask):
     await installed(ask, policy, bound("p", "Deny"))
     assert (await ask("POST", JOBS, job("j1")))[0] == 201
     assert (await ask("POST", JOBS, job("j-long", queue="q")))[1]["message"].endswith("denied request: too long: 6")
+    assert (await ask("POST", JOBS, job("j-long", queue="q"), token="bob-token"))[0] == 201
 
 
 @pytest.mark.parametrize(
