@@ -28,6 +28,7 @@ from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests import compiled_statements, sluice_server
 from tests.event_loop import EventLoop, run
+from tests.virtual_time import VirtualTimeLoop
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
@@ -41,13 +42,14 @@ sys.dont_write_bytecode = False
 compiled_statements.share()
 
 _TEMPLATE = "sluice_template"
+_IN_VIRTUAL_TIME = "virtual_time"
 _OF_PROPERTY = "_hypothesis_internal_use_settings"
 """Attribute in which Hypothesis stores the settings of a test function."""
 
 
-def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Return the loop factory for all tests."""
-    return {"selector": EventLoop}
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Return the loop factory of a test and its fixtures."""
+    return {"loop": VirtualTimeLoop if item.get_closest_marker(_IN_VIRTUAL_TIME) else EventLoop}
 
 
 class Clock:
@@ -84,10 +86,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Set a timeout inside of each test's event loop; in parallel runs reduce examples and order the tests.
 
-    The exception of pytest-timeout alone is lost if it is raised in a callback of the loop.
+    The exception of pytest-timeout alone is lost if it is raised in a callback of the loop. In virtual time such a
+    timeout would not measure how long a test takes.
     """
     for item in items:
-        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        real_time = item.get_closest_marker(_IN_VIRTUAL_TIME) is None
+        if real_time and isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             marker = item.get_closest_marker("timeout")
             limit = marker.args[0] if marker else float(config.getini("timeout"))
             # Less than pytest-timeout's limit, which includes the report of a failure: that is slow on a busy machine.

@@ -27,8 +27,8 @@ class EventLoop(asyncio.SelectorEventLoop):
 
     _transports: dict[int, Any]  # asyncio's own: the transport of each file descriptor, closed ones too
 
-    def __init__(self) -> None:
-        self._watched = selectors.DefaultSelector()
+    def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
+        self._watched = selector or selectors.DefaultSelector()
         super().__init__(self._watched)
 
     def close(self) -> None:

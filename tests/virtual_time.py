@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import selectors
+
+from tests.event_loop import EventLoop
 
 _DELIVERY = 0.001
 """Real seconds in which data that was written to a loopback connection arrives at its other end."""
@@ -25,11 +26,12 @@ class _Selector(selectors.DefaultSelector):
         return ready
 
 
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
+class VirtualTimeLoop(EventLoop):
     """Event loop in which all timers keep their order, however slow the machine is, and no waiting takes real time.
 
     `time()` counts the seconds that timers were waited for, so that computations take no time at all. Only for tests
-    whose clients and servers all run in this loop: it does not wait for other processes or threads.
+    whose clients and servers all run in this loop: it does not wait for other processes or threads. Tests with the
+    marker `virtual_time`, and their fixtures, run in such a loop.
     """
 
     def __init__(self) -> None:
