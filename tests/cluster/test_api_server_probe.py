@@ -1,4 +1,4 @@
-"""ApiServerProbe against a server that responds, refuses, fails or hangs."""
+"""ApiServerProbe against a server that responds, refuses, fails or hangs, in virtual time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from scripted_server import failure, reply
 
-from admission.cluster import api_server_probe as module
-from admission.cluster.api_server_probe import ApiServerProbe
+from admission.cluster.api_server_probe import TIMEOUTS, ApiServerProbe
 
 if TYPE_CHECKING:
     from aiohttp import web
 
 VERSION = reply({"major": "1", "minor": "36"})
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def hang(_request: web.Request) -> web.StreamResponse:
@@ -23,9 +24,8 @@ async def hang(_request: web.Request) -> web.StreamResponse:
 
 
 @pytest.fixture
-def probe_runs(server, client, monkeypatch):
+def probe_runs(server, client):
     """Return a function that runs a probe for `count` rounds against scripted responses and returns the probe."""
-    monkeypatch.setattr(module, "TIMEOUTS", (0.5, 2.0))
 
     async def run(count: int, *script) -> ApiServerProbe:
         server.script = list(script)
@@ -58,12 +58,15 @@ async def test_client_error_response_counts_as_alive(probe_runs, code):
 
 
 async def test_unresponsive_server_is_reported_after_two_timeouts(probe_runs, server, caplog):
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     probe = await probe_runs(1, hang, hang)
+    assert loop.time() - began == pytest.approx(sum(TIMEOUTS), abs=0.1)
     assert "does not answer" in probe.failure
     assert len(server.requests) == 2
     assert "nothing is decided until the API server answers" in caplog.text
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(probe.wait_until_alive(), 0.01)
+        await asyncio.wait_for(probe.wait_until_alive(), 60)
 
 
 async def test_single_timeout_is_not_a_failure(probe_runs):
@@ -82,24 +85,47 @@ async def test_probe_recovers_and_logs_once_when_the_server_answers_again(probe_
     assert caplog.text.count("nothing is decided") == caplog.text.count("answers again") == 1
 
 
-async def test_pause_ends_early_when_the_server_is_back(client, server):
+async def test_pause_ends_early_only_when_the_server_is_back_after_a_failure(client, server):
     server.script = [failure(500), failure(500), VERSION, VERSION]
     turns = asyncio.Queue()
 
     async def turn(_seconds: float) -> None:
         await turns.get()
 
+    loop = asyncio.get_running_loop()
     probe = ApiServerProbe(client, sleep=turn)
     probing = asyncio.create_task(probe.run())
-    while probe.failure is None:  # noqa: ASYNC110  no event is set
-        await asyncio.sleep(0)
-    waiting = asyncio.create_task(probe.pause(600))
-    await asyncio.sleep(0)
+    await asyncio.sleep(60)
+    assert probe.failure is not None
+    began, waiting = loop.time(), asyncio.create_task(probe.pause(100))
+    await asyncio.sleep(60)
+    assert not waiting.done()
     turns.put_nowait(None)
     await waiting
-    await probe.pause(0.001)  # while the server is available, the pause ends by its duration
+    assert loop.time() - began < 61
+
+    began, waiting = loop.time(), asyncio.create_task(probe.pause(100))
+    await asyncio.sleep(60)
+    turns.put_nowait(None)  # another answer, of a server that has not failed
+    await waiting
+    assert loop.time() - began == pytest.approx(100, abs=0.1)
+    assert (len(server.requests), probe.failure) == (4, None)
     probing.cancel()
 
 
-def test_interval_and_timeouts_add_up_to_less_than_fifteen_seconds():
-    assert module.INTERVAL + sum(module.TIMEOUTS) < 15
+async def test_frozen_server_is_noticed_within_fifteen_seconds(client, server):
+    """In the worst case, in which it freezes right after an answer."""
+    answers = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        answers.set()
+        return await VERSION(request)
+
+    server.script = [answer, hang, hang]
+    probe = ApiServerProbe(client)
+    probing = asyncio.create_task(probe.run())
+    await answers.wait()
+    assert probe.failure is None
+    await asyncio.sleep(14.9)
+    assert "does not answer" in (probe.failure or "")
+    probing.cancel()
