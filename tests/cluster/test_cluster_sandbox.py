@@ -69,11 +69,12 @@ async def test_user_without_permission_is_identified_and_forbidden_to_list(sandb
             await alice.get(JOBS)
 
 
-async def test_list_pages_have_the_requested_size(client):
+async def test_list_pages_have_the_requested_size_and_together_all_objects(client):
     for number in range(5):
         await client.create(JOBS, job(f"job-{number}"))
     pages = [page async for page in client.list_pages(JOBS, limit=2)]
-    assert [len(page["items"]) for page in pages] == [2, 2, 1]
+    names = [[item["metadata"]["name"] for item in page["items"]] for page in pages]
+    assert names == [["job-0", "job-1"], ["job-2", "job-3"], ["job-4"]]
 
 
 async def test_next_page_is_requested_while_a_page_is_processed(sandbox, client):
