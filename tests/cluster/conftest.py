@@ -26,7 +26,10 @@ def authority() -> Certificate:
 
 @pytest.fixture
 async def serve(authority, tmp_path):
-    """Return a function that starts a scripted server, by default with a certificate of `authority`."""
+    """Return a function that starts a scripted server, by default with a certificate of `authority`.
+
+    It requests a client certificate of `authority`, but does not require one.
+    """
     async with AsyncExitStack() as stack:
 
         async def start(certificate: Certificate | None = None) -> ScriptedServer:
@@ -35,6 +38,8 @@ async def serve(authority, tmp_path):
             pem.write_bytes(certificate.pem + certificate.key_pem)
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(pem)
+            context.load_verify_locations(cadata=authority.pem.decode())
+            context.verify_mode = ssl.CERT_OPTIONAL
             server = ScriptedServer("")
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", server.answer)

@@ -65,13 +65,22 @@ class ScriptedServer:
     script: list[Handler] = field(default_factory=list)
     requests: list[web.Request] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
+    client_certificates: list[str | None] = field(default_factory=list)
+    """Subject of the client certificate of each request, such as `CN=me`; None without one."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
+        self.client_certificates.append(_client_certificate(request))
         self.bodies.append(await request.read())
         if not self.script:
             return web.json_response({"kind": "Status", "code": 500, "message": "the script is over"}, status=500)
         return await self.script.pop(0)(request)
+
+
+def _client_certificate(request: web.Request) -> str | None:
+    assert request.transport is not None
+    encoded = request.transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    return None if encoded is None else x509.load_der_x509_certificate(encoded).subject.rfc4514_string()
 
 
 class Sleeps(list[float]):

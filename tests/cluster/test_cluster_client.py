@@ -290,7 +290,7 @@ async def test_exec_plugin_provides_the_token(server, kubeconfig):
     assert server.requests[0].headers["Authorization"] == "Bearer made"
 
 
-async def test_client_with_client_certificate_sends_no_bearer_token(server, kubeconfig, tmp_path, authority):
+async def test_client_certificate_is_presented_to_the_server_without_a_token(server, kubeconfig, tmp_path, authority):
     mine = issue("me", authority)
     (tmp_path / "me.crt").write_bytes(mine.pem)
     (tmp_path / "me.key").write_bytes(mine.key_pem)
@@ -300,6 +300,7 @@ async def test_client_with_client_certificate_sends_no_bearer_token(server, kube
         await client.get("/api")
         assert await client.bearer_token() is None
     assert "Authorization" not in server.requests[0].headers
+    assert server.client_certificates == ["CN=me"]
 
 
 async def test_whoami_returns_the_user_of_the_self_subject_review(server, client):
