@@ -53,13 +53,21 @@ def test_certificate_for_both_services_is_requested_and_mounted_by_both_deployme
     assert not [rule for role in roles for rule in role["rules"] if "secrets" in rule.get("resources", ())]
 
 
-def test_chart_creates_a_self_signed_ca_that_issues_the_certificate():
+def test_chart_creates_a_self_signed_ca_that_outlives_the_certificates_it_issues():
     documents = rendered(OURS)
     authority, leaf = one(documents, "Certificate", "sluice-authority")["spec"], one(documents, "Certificate")["spec"]
     assert authority["isCA"] is True
     assert authority["privateKey"]["rotationPolicy"] == "Never"
     assert one(documents, "Issuer", authority["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
     assert one(documents, "Issuer", leaf["issuerRef"]["name"])["spec"]["ca"]["secretName"] == authority["secretName"]
+    # cert-manager renews a certificate after two thirds of its lifetime, unless `renewBefore` says otherwise.
+    assert not {"renewBefore", "renewBeforePercentage"} & authority.keys()
+    assert hours(authority) / 3 >= hours(leaf)
+
+
+def hours(spec: Object) -> float:
+    """Return the lifetime of a Certificate; cert-manager's default is 90 days."""
+    return float(spec.get("duration", "2160h").removesuffix("h"))
 
 
 def test_existing_issuer_is_used_and_none_is_created():
