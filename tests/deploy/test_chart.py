@@ -163,21 +163,19 @@ def test_pods_are_restricted_and_the_sources_of_their_volumes_exist(values: Obje
 
 
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
-def test_each_service_and_disruption_budget_selects_exactly_one_deployment(values: Object):
+def test_services_budgets_and_network_policies_select_their_own_deployment(values: Object):
     documents = rendered(values)
-    for kind, path in (("Service", ("spec", "selector")), ("PodDisruptionBudget", ("spec", "selector", "matchLabels"))):
-        for each in documents:
-            if each["kind"] == kind:
-                selector = each
-                for key in path:
-                    selector = selector[key]
-                selected = [
-                    deployment["metadata"]["name"]
-                    for deployment in documents
-                    if deployment["kind"] == "Deployment"
-                    and selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-                ]
-                assert len(selected) == 1
+    pods = {each["metadata"]["name"]: each["spec"]["template"] for each in documents if each["kind"] == "Deployment"}
+    selectors = {"Service": "selector", "PodDisruptionBudget": "selector", "NetworkPolicy": "podSelector"}
+    for each in documents:
+        if each["kind"] in selectors:
+            spec, own = each["spec"], each["metadata"]["name"].removesuffix("-api")
+            selector = spec[selectors[each["kind"]]]
+            wanted = selector.get("matchLabels", selector).items()
+            assert [name for name, pod in pods.items() if wanted <= pod["metadata"]["labels"].items()] == [own]
+            (container,) = pods[own]["spec"]["containers"]
+            targets = {port["targetPort"] for port in spec.get("ports", ())}
+            assert targets <= {port["name"] for port in container["ports"]}
 
 
 def test_service_monitors_select_the_services_of_serve_and_the_gate():
