@@ -258,8 +258,15 @@ def waiting(kind: str, name: str, spec: Object) -> Object:
     return {"apiVersion": versions[kind], "kind": kind, "metadata": metadata, "spec": spec}
 
 
-async def test_uninstall_of_kind_deployment_is_refused_while_enabled_and_changes_nothing(client, sluice):
+async def test_uninstall_of_kind_deployment_is_refused_while_enabled_and_changes_nothing(client, sluice, sandbox):
     """Removing the queue label from their pod templates would recreate all pods."""
+    metadata = {"labels": {"app": "a", QUEUE: "q"}, "annotations": {"mine": "stays"}}  # the gate adds the queue
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "pause"}]}}
+    body = {
+        "metadata": {"name": "a", "labels": {QUEUE: "q"}},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}, "template": pod},
+    }
+    labelled = await sandbox.local("admin").create("deployments", "default", body)
     await unreachable_gate(client, frameworks=("batch/job", "pod", "deployment")).ensure()
     told = "error: deployment is still enabled: remove it from integrations.frameworks and restart Sluice first\n"
     assert await sluice("uninstall", "--kind", "deployment", "--restore", "--yes") == (1, told)
@@ -267,6 +274,7 @@ async def test_uninstall_of_kind_deployment_is_refused_while_enabled_and_changes
     code, output = await sluice("uninstall", "--kind", "deployment", "--restore", "--yes")
     plan = "remove the annotations of Sluice from 0 objects\nunsuspend what is waiting: 0 objects\n"
     assert (code, output) == (0, f"{plan}done\n")
+    assert sandbox.local("admin").get("deployments", "default", "a") == labelled
 
 
 @pytest.mark.parametrize("mode", ["webhooks", "policies"])
