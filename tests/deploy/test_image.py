@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import subprocess
 import sys
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import distribution
 from pathlib import Path
+from threading import Thread
+from typing import ClassVar
 
 import pytest
 from chart import DEPLOY, NAMESPACE, Object, one, rendered
 from containers import PINS, contained, may_unshare
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from ports import free_port
 
 from admission.sandbox.apiserver.requests import User
@@ -54,13 +59,38 @@ def test_command_missing_in_the_image_fails_with_an_explanation(tree: Path):
     assert run_in(tree, "version").stdout.startswith("sluice ")
 
 
-def test_tracing_can_be_initialized_in_the_image(tree: Path):
+class Collector(BaseHTTPRequestHandler):
+    """Receives spans by OTLP over HTTP, for `received` of the class."""
+
+    received: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            self.received.extend(f"{self.path} {span.name}" for scope in resource.scope_spans for span in scope.spans)
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Write no log."""
+
+
+def test_image_sends_traces_to_a_collector(tree: Path):
     """The chart's setting for traces must work without a custom image."""
-    code = "from admission.serving.tracing import Tracing; Tracing().close()"
+    code = "from admission.serving.tracing import Tracing; t = Tracing(); t.span('a span', 1.0, 2.0, {}); t.close()"
     command = [sys._base_executable, "-c", code]  # type: ignore[attr-defined]
-    environment = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
-    done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        serving = Thread(target=server.serve_forever, args=(0.01,))
+        serving.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        environment = {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": url}
+        done = subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
+        server.shutdown()
+        serving.join()
     assert (done.returncode, done.stderr) == (0, "")
+    assert Collector.received == ["/v1/traces a span"]
 
 
 def size(tree: Path) -> int:
