@@ -66,6 +66,19 @@ class PostgreSQL:
         """Stop the server immediately, without a checkpoint, as a crash does."""
         self._control("--mode=immediate", "stop")
 
+    def restart_as_standby(self) -> None:
+        """Restart the server as a standby, which only answers reads, until `promote`."""
+        self.stop()
+        standby = self.folder / "data" / "standby.signal"
+        standby.touch()
+        if _user() is not None:
+            shutil.chown(standby, _user())
+        self.start()
+
+    def promote(self) -> None:
+        """Make a standby a primary; returns when it accepts writes."""
+        self._control("promote")
+
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Suspend all its processes during the block: it keeps and accepts connections, but answers none."""

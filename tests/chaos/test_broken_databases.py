@@ -140,12 +140,17 @@ async def test_leader_stops_decisions_on_a_nearly_full_disk_and_reloads_only_onc
         assert "Traceback" not in replica.log.decode()
 
 
-async def check_delayed_start(sandbox: Sandbox, replica: Replica, says: str, mend: Callable[[], None]) -> None:
-    """Start `sluice serve` before its database is usable: it waits, reports why, and starts without a restart."""
+async def until_not_ready(replica: Replica, says: str) -> None:
+    """Wait until `/readyz` gives this reason; fails if the process ends."""
     while says not in (answer := await replica.get("/readyz"))[1]:
         assert replica.process.returncode is None, replica.log.decode()
         await asyncio.sleep(0.05)
     assert answer[0] == 503
+
+
+async def check_delayed_start(sandbox: Sandbox, replica: Replica, says: str, mend: Callable[[], None]) -> None:
+    """Start `sluice serve` before its database is usable: it waits, reports why, and starts without a restart."""
+    await until_not_ready(replica, says)
     assert (await replica.get("/livez"))[0] == 200
     assert "reason withheld" in (await replica.get("/readyz", token=""))[1]
     await asyncio.to_thread(mend)
@@ -166,19 +171,18 @@ async def test_serve_started_before_the_database_waits_for_it(sandbox, tmp_path,
 
 
 @pytest.mark.postgres
-async def test_serve_waits_for_a_writable_database_and_exits_cleanly_without_one(sandbox, tmp_path, own_postgresql):
+async def test_serve_waits_on_a_standby_for_its_promotion_and_exits_cleanly_meanwhile(
+    sandbox, tmp_path, own_postgresql
+):
     url = own_postgresql.url("sluice_template")
     await make_queues(url)
-    switch = "ALTER DATABASE sluice_template SET default_transaction_read_only = {}".format
-    await asyncio.to_thread(own_postgresql.execute, switch("on"))
+    await asyncio.to_thread(own_postgresql.restart_as_standby)
     async with serving(tmp_path, url) as replica:
-        await check_delayed_start(sandbox, replica, "cannot be written", lambda: own_postgresql.execute(switch("off")))
-    await asyncio.to_thread(own_postgresql.kill)
-    async with serving(tmp_path, url) as replica:
-        while (await replica.get("/livez"))[0] != 200:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+        await until_not_ready(replica, "cannot be written")
         replica.send(signal.SIGTERM)
         assert await replica.process.wait() == 0
+    async with serving(tmp_path, url) as replica:
+        await check_delayed_start(sandbox, replica, "cannot be written", own_postgresql.promote)
 
 
 @pytest.mark.postgres
