@@ -82,7 +82,7 @@ class Cluster:
 
 @asynccontextmanager
 async def started(speed=SPEED):
-    clock = Clock(speed)
+    clock = Clock(speed, monotonic=asyncio.get_running_loop().time)
     cluster = Cluster(clock)
     async with controllers(cluster.local, clock):
         await cluster.client.create("namespaces", "", {"metadata": {"name": NAMESPACE}})

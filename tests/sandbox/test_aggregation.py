@@ -219,6 +219,7 @@ async def test_openapi_index_has_both_servers_and_the_aggregated_schema_is_serve
         assert "Apple" in (await response.json())["components"]["schemas"]
 
 
+@pytest.mark.virtual_time
 async def test_available_condition_follows_the_state_of_the_aggregated_server(sandbox, config, tmp_path, http):
     async with apple_server(tmp_path, config["requestheader-client-ca-file"]) as served:
         await register(sandbox, served)
@@ -236,6 +237,7 @@ async def test_available_condition_follows_the_state_of_the_aggregated_server(sa
     assert items["fruit.example.com"]["versions"][0]["freshness"] == "Stale"
 
 
+@pytest.mark.virtual_time
 async def test_server_stopped_between_probes_causes_503_and_condition_false(sandbox, config, tmp_path, http):
     async with apple_server(tmp_path, config["requestheader-client-ca-file"]) as served:
         await register(sandbox, served)

@@ -16,6 +16,8 @@ from admission.sandbox.controllers.collector import Collector
 from admission.sandbox.controllers.jobpods import FAILURES, INDEX
 from admission.sandbox.local import LocalClient
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 async def cluster():

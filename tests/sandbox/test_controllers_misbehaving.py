@@ -9,6 +9,8 @@ from job_cluster import NAMESPACE, parse, phases, started
 from admission.sandbox.controllers import EXIT_CODE, START, STOP_SECONDS
 from admission.sandbox.controllers.jobpods import FAILURES, IGNORED_FAILURES, INDEX
 
+pytestmark = pytest.mark.virtual_time
+
 
 @pytest.fixture
 async def cluster():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager, closing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import pytest
 
 from admission.sandbox import Sandbox
 from admission.sandbox.apiserver.errors import ApiError
+from admission.sandbox.clock import Clock
 from admission.sandbox.controllers import RUN_SECONDS
 from admission.sandbox.schedules import InvalidSchedule, parse_schedule
 
@@ -21,10 +23,12 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 
+pytestmark = pytest.mark.virtual_time
+
 
 @asynccontextmanager
 async def cluster() -> AsyncIterator[LocalClient]:
-    async with Sandbox(speed=200) as sandbox:
+    async with Sandbox(clock=Clock(200, monotonic=asyncio.get_running_loop().time)) as sandbox:
         admin = sandbox.local("admin")
         room = {"cpu": "64", "memory": "64Gi", "pods": "110"}
         metadata = {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}}
