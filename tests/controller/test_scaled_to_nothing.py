@@ -87,3 +87,31 @@ async def test_admitted_job_with_parallelism_zero_holds_no_quota(cluster):
     await cluster.user.patch("jobs", "team-a", "queue", {"spec": {"parallelism": 0}})
     await cluster.job("next", runs)
     await holds(cluster, "queue", 0)
+
+
+def unsuspended(obj):
+    return obj["spec"]["suspend"] is False
+
+
+async def test_job_created_without_pods_is_admitted_once_and_queues_when_scaled_up(cluster):
+    await cluster.submit({**(paused := job("paused", pods=2)), "spec": {**paused["spec"], "parallelism": 0}})
+    await cluster.job("paused", unsuspended)
+    await cluster.submit(job("next", cpu="2"))  # observed later than the start of the other one
+    await cluster.job("next", runs)
+    assert [reason for reason, _ in await cluster.history("paused")].count("OutOfSync") == 0
+    await cluster.user.patch("jobs", "team-a", "paused", {"spec": {"parallelism": 1}})
+    await cluster.record("paused", "pending", reason="WaitingForQuota")
+    await cluster.user.delete("jobs", "team-a", "next", propagation="Background")
+    await cluster.job("paused", lambda each: each.get("status", {}).get("active") == 1)
+    await holds(cluster, "paused", 1)
+
+
+async def test_running_job_scaled_to_zero_pods_is_requeued_once(cluster):
+    await cluster.submit(job("paused", pods=2))
+    await cluster.job("paused", lambda each: each.get("status", {}).get("active") == 2)
+    await cluster.user.patch("jobs", "team-a", "paused", {"spec": {"parallelism": 0}})
+    await holds(cluster, "paused", 0)
+    await cluster.job("paused", unsuspended)
+    await cluster.submit(job("next", cpu="2"))
+    await cluster.job("next", runs)
+    assert [reason for reason, _ in await cluster.history("paused")].count("OutOfSync") == 1

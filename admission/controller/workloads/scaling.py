@@ -51,9 +51,14 @@ def exceeds(tracked: Tracked, seen: Observed) -> bool:
 
 
 def violates_admission(tracked: Tracked, seen: Observed) -> bool:
-    """Return whether a running object has more pods than quota, or requests none although completions are left."""
+    """Return whether a running object has more pods than quota, or was scaled to zero although completions are left.
+
+    One that was admitted without pods matches its admission: stopped, it would be admitted and stopped again for ever.
+    """
     if exceeds(tracked, seen):
         return True
+    if not any(_held_pods(tracked).values()):
+        return False
     return not any(count.needed for count in seen.counts) and any(count.left for count in seen.counts)
 
 
