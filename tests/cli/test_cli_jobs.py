@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 from command_runner import Sluice
 from custom_kinds import TRAINING_RUN_FORM, served, until
@@ -209,6 +211,19 @@ async def test_submit_adds_the_queue_to_manifests_and_waits_for_completion(tmp_p
         elsewhere = await sluice("submit", *FLAGS, "-n", "kube-system")
         assert elsewhere.exit_code == 1
         assert len(sandbox.local("admin").list("jobs")) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_submit_that_is_interrupted_while_it_waits_fails_and_leaves_the_job(tmp_path, number):
+    async with world(tmp_path) as (sandbox, sluice, _):
+        command = ("submit", *FLAGS, "--name", "long", "--wait", "--", "sleep", "100000")
+        running = await sluice_process(*command, **sluice.environment)
+        assert await running.stdout.readline() == b"job.batch/long created\n"
+        running.send_signal(number)
+        _, err = await running.communicate()
+        assert running.returncode == 1
+        assert "error: interrupted before the Job finished" in err.decode()
+        assert [each["metadata"]["name"] for each in sandbox.local("admin").list("jobs")] == ["long"]
 
 
 def test_submit_refuses_positional_arguments_before_the_double_dash():

@@ -159,7 +159,10 @@ def submit(
             for manifest in manifests:
                 await _submit(client, sluice, connection, manifest, options)
 
-    asyncio.run(until_signal(run()) if wait or follow else run())
+    if not (wait or follow):
+        asyncio.run(run())
+    elif asyncio.run(until_signal(run())):
+        raise CommandError("interrupted before the Job finished; if created it remains: `sluice cancel` deletes it")
 
 
 def _namespace(connection: Connection, given: str | None, *, dry_run: bool) -> str:

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` until it returns, or until SIGTERM or SIGINT, which count as success. Errors of `work` propagate."""
+async def until_signal(work: Coroutine[Any, Any, None]) -> bool:
+    """Run `work` until it returns, or until SIGTERM or SIGINT; return whether one of them ended it.
+
+    Errors of `work` propagate.
+    """
     task = asyncio.ensure_future(work)
     interrupted = False
 
@@ -33,6 +36,8 @@ async def until_signal(work: Coroutine[Any, Any, None]) -> None:
     except asyncio.CancelledError:
         if not interrupted:
             raise
+        return True
+    return False
 
 
 def _log_tasks() -> None:
