@@ -6,7 +6,7 @@ StoreError
         DatabaseBusy        another process holds a lock for too long
     DatabaseUnusable        reachable, but not usable: missing rights, a full disk, no such database
         DatabaseRefusesWrites   temporarily: the server is read-only, or its disk is full
-    SchemaMismatch          not migrated, or migrated for another version of Sluice
+        SchemaMismatch          not migrated, or migrated for another version of Sluice
     AlreadyRunning          another Sluice is the leader on this database
     Unwritable              the database works, but rejects the changes of some workloads
         ContradictsLedger   a workload would hold quota twice, or another constraint is violated
@@ -48,7 +48,7 @@ class DatabaseRefusesWrites(DatabaseUnusable):
     """The database is temporarily read-only: a standby before its promotion, a full disk."""
 
 
-class SchemaMismatch(StoreError):
+class SchemaMismatch(DatabaseUnusable):
     """The schema is incompatible with this version of Sluice."""
 
 

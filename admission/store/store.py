@@ -239,10 +239,9 @@ class Store:
         """
         try:
             check_same_file(self._database.location, self._opened)
-            if self._database.write_failure is None:
-                async with self._database.read() as connection:
-                    await connection.execute(select(head.c.revision))
-            else:
+            async with self._database.read() as connection:
+                await connection.run_sync(schema_version.check_readable, self._database)
+            if self._database.write_failure is not None:
                 if isinstance(self._database.write_failure, DatabaseRefusesWrites):
                     check_room(self._database.location)
                 async with self._database.write() as connection:

@@ -71,9 +71,17 @@ async def test_full_disk_is_answered_with_503_without_the_path_of_the_database(c
     assert "/secret.db is full" in caplog.text
 
 
-@pytest.mark.parametrize("error", [DatabaseUnusable("no right to /secret.db"), SchemaMismatch("/secret.db is old")])
-async def test_unusable_database_is_answered_with_500_and_details_only_in_the_log(error, caplog):
-    status, body, _ = await answer_to(error)
+async def test_tables_of_another_version_are_answered_with_503_without_the_path_of_the_database(caplog):
+    status, body, headers = await answer_to(SchemaMismatch("/secret.db has schema 0005"))
+    assert (status, body["reason"]) == (503, "ServiceUnavailable")
+    assert "run `sluice migrate`" in body["message"]
+    assert "secret" not in str(body)
+    assert headers["Retry-After"] == "10"
+    assert "/secret.db has schema 0005" in caplog.text
+
+
+async def test_unusable_database_is_answered_with_500_and_details_only_in_the_log(caplog):
+    status, body, _ = await answer_to(DatabaseUnusable("no right to /secret.db"))
     assert (status, body["reason"]) == (500, "InternalError")
     assert "secret" not in str(body)
     assert "/secret.db" in caplog.text

@@ -236,6 +236,32 @@ async def test_serve_recovers_after_a_single_table_was_inaccessible(sandbox, tmp
         await check_recovery_from_outage(sandbox, replica, without_rights(), "permission denied for table workloads")
 
 
+@asynccontextmanager
+async def older_schema(url: str) -> AsyncIterator[None]:
+    """Take the schema back during the block, as for a rollback of the release, though this version still runs."""
+    await migrate(url, "0005")
+    yield
+    await migrate(url)
+
+
+async def check_recovery_from_older_schema(sandbox: Sandbox, tmp_path: Path, url: str) -> None:
+    await make_queues(url)
+    async with serving(tmp_path, url) as replica:
+        says = "has schema 0005, and this Sluice needs"
+        await check_recovery_from_outage(sandbox, replica, older_schema(url), says, or_logs="lacks tables or columns")
+        log = replica.log.decode()
+        assert "is left alone" not in log  # no workload takes the blame
+
+
+async def test_serve_recovers_after_its_schema_was_taken_back_on_sqlite(sandbox, tmp_path):
+    await check_recovery_from_older_schema(sandbox, tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}")
+
+
+@pytest.mark.postgres
+async def test_serve_recovers_after_its_schema_was_taken_back_on_postgresql(sandbox, tmp_path, own_postgresql):
+    await check_recovery_from_older_schema(sandbox, tmp_path, own_postgresql.url("sluice_template"))
+
+
 async def execute(url: str, *statements: str) -> None:
     connection = await asyncpg.connect(url)
     for statement in statements:

@@ -14,7 +14,14 @@ from admission.api.http.responses import reply
 from admission.api.registry import GROUP, Resource
 from admission.apimachinery.errors import InvalidSelector, NotAcceptable, PatchFailed
 from admission.model.errors import InvalidObject, StoreError
-from admission.store.errors import AlreadyExists, Conflict, DatabaseRefusesWrites, DatabaseUnavailable, NotFound
+from admission.store.errors import (
+    AlreadyExists,
+    Conflict,
+    DatabaseRefusesWrites,
+    DatabaseUnavailable,
+    NotFound,
+    SchemaMismatch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -115,15 +122,21 @@ def _store_failure(request: web.Request, error: StoreError) -> web.Response:
                 request, 503, "ServiceUnavailable", str(error), headers=headers, retryAfterSeconds=_RETRY_SECONDS
             )
         case DatabaseRefusesWrites():
-            _log.error("%s %s failed: %s", request.method, request.path, error)
-            headers = {"Retry-After": str(_REFUSED_SECONDS)}
             message = "the database accepts no writes for now: its disk is full, or it is read-only; try again later"
-            return _failure(
-                request, 503, "ServiceUnavailable", message, headers=headers, retryAfterSeconds=_REFUSED_SECONDS
-            )
+            return _refused(request, error, message)
+        case SchemaMismatch():
+            message = "the tables of the database are not those of this version of Sluice; run `sluice migrate`"
+            return _refused(request, error, message)
         case _:  # its message names files and hosts, which users of the API must not learn
             _log.error("%s %s failed: %s", request.method, request.path, error)
             return _failure(request, 500, "InternalError", "the database cannot be used; Sluice's log has the reason")
+
+
+def _refused(request: web.Request, error: StoreError, message: str) -> web.Response:
+    """Log a failure of the database that its admin has to end, and answer that the client may try again later."""
+    _log.error("%s %s failed: %s", request.method, request.path, error)
+    headers = {"Retry-After": str(_REFUSED_SECONDS)}
+    return _failure(request, 503, "ServiceUnavailable", message, headers=headers, retryAfterSeconds=_REFUSED_SECONDS)
 
 
 def _failure(

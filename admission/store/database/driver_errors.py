@@ -70,8 +70,8 @@ def _store_error(error: DBAPIError, database: object) -> StoreError | None:
     """Return the store's error for a driver error; None for an error of the data, such as a violated constraint."""
     cause = error.orig
     code: str = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
-    if "no such table" in str(cause):
-        code = "SQLITE_NO_SUCH_TABLE"
+    if any(part in str(cause) for part in _SQLITE_UNMIGRATED):
+        code = "SQLITE_UNMIGRATED"
     if "unsupported startup parameter" in str(cause):
         code = "PGBOUNCER"
     if "root certificate file" in str(cause):
@@ -83,6 +83,8 @@ def _store_error(error: DBAPIError, database: object) -> StoreError | None:
     return found and found[0](found[1].format(database, _first_line(cause)))
 
 
+_SQLITE_UNMIGRATED = ("no such table", "no such column", "has no column named")
+"""Parts of SQLite's messages for tables of another schema; the error itself is the generic SQLITE_ERROR."""
 _NO_TLS = "rejected SSL upgrade"
 """Part of asyncpg's message when TLS is required and the server does not offer it."""
 _LOST = (DatabaseUnavailable, "the connection to the database {} was lost ({}); it will be tried again")
@@ -90,14 +92,14 @@ _LOCKED = (DatabaseBusy, "the database {} is locked by another process ({}); sto
 _READ_ONLY = (DatabaseUnusable, "the database {} cannot be written ({}); give Sluice the right to write it")
 _STANDBY = (DatabaseRefusesWrites, _READ_ONLY[1])
 _FULL = (DatabaseRefusesWrites, "the disk of the database {} is full ({}); make room")
-_UNMIGRATED = (SchemaMismatch, "the database {} lacks tables of Sluice ({}); run `sluice migrate`")
+_UNMIGRATED = (SchemaMismatch, "the database {} lacks tables or columns of Sluice ({}); run `sluice migrate`")
 _REFUSED = (
     DatabaseUnusable,
     "the database {} refuses the user ({}); check user, password and sslmode in the database URL",
 )
 # By prefix of SQLite's error name or PostgreSQL's SQLSTATE; the first match counts: more specific prefixes come first.
 _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
-    "SQLITE_NO_SUCH_TABLE": _UNMIGRATED,
+    "SQLITE_UNMIGRATED": _UNMIGRATED,
     "SQLITE_BUSY": _LOCKED,
     "SQLITE_LOCKED": _LOCKED,
     "SQLITE_READONLY": _READ_ONLY,
@@ -124,6 +126,7 @@ _MEANINGS: dict[str, tuple[type[StoreError], str]] = {
     "3D000": (DatabaseUnusable, "the database {} does not exist ({}); create it"),
     "40": (DatabaseBusy, "a concurrent transaction in the database {} conflicts with this one ({}); try again"),
     "42P01": _UNMIGRATED,
+    "42703": _UNMIGRATED,
     "42501": _READ_ONLY,
     "53100": _FULL,
     "53": (DatabaseUnavailable, "the database {} is overloaded ({})"),

@@ -24,19 +24,27 @@ async def check(database: Database) -> None:
     """
 
     def query(connection: Connection) -> None:
-        version = _version(connection)
-        if version is None:
-            raise SchemaMismatch(f"the database {database.location} is empty or not migrated; run `sluice migrate`")
-        if version < SCHEMA_VERSION:
-            raise SchemaMismatch(
-                f"the database {database.location} has schema {version}, and this Sluice needs {SCHEMA_VERSION}; "
-                "run `sluice migrate`"
-            )
+        check_readable(connection, database)
         # The row lock fails in a database that is read-only.
-        oldest = connection.scalar(select(head.c.compatible_with).with_for_update())
-        _refuse_if_too_new(version, oldest, database)
+        connection.execute(select(head.c.revision).with_for_update())
 
     await database.write_sync(query)
+
+
+def check_readable(connection: Connection, database: Database) -> None:
+    """Raise SchemaMismatch for an incompatible schema; this only reads.
+
+    Checked at the start and by each health check: the schema may be migrated while Sluice runs.
+    """
+    version = _version(connection)
+    if version is None:
+        raise SchemaMismatch(f"the database {database.location} is empty or not migrated; run `sluice migrate`")
+    if version < SCHEMA_VERSION:
+        raise SchemaMismatch(
+            f"the database {database.location} has schema {version}, and this Sluice needs {SCHEMA_VERSION}; "
+            "run `sluice migrate`"
+        )
+    _refuse_if_too_new(version, connection.scalar(select(head.c.compatible_with)), database)
 
 
 async def is_newer(connection: AsyncConnection, database: Database) -> bool:
