@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,22 @@ async def test_changed_configuration_file_is_noticed_without_a_signal(tmp_path: 
     await done.wait()
     running.cancel()
     assert used == ["error"]
+
+
+def test_pipe_in_place_of_the_configuration_file_is_not_read(tmp_path: Path, caplog):
+    """Nobody writes into the pipe: reading it would stop `serve` for good."""
+    file = tmp_path / "sluice.yaml"
+    file.write_text("logLevel: error\n")
+    used: list[str] = []
+    settings = load_settings({}, config=file)
+    uses = {"log_level": lambda changed: used.append(changed.log_level)}
+    reload = Reload(settings, lambda: load_settings({}, config=file), [file], uses)
+    file.unlink()
+    os.mkfifo(file)
+    Reload(settings, lambda: load_settings({}, config=file), [file], uses)  # looks at the files' contents
+    reload.reload()
+    assert f"{file} is not a regular file" in caplog.text
+    assert not used
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,9 @@ class Reload:
 
     def reload(self) -> None:
         """Load the settings, apply those that can change, and log the result. Invalid settings are only logged."""
+        if (pipe := next(filter(_is_special, self._files), None)) is not None:
+            log.error("the settings are not reloaded: %s is not a regular file; replace it, or restart", pipe)
+            return
         try:
             new = self._load()
             changed = [name for name in Settings.model_fields if getattr(new, name) != getattr(self._settings, name)]
@@ -109,10 +112,20 @@ class Reload:
 
 def _digest(file: Path) -> str:
     """Return a digest of the file's content; empty if it cannot be read."""
+    if _is_special(file):
+        return ""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError:
         return ""
+
+
+def _is_special(file: Path) -> bool:
+    """Whether it is a pipe, a device or a folder. A pipe may block its reader, or was read to its end at the start."""
+    try:
+        return file.exists() and not file.is_file()
+    except OSError:  # such as a folder that may not be searched: loading the settings reports it
+        return False
 
 
 def _spelled(names: Iterable[Any]) -> str:
