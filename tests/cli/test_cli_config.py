@@ -79,6 +79,16 @@ def test_missing_file_is_named_whether_from_argument_flag_or_environment(tmp_pat
         assert (done.exit_code, done.output) == (1, sentence + "`sluice config example`\n")
 
 
+def test_check_names_the_place_of_an_invalid_database_url(tmp_path: Path):
+    file = tmp_path / "sluice.yaml"
+    file.write_text("logLevel: debug\ndatabaseUrl: mysql://sluice:s3cret@db/sluice\n")
+    message = "the database URL begins with 'mysql'; give sqlite:///FILE or postgresql://USER:PASSWORD@HOST:PORT/NAME"
+    done = sluice.run("config", "check", str(file))
+    assert (done.exit_code, done.output) == (1, f"error: databaseUrl in {file}:2: {message}\n")
+    done = sluice.run("config", "check", str(file), SLUICE_DATABASE_URL="mysql://sluice:s3cret@db/sluice")
+    assert (done.exit_code, done.output) == (1, f"error: databaseUrl in SLUICE_DATABASE_URL: {message}\n")
+
+
 def test_check_of_a_valid_file_prints_the_number_of_settings(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text("logLevel: debug\ndatabaseUrlFile: /not/here\n")

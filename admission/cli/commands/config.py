@@ -14,8 +14,10 @@ from admission.cli.configuration.documentation import example as example_file
 from admission.cli.configuration.local_file import LocalFile
 from admission.cli.configuration.settings import Settings, load_settings, origin, read_settings
 from admission.cli.configuration.settings_options import settings_options
+from admission.cli.errors import InvalidSettings
 from admission.cli.output.printing import output_option, serialized
 from admission.cli.output.tables import aligned
+from admission.model.errors import StoreError
 from admission.store.database.connection import Location
 
 if TYPE_CHECKING:
@@ -59,7 +61,11 @@ def check(file: Path) -> None:
     Example:
       sluice config check sluice.yaml
     """
-    _, read = read_settings({}, config=file)
+    settings, read = read_settings({}, config=file)
+    try:
+        Location.parse(settings.database_url)
+    except StoreError as error:
+        raise InvalidSettings(f"databaseUrl in {origin('database_url', {}, read)}: {error}") from error
     number = len(read.content)
     click.echo(f"{file}: {'1 setting, valid' if number == 1 else f'{number} settings, all valid'}")
 
