@@ -17,6 +17,7 @@ from admission.model.checks import CheckReport
 from admission.model.manifests import parse_manifest
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
+from admission.store.errors import AlreadyExists
 from admission.store.store import Store
 from admission.store.workloads.queries import Condition
 
@@ -171,11 +172,12 @@ class World:
 
     async def apply(self, *manifests: Object, reason: str = "") -> None:
         """Create or replace queue objects as the API would."""
-        store = self.leading or self.store
+        store, author = self.leading or self.store, Author("test", reason=reason)
         for obj in map(parse_manifest, manifests):
-            known = {present.key for present in await store.queues.list(obj.kind)}
-            write = store.queues.replace if obj.key in known else store.queues.create
-            await write(obj, author=Author("test", reason=reason))
+            try:
+                await store.queues.create(obj, author=author)
+            except AlreadyExists:
+                await store.queues.replace(obj, author=author)
 
     async def submit(self, job: Object) -> Object:
         """Create a Job as a user."""
