@@ -107,6 +107,7 @@ async def test_killed_gate_is_restarted_and_readiness_fails_meanwhile(sandbox, t
         assert "was ended by SIGKILL; it is started again" in replica.log.decode()
 
 
+@pytest.mark.long
 async def test_frozen_gate_is_restarted(sandbox, tmp_path):
     async with gated(tmp_path) as (replica, caller):
         await replica.until_ready()

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 NOW = version("sluice")
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def builds(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
