@@ -13,7 +13,7 @@ from admission.store.workloads.commit import apply, begin
 from admission.store.workloads.separation import write_separately
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from sqlalchemy import Connection
 
@@ -120,12 +120,17 @@ class Writer:
 
 
 def _write_separately(submission: _Submission, at: float, connection: Connection) -> tuple[int, Unwritable | None]:
-    begun = begin(connection, epoch=submission.epoch, at=at)
+    begun = begin(connection, epoch=submission.epoch, at=at, uids=_uids([submission]))
     return begun.revision, write_separately(connection, submission.changes, begun)
 
 
 def _write(batch: list[_Submission], at: float, connection: Connection) -> int:
-    begun = begin(connection, epoch=batch[0].epoch, at=at)
+    begun = begin(connection, epoch=batch[0].epoch, at=at, uids=_uids(batch))
     for submission in batch:
         apply(connection, submission.changes, begun)
     return begun.revision
+
+
+def _uids(batch: list[_Submission]) -> Iterator[str]:
+    """Yield the uids of the workloads that are written."""
+    return (record.workload.uid for submission in batch for record in submission.changes.workloads)

@@ -292,6 +292,21 @@ async def test_watch_delivers_added_and_modified_workloads(api, commit):
 
 
 @on_both_databases
+async def test_watch_that_breaks_within_a_commit_resumes_with_its_other_workloads(api, commit, store):
+    start = await revision_of(api, "workloads")
+    names = [f"job-{number}" for number in range(4)]
+    await commit(*(record(name, name) for name in names))
+    found = []
+    async with serving(store) as other:
+        for server in (api, other, api, other):
+            async with server.watch("workloads", resourceVersion=start) as watch:
+                event = await watch.next()
+            found.append((event["type"], event["object"]["spec"]["object"]["name"]))
+            start = event["object"]["metadata"]["resourceVersion"]
+    assert found == [("ADDED", name) for name in names]
+
+
+@on_both_databases
 async def test_workload_entering_or_leaving_the_selector_is_sent_as_added_or_deleted(api, commit):
     await commit(record("1", "train"), record("2", "done", State.FINISHED))
     start = await revision_of(api, "workloads")

@@ -18,7 +18,7 @@ from admission.store.ledger import entries
 from admission.store.workloads import checks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from sqlalchemy import Connection
 
@@ -30,9 +30,14 @@ class Begun(NamedTuple):
     """A transaction of the leader in which the epoch was checked and the next revision taken."""
 
     revision: int
-    """Revision of its writes."""
+    """Revision of its writes, the last one that it took."""
     rolled_up_to: float | None
     """End of the ledger's roll-ups (Unix time, s); None: there are none."""
+    workloads: Mapping[str, int]
+    """Uid of each workload that it writes -> revision of that row.
+
+    No two rows have the same one: a watch may break between any two events, and resumes behind the last one.
+    """
 
 
 def next_revision(connection: Connection) -> int:
@@ -44,16 +49,21 @@ def next_revision(connection: Connection) -> int:
     return revision
 
 
-def begin(connection: Connection, *, epoch: int, at: float) -> Begun:
-    """Take the next revision as the leader of `epoch`; `at` is the leader's time (Unix time, s).
+def begin(connection: Connection, *, epoch: int, at: float, uids: Iterable[str] = ()) -> Begun:
+    """Take the next revisions as the leader of `epoch`: one for each workload of `uids`, and at least one.
 
-    The row of `head` stays locked until the transaction ends: revisions become visible in order, and no other replica
-    can become the leader before. Raises StaleEpoch if one has.
+    `at` is the leader's time (Unix time, s). The row of `head` stays locked until the transaction ends: revisions
+    become visible in order, and no other replica can become the leader before. Raises StaleEpoch if one has.
     """
-    row = connection.execute(_ADVANCE_AS_LEADER, {"leads": epoch, "at": at}).one_or_none()
+    distinct = dict.fromkeys(uids)
+    advance = {"leads": epoch, "at": at, "by": max(1, len(distinct))}
+    row = connection.execute(_ADVANCE_AS_LEADER, advance).one_or_none()
     if row is None:
         raise StaleEpoch(f"this Sluice is no longer the leader (its epoch is {epoch}); its decisions were dropped")
-    return Begun(*row)
+    revision, rolled_up_to = row
+    return Begun(
+        revision, rolled_up_to, {uid: number for number, uid in enumerate(distinct, revision - len(distinct) + 1)}
+    )
 
 
 def apply(connection: Connection, changes: Changes, begun: Begun) -> None:
@@ -63,7 +73,10 @@ def apply(connection: Connection, changes: Changes, begun: Begun) -> None:
         shapes = _Shapes()
         # One upsert statement cannot write the same row twice.
         latest = {record.workload.uid: record for record in changes.workloads}.values()
-        rows = [_workload_row(record, shapes.name(record.workload.pod_sets), revision) for record in latest]
+        rows = [
+            _workload_row(record, shapes.name(record.workload.pod_sets), begun.workloads[record.workload.uid])
+            for record in latest
+        ]
         # There are no pod sets if all the records are of misconfigured workloads.
         bulk_insert(connection, _insert_pod_sets(dialect), shapes.rows)
         bulk_insert(connection, _upsert_workloads(dialect), rows)
@@ -174,7 +187,7 @@ _ADVANCE = update(head).values(revision=head.c.revision + 1).returning(head.c.re
 _ADVANCE_AS_LEADER = (
     update(head)
     .where(head.c.epoch == bindparam("leads"))
-    .values(revision=head.c.revision + 1, decided_at=bindparam("at"))
+    .values(revision=head.c.revision + bindparam("by"), decided_at=bindparam("at"))
     .returning(head.c.revision, head.c.rolled_up_to)
 )
 _INSERT_TRANSITIONS = transitions.insert()

@@ -100,7 +100,9 @@ class Orders:
             changed = [one for one in written if one.after != one.before]
             if not changed:
                 await connection.rollback()
-            for one in changed:
+            for number, one in enumerate(changed):
+                if number:  # a watch that breaks between two of their events resumes behind the first one
+                    revision = await connection.run_sync(next_revision)
                 one.after.update(author=author.name, reason=author.reason, revision=revision)
                 await connection.execute(upsert(connection.dialect.name, workload_orders), one.after)
                 await _touch(connection, one.workload["uid"], revision)
