@@ -1,0 +1,22 @@
+"""Store on a copy of the migrated SQLite file, for fixtures that several tests of a module share."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+
+@asynccontextmanager
+async def sqlite_store(template: Path, folder: Path, clock: Callable[[], float]) -> AsyncIterator[Store]:
+    """Open an empty store in `folder`; `template` is the fixture `sqlite_template`."""
+    path = folder / "sluice.db"
+    shutil.copyfile(template, path)
+    async with Store.open(f"sqlite:///{path}", clock=clock, elapsed=clock) as opened:
+        yield opened
