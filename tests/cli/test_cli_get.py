@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 import yaml
+from command_runner import TOKEN, Sluice
 
+from admission.api.application import create_app, listening
 from admission.api.documents.printer_columns import definitions
 from admission.api.registry import RESOURCES
 from admission.cli.arguments.objects import field_value
 from admission.cli.output.tables import Table, age
 from admission.model.base import ObjectMeta
+from admission.model.manifests import parse_manifest
 from admission.model.queues import Cohort
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.records import Changes, Opened, State, WorkloadRecord
+from tests.conftest import Clock
+from tests.sqlite_store import sqlite_store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from admission.store.store import Store
 
 QUEUES = """
 {apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}, spec: {nodeLabels: {pool: a100}}}
@@ -44,15 +58,51 @@ spec:
 POD_SETS = (PodSet(name="main", count=2, requests={"cpu": 1000}),)
 
 
+read_only = pytest.mark.asyncio(loop_scope="module")
+"""Mark of tests that share objects with others, by `empty` or `filled`: their commands write nothing."""
+
+
+@asynccontextmanager
+async def serving(store: Store) -> AsyncIterator[Sluice]:
+    app = create_app(store, token=TOKEN, checks={"database": store.health})
+    async with listening(app, "127.0.0.1", 0) as url:
+        yield Sluice({"SLUICE_SERVER": url, "SLUICE_ADMIN_TOKEN": TOKEN})
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def empty(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sluice]:
+    folder = tmp_path_factory.mktemp("empty")
+    async with sqlite_store(sqlite_template, folder, Clock()) as store, serving(store) as sluice:
+        yield sluice
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def filled(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sluice]:
+    clock = Clock()
+    async with sqlite_store(sqlite_template, tmp_path_factory.mktemp("filled"), clock) as store:
+        await create_queues(store, clock)
+        await create_workloads(store)
+        async with serving(store) as sluice:
+            yield sluice
+
+
 @pytest.fixture
-async def queues(sluice, clock):
+async def queues(store: Store, clock: Clock) -> None:
+    await create_queues(store, clock)
+
+
+@pytest.fixture
+async def workloads(store: Store, queues: None) -> None:
+    await create_workloads(store)
+
+
+async def create_queues(store: Store, clock: Clock) -> None:
     clock.now = datetime.now(UTC).timestamp() - 3 * 86400 - 60
-    done = await sluice("apply", "-f", "-", stdin=QUEUES)
-    assert done.exit_code == 0, done.stderr
+    for document in yaml.load_all(QUEUES, yaml.CSafeLoader):
+        await store.queues.create(parse_manifest(document), author=Author("tests"))
 
 
-@pytest.fixture
-async def workloads(store, queues):
+async def create_workloads(store: Store) -> None:
     created = datetime.now(UTC).timestamp() - 5 * 3600 - 60
 
     def record(
@@ -78,6 +128,7 @@ async def workloads(store, queues):
     await store.commit(Changes(workloads=records, opened=opened), epoch=await store.lead("tests"))
 
 
+@read_only
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -163,29 +214,31 @@ job-waits-f6fc4  main  pending   <none>   3  5h1m    5h1m
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-async def test_get_prints_the_expected_table(sluice, workloads, arguments, expected):
-    done = await sluice("get", *arguments)
+async def test_get_prints_the_expected_table(filled, arguments, expected):
+    done = await filled("get", *arguments)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == expected.lstrip("\n")
     if "wide" not in arguments:
         assert max(map(len, done.stdout.splitlines())) <= 80
 
 
-async def test_get_finds_objects_by_name_and_workloads_by_job_name(sluice, workloads):
+@read_only
+async def test_get_finds_objects_by_name_and_workloads_by_job_name(filled):
     for arguments in (["cq", "team-b"], ["cq/team-b"], ["clusterqueue/team-b"]):
-        done = await sluice("get", *arguments, "--no-headers")
+        done = await filled("get", *arguments, "--no-headers")
         assert done.stdout.split()[0] == "team-b"
-    several = await sluice("get", "cq", "team-b", "team-a", "-o", "name")
+    several = await filled("get", "cq", "team-b", "team-a", "-o", "name")
     assert several.stdout == "clusterqueue.sluice.dev/team-b\nclusterqueue.sluice.dev/team-a\n"
-    by_job = await sluice("get", "wl/waits", "-n", "team-a", "-o", "json")
+    by_job = await filled("get", "wl/waits", "-n", "team-a", "-o", "json")
     assert json.loads(by_job.stdout)["metadata"]["uid"] == "1"
 
 
-async def test_get_documents_omit_finished_workloads_unless_all(sluice, workloads):
-    assert (await sluice("get", "wl", "-A", "-o", "name")).stdout.splitlines() == [
+@read_only
+async def test_get_documents_omit_finished_workloads_unless_all(filled):
+    assert (await filled("get", "wl", "-A", "-o", "name")).stdout.splitlines() == [
         "workload.sluice.dev/job-runs-1bf41", "workload.sluice.dev/job-waits-f6fc4",
     ]  # fmt: skip
-    both = json.loads((await sluice("get", "lq,wl", "-n", "team-a", "-o", "json", "--all")).stdout)
+    both = json.loads((await filled("get", "lq,wl", "-n", "team-a", "-o", "json", "--all")).stdout)
     assert [item["metadata"]["name"] for item in both["items"]] == [
         "main", "job-ended-9e251", "job-runs-1bf41", "job-waits-f6fc4",
     ]  # fmt: skip
@@ -209,13 +262,14 @@ async def test_get_mine_lists_only_workloads_of_the_requesting_user(sluice, stor
     assert theirs.stdout == "workload.sluice.dev/job-waits-f6fc4\n"
 
 
-async def test_get_of_several_types_lists_objects_and_names_empty_types(sluice, queues):
-    assert (await sluice("get", "cq,wpc", "-o", "name")).stdout.splitlines() == [
+@read_only
+async def test_get_of_several_types_lists_objects_and_names_empty_types(filled):
+    assert (await filled("get", "cq,wpc", "-o", "name")).stdout.splitlines() == [
         "clusterqueue.sluice.dev/team-a", "clusterqueue.sluice.dev/team-b", "workloadpriorityclass.sluice.dev/high",
     ]  # fmt: skip
-    done = await sluice("get", "ac,co,co", "--no-headers")
+    done = await filled("get", "ac,co,co", "--no-headers")
     assert (done.stdout, done.stderr) == ("co/research  <none>  3d\n", "no admissionchecks found\n")
-    named = await sluice("get", "cq/team-a", "co/research", "lq/main", "-n", "team-b", "--no-headers")
+    named = await filled("get", "cq/team-a", "co/research", "lq/main", "-n", "team-b", "--no-headers")
     assert [line.split()[0] for line in named.stdout.split("\n") if line] == ["cq/team-a", "co/research", "lq/main"]
 
 
@@ -255,19 +309,21 @@ async def test_get_lists_more_objects_than_one_page(sluice, store):
     assert listed == [f"cohort.sluice.dev/{name}" for name in names]
 
 
-async def test_get_of_nothing_succeeds_with_a_message(sluice):
-    done = await sluice("get", "workloads", "-n", "team-x")
+@read_only
+async def test_get_of_nothing_succeeds_with_a_message(empty):
+    done = await empty("get", "workloads", "-n", "team-x")
     assert (done.exit_code, done.stdout, done.stderr) == (
         0,
         "",
         "no unfinished workloads found in namespace team-x; use --all to include finished ones\n",
     )
-    done = await sluice("get", "workloads", "--all", "-n", "team-x")
+    done = await empty("get", "workloads", "--all", "-n", "team-x")
     assert (done.exit_code, done.stderr) == (0, "no workloads found in namespace team-x\n")
-    done = await sluice("get", "cq", "-o", "yaml")
+    done = await empty("get", "cq", "-o", "yaml")
     assert yaml.safe_load(done.stdout)["items"] == []
 
 
+@read_only
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -300,13 +356,14 @@ async def test_get_of_nothing_succeeds_with_a_message(sluice):
         (["get", "cq", "--server", "http://sluice.invalid"], 1, "cannot be reached"),
     ],
 )
-async def test_wrong_arguments_are_reported_with_one_error_line(sluice, arguments, code, says):
-    done = await sluice(*arguments)
+async def test_wrong_arguments_are_reported_with_one_error_line(empty, arguments, code, says):
+    done = await empty(*arguments)
     assert (done.exit_code, done.stdout) == (code, "")
     assert says in done.stderr
     assert len([line for line in done.stderr.splitlines() if line.lower().startswith("error:")]) == 1
 
 
+@read_only
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -326,16 +383,17 @@ async def test_wrong_arguments_are_reported_with_one_error_line(sluice, argument
         (["position", "pod/wiats", "-n", "team-a"], 'did you mean "waits"?'),
     ],
 )
-async def test_not_found_error_suggests_a_similar_name_kind_or_namespace(sluice, workloads, arguments, says):
-    done = await sluice(*arguments)
+async def test_not_found_error_suggests_a_similar_name_kind_or_namespace(filled, arguments, says):
+    done = await filled(*arguments)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith("error: ")
     assert done.stderr.endswith(f"; {says}\n")
 
 
-async def test_not_found_error_without_a_similar_name_suggests_nothing(sluice, workloads):
+@read_only
+async def test_not_found_error_without_a_similar_name_suggests_nothing(filled):
     for arguments in (["get", "cq/zzz"], ["get", "lq/zzz", "-n", "team-a"], ["describe", "wl/zzz", "-n", "team-a"]):
-        done = await sluice(*arguments)
+        done = await filled(*arguments)
         assert done.exit_code == 1
         assert "did you mean" not in done.stderr
 
@@ -354,8 +412,9 @@ async def test_deactivate_and_activate_set_spec_active(sluice, workloads):
             )
 
 
-async def test_hold_of_a_finished_workload_is_an_error(sluice, workloads):
-    done = await sluice("hold", "job/ended", "-n", "team-a")
+@read_only
+async def test_hold_of_a_finished_workload_is_an_error(filled):
+    done = await filled("hold", "job/ended", "-n", "team-a")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == "error: ended has finished and cannot be changed any more\n"
 
