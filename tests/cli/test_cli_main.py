@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import subprocess
@@ -16,14 +17,18 @@ from command_runner import Sluice
 from admission.cli.main import main
 from admission.model.errors import SluiceError
 from admission.store.database.tables import SCHEMA_VERSION
+from tests import sluice_server
 
 COMMANDS = main.list_commands(click.Context(main))
 HEAVY = {"aiohttp", "alembic", "cryptography", "kubernetes_asyncio", "pydantic", "sqlalchemy"}
 
 
-def run(*arguments: str | bytes) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str | bytes, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command by the interpreter, or with the environment `warm_sluice` forked from its server."""
+    command = [str(sluice_server.COMMAND)] if environment else [sys.executable, "-m", "admission.cli.main"]
     return subprocess.run(
-        [sys.executable, "-m", "admission.cli.main", *arguments],
+        [*command, *arguments],
+        env=os.environ | (environment or {}),
         capture_output=True,
         text=True,
         timeout=240,
@@ -107,9 +112,9 @@ def sluice_offline():
         (["diff", "-f", "/nonexistent.yaml"], 2, "error: "),
     ],
 )
-def test_process_exit_code_and_message_for_wrong_arguments(monkeypatch, arguments, code, says):
+def test_process_exit_code_and_message_for_wrong_arguments(monkeypatch, warm_sluice, arguments, code, says):
     monkeypatch.setenv("SLUICE_ADMIN_TOKEN", "t")
-    done = run(*arguments)
+    done = run(*arguments, environment=warm_sluice)
     assert (done.returncode, done.stdout) == (code, "")
     assert says in done.stderr
     assert "Traceback" not in done.stderr
@@ -118,8 +123,8 @@ def test_process_exit_code_and_message_for_wrong_arguments(monkeypatch, argument
 @pytest.mark.parametrize(
     "arguments", [["get", "cq", b"\xff"], ["get", "lq", "-n", b"\xff"], ["create", "cohort", b"\xff"]]
 )
-def test_argument_that_is_not_utf8_is_refused(arguments):
-    done = run(*arguments)
+def test_argument_that_is_not_utf8_is_refused(warm_sluice, arguments):
+    done = run(*arguments, environment=warm_sluice)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].endswith(" is not UTF-8: '\\udcff'")
 

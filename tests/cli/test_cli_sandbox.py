@@ -12,11 +12,23 @@ from pathlib import Path
 
 import pytest
 
+from tests import sluice_server
 
-def start(*arguments: str) -> subprocess.Popen[str]:
-    # `python -m` imports the modules of this checkout, wherever `sluice` is installed from.
-    command = [sys.executable, "-m", "admission.cli.main", "sandbox", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+COLD = (sys.executable, "-m", "admission.cli.main")
+"""`sluice` as its users start it; `python -m` imports the modules of this checkout."""
+WARM = (str(sluice_server.COMMAND),)
+"""The same forked from the server of `warm_sluice`, which passes SIGINT and SIGTERM on."""
+
+
+def start(command: tuple[str, ...], *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*command, "sandbox", *arguments],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def kubeconfig_of(process: subprocess.Popen[str]) -> Path:
@@ -26,9 +38,10 @@ def kubeconfig_of(process: subprocess.Popen[str]) -> Path:
     return Path(shlex.split(line)[1].removeprefix("KUBECONFIG="))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_sandbox_prints_its_kubeconfig_and_ends_on_a_signal(tmp_path, number):
-    process = start("--directory", str(tmp_path / "a b"), "--nodes", "2", "--no-controllers")
+@pytest.mark.parametrize(("number", "command"), [(signal.SIGTERM, WARM), (signal.SIGINT, COLD)], ids=["TERM", "INT"])
+def test_sandbox_prints_its_kubeconfig_and_ends_on_a_signal(tmp_path, warm_sluice, number, command):
+    folder = str(tmp_path / "a b")
+    process = start(command, "--directory", folder, "--nodes", "2", "--no-controllers", **warm_sluice)
     try:
         kubeconfig = kubeconfig_of(process)
         assert kubeconfig == tmp_path / "a b" / "kubeconfig"
@@ -51,8 +64,8 @@ def test_sandbox_prints_its_kubeconfig_and_ends_on_a_signal(tmp_path, number):
     assert (process.returncode, output, errors) == (0, "", "")
 
 
-def test_sandbox_without_a_directory_removes_its_files_at_the_end():
-    process = start("--nodes", "0", "--no-controllers")
+def test_sandbox_without_a_directory_removes_its_files_at_the_end(warm_sluice):
+    process = start(WARM, "--nodes", "0", "--no-controllers", **warm_sluice)
     kubeconfig = kubeconfig_of(process)
     assert kubeconfig.exists()
     process.terminate()
@@ -69,8 +82,8 @@ def test_sandbox_without_a_directory_removes_its_files_at_the_end():
         (["--directory", "/dev/null/x"], 1, "error: the directory /dev/null/x cannot be created"),
     ],
 )
-def test_invalid_sandbox_arguments_are_reported(arguments, code, says):
-    process = start(*arguments)
+def test_invalid_sandbox_arguments_are_reported(warm_sluice, arguments, code, says):
+    process = start(WARM, *arguments, **warm_sluice)
     output, errors = process.communicate(timeout=240)
     assert (process.returncode, output) == (code, "")
     assert says in errors

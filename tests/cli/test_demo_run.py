@@ -1,7 +1,7 @@
 """The demo as its users run it: a process of its own, with a real sandbox and a real Sluice.
 
-Where processes are killed or interrupted they are started by the interpreter, as users do; otherwise they are forked
-from one that has imported them.
+The processes are forked from one that has imported them. Where one is killed, all are started by the interpreter, as users
+do.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pytest
 
 from admission.cluster.client import Client
 from tests import sluice_server
+from tests.forking import Forked
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -71,7 +72,7 @@ def _restore_sigint() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-async def read_until(process: Process, pattern: str) -> str:
+async def read_until(process: Process | Forked, pattern: str) -> str:
     """Output of a process up to a line with `pattern`."""
     assert process.stdout is not None
     text = ""
@@ -82,7 +83,7 @@ async def read_until(process: Process, pattern: str) -> str:
     return text
 
 
-def children_of(process: Process) -> dict[str, int]:
+def children_of(process: Process | Forked) -> dict[str, int]:
     """Pids of the `sluice` children of a process, by subcommand."""
     pids = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in pids}
@@ -185,18 +186,18 @@ async def test_killed_serve_process_ends_the_demo_which_prints_its_last_log_line
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_interrupted_demo_leaves_no_processes_or_files(
-    demo: Start, tmp_path: Path, number: signal.Signals
-) -> None:
-    process = await demo("--scene", "quotas", "--jobs", LONG, "--nodes", "10")
+async def test_interrupted_demo_leaves_no_processes_or_files(tmp_path: Path, number: signal.Signals) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = await Forked.start("demo", "--scene", "quotas", "--jobs", LONG, "--nodes", "10", environment=environment)
     await read_until(process, "Live at")
     children = children_of(process)
+    assert children.keys() == {"sandbox", "serve"}
     process.send_signal(number)
     if number is signal.SIGTERM:  # as `timeout` does: once to the process, and once to its group
         process.send_signal(number)
-    output, _ = await process.communicate()
+    output, errors = await process.communicate()
     assert process.returncode == 1
-    assert "Traceback" not in output.decode()
+    assert "Traceback" not in (output + errors).decode()
     assert not any(is_running(pid) for pid in children.values())
     assert names_in(tmp_path) == []
 
