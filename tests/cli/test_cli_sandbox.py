@@ -14,7 +14,6 @@ import pytest
 
 from tests import sluice_server
 
-
 COLD = (sys.executable, "-m", "admission.cli.main")
 """`sluice` as its users start it; `python -m` imports the modules of this checkout."""
 WARM = (str(sluice_server.COMMAND),)

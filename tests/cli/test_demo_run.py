@@ -1,7 +1,7 @@
 """The demo as its users run it: a process of its own, with a real sandbox and a real Sluice.
 
-The processes are forked from one that has imported them. Where one is killed, all are started by the interpreter, as users
-do.
+The processes are forked from one that has imported them; where one is killed, all are started by the interpreter, as
+users do.
 """
 
 from __future__ import annotations

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 from ports import free_port
 
 from admission.api.application import listening
@@ -128,6 +129,24 @@ async def store(database_url: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def kubectl(program: str, store: Store, tmp_path: Path) -> AsyncIterator[Kubectl]:
+    async with cluster(program, store, tmp_path) as run:
+        yield run
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared_kubectl(
+    program: str, sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Kubectl]:
+    """Kubectl for all tests of a module that write nothing; their loop_scope must be "module", too."""
+    folder = tmp_path_factory.mktemp("kubectl")
+    shutil.copyfile(sqlite_template, folder / "sluice.db")
+    async with Store.open(f"sqlite:///{folder / 'sluice.db'}") as store, cluster(program, store, folder) as run:
+        yield run
+
+
+@asynccontextmanager
+async def cluster(program: str, store: Store, tmp_path: Path) -> AsyncIterator[Kubectl]:
+    """Run the sandbox and the API on `store` for the duration of the block."""
     async with AsyncExitStack() as stack:
         sandbox = await stack.enter_async_context(Sandbox(controllers=False))
         sandbox.write_kubeconfig(tmp_path / "sluice.kubeconfig", "sluice")

@@ -6,14 +6,25 @@ import json
 import re
 
 import pytest
+import pytest_asyncio
 import yaml
+
+reading = pytest.mark.asyncio(loop_scope="module")
+"""Marks tests that write nothing and share one cluster, `shared_queues`."""
 
 
 @pytest.fixture
 async def queues(kubectl):
-    """A kubectl with objects to look at."""
+    """A kubectl with objects to look at and to change."""
     await kubectl.ok("apply", "-f", "queues.yaml")
     return kubectl
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared_queues(shared_kubectl):
+    """A kubectl with objects to look at only."""
+    await shared_kubectl.ok("apply", "-f", "queues.yaml")
+    return shared_kubectl
 
 
 def rows(text: str) -> list[list[str]]:
@@ -23,34 +34,36 @@ def rows(text: str) -> list[list[str]]:
     return [line[:-1] for line in split]
 
 
-async def test_api_resources_lists_all_kinds_with_their_short_names(kubectl):
-    lines = (await kubectl.ok("api-resources", "--api-group=sluice.dev", "--no-headers")).splitlines()
+@reading
+async def test_api_resources_lists_all_kinds_with_their_short_names(shared_queues):
+    lines = (await shared_queues.ok("api-resources", "--api-group=sluice.dev", "--no-headers")).splitlines()
     found = {line.split()[0]: line.split()[1:] for line in lines}
     assert found["clusterqueues"] == ["cq", "sluice.dev/v1", "false", "ClusterQueue"]
     assert found["localqueues"] == ["lq,queue,queues", "sluice.dev/v1", "true", "LocalQueue"]
     assert found["workloads"] == ["wl", "sluice.dev/v1", "true", "Workload"]
     assert {"cohorts", "resourceflavors", "workloadpriorityclasses", "admissionchecks"} < found.keys()
-    verbs = await kubectl.ok("api-resources", "--api-group=sluice.dev", "-o", "wide")
+    verbs = await shared_queues.ok("api-resources", "--api-group=sluice.dev", "-o", "wide")
     (clusterqueues,) = [line for line in verbs.splitlines() if line.startswith("clusterqueues ")]
     assert "create,delete,deletecollection,get,list,patch,update,watch" in clusterqueues.split()
 
 
-async def test_get_prints_tables(queues):
-    assert rows(await queues.ok("get", "cq")) == [
+@reading
+async def test_get_prints_tables(shared_queues):
+    assert rows(await shared_queues.ok("get", "cq")) == [
         ["NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS"],
         ["vision", "research", "0", "0"],
     ]
-    assert rows(await queues.ok("get", "clusterqueue", "vision", "-o", "wide")) == [
+    assert rows(await shared_queues.ok("get", "clusterqueue", "vision", "-o", "wide")) == [
         ["NAME", "COHORT", "STRATEGY", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE"],
         ["vision", "research", "BestEffortFIFO", "0", "0", "True"],
     ]
-    assert rows(await queues.ok("get", "lq", "--all-namespaces")) == [
+    assert rows(await shared_queues.ok("get", "lq", "--all-namespaces")) == [
         ["NAMESPACE", "NAME", "CLUSTERQUEUE", "PENDING WORKLOADS", "ADMITTED WORKLOADS"],
         ["default", "main", "vision", "0", "0"],
     ]
-    assert rows(await queues.ok("get", "rf")) == [["NAME"], ["default"]]
-    assert rows(await queues.ok("get", "co")) == [["NAME", "PARENT"], ["research"]]
-    several = await queues.ok("get", "cq,co,lq,rf")
+    assert rows(await shared_queues.ok("get", "rf")) == [["NAME"], ["default"]]
+    assert rows(await shared_queues.ok("get", "co")) == [["NAME", "PARENT"], ["research"]]
+    several = await shared_queues.ok("get", "cq,co,lq,rf")
     assert re.findall(r"^\S+/\S+", several, re.MULTILINE) == [
         "clusterqueue.sluice.dev/vision",
         "cohort.sluice.dev/research",
@@ -59,19 +72,20 @@ async def test_get_prints_tables(queues):
     ]
 
 
-async def test_get_prints_documents(queues):
-    document = yaml.safe_load(await queues.ok("get", "cq", "vision", "-o", "yaml"))
+@reading
+async def test_get_prints_documents(shared_queues):
+    document = yaml.safe_load(await shared_queues.ok("get", "cq", "vision", "-o", "yaml"))
     assert (document["apiVersion"], document["kind"]) == ("sluice.dev/v1", "ClusterQueue")
     assert document["spec"]["cohortName"] == "research"
     assert document["status"]["conditions"][0]["type"] == "Active"
     assert "managedFields" not in document["metadata"]
-    listed = json.loads(await queues.ok("get", "cq", "-o", "json"))
+    listed = json.loads(await shared_queues.ok("get", "cq", "-o", "json"))
     assert (listed["kind"], [item["metadata"]["name"] for item in listed["items"]]) == ("List", ["vision"])
-    assert await queues.ok("get", "cq", "-o", "name") == "clusterqueue.sluice.dev/vision\n"
+    assert await shared_queues.ok("get", "cq", "-o", "name") == "clusterqueue.sluice.dev/vision\n"
     path = "{.spec.resourceGroups[0].flavors[0].resources[0].nominalQuota}"
-    assert await queues.ok("get", "cq", "vision", "-o", f"jsonpath={path}") == "4"
+    assert await shared_queues.ok("get", "cq", "vision", "-o", f"jsonpath={path}") == "4"
     columns = "custom-columns=N:.metadata.name,Q:.spec.clusterQueue"
-    assert (await queues.ok("get", "lq", "-o", columns)).split() == ["N", "Q", "main", "vision"]
+    assert (await shared_queues.ok("get", "lq", "-o", columns)).split() == ["N", "Q", "main", "vision"]
 
 
 async def test_get_supports_label_and_field_selectors_and_chunks(queues):
@@ -89,12 +103,13 @@ async def test_get_supports_label_and_field_selectors_and_chunks(queues):
     assert "field label not supported: spec.nothing" in said.err
 
 
-async def test_get_reports_missing_objects_and_empty_lists(queues):
-    said = await queues("get", "cq", "nothing")
+@reading
+async def test_get_reports_missing_objects_and_empty_lists(shared_queues):
+    said = await shared_queues("get", "cq", "nothing")
     assert (said.code, said.err.startswith("Error from server (NotFound): ")) == (1, True)
-    said = await queues("get", "wl")
+    said = await shared_queues("get", "wl")
     assert (said.code, said.err) == (0, "No resources found in default namespace.\n")
-    said = await queues("get", "cohorts", "-l", "a=b")
+    said = await shared_queues("get", "cohorts", "-l", "a=b")
     assert (said.code, said.err) == (0, "No resources found\n")
 
 
@@ -121,8 +136,9 @@ async def test_get_watch_prints_table_rows(queues):
     await watching.communicate()
 
 
-async def test_describe_shows_metadata_spec_and_conditions(queues):
-    text = await queues.ok("describe", "cq", "vision")
+@reading
+async def test_describe_shows_metadata_spec_and_conditions(shared_queues):
+    text = await shared_queues.ok("describe", "cq", "vision")
     for line in (
         "Name:         vision",
         "Labels:       team=a",
@@ -151,18 +167,19 @@ async def test_wait_ends_when_the_condition_holds(queues):
     assert (waiting.returncode, err) == (0, b"")
 
 
-async def test_explain_prints_fields_with_descriptions(kubectl):
-    text = await kubectl.ok("explain", "cq")
+@reading
+async def test_explain_prints_fields_with_descriptions(shared_queues):
+    text = await shared_queues.ok("explain", "cq")
     assert text.startswith("GROUP:      sluice.dev\nKIND:       ClusterQueue\nVERSION:    v1\n")
     for field in ("apiVersion", "kind", "metadata", "spec", "status"):
         assert re.search(rf"^  {field}\t<", text, re.MULTILINE), field
-    text = await kubectl.ok("explain", "clusterqueue.spec.preemption")
+    text = await shared_queues.ok("explain", "clusterqueue.spec.preemption")
     assert "FIELDS:" in text
     assert re.search(r"^  reclaimWithinCohort\t<string>\n(  enum: .*\n)?    \w", text, re.MULTILINE)
     for field in ("localqueue.spec.clusterQueue", "cohort.spec", "workload.spec.priority", "rf.spec.nodeLabels"):
-        text = await kubectl.ok("explain", field)
+        text = await shared_queues.ok("explain", field)
         assert "<no description>" not in text.split("FIELDS:")[0], text
-    recursive = await kubectl.ok("explain", "clusterqueue", "--recursive")
+    recursive = await shared_queues.ok("explain", "clusterqueue", "--recursive")
     assert "nominalQuota" in recursive
 
 
@@ -208,12 +225,14 @@ async def test_impersonated_user_and_groups_are_authorized_and_audited(queues, s
     assert (record.user, record.groups, record.verb) == ("alice", ("system:masters", "system:authenticated"), "patch")
 
 
-async def test_subresources_are_available_by_raw_path(queues):
-    answer = json.loads(await queues.ok("get", "--raw", "/apis/sluice.dev/v1/clusterqueues/vision/pendingworkloads"))
+@reading
+async def test_subresources_are_available_by_raw_path(shared_queues):
+    path = "/apis/sluice.dev/v1/clusterqueues/vision"
+    answer = json.loads(await shared_queues.ok("get", "--raw", f"{path}/pendingworkloads"))
     assert (answer["kind"], answer["items"]) == ("PendingWorkloadsSummary", [])
-    answer = json.loads(await queues.ok("get", "--raw", "/apis/sluice.dev/v1/clusterqueues/vision/history"))
+    answer = json.loads(await shared_queues.ok("get", "--raw", f"{path}/history"))
     assert [item["operation"] for item in answer["items"]] == ["create"]
-    answer = json.loads(await queues.ok("get", "--raw", "/apis/sluice.dev/v1/auditrecords"))
+    answer = json.loads(await shared_queues.ok("get", "--raw", "/apis/sluice.dev/v1/auditrecords"))
     assert {item["user"] for item in answer["items"]} == {"admin"}
 
 

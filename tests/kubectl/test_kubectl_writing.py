@@ -25,6 +25,15 @@ def changed(queues, old: str, new: str) -> str:
     return str(path)
 
 
+def changed_cluster_queue(queues, old: str, new: str) -> str:
+    """Manifest of the ClusterQueue alone, in which one text is replaced."""
+    (document,) = [
+        each for each in (queues.folder / "queues.yaml").read_text().split("---\n") if "kind: ClusterQueue" in each
+    ]
+    assert old in document
+    return document.replace(old, new)
+
+
 async def quota(queues) -> str:
     return await queues.ok("get", "cq", "vision", "-o", f"jsonpath={QUOTA}")
 
@@ -176,11 +185,12 @@ async def test_delete_by_name_selector_file_and_all(queues):
         ("namespaceSelector: {}", "preemption: {withinClusterQueue: Sometimes}", "spec.preemption.withinClusterQueue"),
     ],
 )
-async def test_apply_of_an_invalid_manifest_names_the_field(kubectl, old, new, says):
-    said = await kubectl("apply", "-f", changed(kubectl, old, new))
+@pytest.mark.asyncio(loop_scope="module")
+async def test_apply_of_an_invalid_manifest_names_the_field(shared_kubectl, old, new, says):
+    said = await shared_kubectl("apply", "-f", "-", stdin=changed_cluster_queue(shared_kubectl, old, new))
     assert said.code == 1
     assert says in said.err
-    assert (await kubectl("get", "cq", "vision")).code == 1
+    assert (await shared_kubectl("get", "cq", "vision")).code == 1
 
 
 async def test_apply_prints_warnings_of_the_server(kubectl):
