@@ -28,15 +28,23 @@ async def aged(store: Store, clock: Clock, *, days: int = 8) -> int:
     await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
     epoch = await store.lead("test")
     each = round(days * DAY / 52, 3)
-    for number in range(52):
-        one = workload(str(number), user=("ada", "bob")[number % 2])
-        clock.now = START + number * each
-        await store.commit(admitted(one, admission(6_000), at=clock.now), epoch=epoch)
-        if number < 51:
-            clock.advance(each * 1.2)
-            await store.commit(finished(one, at=clock.now), epoch=epoch)
+    many = [workload(str(number), user=("ada", "bob")[number % 2]) for number in range(52)]
+    starts = [START + number * each for number in range(52)]
+    begun = [admitted(one, admission(6_000), at=at) for one, at in zip(many, starts, strict=True)]
+    ended = [finished(one, at=at + each * 1.2) for one, at in zip(many[:-1], starts[:-1], strict=True)]
+    for parts in (begun, ended):
+        await store.commit(combined(parts), epoch=epoch)
     clock.now = START + days * DAY + 1234.5
     return epoch
+
+
+def combined(parts: list[Changes]) -> Changes:
+    """Return changes of different workloads as those of one commit."""
+    return Changes(
+        workloads=tuple(record for part in parts for record in part.workloads),
+        closed=tuple(closed for part in parts for closed in part.closed),
+        opened=tuple(opened for part in parts for opened in part.opened),
+    )
 
 
 async def counts(store: Store) -> dict[str, int]:
@@ -50,16 +58,16 @@ async def counts(store: Store) -> dict[str, int]:
 
 
 async def test_usage_reports_are_unchanged_after_pruning(store: Store, clock: Clock):
-    epoch = await aged(store, clock, days=100)
+    epoch = await aged(store, clock, days=20)
     await store.roll_up(epoch=epoch)
-    asked = [(0.0, EVER), (START + 3 * HOUR, START + 55 * DAY), (START + 80 * DAY + 17.25, START + 84 * DAY + 0.5)]
+    asked = [(0.0, EVER), (START + 3 * HOUR, START + 11 * DAY), (START + 16 * DAY + 17.25, START + 18 * DAY + 0.5)]
     before = [await reported(store, ["user"], *span) for span in asked]
     assert sum(row[1] for row in before[0].values()) > 0, "something was borrowed"
 
-    pruned = await store.prune(Retention(finished=25 * DAY), epoch=epoch)
+    pruned = await store.prune(Retention(finished=5 * DAY), epoch=epoch)
 
     assert pruned > 30
-    assert await store.prune(Retention(finished=25 * DAY), epoch=epoch) == 0
+    assert await store.prune(Retention(finished=5 * DAY), epoch=epoch) == 0
     left = await counts(store)
     assert left["workloads"] == left["admissions"] == 52 - pruned
     assert [await reported(store, ["user"], *span) for span in asked] == before
@@ -129,10 +137,10 @@ async def test_pod_sets_transitions_and_audit_records_are_pruned_too(store: Stor
     await store.commit(Changes(workloads=(pending(new),)), epoch=epoch)
     await store.commit(story, epoch=epoch)
     await store.commit(finished(old, at=START + 1), epoch=epoch)
-    clock.now = START + 100 * DAY
+    clock.now = START + 10 * DAY
     await store.queues.replace(cluster_queue(cpu="1"), author=Author("ada"))
     await store.roll_up(epoch=epoch)
-    assert await store.prune(Retention(finished=90 * DAY, audit=50 * DAY), epoch=epoch) == 1
+    assert await store.prune(Retention(finished=9 * DAY, audit=5 * DAY), epoch=epoch) == 1
     assert await counts(store) == {"workloads": 1, "admissions": 0, "transitions": 1, "pod_sets": 1, "audit_records": 1}
     assert len(await store.queues.versions("ClusterQueue", "cq")) == 2
 
@@ -141,19 +149,11 @@ async def test_many_workloads_are_pruned_in_several_transactions(store: Store, c
     epoch = await store.lead("test")
     many = [workload(str(number)) for number in range(1_200)]
     for build in (lambda one: admitted(one, admission(1), at=START), lambda one: finished(one, at=START + 1)):
-        parts = [build(one) for one in many]
-        await store.commit(
-            Changes(
-                workloads=tuple(record for part in parts for record in part.workloads),
-                closed=tuple(closed for part in parts for closed in part.closed),
-                opened=tuple(opened for part in parts for opened in part.opened),
-            ),
-            epoch=epoch,
-        )
-    clock.now = START + 100 * DAY
+        await store.commit(combined([build(one) for one in many]), epoch=epoch)
+    clock.now = START + 2 * DAY
     await store.roll_up(epoch=epoch)
     before = store.statistics.write_transactions
-    assert await store.prune(Retention(), epoch=epoch) == 1_200
+    assert await store.prune(Retention(finished=DAY), epoch=epoch) == 1_200
     assert store.statistics.write_transactions - before >= 3
     assert (await counts(store))["workloads"] == 0
 
