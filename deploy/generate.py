@@ -67,7 +67,7 @@ def render(values: dict[str, object], *, chart: Path = CHART, namespace: str = N
 def base(values: dict[str, object]) -> str:
     """Return the manifests of one kustomize base as YAML."""
     head = "# Generated from deploy/helm/sluice by `make manifests`; change the chart instead.\n"
-    return head + yaml.safe_dump_all([_NAMESPACE, *render(values)], sort_keys=False, width=200)
+    return head + yaml.dump_all([_NAMESPACE, *render(values)], Dumper=yaml.CSafeDumper, sort_keys=False, width=200)
 
 
 def kinds() -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import pickle
 import sys
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +44,13 @@ generate = _generate()
 
 def rendered(values: Object) -> list[Object]:
     """Return the objects of the rendered chart, without hooks."""
-    found: list[Object] = generate.render(values)
+    found: list[Object] = pickle.loads(_rendered(json.dumps(values)))
     return found
+
+
+@cache
+def _rendered(values: str) -> bytes:
+    return pickle.dumps(generate.render(json.loads(values)))
 
 
 def one(documents: list[Object], kind: str, name: str = "sluice") -> Object:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -91,7 +92,7 @@ def _commented(lines: list[str], number: int) -> bool:
 async def test_rendered_manifests_pass_server_side_apply(values: Object, tmp_path: Path):
     """With strict validation: no field is unknown or of a wrong type."""
     async with cluster(tmp_path):
-        (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(rendered(values)))
+        (tmp_path / "all.yaml").write_text(yaml.dump_all(rendered(values), Dumper=yaml.CSafeDumper))
         flags = ("--server-side", "--validate=strict", f"--filename={tmp_path / 'all.yaml'}")
         applied = await asyncio.create_subprocess_exec(
             "kubectl", f"--kubeconfig={tmp_path / 'kubeconfig'}", "apply", *flags,
@@ -106,13 +107,24 @@ async def test_rendered_manifests_pass_server_side_apply(values: Object, tmp_pat
 def test_rendered_manifests_match_the_schemas_of_kubernetes(values: Object, kubernetes: str):
     """No field is unknown, missing or of a wrong type, in the oldest and the newest version; includes the hooks."""
     foreign = {definition["spec"]["names"]["kind"] for definition in foreign_kinds()}
-    with helm.Chart.load(CHART) as chart:
-        texts = chart.render(values, name="sluice", namespace=NAMESPACE)
-    hooks = [each for each in yaml.safe_load_all(texts.get("sluice/templates/uninstall.yaml", "")) if each]
+    hooks = _hooks(json.dumps(values))
     assert bool(hooks) is values.get("uninstall", {}).get("enabled", True)
     for document in [*rendered(values), *hooks]:
         if document["kind"] not in foreign:
-            validate(document, kubernetes, strict=True)
+            _validate(json.dumps(document), kubernetes)
+
+
+@cache
+def _hooks(values: str) -> list[Object]:
+    with helm.Chart.load(CHART) as chart:
+        texts = chart.render(json.loads(values), name="sluice", namespace=NAMESPACE)
+    text = texts.get("sluice/templates/uninstall.yaml", "")
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
+
+
+@cache  # most objects are the same for all value sets
+def _validate(document: str, kubernetes: str) -> None:
+    validate(json.loads(document), kubernetes, strict=True)
 
 
 def test_schemas_of_kubernetes_reject_an_unknown_field():
@@ -350,7 +362,7 @@ def test_kustomize_base_equals_the_rendered_chart(name: str):
     kubectl = shutil.which("kubectl")
     assert kubectl is not None
     built = subprocess.run([kubectl, "kustomize", DEPLOY / "kustomize" / name], check=True, capture_output=True)
-    documents = list(yaml.safe_load_all(built.stdout))
+    documents = list(yaml.load_all(built.stdout, yaml.CSafeLoader))
     namespaces = [each for each in documents if each["kind"] == "Namespace"]
     assert [each["metadata"]["name"] for each in namespaces] == [NAMESPACE]
     others = [each for each in documents if each not in namespaces]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -28,6 +29,9 @@ def decode(raw: bytes, content_type: str, kind: str) -> Any:
     if not raw:
         raise _unrecognised(kind, "unexpected end of JSON input (<empty>)")
     if content_type == _YAML or content_type.endswith("+yaml"):
+        if raw.lstrip()[:1] == b"{":  # JSON, as kubectl and Helm send it for server-side apply
+            with suppress(orjson.JSONDecodeError):
+                return orjson.loads(raw)
         try:
             return yaml.load(raw, Loader=_Loader)  # noqa: S506 - a safe loader, see below
         except yaml.YAMLError as error:
@@ -57,7 +61,10 @@ def _unrecognised(kind: str, why: str) -> ApiError:
     return bad_request(f"{text}; json parse error: {why}")
 
 
-class _Loader(yaml.SafeLoader):
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C, if PyYAML was built with libyaml
+
+
+class _Loader(_Base):  # type: ignore[misc]
     """Safe YAML loader that leaves timestamps strings, as sigs.k8s.io/yaml does."""
 
 
