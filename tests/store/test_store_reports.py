@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import random
+import shutil
 from collections import defaultdict
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import pytest_asyncio
+from conftest import Clock
 from sqlalchemy import select
 from store_examples import admission, admitted, cluster_queue, finished, workload
 from usage_examples import DAY, EVER, HOUR, START, busy_days, close, from_the_ledger, reported
@@ -19,11 +24,45 @@ from admission.store.database.tables import admissions, usage_days, usage_rollup
 from admission.store.ledger import rollup
 from admission.store.ledger.usage_reports import GROUPINGS
 from admission.store.records import Changes, Closed, Resized
+from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from conftest import Clock
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
-    from admission.store.store import Store
+on_shared_days = pytest.mark.asyncio(loop_scope="module")
+"""Mark for tests that only read `shared_days`."""
+
+
+@pytest_asyncio.fixture(
+    loop_scope="module",
+    scope="module",
+    params=[
+        pytest.param((kind, all_rolled_up), marks=marks, id=f"{kind}-{'all' if all_rolled_up else 'partly'}-rolled-up")
+        for kind, marks in (("sqlite", ()), ("postgresql", pytest.mark.postgres))
+        for all_rolled_up in (False, True)
+    ],
+)
+async def shared_days(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[tuple[Store, Clock]]:
+    """Store with busy days, for tests that only read, and its clock."""
+    kind, all_rolled_up = request.param
+    with ExitStack() as stack:
+        if kind == "sqlite":
+            template: Path = request.getfixturevalue("sqlite_template")
+            url = f"sqlite:///{shutil.copyfile(template, tmp_path_factory.mktemp('days') / 'sluice.db')}"
+        else:
+            database = request.getfixturevalue("migrated_databases").one()
+            url = await asyncio.to_thread(database.__enter__)
+            stack.push(database)
+        clock = Clock()
+        async with Store.open(url, clock=clock, elapsed=clock) as store:
+            epoch = await busy_days(store, clock, random.Random(int(all_rolled_up)))
+            if all_rolled_up:
+                await store.roll_up(epoch=epoch)
+            yield store, clock
+        await asyncio.to_thread(stack.close)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -72,33 +111,31 @@ async def test_usage_by_day_and_month_equals_sums_over_the_ledger(store: Store, 
     assert close(found, {key: (a, b) for key, (a, b) in totals.items()})
 
 
+@on_shared_days
 @pytest.mark.parametrize("step", [0.25 * HOUR, HOUR, 5 * HOUR, DAY, 2 * DAY])
-async def test_buckets_of_a_usage_series_equal_sums_over_the_ledger(store: Store, clock: Clock, step: float):
-    chance = random.Random(int(step))
-    epoch = await busy_days(store, clock, chance)
-    for _ in range(2):
-        start, end = START + 0.4 * DAY, clock.now
-        series = await store.usage_series(["user"], start=start, end=EVER, step=step, where={"local_queue": {"main"}})
-        parts = dict(series.buckets)
-        first = math.floor(start / step) * step
-        assert (series.start, series.end) == (first, end)
-        asked = [first + number * step for number in range(math.ceil((end - first) / step))]
-        assert parts.keys() <= set(asked)
-        for begins in chance.sample(asked, min(len(asked), 12)):
-            ends = min(begins + step, end)
-            expected = await from_the_ledger(store, ["user", "queue"], begins, ends)
-            expected = {(user, kind): used for (user, _, queue, kind), used in expected.items() if queue == "main"}
-            found = {
-                tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in parts.get(begins, ())
-            }
-            assert close(found, expected), begins
-        await store.roll_up(epoch=epoch)
+async def test_buckets_of_a_usage_series_equal_sums_over_the_ledger(shared_days: tuple[Store, Clock], step: float):
+    store, clock = shared_days
+    start, end = START + 0.4 * DAY, clock.now
+    series = await store.usage_series(["user"], start=start, end=EVER, step=step, where={"local_queue": {"main"}})
+    parts = dict(series.buckets)
+    first = math.floor(start / step) * step
+    assert (series.start, series.end) == (first, end)
+    asked = [first + number * step for number in range(math.ceil((end - first) / step))]
+    assert parts.keys() <= set(asked)
+    for begins in random.Random(int(step)).sample(asked, min(len(asked), 12)):
+        ends = min(begins + step, end)
+        expected = await from_the_ledger(store, ["user", "queue"], begins, ends)
+        expected = {(user, kind): used for (user, _, queue, kind), used in expected.items() if queue == "main"}
+        found = {
+            tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in parts.get(begins, ())
+        }
+        assert close(found, expected), begins
 
 
-async def test_usage_series_of_workloads_adds_up_to_that_of_their_queues(store: Store, clock: Clock):
+@on_shared_days
+async def test_usage_series_of_workloads_adds_up_to_that_of_their_queues(shared_days: tuple[Store, Clock]):
     """Series of queues are read from hourly and daily sums, those of workloads from the ledger."""
-    epoch = await busy_days(store, clock, random.Random(11))
-    await store.roll_up(epoch=epoch)
+    store, _ = shared_days
     window = {"start": START, "end": EVER, "step": DAY, "where": {"cluster_queue": {"cq"}}}
     expected = await store.usage_series(["queue"], **window)
     for by, where in ((["workload", "queue"], {}), (["queue"], {"kind": {"Job", "RayJob"}})):
@@ -119,10 +156,9 @@ async def test_usage_series_of_workloads_adds_up_to_that_of_their_queues(store: 
     assert {row.group["kind"] for _, rows in rays.buckets for row in rows} == {"RayJob"}
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_filtered_report_equals_its_part_of_the_unfiltered_report(store: Store, clock: Clock, seed: int):
-    chance = random.Random(seed)
-    await busy_days(store, clock, chance)
+@on_shared_days
+async def test_filtered_report_equals_its_part_of_the_unfiltered_report(shared_days: tuple[Store, Clock]):
+    store, _ = shared_days
     everything = await reported(store, ["user", "queue", "flavor"], 0.0, EVER)
     where = {"submitted_by": {"ada"}, "flavor": {"spot", "absent"}, "local_queue": {"main"}}
     report = await store.reports.usage(["user", "queue", "flavor"], start=0.0, end=EVER, where=where)
