@@ -17,7 +17,7 @@ import pytest_asyncio
 from conftest import Clock
 from sqlalchemy import select
 from store_examples import admission, admitted, cluster_queue, finished, workload
-from usage_examples import DAY, EVER, HOUR, START, busy_days, close, from_the_ledger, reported
+from usage_examples import DAY, EVER, HOUR, START, busy_days, close, from_the_ledger, read_ledger, reported
 
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions, usage_days, usage_rollups
@@ -69,17 +69,15 @@ async def shared_days(
 async def test_usage_reports_equal_sums_over_the_ledger(store: Store, clock: Clock, seed: int):
     chance = random.Random(seed)
     epoch = await busy_days(store, clock, chance)
+    ledger = await read_ledger(store)
     for _ in range(2):
         for _ in range(15):
             start, end = sorted(START + chance.random() * (clock.now - START) for _ in range(2))
             start, end = (round(at / HOUR) * HOUR if chance.random() < 0.3 else at for at in (start, end))
             by = chance.sample(list(GROUPINGS), chance.randrange(1, 4))
-            assert close(await reported(store, by, start, end), await from_the_ledger(store, by, start, end)), (
-                start,
-                end,
-            )
+            assert close(await reported(store, by, start, end), from_the_ledger(ledger, by, start, end)), (start, end)
         await store.roll_up(epoch=epoch)
-    assert close(await reported(store, ["user"], 0.0, EVER), await from_the_ledger(store, ["user"], 0.0, clock.now))
+    assert close(await reported(store, ["user"], 0.0, EVER), from_the_ledger(ledger, ["user"], 0.0, clock.now))
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -93,9 +91,10 @@ async def test_usage_by_day_and_month_equals_sums_over_the_ledger(store: Store, 
     bounds = [start, *(at for at in midnights if start < at < end), end]
     by_day = await store.reports.usage(["user"], start=start, end=end, period="day")
     expected: dict[tuple[Any, ...], tuple[float, float]] = {}
+    ledger = await read_ledger(store)
     for begins, ends in itertools.pairwise(bounds):
         day = f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%d}"
-        found = await from_the_ledger(store, ["user"], begins, ends)
+        found = from_the_ledger(ledger, ["user"], begins, ends)
         expected |= {(day, *key): seconds for key, seconds in found.items()}
     found = {tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in by_day.rows}
     assert close(found, expected)
@@ -122,9 +121,10 @@ async def test_buckets_of_a_usage_series_equal_sums_over_the_ledger(shared_days:
     assert (series.start, series.end) == (first, end)
     asked = [first + number * step for number in range(math.ceil((end - first) / step))]
     assert parts.keys() <= set(asked)
+    ledger = await read_ledger(store)
     for begins in random.Random(int(step)).sample(asked, min(len(asked), 12)):
         ends = min(begins + step, end)
-        expected = await from_the_ledger(store, ["user", "queue"], begins, ends)
+        expected = from_the_ledger(ledger, ["user", "queue"], begins, ends)
         expected = {(user, kind): used for (user, _, queue, kind), used in expected.items() if queue == "main"}
         found = {
             tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in parts.get(begins, ())

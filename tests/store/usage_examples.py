@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from store_examples import admission, admitted, cluster_queue, finished, workload
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from conftest import Clock
 
+    from admission.store.ledger.usage import Holding
     from admission.store.store import Store
 
 HOUR, DAY = 3600.0, 86400.0
@@ -26,18 +28,32 @@ START = 20_000 * DAY
 EVER = 10**10
 
 
-async def from_the_ledger(
-    store: Store, by: list[str], start: float, end: float
+_HOLDER = usage_rows.holder_columns({"kind", "workload"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """All rows of a ledger, and the quotas of all time."""
+
+    held: list[Holding]
+    quotas: usage_rows.Quotas
+
+
+async def read_ledger(store: Store) -> Ledger:
+    async with store._database.read() as connection:
+        held = await usage_rows.rows_in_force(connection, 0, EVER, holder=_HOLDER)
+        return Ledger(held, await usage_rows.nominal_quotas(connection))
+
+
+def from_the_ledger(
+    ledger: Ledger, by: list[str], start: float, end: float
 ) -> dict[tuple[Any, ...], tuple[float, float]]:
     """Return nominal and borrowed amount-seconds, by a sweep over all rows at once."""
-    async with store._database.read() as connection:
-        holder = usage_rows.holder_columns({"kind", "workload"})
-        held = await usage_rows.rows_in_force(connection, 0, EVER, holder=holder)
-        quotas = await usage_rows.nominal_quotas(connection)
     columns = tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
     sums: defaultdict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
-    for account, used in usage(held, quotas, start=usage_rows.micros(start), end=usage_rows.micros(end)).items():
-        values = account.quota_key._asdict() | dict(zip(holder, account.holder, strict=True))
+    start_micros, end_micros = usage_rows.micros(start), usage_rows.micros(end)
+    for account, used in usage(ledger.held, ledger.quotas, start=start_micros, end=end_micros).items():
+        values = account.quota_key._asdict() | dict(zip(_HOLDER, account.holder, strict=True))
         seconds = sums[tuple(values[column] for column in columns)]
         seconds[0] += used.nominal
         seconds[1] += used.borrowed
