@@ -204,6 +204,12 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.fixture(scope="module")
+def shared_clock() -> Clock:
+    """Clock of what the tests of a module share."""
+    return Clock()
+
+
 @pytest.fixture(scope="session")
 def postgresql_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a stopped server with a migrated template database, created once for all workers of a run."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import math
 import random
 import shutil
 from collections import defaultdict
-from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
-from conftest import Clock
 from sqlalchemy import select
 from store_examples import admission, admitted, cluster_queue, finished, workload
 from usage_examples import DAY, EVER, HOUR, START, busy_days, close, from_the_ledger, read_ledger, reported
@@ -27,42 +24,48 @@ from admission.store.records import Changes, Closed, Resized
 from admission.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
+
+    from conftest import Clock
 
 on_shared_days = pytest.mark.asyncio(loop_scope="module")
 """Mark for tests that only read `shared_days`."""
 
 
-@pytest_asyncio.fixture(
-    loop_scope="module",
+@pytest.fixture(
     scope="module",
     params=[
-        pytest.param((kind, all_rolled_up), marks=marks, id=f"{kind}-{'all' if all_rolled_up else 'partly'}-rolled-up")
+        pytest.param((kind, state), marks=marks, id=f"{kind}-{state}")
         for kind, marks in (("sqlite", ()), ("postgresql", pytest.mark.postgres))
-        for all_rolled_up in (False, True)
+        for state in ("partly-rolled-up", "rolled-up")
     ],
 )
-async def shared_days(
+def shared_database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[tuple[Store, Clock]]:
+) -> Iterator[tuple[str, bool]]:
+    """URL of a database, and whether all is to be rolled up in it."""
+    kind, state = request.param
+    if kind == "sqlite":
+        template: Path = request.getfixturevalue("sqlite_template")
+        yield (
+            f"sqlite:///{shutil.copyfile(template, tmp_path_factory.mktemp('days') / 'sluice.db')}",
+            state == "rolled-up",
+        )
+    else:
+        with request.getfixturevalue("migrated_databases").one() as url:
+            yield url, state == "rolled-up"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def shared_days(shared_database: tuple[str, bool], shared_clock: Clock) -> AsyncIterator[tuple[Store, Clock]]:
     """Store with busy days, for tests that only read, and its clock."""
-    kind, all_rolled_up = request.param
-    with ExitStack() as stack:
-        if kind == "sqlite":
-            template: Path = request.getfixturevalue("sqlite_template")
-            url = f"sqlite:///{shutil.copyfile(template, tmp_path_factory.mktemp('days') / 'sluice.db')}"
-        else:
-            database = request.getfixturevalue("migrated_databases").one()
-            url = await asyncio.to_thread(database.__enter__)
-            stack.push(database)
-        clock = Clock()
-        async with Store.open(url, clock=clock, elapsed=clock) as store:
-            epoch = await busy_days(store, clock, random.Random(int(all_rolled_up)))
-            if all_rolled_up:
-                await store.roll_up(epoch=epoch)
-            yield store, clock
-        await asyncio.to_thread(stack.close)
+    url, rolled_up = shared_database
+    async with Store.open(url, clock=shared_clock, elapsed=shared_clock) as store:
+        epoch = await busy_days(store, shared_clock, random.Random(int(rolled_up)))
+        if rolled_up:
+            await store.roll_up(epoch=epoch)
+        yield store, shared_clock
 
 
 @pytest.mark.parametrize("seed", range(4))
