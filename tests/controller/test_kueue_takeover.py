@@ -98,6 +98,27 @@ async def test_job_deactivated_in_kueue_stays_deactivated_after_import(kueue):
     await kueue.world.job("off", runs)
 
 
+async def test_job_with_two_workloads_is_imported_once(kueue):
+    """As left by Kueue if it is stopped while an elastic Job is scaled."""
+    await kueue.queues()
+    await kueue.job("run", admitted=True)
+    workload = kueue.world.user.get("workloads", "team-a", "job-run")
+    await kueue.create(
+        "Workload",
+        "job-run-2",
+        namespace="team-a",
+        owners=workload["metadata"]["ownerReferences"],
+        spec=workload["spec"],
+        status=workload["status"],
+    )
+    done = await kueue.migrate("--yes")
+    assert done.exit_code == 0, done.output
+    assert "a newer Workload of the same Job is taken over instead" in done.output
+    await kueue.world.start()
+    await kueue.world.record("run", "admitted")
+    assert (await kueue.world.store.workloads.cluster_queue_status())["cq"].usage == {("default", "cpu"): 1000}
+
+
 async def test_import_is_refused_while_sluice_leads(kueue):
     await kueue.queues()
     await kueue.job("run", admitted=True)

@@ -91,7 +91,26 @@ def plan_takeovers(
         except _Refused as refusal:
             entry = Entry(Action.SKIP, name, (str(refusal),))
         entries.append(entry)
-    return entries
+    return _once_for_each_job(entries)
+
+
+def _once_for_each_job(entries: list[Entry]) -> list[Entry]:
+    """Return the plan in which each Job is taken over with its newest Workload only.
+
+    An elastic Job of Kueue has two while it is scaled: the new one replaces the other.
+    """
+    newest: dict[str, Takeover] = {}
+    for entry in entries:
+        if (takeover := entry.takeover) is not None:
+            other = newest.setdefault(takeover.record.workload.uid, takeover)
+            if other.record.queued_at <= takeover.record.queued_at:
+                newest[takeover.record.workload.uid] = takeover
+    return [
+        entry
+        if entry.takeover is None or newest[entry.takeover.record.workload.uid] is entry.takeover
+        else Entry(Action.SKIP, entry.what, ("a newer Workload of the same Job is taken over instead",))
+        for entry in entries
+    ]
 
 
 def _entry(
