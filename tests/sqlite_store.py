@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def sqlite_store(template: Path, folder: Path, clock: Callable[[], float]) -> AsyncIterator[Store]:
-    """Open an empty store in `folder`; `template` is the fixture `sqlite_template`."""
+async def sqlite_store(template: Path, folder: Path, clock: Callable[[], float] | None = None) -> AsyncIterator[Store]:
+    """Open an empty store in `folder`; `template` is the fixture `sqlite_template`, `clock` None: the real time."""
     path = folder / "sluice.db"
     shutil.copyfile(template, path)
-    async with Store.open(f"sqlite:///{path}", clock=clock, elapsed=clock) as opened:
+    clocks = {} if clock is None else {"clock": clock, "elapsed": clock}
+    async with Store.open(f"sqlite:///{path}", **clocks) as opened:
         yield opened

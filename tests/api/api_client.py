@@ -101,3 +101,9 @@ async def serving(store: Store, *, options: Mapping[str, Any] | None = None, **c
     app = create_app(store, token=TOKEN, checks=checks, **(options or {}))
     async with listening(app, "127.0.0.1", 0) as url, aiohttp.ClientSession() as session:
         yield Client(url, session)
+
+
+async def revision_of(api: Client, path: str) -> str:
+    """Return the resourceVersion of an object or a list."""
+    version: str = (await api.get(path)).body["metadata"]["resourceVersion"]
+    return version

@@ -1,4 +1,4 @@
-"""Watches of queue objects and of workloads: resumption, selectors, bookmarks, tables, status changes, and limits."""
+"""Watches of queue objects: resumption, selectors, bookmarks, tables, status changes, and limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import aiohttp
 import pytest
-from api_client import on_both_databases, serving
+from api_client import on_both_databases, revision_of, serving
 from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import record
 
@@ -15,10 +15,6 @@ from admission.api.watch.changes import StatusSchedule
 from admission.store.records import State
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-async def revision_of(api, path: str) -> str:
-    return (await api.get(path)).body["metadata"]["resourceVersion"]
 
 
 @on_both_databases
@@ -275,72 +271,6 @@ def test_status_is_polled_each_second_and_less_often_if_polling_is_expensive():
         assert not schedule.is_due(looked)
         assert schedule.pause() == pytest.approx(every)
         time += every
-
-
-@on_both_databases
-async def test_watch_delivers_added_and_modified_workloads(api, commit):
-    await commit(record("1", "train"))
-    start = await revision_of(api, "workloads")
-    async with api.watch("workloads", resourceVersion=start) as watch:
-        await commit(record("2", "eval"))
-        await commit(record("1", "train", reason="ExceedsQuota"))
-        events = [await watch.next() for _ in range(2)]
-    assert [(event["type"], event["object"]["spec"]["object"]["name"]) for event in events] == [
-        ("ADDED", "eval"), ("MODIFIED", "train"),
-    ]  # fmt: skip
-    assert events[1]["object"] == (await api.get("namespaces/a/workloads/train")).body
-
-
-@on_both_databases
-async def test_watch_that_breaks_within_a_commit_resumes_with_its_other_workloads(api, commit, store):
-    start = await revision_of(api, "workloads")
-    names = [f"job-{number}" for number in range(4)]
-    await commit(*(record(name, name) for name in names))
-    found = []
-    async with serving(store) as other:
-        for server in (api, other, api, other):
-            async with server.watch("workloads", resourceVersion=start) as watch:
-                event = await watch.next()
-            found.append((event["type"], event["object"]["spec"]["object"]["name"]))
-            start = event["object"]["metadata"]["resourceVersion"]
-    assert found == [("ADDED", name) for name in names]
-
-
-@on_both_databases
-async def test_workload_entering_or_leaving_the_selector_is_sent_as_added_or_deleted(api, commit):
-    await commit(record("1", "train"), record("2", "done", State.FINISHED))
-    start = await revision_of(api, "workloads")
-    async with api.watch("workloads", resourceVersion=start, fieldSelector="status.state=pending") as watch:
-        await commit(record("2", "done", State.FINISHED, reason="x"))
-        await commit(record("1", "train", State.FINISHED))
-        events = [await watch.next()]  # read first: a workload that returns before would not be sent as deleted
-        await commit(record("3", "new"))
-        await commit(record("1", "train"))
-        events += [await watch.next() for _ in range(2)]
-    assert [(event["type"], event["object"]["spec"]["object"]["name"]) for event in events] == [
-        ("DELETED", "train"), ("ADDED", "new"), ("ADDED", "train"),
-    ]  # fmt: skip
-
-
-async def test_workload_that_left_the_selector_before_the_watch_is_sent_as_deleted(api, commit):
-    await commit(record("1", "train"))
-    start = await revision_of(api, "workloads")
-    await commit(record("1", "train", State.FINISHED))
-    async with api.watch("workloads", resourceVersion=start, fieldSelector="status.state=pending") as watch:
-        event = await watch.next()
-    assert (event["type"], event["object"]["status"]["state"]) == ("DELETED", "finished")
-
-
-async def test_workload_watch_with_more_changes_than_max_changes_is_expired(api, commit, monkeypatch):
-    monkeypatch.setattr(changes, "MAX_CHANGES", 1)
-    await commit(record("0", "zero"))
-    start = await revision_of(api, "workloads")
-    await commit(record("1", "one"), record("2", "two"))
-    async with api.watch("workloads", resourceVersion=start) as watch:
-        event = await watch.next()
-        assert event["type"] == "ERROR"
-        assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
-        assert await watch.next() is None
 
 
 async def test_events_no_longer_buffered_by_a_shared_watch_are_read_again(api, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from command_runner import TOKEN, Sluice
+from displayed_objects import POD_SETS, create_queues, create_workloads
 
 from admission.api.application import create_app, listening
 from admission.api.documents.printer_columns import definitions
@@ -18,11 +19,10 @@ from admission.api.registry import RESOURCES
 from admission.cli.arguments.objects import field_value
 from admission.cli.output.tables import Table, age
 from admission.model.base import ObjectMeta
-from admission.model.manifests import parse_manifest
 from admission.model.queues import Cohort
-from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.model.workload import Workload
 from admission.store.audit_log import Author
-from admission.store.records import Changes, Opened, State, WorkloadRecord
+from admission.store.records import Changes, State, WorkloadRecord
 from tests.conftest import Clock
 from tests.sqlite_store import sqlite_store
 
@@ -31,31 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission.store.store import Store
-
-QUEUES = """
-{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}, spec: {nodeLabels: {pool: a100}}}
----
-apiVersion: sluice.dev/v1
-kind: ClusterQueue
-metadata: {name: team-a}
-spec:
-  cohortName: research
-  namespaceSelector: {}
-  resourceGroups:
-  - coveredResources: [cpu]
-    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 4}]}]
----
-{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: team-b}, spec: {stopPolicy: Hold}}
----
-{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: team-a}, spec: {clusterQueue: team-a}}
----
-{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: team-b}, spec: {clusterQueue: team-b}}
----
-{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: research}}
----
-{apiVersion: sluice.dev/v1, kind: WorkloadPriorityClass, metadata: {name: high}, value: 1000}
-"""
-POD_SETS = (PodSet(name="main", count=2, requests={"cpu": 1000}),)
 
 
 read_only = pytest.mark.asyncio(loop_scope="module")
@@ -94,38 +69,6 @@ async def queues(store: Store, clock: Clock) -> None:
 @pytest.fixture
 async def workloads(store: Store, queues: None) -> None:
     await create_workloads(store)
-
-
-async def create_queues(store: Store, clock: Clock) -> None:
-    clock.now = datetime.now(UTC).timestamp() - 3 * 86400 - 60
-    for document in yaml.load_all(QUEUES, yaml.CSafeLoader):
-        await store.queues.create(parse_manifest(document), author=Author("tests"))
-
-
-async def create_workloads(store: Store) -> None:
-    created = datetime.now(UTC).timestamp() - 5 * 3600 - 60
-
-    def record(
-        uid: str,
-        name: str,
-        state: State,
-        pod_sets: tuple[PodSet, ...] = POD_SETS,
-        user: str = "alice",
-        admission: Admission | None = None,
-        **fields: object,
-    ) -> WorkloadRecord:
-        workload = Workload(uid, "team-a", name, "main", 100, created, pod_sets, user=user)
-        return WorkloadRecord(workload, state, queued_at=created, cluster_queue="team-a", admission=admission, **fields)
-
-    several = (*POD_SETS, PodSet(name="driver", count=1, requests={"cpu": 3000, "memory": 2 * 2**30}))
-    admission = Admission("team-a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 2000}, 2),))
-    records = (
-        record("1", "waits", State.PENDING, several, "bob,a=b", reason="WaitingForQuota"),
-        record("2", "runs", State.ADMITTED, admission=admission, admitted_at=created + 60),
-        record("3", "ended", State.FINISHED, finished_at=1.0, outcome="Succeeded"),
-    )
-    opened = (Opened(records[1].workload, admission, 1.0),)
-    await store.commit(Changes(workloads=records, opened=opened), epoch=await store.lead("tests"))
 
 
 @read_only

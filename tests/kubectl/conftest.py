@@ -22,6 +22,7 @@ from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 from admission.sandbox.sandbox import Sandbox
 from admission.store.store import Store
+from tests.sqlite_store import sqlite_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -139,8 +140,7 @@ async def shared_kubectl(
 ) -> AsyncIterator[Kubectl]:
     """Kubectl for all tests of a module that write nothing; their loop_scope must be "module", too."""
     folder = tmp_path_factory.mktemp("kubectl")
-    shutil.copyfile(sqlite_template, folder / "sluice.db")
-    async with Store.open(f"sqlite:///{folder / 'sluice.db'}") as store, cluster(program, store, folder) as run:
+    async with sqlite_store(sqlite_template, folder) as store, cluster(program, store, folder) as run:
         yield run
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
 from lives import order_differences, read, replay, state_differences
-
-from tests.virtual_time import VirtualTimeLoop
 
 LIVES = next(
     (found for up in Path(__file__).parents if (found := up / "shared" / "apiserver" / "lives").is_dir()), None
@@ -40,9 +37,9 @@ async def differences(file: Path) -> list[str]:
     return [*refusals, *state_differences(recorded, lived), *order_differences(recorded, lived)]
 
 
+@pytest.mark.virtual_time
 @pytest.mark.skipif(LIVES is None, reason="the recorded lives (shared/apiserver/lives) are not beside this repository")
 @pytest.mark.parametrize("name", NAMES)
-def test_recorded_lifecycles_have_the_same_order_of_states_in_the_sandbox(name: str) -> None:
+async def test_recorded_lifecycles_have_the_same_order_of_states_in_the_sandbox(name: str) -> None:
     assert LIVES is not None
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        assert runner.run(differences(LIVES / f"{name}.jsonl")) == []
+    assert await differences(LIVES / f"{name}.jsonl") == []

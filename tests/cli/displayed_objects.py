@@ -1,0 +1,74 @@
+"""Queue objects, and workloads in three states, for tests of what commands display."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import yaml
+
+from admission.model.manifests import parse_manifest
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from admission.store.audit_log import Author
+from admission.store.records import Changes, Opened, State, WorkloadRecord
+
+if TYPE_CHECKING:
+    from admission.store.store import Store
+    from tests.conftest import Clock
+
+QUEUES = """
+{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: default}, spec: {nodeLabels: {pool: a100}}}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: team-a}
+spec:
+  cohortName: research
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 4}]}]
+---
+{apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: team-b}, spec: {stopPolicy: Hold}}
+---
+{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: team-a}, spec: {clusterQueue: team-a}}
+---
+{apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: team-b}, spec: {clusterQueue: team-b}}
+---
+{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: research}}
+---
+{apiVersion: sluice.dev/v1, kind: WorkloadPriorityClass, metadata: {name: high}, value: 1000}
+"""
+POD_SETS = (PodSet(name="main", count=2, requests={"cpu": 1000}),)
+
+
+async def create_queues(store: Store, clock: Clock) -> None:
+    clock.now = datetime.now(UTC).timestamp() - 3 * 86400 - 60
+    for document in yaml.load_all(QUEUES, yaml.CSafeLoader):
+        await store.queues.create(parse_manifest(document), author=Author("tests"))
+
+
+async def create_workloads(store: Store) -> None:
+    created = datetime.now(UTC).timestamp() - 5 * 3600 - 60
+
+    def record(
+        uid: str,
+        name: str,
+        state: State,
+        pod_sets: tuple[PodSet, ...] = POD_SETS,
+        user: str = "alice",
+        admission: Admission | None = None,
+        **fields: object,
+    ) -> WorkloadRecord:
+        workload = Workload(uid, "team-a", name, "main", 100, created, pod_sets, user=user)
+        return WorkloadRecord(workload, state, queued_at=created, cluster_queue="team-a", admission=admission, **fields)
+
+    several = (*POD_SETS, PodSet(name="driver", count=1, requests={"cpu": 3000, "memory": 2 * 2**30}))
+    admission = Admission("team-a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 2000}, 2),))
+    records = (
+        record("1", "waits", State.PENDING, several, "bob,a=b", reason="WaitingForQuota"),
+        record("2", "runs", State.ADMITTED, admission=admission, admitted_at=created + 60),
+        record("3", "ended", State.FINISHED, finished_at=1.0, outcome="Succeeded"),
+    )
+    opened = (Opened(records[1].workload, admission, 1.0),)
+    await store.commit(Changes(workloads=records, opened=opened), epoch=await store.lead("tests"))
