@@ -33,8 +33,8 @@ demo: $(INSTALLED)
 	@$(BIN)/sluice demo $(if $(TRACE),--trace '$(TRACE)') $(if $(KEEP),--keep)
 
 # Bytecode is kept, also where the environment says otherwise: each worker and each process of Sluice would compile all
-# modules again, for longer than most tests take. ALL=1 also runs the tests marked `long`: 6 minutes of scenes of the
-# whole product, most of which have a target of their own (fuzz, ways, chaos, release-scene).
+# modules again, for longer than most tests take. ALL=1 also runs the tests marked `long`: 8 minutes of scenes of the
+# whole product, the longest of which have a target of their own (fuzz, ways, chaos, release-scene).
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED)
 	@sh tests/install-tools.sh

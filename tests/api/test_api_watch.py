@@ -219,6 +219,7 @@ async def test_condition_changed_between_list_and_watch_is_delivered(api):
 async def test_workload_counts_in_events_match_the_api_also_in_a_new_watch(api, commit, monkeypatch):
     """A new watch must compare counts with those that it has sent itself, not with those of the previous watch."""
     monkeypatch.setattr(broadcast, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(broadcast, "CONNECTION_CHECK_SECONDS", 0.1)
     monkeypatch.setattr(changes, "STATUS_SECONDS", 0.05)
     await api.post("resourceflavors", flavor("default"))
     for name in ("one", "two"):

@@ -309,6 +309,7 @@ WCAG = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa")
 OF_LOOKS = ("color-contrast", "link-in-text-block", "scrollable-region-focusable", "target-size")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scheme", "width", "rules"), [("light", 1280, WCAG), ("dark", 390, OF_LOOKS)], ids=["light", "dark"]
 )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dashboard_world import World
     from playwright.async_api import Browser, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
 QUEUES, PENDING = 500, 20_000
 LONGEST = "team-000"

@@ -108,6 +108,7 @@ LONG = "1000"
 """Number of Jobs that keeps the demo running, on any machine, until the test has acted on it."""
 
 
+@pytest.mark.long
 async def test_job_that_bypasses_the_queue_is_reported_as_broken_quota(warm_demo: Start, tmp_path: Path) -> None:
     process = await warm_demo("--scene", "quotas", "--jobs", "20", "--nodes", "10", "--speed", "120")
     await read_until(process, "Live at")

@@ -120,6 +120,7 @@ async def test_children_start_with_their_owner_and_forged_children_are_queued(sa
         assert "own" not in await workloads(replica)
 
 
+@pytest.mark.long
 async def test_pending_events_of_owner_and_child_are_written_after_serve_was_killed(sandbox, serve):
     """Before the kill the API server delays all Events; after it nothing changes that would cause new ones."""
     admin = sandbox.local("admin")

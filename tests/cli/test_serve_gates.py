@@ -172,6 +172,7 @@ class Creating:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.long
 async def test_no_job_is_created_ungated_while_the_gate_is_replaced(sandbox, queues, tmp_path, database_url, flags):
     admin = sandbox.local("admin")
     creating = Creating(sandbox)

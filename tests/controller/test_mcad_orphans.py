@@ -152,6 +152,7 @@ def test_pod_template_of_job_item_gets_the_appwrapper_label():
     assert inner["spec"]["template"]["metadata"]["labels"] == {"a": "b"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("labelled", [True, False])
 async def test_deleted_job_is_recreated_only_after_its_orphaned_pods_have_ended(cluster, labelled):
     """Each time the Job is deleted, also if a user removes the label by which Sluice observes its pods."""

@@ -254,6 +254,7 @@ def jobs_to_wait() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.long
 async def test_each_state_has_the_same_message_in_api_table_event_and_log(world, sluice, caplog):
     caplog.set_level(logging.INFO, "admission")
     await begin(world)

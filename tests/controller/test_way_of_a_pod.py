@@ -57,7 +57,7 @@ async def usage(world):
 
 
 async def test_lifecycle_of_a_pod_from_creation_to_success(cluster):
-    created = await cluster.user.create("pods", "team-a", pod("first", cpu="3", seconds=600))
+    created = await cluster.user.create("pods", "team-a", pod("first", cpu="3", seconds=300))
     assert created["spec"]["schedulingGates"] == [GATE]
     assert created["metadata"]["labels"][MANAGED] == "true"
     assert created["metadata"]["annotations"]["sluice.dev/submitted-by"] == "admin"

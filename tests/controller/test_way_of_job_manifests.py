@@ -108,6 +108,7 @@ async def cluster(world, tmp_path):
         yield world
 
 
+@pytest.mark.long
 async def test_lifecycle_of_job_manifests(cluster):
     user, alice, steps, created = cluster.user, cluster.sandbox.local("alice"), [], {}
     for case in JOBS:
