@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+from aiohttp import web_app
 from postgresql_databases import MigratedDatabases
 from postgresql_server import NoPostgreSQL, copy_files, running_postgresql
 
@@ -180,6 +181,7 @@ def process_state() -> Iterator[None]:
     """Fail a test that leaves global state of the process changed, which would affect later tests of the worker."""
     before = _process_state()
     yield
+    web_app._cached_build_middleware.cache_clear()  # holds the handlers of the latest applications, with their stores
     assert _process_state() == before, "the test leaves the process changed"
 
 
