@@ -66,7 +66,7 @@ class Running:
 
 @contextmanager
 def running(database_url: str) -> Iterator[Running]:
-    """The API on a filled database; the clock of its rate limits advances by a second at each reading.
+    """The API on a database; the clock of its rate limits advances by a second at each reading.
 
     Garbage collection is off meanwhile: its duration, and the thread that it interrupts, depend on what other tests of
     this process have left in memory.
@@ -77,7 +77,6 @@ def running(database_url: str) -> Iterator[Running]:
     async def serve() -> None:
         seconds = count()
         async with Store.open(database_url, clock=lambda: NOW) as store:
-            await _fill(store)
             app = create_app(store, token=TOKEN, checks={}, clock=lambda: next(seconds), now=lambda: NOW)
             async with listening(app, "127.0.0.1", 0) as base:
                 end = asyncio.Event()
@@ -99,13 +98,15 @@ def running(database_url: str) -> Iterator[Running]:
         gc.enable()
 
 
-async def _fill(store: Store) -> None:
-    for document in OBJECTS:
-        await store.queues.create(parse_manifest(document), author=Author("ada"))
-    await commit(
-        store,
-        await store.lead("tests"),
-        record("u1", "train", reason="ExceedsQuota", message="x"),
-        record("u2", "run", State.ADMITTED, admitted_at=NOW),
-        record("u3", "done", State.FINISHED, finished_at=NOW, outcome="Succeeded"),
-    )
+async def fill(database_url: str) -> None:
+    """Write the objects and workloads that requests can name into an empty database."""
+    async with Store.open(database_url, clock=lambda: NOW) as store:
+        for document in OBJECTS:
+            await store.queues.create(parse_manifest(document), author=Author("ada"))
+        await commit(
+            store,
+            await store.lead("tests"),
+            record("u1", "train", reason="ExceedsQuota", message="x"),
+            record("u2", "run", State.ADMITTED, admitted_at=NOW),
+            record("u3", "done", State.FINISHED, finished_at=NOW, outcome="Succeeded"),
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,8 +10,10 @@ import pytest
 import workload_records
 from api_and_cluster import serving_with_cluster
 from api_client import serving
+from api_thread import fill
 from oidc_browser import Browser, client_of
 
+from tests.event_loop import run
 from tests.oidc_issuer import issuer
 
 if TYPE_CHECKING:
@@ -29,6 +32,15 @@ if TYPE_CHECKING:
 def database_kind(request: pytest.FixtureRequest) -> str:
     kind: str = getattr(request, "param", "sqlite")
     return kind
+
+
+@pytest.fixture(scope="session")
+def filled_database(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SQLite file with the objects and workloads of `api_thread.fill`, to be copied, which is cheaper."""
+    path = tmp_path_factory.mktemp("filled") / "sluice.db"
+    shutil.copyfile(sqlite_template, path)
+    run(fill(f"sqlite:///{path}"))
+    return path
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ COHORT = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": 
 
 
 @pytest.fixture
-def api(sqlite_template: Path, tmp_path: Path) -> Iterator[Running]:
+def api(filled_database: Path, tmp_path: Path) -> Iterator[Running]:
     path = tmp_path / "sluice.db"
-    shutil.copyfile(sqlite_template, path)
+    shutil.copyfile(filled_database, path)
     with running(f"sqlite:///{path}") as served:
         yield served
 

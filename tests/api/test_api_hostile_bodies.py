@@ -83,9 +83,9 @@ large = cycle(LARGE.items())
 
 
 @pytest.fixture(scope="module")
-def api(sqlite_template, tmp_path_factory) -> Iterator[Running]:
+def api(filled_database, tmp_path_factory) -> Iterator[Running]:
     path = tmp_path_factory.mktemp("hostile") / "sluice.db"
-    shutil.copyfile(sqlite_template, path)
+    shutil.copyfile(filled_database, path)
     with running(f"sqlite:///{path}") as served:
         yield served
 

@@ -30,9 +30,9 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 
 
 @pytest.fixture
-def base_url(sqlite_template: Path, tmp_path: Path) -> Iterator[str]:
+def base_url(filled_database: Path, tmp_path: Path) -> Iterator[str]:
     path = tmp_path / "sluice.db"
-    shutil.copyfile(sqlite_template, path)
+    shutil.copyfile(filled_database, path)
     with running(f"sqlite:///{path}") as api:
         yield api.url
 
