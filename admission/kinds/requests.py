@@ -47,8 +47,7 @@ def pod_requests(spec: Mapping[str, Any], context: NamespaceContext, *, path: st
 
     `path`: path of the pod spec in its object, for messages. Raises Misconfigured if the pod would be rejected.
     """
-    check_resources(spec, path=path)
-    containers, inits, pod = _declared(spec, path)
+    containers, inits, pod = _checked(spec, path)
     _default_pod_level(pod, containers, inits)
     for container in (*containers, *inits):
         for rule in context.limit_rules:
@@ -66,6 +65,11 @@ def pod_requests(spec: Mapping[str, Any], context: NamespaceContext, *, path: st
 
 def check_resources(spec: Mapping[str, Any], *, path: str) -> None:
     """Raise Misconfigured for faults in a pod spec's resources that do not depend on the namespace."""
+    _checked(spec, path)
+
+
+def _checked(spec: Mapping[str, Any], path: str) -> tuple[list[_Container], list[_Container], _Container]:
+    """Return what `_declared` does. Raises Misconfigured as `check_resources` does."""
     if spec.get("resourceClaims"):
         raise Misconfigured(
             f"{path}.resourceClaims: devices by claim (dynamic resource allocation) cannot be queued; "
@@ -74,6 +78,7 @@ def check_resources(spec: Mapping[str, Any], *, path: str) -> None:
     containers, inits, pod = _declared(spec, path)
     for container in (*containers, *inits, pod):
         _check_order(container)
+    return containers, inits, pod
 
 
 def _declared(spec: Mapping[str, Any], path: str) -> tuple[list[_Container], list[_Container], _Container]:

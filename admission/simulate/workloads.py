@@ -101,7 +101,7 @@ class WorkloadReader:
 
     def _pod_set(self, entry: Mapping[str, Any], number: int, reclaimable: Mapping[str, int]) -> PodSet:
         # Limits matter for the validity of the pods only, which `_fault` checks.
-        result = _read_pod_set(_without_limits(entry), number, _NO_LIMITS)
+        result = _read_pod_set(_without_limits(entry) if _has_limits(entry) else entry, number, _NO_LIMITS)
         group = (entry.get("topologyRequest") or {}).get("podSetGroupName") or result.group
         partial = self._gates.get("PartialAdmission", True)
         return replace(
@@ -121,9 +121,12 @@ class WorkloadReader:
         states = {entry.get("state") for entry in status.get("admissionChecks") or ()}
         if states & {"Retry", "Rejected"}:
             return PENDING_EVALUATION, "The workload has failed admission checks"
+        context = self._contexts.get(namespace, _NO_LIMITS)
         for number, entry in enumerate(spec.get("podSets") or ()):
+            if context is _NO_LIMITS and not _has_limits(entry):
+                continue  # `_pod_set` has read the same
             try:
-                _read_pod_set(entry, number, self._contexts.get(namespace, _NO_LIMITS))
+                _read_pod_set(entry, number, context)
             except Misconfigured as error:
                 return MISCONFIGURED, str(error)
         return None
@@ -148,6 +151,15 @@ def _read_pod_set(entry: Mapping[str, Any], number: int, context: NamespaceConte
         path=f"spec.podSets[{number}].template",
         count=entry.get("count", 1),
         min_count=entry.get("minCount"),
+    )
+
+
+def _has_limits(entry: Mapping[str, Any]) -> bool:
+    spec = (entry.get("template") or {}).get("spec") or {}
+    return any(
+        (item.get("resources") or {}).get("limits")
+        for field in ("containers", "initContainers")
+        for item in spec.get(field) or ()
     )
 
 
