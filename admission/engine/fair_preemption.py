@@ -140,7 +140,7 @@ class _Search:
     def _take(self, target: Target) -> bool:
         target.held.queue.uncount(target.held)
         self.targets.append(target)
-        self._now.changed.update(dict.fromkeys((target.node, *target.node.path)))
+        self._now.change(target.node)
         preemptor = self._preemptor
         for fr, amount in preemptor.requests.items():
             remove_usage(preemptor.node, fr, amount)
@@ -158,10 +158,23 @@ class _CurrentShares:
         self._tree = tree
         self.changed = dict.fromkeys((preemptor_node, *preemptor_node.path))
         """Nodes whose usage has changed, so that their share in `before` is outdated; keys in order of the changes."""
+        self._known: dict[Node, Share] = {}
+        """Shares of changed nodes, until they change again."""
 
     def of(self, node: Node) -> Share:
         """Return the share of a node at the current usage."""
-        return share(node, self._tree) if node in self.changed else self.before.of(node)
+        if node not in self.changed:
+            return self.before.of(node)
+        known = self._known.get(node)
+        if known is None:
+            known = self._known[node] = share(node, self._tree)
+        return known
+
+    def change(self, node: Node) -> None:
+        """Note that the usage of a ClusterQueue has changed, and with it that of the Cohorts above."""
+        for changed in (node, *node.path):
+            self.changed[changed] = None
+            self._known.pop(changed, None)
 
 
 class _TargetOrdering:
