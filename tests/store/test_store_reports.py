@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import random
@@ -17,7 +18,7 @@ from store_examples import admission, admitted, cluster_queue, finished, workloa
 from usage_examples import DAY, EVER, HOUR, START, busy_days, close, from_the_ledger, read_ledger, reported
 
 from admission.store.audit_log import Author
-from admission.store.database.tables import admissions, usage_days, usage_rollups
+from admission.store.database.tables import admissions, head, usage_days, usage_rollups
 from admission.store.ledger import rollup
 from admission.store.ledger.usage_reports import GROUPINGS
 from admission.store.records import Changes, Closed, Resized
@@ -305,3 +306,26 @@ async def test_roll_up_of_an_hour_that_changed_meanwhile_is_not_written(store: S
     await store.commit(admitted(workload("3"), admission(1), at=START + HOUR), epoch=epoch)
     assert await written(int(revision)), "all that happened after it is of no consequence"
     assert not await written(int(revision)), "it is done"
+
+
+async def test_roll_up_counts_a_quota_that_is_written_while_it_sums_up_earlier_days(store: Store, clock: Clock):
+    clock.now = START
+    await store.queues.create(cluster_queue(cpu="10"), author=Author("ada"))
+    epoch = await store.lead("test")
+    await store.commit(admitted(workload("1"), admission(10_000), at=START), epoch=epoch)
+
+    clock.now = START + 6 * DAY
+    rolling = asyncio.create_task(rollup.roll_up(store._database, now=START + 10 * DAY, epoch=epoch))
+    while await rolled_up_to(store) is None:
+        pass
+    await store.queues.replace(cluster_queue(cpu="4"), author=Author("ada"))
+    await rolling
+    clock.now = START + 10 * DAY
+    (row,) = (await store.reports.usage(["user"], start=START, end=START + 8 * DAY)).rows
+    assert (row.nominal_seconds, row.borrowed_seconds) == ((10_000 * 6 + 4_000 * 2) * DAY, 6_000 * 2 * DAY)
+
+
+async def rolled_up_to(store: Store) -> float | None:
+    async with store._database.read() as connection:
+        found: float | None = await connection.scalar(select(head.c.rolled_up_to))
+    return found

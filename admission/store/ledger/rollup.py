@@ -53,13 +53,16 @@ async def roll_up(database: Database, *, now: float, epoch: int) -> int:
     due, those of one day share a transaction. Raises StaleEpoch.
     """
     hours = 0
+    quotas: Quotas = {}
+    known: int | None = None
     while True:
         async with database.read() as connection:
             revision, start = await _next_hour(connection, epoch)
             if start is None or (end := min(_day_of(start) + DAY, hour_of(now - GRACE))) <= start:
                 return hours
             holdings = await usage_rows.rows_in_force(connection, start, end)
-            quotas = await usage_rows.nominal_quotas(connection)
+            if revision != known:  # they are those of all time, and each write takes a revision
+                quotas, known = await usage_rows.nominal_quotas(connection), revision
         rows = await asyncio.to_thread(_sums, holdings, quotas, start, end)
         if await _write(database, start, end, rows, revision=revision, epoch=epoch):
             hours += round((end - start) / HOUR)
