@@ -12,8 +12,7 @@ from admission.store.database.tables import audit_records, head
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sqlalchemy import RowMapping
-    from sqlalchemy.ext.asyncio import AsyncConnection
+    from sqlalchemy import Connection, RowMapping
 
     from admission.store.database.connection import Database
     from admission.store.records import Document
@@ -69,8 +68,8 @@ class AuditPage:
     """Revision of the database when the page was read."""
 
 
-async def record(
-    connection: AsyncConnection,
+def record(
+    connection: Connection,
     author: Author,
     verb: str,
     key: tuple[str, str, str],
@@ -99,7 +98,7 @@ async def record(
         "before": before,
         "after": after,
     }
-    await connection.execute(insert(audit_records), row)
+    connection.execute(insert(audit_records), row)
 
 
 class Audit:

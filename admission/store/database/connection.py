@@ -191,24 +191,34 @@ class Database:
             if committing:
                 self._note_committed()
 
-    async def write_sync(self, work: Callable[[Connection], T]) -> T:
+    async def write_sync(self, work: Callable[[Connection], T], *, dry_run: bool = False) -> T:
         """Run synchronous code in a write transaction, serialised with those of `write`; return its result.
 
-        On SQLite the whole transaction is one call on a worker thread. With `write` each statement is one, and the
-        switches of threads would cost more than the commit itself.
+        The transaction is rolled back after a dry run. On SQLite all of it is one call on a worker thread. With `write`
+        each statement is one, and the switches of threads would cost more than the commit itself.
         """
+
+        def transaction(connection: Connection) -> tuple[T, bool]:
+            result = work(connection)
+            if dry_run:
+                connection.rollback()
+            return result, connection.in_transaction()
+
         async with self._writing:
             try:
                 if self._sync_writer is None:
                     async with unblocking(self.unblock), self._writer.begin() as connection:
-                        result = await connection.run_sync(work)
+                        result, committing = await connection.run_sync(transaction)
                 else:
                     loop = asyncio.get_running_loop()
-                    result = await loop.run_in_executor(self._thread, _transaction, self._sync_writer, work)
+                    result, committing = await loop.run_in_executor(
+                        self._thread, _transaction, self._sync_writer, transaction
+                    )
             except Exception:
                 with self._noting_write_failure(), translated(self.location):
                     raise
-            self._note_committed()
+            if committing:
+                self._note_committed()
         return result
 
     @asynccontextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import and_, delete, insert, select, update
@@ -116,8 +117,7 @@ class Queues(Versions):
 
     async def get(self, kind: str, name: str, *, namespace: str = "") -> QueueObject:
         """Return one object. Raises NotFound."""
-        async with self._database.read() as connection:
-            return object_of(await _existing(connection, (kind, namespace, name)))
+        return object_of(await self._database.read_sync(partial(_existing, key=(kind, namespace, name))))
 
     async def revision(self) -> int:
         """Return the revision of the last write to the database."""
@@ -160,35 +160,41 @@ class Queues(Versions):
         """Read, modify and write the object `key` (kind, namespace, name) in one transaction; return the new object.
 
         `change` receives the object (None: it does not exist) and returns the new one. No other write can happen in
-        between, so that no update is lost; `change` must be fast. Without a difference nothing is written. A
-        resourceVersion or uid in the new object is a precondition. Raises the errors of `change`, Conflict, and
-        InvalidObject for a cycle of Cohorts.
+        between, so that no update is lost; `change` must be fast, and is called on a worker thread where the database
+        is SQLite. Without a difference nothing is written. A resourceVersion or uid in the new object is a
+        precondition. Raises the errors of `change`, Conflict, and InvalidObject for a cycle of Cohorts.
         """
-        async with self._database.write(dry_run=dry_run) as connection:
-            revision = await connection.run_sync(next_revision)
-            old = await _find(connection, key)
+
+        def write(connection: Connection) -> tuple[Document | None, Document]:
+            revision = next_revision(connection)
+            old = _find(connection, key)
             obj = change(None if old is None else object_of(old))
-            await check_parents(connection, obj)
+            check_parents(connection, obj)
             now = self._clock()
             if old is None:
                 row = _with_stop_reason(_row(obj), None, author)
                 row |= {"uid": str(uuid.uuid4()), "generation": 1, "created_at": now, "revision": revision}
-                await connection.execute(insert(queue_objects), row)
-                await _add_version(connection, "create", author, None, row, at=now)
+                connection.execute(insert(queue_objects), row)
+                _add_version(connection, "create", author, None, row, at=now)
                 if needed := _REQUIRED_SCHEMA.get(obj.kind):
                     older = head.c.compatible_with < needed
-                    await connection.execute(update(head).where(older).values(compatible_with=needed))
-            else:
-                _check_preconditions(
-                    old, resource_version=obj.metadata.resource_version, uid=obj.metadata.uid, newest=revision
-                )
-                row = _with_stop_reason({**old, **_row(obj)}, old, author)
-                if row == old:
-                    await connection.rollback()
-                    return object_of(old)
-                row |= {"generation": old["generation"] + (row["content"] != old["content"]), "revision": revision}
-                await connection.execute(update(queue_objects).where(_key_matches(key)), row)
-                await _add_version(connection, "replace", author, old, row, at=now)
+                    connection.execute(update(head).where(older).values(compatible_with=needed))
+                return None, row
+            _check_preconditions(
+                old, resource_version=obj.metadata.resource_version, uid=obj.metadata.uid, newest=revision
+            )
+            row = _with_stop_reason({**old, **_row(obj)}, old, author)
+            if row == old:
+                connection.rollback()
+                return old, old
+            row |= {"generation": old["generation"] + (row["content"] != old["content"]), "revision": revision}
+            connection.execute(update(queue_objects).where(_key_matches(key)), row)
+            _add_version(connection, "replace", author, old, row, at=now)
+            return old, row
+
+        old, row = await self._database.write_sync(write, dry_run=dry_run)
+        if row is old:
+            return object_of(old)
         if not dry_run:
             log_change(old, row, _with_reason(author, old, row))
         return self._announce(row, dry_run=dry_run)
@@ -209,14 +215,18 @@ class Queues(Versions):
         Raises NotFound, and Conflict if `resource_version` or `uid` differ or the object is in use.
         """
         key = kind, namespace, name
-        async with self._database.write(dry_run=dry_run) as connection:
-            revision = await connection.run_sync(next_revision)
-            old = await _existing(connection, key)
+
+        def write(connection: Connection) -> tuple[Document, Document]:
+            revision = next_revision(connection)
+            old = _existing(connection, key)
             _check_preconditions(old, resource_version=resource_version, uid=uid, newest=revision)
-            await check_deletion(connection, object_of(old))
-            await connection.execute(delete(queue_objects).where(_key_matches(key)))
+            check_deletion(connection, object_of(old))
+            connection.execute(delete(queue_objects).where(_key_matches(key)))
             row = {**old, "revision": revision}
-            await _add_version(connection, "delete", author, old, row, at=self._clock())
+            _add_version(connection, "delete", author, old, row, at=self._clock())
+            return old, row
+
+        old, row = await self._database.write_sync(write, dry_run=dry_run)
         if not dry_run:
             log_change(old, None, _with_reason(author, old, row))
         return self._announce(row, dry_run=dry_run)
@@ -259,13 +269,13 @@ def _row(obj: QueueObject) -> Document:
     }
 
 
-async def _find(connection: AsyncConnection, key: tuple[str, str, str]) -> Document | None:
-    row = (await connection.execute(select(queue_objects).where(_key_matches(key)))).mappings().one_or_none()
+def _find(connection: Connection, key: tuple[str, str, str]) -> Document | None:
+    row = connection.execute(select(queue_objects).where(_key_matches(key))).mappings().one_or_none()
     return None if row is None else dict(row)
 
 
-async def _existing(connection: AsyncConnection, key: tuple[str, str, str]) -> Document:
-    row = await _find(connection, key)
+def _existing(connection: Connection, key: tuple[str, str, str]) -> Document:
+    row = _find(connection, key)
     if row is None:
         raise _not_found(key)
     return row
@@ -308,20 +318,20 @@ def _check_preconditions(row: Document, *, resource_version: str, uid: str, newe
         )
 
 
-async def _add_version(
-    connection: AsyncConnection, operation: str, author: Author, old: Document | None, row: Document, *, at: float
+def _add_version(
+    connection: Connection, operation: str, author: Author, old: Document | None, row: Document, *, at: float
 ) -> None:
     """Add the version and the audit record of a write. `row`: the row after the write, or the deleted one."""
     author = _with_reason(author, old, row)
     kept = {name: value for name, value in row.items() if name not in _NOT_VERSIONED}
     version = {**kept, "operation": operation, "author": author.name, "reason": author.reason, "at": at}
-    await connection.execute(insert(queue_object_versions), version)
-    await connection.run_sync(rollup.reopen, at)
+    connection.execute(insert(queue_object_versions), version)
+    rollup.reopen(connection, at)
     after = None if operation == "delete" else _audited(row)
     before = None if old is None else _audited(old)
     key = row["kind"], row["namespace"], row["name"]
     verb = "update" if operation == "replace" else operation
-    await audit_log.record(connection, author, verb, key, at=at, revision=row["revision"], before=before, after=after)
+    audit_log.record(connection, author, verb, key, at=at, revision=row["revision"], before=before, after=after)
 
 
 def _with_stop_reason(row: Document, old: Document | None, author: Author) -> Document:

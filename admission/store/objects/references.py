@@ -13,8 +13,7 @@ from admission.store.errors import Conflict
 from admission.store.workloads.loading import UNFINISHED
 
 if TYPE_CHECKING:
-    from sqlalchemy import Select
-    from sqlalchemy.ext.asyncio import AsyncConnection
+    from sqlalchemy import Connection, Select
 
     from admission.model.queues import QueueObject
     from admission.model.references import Reference
@@ -23,12 +22,12 @@ _MAX_NAMED = 3
 """Number of dependent objects that an error message lists."""
 
 
-async def check_parents(connection: AsyncConnection, obj: QueueObject) -> None:
+def check_parents(connection: Connection, obj: QueueObject) -> None:
     """Raise InvalidObject if `obj` would become its own ancestor. A parent that does not exist is allowed."""
     if not isinstance(obj, Cohort) or not obj.spec.parent_name:
         return
     columns = queue_objects.c
-    rows = await connection.execute(select(columns.name, columns.parent).where(columns.kind == Cohort.kind))
+    rows = connection.execute(select(columns.name, columns.parent).where(columns.kind == Cohort.kind))
     parents = {row.name: row.parent for row in rows} | {obj.name: obj.spec.parent_name}
     path = [obj.name]
     while (parent := parents.get(path[-1], "")) and parent not in path:
@@ -38,12 +37,12 @@ async def check_parents(connection: AsyncConnection, obj: QueueObject) -> None:
         raise InvalidObject([("spec.parentName", message)], subject=f'Cohort "{obj.name}"')
 
 
-async def check_deletion(connection: AsyncConnection, obj: QueueObject) -> None:
+def check_deletion(connection: Connection, obj: QueueObject) -> None:
     """Raise Conflict, which lists some of them, if other objects or unfinished workloads depend on `obj`."""
     for model in reversed(QUEUE_OBJECTS):
         for reference in model.references:
             if reference.kind == obj.kind and reference.needed:
-                _refuse(obj, model.kind, await _dependants(connection, model, reference, obj.name))
+                _refuse(obj, model.kind, _dependants(connection, model, reference, obj.name))
     if isinstance(obj, ClusterQueue):
         in_use = workloads.c.cluster_queue == obj.name
     elif isinstance(obj, ResourceFlavor):
@@ -52,20 +51,18 @@ async def check_deletion(connection: AsyncConnection, obj: QueueObject) -> None:
         in_use = workloads.c.uid.in_(holders)
     else:
         return
-    rows = await connection.execute(_workloads().where(in_use))
+    rows = connection.execute(_workloads().where(in_use))
     _refuse(obj, "workload", [f"{row.namespace}/{row.name}" for row in rows])
 
 
-async def _dependants(
-    connection: AsyncConnection, model: type[QueueObject], reference: Reference, name: str
-) -> list[str]:
+def _dependants(connection: Connection, model: type[QueueObject], reference: Reference, name: str) -> list[str]:
     """Return the objects of a kind that reference `name`, as `namespace/name`, or `name` if cluster-scoped."""
     columns = queue_objects.c
     statement = _objects(model.kind)
     if reference.column:
-        found = list(await connection.execute(statement.where(columns[reference.column] == name)))
+        found = list(connection.execute(statement.where(columns[reference.column] == name)))
     else:
-        rows = await connection.execute(statement.add_columns(columns.content))
+        rows = connection.execute(statement.add_columns(columns.content))
         found = [row for row in rows if name in reference.names(row.content)]
     return [f"{row.namespace}/{row.name}" if model.namespaced else row.name for row in found]
 

@@ -106,8 +106,8 @@ class Orders:
                 one.after.update(author=author.name, reason=author.reason, revision=revision)
                 await connection.execute(upsert(connection.dialect.name, workload_orders), one.after)
                 await _touch(connection, one.workload["uid"], revision)
-                await audit_log.record(
-                    connection,
+                await connection.run_sync(
+                    audit_log.record,
                     author,
                     "patch",
                     _key(one.workload),
@@ -152,8 +152,8 @@ class Orders:
             await connection.execute(upsert(connection.dialect.name, workload_checks), rows)
             await _touch(connection, uid, revision)
             after = await connection.run_sync(checks.checks, workloads.c.uid == uid)
-            await audit_log.record(
-                connection,
+            await connection.run_sync(
+                audit_log.record,
                 author,
                 "patch",
                 _key(workload),
