@@ -111,10 +111,15 @@ async def test_job_whose_pods_become_unready_is_evicted_after_recovery_timeout(q
     queues.pass_time(21)
     await queues.record("shaky", "pending")
     assert ("PodsReadyTimeout", sentences.pods_not_ready(120.0, recovering=True)) in await queues.history("shaky")
-    (told,) = queues.controller.metrics.ready_to_evicted.metric.collect()
-    (seconds,) = (sample for sample in told.samples if sample.name.endswith("_sum"))
+    seconds = await queues.eventually(lambda: _time_from_ready_to_evicted(queues))
     assert seconds.labels == {"cluster_queue": "cq", "reason": "PodsReadyTimeout", "underlying_cause": ""}
     assert seconds.value >= 121
+
+
+async def _time_from_ready_to_evicted(world):
+    """Return the sum of this metric, or None before it counts, which the leader does after the commit."""
+    (metric,) = world.controller.metrics.ready_to_evicted.metric.collect()
+    return next((sample for sample in metric.samples if sample.name.endswith("_sum")), None)
 
 
 async def test_ready_job_is_counted_once_across_restarts(queues):
