@@ -197,22 +197,15 @@ class Database:
         The transaction is rolled back after a dry run. On SQLite all of it is one call on a worker thread. With `write`
         each statement is one, and the switches of threads would cost more than the commit itself.
         """
-
-        def transaction(connection: Connection) -> tuple[T, bool]:
-            result = work(connection)
-            if dry_run:
-                connection.rollback()
-            return result, connection.in_transaction()
-
         async with self._writing:
             try:
                 if self._sync_writer is None:
                     async with unblocking(self.unblock), self._writer.begin() as connection:
-                        result, committing = await connection.run_sync(transaction)
+                        result, committing = await connection.run_sync(_complete, work, dry_run)
                 else:
                     loop = asyncio.get_running_loop()
                     result, committing = await loop.run_in_executor(
-                        self._thread, _transaction, self._sync_writer, transaction
+                        self._thread, _write_transaction, self._sync_writer, work, dry_run
                     )
             except Exception:
                 with self._noting_write_failure(), translated(self.location):
@@ -296,6 +289,19 @@ def _pool_use(name: str, pool: Pool) -> PoolUse:
 def _transaction(engine: Engine, work: Callable[[Connection], T]) -> T:
     with engine.begin() as connection:
         return work(connection)
+
+
+def _write_transaction(engine: Engine, work: Callable[[Connection], T], dry_run: bool) -> tuple[T, bool]:
+    with engine.begin() as connection:
+        return _complete(connection, work, dry_run)
+
+
+def _complete(connection: Connection, work: Callable[[Connection], T], dry_run: bool) -> tuple[T, bool]:
+    """Do the work of a write transaction; return its result, and whether it is to be committed."""
+    result = work(connection)
+    if dry_run:
+        connection.rollback()
+    return result, connection.in_transaction()
 
 
 def connect(location: Location, *, migrating: bool = False) -> Database:
