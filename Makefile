@@ -34,8 +34,8 @@ demo: $(INSTALLED)
 	@$(BIN)/sluice demo $(if $(TRACE),--trace '$(TRACE)') $(if $(KEEP),--keep)
 
 # Bytecode is kept, also where the environment says otherwise: each worker and each process of Sluice would compile all
-# modules again, for longer than most tests take. ALL=1 also runs the tests marked `long`: 8 minutes of scenes of the
-# whole product, the longest of which have a target of their own (fuzz, ways, chaos, release-scene).
+# modules again, for longer than most tests take. ALL=1 also runs the tests marked `long`, most of them scenes of
+# the whole product; the longest have a target of their own, too (fuzz, ways, chaos, release-scene).
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED)
 	@sh tests/install-tools.sh

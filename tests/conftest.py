@@ -176,12 +176,16 @@ def _with_timeout(test: Callable[..., Awaitable[None]], seconds: float) -> Calla
     return bounded
 
 
+def pytest_runtest_teardown() -> None:
+    """Free the applications of the test, with their stores: aiohttp caches the handlers of the latest 1024 routes."""
+    web_app._cached_build_middleware.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def process_state() -> Iterator[None]:
     """Fail a test that leaves global state of the process changed, which would affect later tests of the worker."""
     before = _process_state()
     yield
-    web_app._cached_build_middleware.cache_clear()  # holds the handlers of the latest applications, with their stores
     assert _process_state() == before, "the test leaves the process changed"
 
 

@@ -89,7 +89,7 @@ class Trace:
         # A transaction on SQLite runs in another thread, which needs its own profiler.
         original = self._original = Database.write_sync
 
-        async def write_sync(database: Database, work: Callable[[Connection], Any]) -> object:
+        async def write_sync(database: Database, work: Callable[[Connection], Any], **options: Any) -> object:
             def traced(connection: Connection) -> object:
                 sys.setprofile(self._profile)
                 try:
@@ -97,7 +97,7 @@ class Trace:
                 finally:
                     sys.setprofile(None)
 
-            return await original(database, traced)
+            return await original(database, traced, **options)
 
         Database.write_sync = write_sync  # type: ignore[assignment, method-assign]
         sys.setprofile(self._profile)
