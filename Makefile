@@ -10,7 +10,7 @@ WORKERS ?= 5
 
 help:
 	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
-	@echo 'make test     run the tests (ALL=1: also the long ones, as CI does)   make lint   ruff, mypy, import-linter'
+	@echo 'make test     run the tests (ALL=1: also the long and costly ones, as CI does)   make lint   ruff, mypy, import-linter'
 	@echo 'make bench    print the measurements make setup  only install, into .venv'
 	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000", or "--kinds 100")'
 	@echo 'make fuzz     users who write whatever comes to mind against the whole; ten minutes (ARGS="--minutes 60 --seed 4")'
@@ -35,13 +35,14 @@ demo: $(INSTALLED)
 
 # Bytecode is kept, also where the environment says otherwise: each worker and each process of Sluice would compile all
 # modules again, for longer than most tests take. ALL=1 also runs the tests marked `long`, most of them scenes of
-# the whole product; the longest have a target of their own, too (fuzz, ways, chaos, release-scene).
+# the whole product, and `costly`, most of which start other programs; the longest have a target of their own, too
+# (fuzz, ways, chaos, release-scene).
 test: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED)
 	@sh tests/install-tools.sh
 	@$(BIN)/python -m compileall -q -j 0 admission webhooks alembic
 	@sh tests/in-memory.sh $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 \
-		$(if $(ALL),,-m 'not long') $(ARGS)
+		$(if $(ALL),,-m 'not long and not costly') $(ARGS)
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check .

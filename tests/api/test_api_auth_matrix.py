@@ -261,6 +261,7 @@ async def test_token_of_a_deleted_service_account_gets_401(own_server, clock):
     assert {await ask(own_server, method, path, token=token) for method, path, _ in MATRIX} == {401}
 
 
+@pytest.mark.costly
 async def test_only_masters_and_discovery_are_served_while_the_api_server_is_down(own_server, clock):
     certificate = own_server.proxy_ca.client("front-proxy-client")
     answered = await answers(own_server)

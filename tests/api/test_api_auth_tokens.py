@@ -117,6 +117,7 @@ async def test_requests_without_a_cached_review_get_503_while_the_cluster_is_dow
         assert (await server.send("GET", "cohorts", token=ADMIN_TOKEN)).status == 200
 
 
+@pytest.mark.costly
 async def test_token_guessing_is_rate_limited_before_a_token_review(server, clock):
     guesses = await asyncio.gather(*(server.send("GET", "/session", token=f"guess-{n}") for n in range(220)))
     refused = [answer for answer in guesses if answer.status == 429]

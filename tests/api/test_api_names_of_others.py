@@ -242,6 +242,7 @@ def requests_of(server: ApiAndCluster, own: Team, other: Team) -> Iterator[tuple
                 yield method, path + query, json.loads(json.dumps(body).replace("OTHER", other.name))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
 async def test_responses_contain_no_unrequested_names_of_the_other_team(server, own, clock):
     (other,) = {*TEAMS} - {own}
@@ -269,6 +270,7 @@ async def test_user_sees_the_names_of_the_own_team(server, own):
     assert {name for name in wanted if name in seen} == wanted
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
 async def test_objects_of_the_other_team_are_answered_like_objects_that_do_not_exist(server, own, clock):
     (other,) = {*TEAMS} - {own}

@@ -101,6 +101,7 @@ async def test_patch_of_a_missing_object_is_not_found(api):
 # ---------------------------------------------------------------------- concurrent patches
 
 
+@pytest.mark.costly
 @on_both_databases
 async def test_concurrent_patches_with_resource_version_lose_no_update(api):
     clients = 15  # each conflicts with all the others
@@ -123,6 +124,7 @@ async def test_concurrent_patches_with_resource_version_lose_no_update(api):
     assert sum(tries) > clients
 
 
+@pytest.mark.costly
 @on_both_databases
 async def test_concurrent_patches_without_resource_version_keep_all_fields(api):
     await api.post("cohorts", cohort("one"))

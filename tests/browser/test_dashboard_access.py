@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dashboard_world import World
     from playwright.async_api import Browser, BrowserContext, Page, Request, Route
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 
 ROOT = Path(__file__).parents[2]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser
     from playwright.async_api import Page as Tab
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 
 DONE = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 10}
 

@@ -271,6 +271,7 @@ def benchmark_queues() -> str:
     return printed.stdout
 
 
+@pytest.mark.costly
 async def test_the_queues_of_the_benchmark_are_applied(sluice, benchmark_queues):
     done = await sluice("apply", "-f", "-", stdin=benchmark_queues)
     assert done.exit_code == 0, done.stderr

@@ -115,6 +115,7 @@ async def test_describe_shows_an_empty_namespace_selector_as_all_namespaces(slui
     assert "namespaceSelector" not in described["closed"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("line", ["get cohorts", "--help", "--version", "version", "get --help", "import kueue -h"])
 async def test_output_to_a_full_disk_is_reported_in_one_sentence(sluice, line):
     await sluice("create", "cohort", "everyone")

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
 
 LINES = (
@@ -38,6 +40,7 @@ print(json.dumps(ended))
 """
 
 
+@pytest.mark.costly
 def test_commands_that_read_standard_input_report_that_it_is_closed(tmp_path):
     done = subprocess.run(
         ["sh", "-c", 'exec "$0" "$@" <&-', sys.executable, "-c", RUN_ALL, *LINES],

@@ -140,6 +140,7 @@ REFUSED = {"create": "exists already", "delete": "is in use by", "rollback": "ha
 """Part of the error of commands whose examples assume other objects than the fixture `world`."""
 
 
+@pytest.mark.costly
 async def test_examples_in_help_succeed_in_sequence(sluice, world, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "queues").mkdir()

@@ -164,6 +164,7 @@ def files(tmp_path, monkeypatch):
     (tmp_path / "backup.gz").write_bytes(b"")
 
 
+@pytest.mark.costly
 async def test_exit_code_is_0_on_success_and_1_if_refused_or_not_found(sluice, world, files):
     for line in DONE.values():
         done = await sluice(*line.split())

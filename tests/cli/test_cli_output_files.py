@@ -78,6 +78,7 @@ async def test_write_to_a_link_to_stdout_appends_to_the_redirected_file(
     assert (tmp_path / "stdout").is_symlink()
 
 
+@pytest.mark.costly
 async def test_closed_standard_output_is_reported_without_a_traceback(sluice: Sluice, tmp_path: Path):
     # By the interpreter: a process of the warm server has all three streams.
     code, errors = await shell(SLUICE, '"$0" export --as sluice >&-', tmp_path, sluice.environment)

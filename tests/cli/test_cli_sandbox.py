@@ -37,6 +37,7 @@ def kubeconfig_of(process: subprocess.Popen[str]) -> Path:
     return Path(shlex.split(line)[1].removeprefix("KUBECONFIG="))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("number", "command"), [(signal.SIGTERM, WARM), (signal.SIGINT, COLD)], ids=["TERM", "INT"])
 def test_sandbox_prints_its_kubeconfig_and_ends_on_a_signal(tmp_path, warm_sluice, number, command):
     folder = str(tmp_path / "a b")

@@ -172,6 +172,7 @@ async def test_demo_runs_a_trace_to_its_end(warm_demo: Start, tmp_path: Path) ->
     assert "all 3 Jobs ran" in text
 
 
+@pytest.mark.costly
 async def test_killed_serve_process_ends_the_demo_which_prints_its_last_log_lines(demo: Start) -> None:
     process = await demo("--scene", "quotas", "--jobs", LONG, "--nodes", "10")
     await read_until(process, "Live at")
@@ -203,6 +204,7 @@ async def test_interrupted_demo_leaves_no_processes_or_files(tmp_path: Path, num
     assert names_in(tmp_path) == []
 
 
+@pytest.mark.costly
 async def test_small_demo_with_keep_keeps_its_promises_and_runs_until_interrupted(
     warm_demo: Start, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ WAYS: list[Callable[[ssl.SSLSocket], None] | bytes] = [
 ]
 
 
+@pytest.mark.costly
 async def test_cut_tls_connections_log_no_error_or_traceback(tmp_path: Path) -> None:
     port = free_port()
     async with Sandbox() as sandbox:

@@ -229,6 +229,7 @@ async def _submit_all(sandbox: Sandbox) -> set[str]:
     return taken
 
 
+@pytest.mark.costly
 async def test_odd_jobs_do_not_stop_jobs_of_other_teams_even_after_a_kill(sandbox, tmp_path, database_url):
     """No webhook rejects the odd Jobs; after SIGKILL, `serve` loads them from the database again."""
     await _prepare(sandbox, database_url)

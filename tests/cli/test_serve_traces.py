@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from serve_processes import AUTHORIZATION, NODE, QUEUES, all_complete, free_port, job, serving
@@ -154,6 +155,7 @@ async def test_review_joins_the_request_trace_and_workloads_are_sampled(monkeypa
         assert collector.services == {"batch"}
 
 
+@pytest.mark.costly
 def test_opentelemetry_is_not_imported_while_tracing_is_off() -> None:
     code = (
         "import sys, admission.cli.serve.command, webhooks.gate, webhooks.exposition\n"
@@ -163,6 +165,7 @@ def test_opentelemetry_is_not_imported_while_tracing_is_off() -> None:
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.costly
 async def test_serve_without_the_otel_extra_names_the_package_to_install(monkeypatch) -> None:
     code = (
         "import sys\n"

@@ -94,6 +94,7 @@ class Forecaster:
             assert self.process.wait(60) == 0, "it ends with its input"
 
 
+@pytest.mark.costly
 async def test_estimates_are_given_after_some_were_compared_with_actual_starts(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await migrate(url)
@@ -127,6 +128,7 @@ async def test_estimates_are_given_after_some_were_compared_with_actual_starts(t
             assert limited["x0"][0] < found["starts"]["x0"][0] - 60, "a time limit ends those that run sooner"
 
 
+@pytest.mark.costly
 async def test_forecaster_reports_a_missing_database_and_retries_at_the_next_request(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     with Forecaster(url) as forecaster:
@@ -135,6 +137,7 @@ async def test_forecaster_reports_a_missing_database_and_retries_at_the_next_req
         assert forecaster.estimate()["starts"] == {}
 
 
+@pytest.mark.costly
 async def test_forecaster_ends_silently_if_its_reader_is_gone(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await migrate(url)

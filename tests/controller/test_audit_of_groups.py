@@ -55,6 +55,7 @@ async def found(cluster):
     return {each.object: (each.problem, each.found) for each in differences(await sources.view())}
 
 
+@pytest.mark.costly
 async def test_audit_reports_and_repairs_each_difference_of_pod_groups(cluster):
     for group in ("fine", "gone", "grown", "surplus", "forgotten"):
         for number in range(2):

@@ -235,6 +235,7 @@ async def test_live_pod_of_pending_job_is_reported(queues):
     assert (document["object"], document["found"]) == ("Job team-a/waits", "1 pods are alive")
 
 
+@pytest.mark.costly
 async def test_periodic_audit_repairs_differences(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start(audit_interval=0.01)

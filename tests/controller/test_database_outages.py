@@ -14,6 +14,7 @@ def database_url(own_postgresql) -> str:
     return own_postgresql.url("sluice_template")
 
 
+@pytest.mark.costly
 async def test_all_jobs_finish_after_database_server_is_killed_and_restarted(world, own_postgresql):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()

@@ -191,6 +191,7 @@ async def test_eviction_keeps_succeeded_pod_whose_watch_event_is_late(cluster):
     await says(cluster, "It starts as a whole, and 1 of its 2 pods are there.")
 
 
+@pytest.mark.costly
 async def test_continuously_edited_pod_is_evicted(cluster):
     await create(cluster, member("g-0", total=1, cpu="1"))
     await pods_until(cluster, run("g-0"))
@@ -349,6 +350,7 @@ async def test_surplus_pods_start_as_a_new_group_after_the_group_has_finished(cl
     await holds(cluster, 2000)
 
 
+@pytest.mark.costly
 async def test_large_group_takes_one_patch_per_pod_and_does_not_delay_other_jobs(cluster):
     await cluster.apply(cluster_queue(cpu="250"), cluster_queue("others"), local_queue("other", "others"))
     faults, match = cluster.sandbox.faults, {"verb": "patch", "resource": "pods"}

@@ -274,6 +274,7 @@ async def run_helm(action: str, folder: Path, values: Object | None = None) -> l
     return states
 
 
+@pytest.mark.costly
 async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(tmp_path: Path):
     async with cluster(tmp_path) as sandbox:
 
@@ -300,6 +301,7 @@ async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(tmp_p
         assert left == {("persistentvolumeclaims.", NAMESPACE, "sluice-database")}
 
 
+@pytest.mark.costly
 async def test_helm_uninstall_with_its_hook_leaves_no_object_of_sluice(tmp_path: Path):
     """The sandbox only simulates the hook's Job, for which Helm waits; other tests run the command of the hook."""
     values = {"podAnnotations": {"sandbox.sluice.dev/run-seconds": "1"}, "database": {"sqlite": {"keep": False}}}

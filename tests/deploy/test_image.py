@@ -34,6 +34,7 @@ def test_pinned_requirements_of_the_image_equal_the_tested_versions():
     assert {name: distribution(name).version for name in PINS} == PINS
 
 
+@pytest.mark.costly
 def test_image_tree_is_small_compiled_and_without_sandbox_and_demo(tree: Path):
     files = [file for file in tree.rglob("*") if file.is_file()]
     assert size(tree) < SIZE
@@ -44,12 +45,14 @@ def test_image_tree_is_small_compiled_and_without_sandbox_and_demo(tree: Path):
     assert compiled == sources
 
 
+@pytest.mark.costly
 def test_sbom_lists_all_pinned_distributions(tree: Path):
     bill = json.loads((tree / "sbom.cdx.json").read_text())
     assert {each["name"].lower().replace("_", "-"): each["version"] for each in bill["components"]} == PINS
     assert bill["metadata"]["component"]["name"] == "sluice"
 
 
+@pytest.mark.costly
 def test_command_missing_in_the_image_fails_with_an_explanation(tree: Path):
     done = run_in(tree, "demo")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
@@ -77,6 +80,7 @@ class Collector(BaseHTTPRequestHandler):
         """Write no log."""
 
 
+@pytest.mark.costly
 def test_image_sends_traces_to_a_collector(tree: Path):
     """The chart's setting for traces must work without a custom image."""
     code = "from admission.serving.tracing import Tracing; t = Tracing(); t.span('a span', 1.0, 2.0, {}); t.close()"
@@ -133,6 +137,7 @@ async def _install(sandbox: Sandbox, documents: list[Object]) -> str:
     return sandbox.add_user(User(name, "1", groups))
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(not may_unshare(), reason="needs the right to make a mount namespace, which root has")
 async def test_pod_of_the_chart_serves_as_uid_65532_on_a_read_only_root(tree: Path, tmp_path: Path):
     """With only the configuration, arguments and permissions of the chart."""

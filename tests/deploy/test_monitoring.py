@@ -83,6 +83,7 @@ def test_each_alert_has_rule_tests_in_which_it_fires_and_in_which_it_does_not(al
     assert fires == {True, False}
 
 
+@pytest.mark.costly
 def test_alert_rules_pass_promtool():
     checked = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -161,6 +161,7 @@ def refused(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) ->
         postgresql.execute("DROP DATABASE rights WITH (FORCE)")
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 @pytest.mark.parametrize("right", RIGHTS, ids=str)
 def test_each_permission_is_needed_by_a_request_of_the_run(refused: dict[Right, list[str]], right: Right):

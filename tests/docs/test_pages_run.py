@@ -170,6 +170,7 @@ def _create_files(world: Path, page: Path, database_url: str) -> None:
     (world / "bin/sluice").symlink_to(sluice_server.COMMAND)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.long] * (page.name == "install.md")) for page in RUN], ids=name
 )

@@ -9,6 +9,8 @@ import pytest
 import pytest_asyncio
 import yaml
 
+pytestmark = pytest.mark.costly  # kubectl takes most of a second of processor time in each test
+
 reading = pytest.mark.asyncio(loop_scope="module")
 """Marks tests that write nothing and share one cluster, `shared_queues`."""
 

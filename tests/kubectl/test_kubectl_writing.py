@@ -7,6 +7,8 @@ import json
 import pytest
 import yaml
 
+pytestmark = pytest.mark.costly  # kubectl takes most of a second of processor time in each test
+
 QUOTA = "{.spec.resourceGroups[0].flavors[0].resources[0].nominalQuota}"
 COHORT = '{"apiVersion":"sluice.dev/v1","kind":"Cohort","metadata":{"name":"b"}}'
 

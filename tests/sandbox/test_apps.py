@@ -89,6 +89,7 @@ def kubectl(tmp_path: Path) -> Callable[..., Awaitable[str]]:
     return run
 
 
+@pytest.mark.costly
 async def test_kubectl_creates_scales_rolls_back_and_deletes_a_deployment(
     kubectl: Callable[..., Awaitable[str]],
 ) -> None:

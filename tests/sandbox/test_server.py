@@ -226,6 +226,7 @@ def write(path, manifest):
     path.write_text(yaml.safe_dump(manifest))
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
 async def test_kubectl_creates_applies_reads_and_deletes_jobs_and_creates_roles(sandbox, tmp_path):
     config, manifest = tmp_path / "kubeconfig.yaml", tmp_path / "job.yaml"

@@ -150,6 +150,7 @@ async def test_restore_into_a_database_with_content_is_rejected(store: Store, cl
     assert await rows(store) == before
 
 
+@pytest.mark.costly
 async def test_truncated_or_changed_dump_is_rejected_and_nothing_is_restored(store: Store, clock: Clock, target: Store):
     await fill(store, clock)
     whole = await dumped(store)

@@ -204,6 +204,7 @@ def test_migrate_command_migrates_and_reports_a_missing_folder(tmp_path: Path):
     assert wrong.output.count("\n") == 1
 
 
+@pytest.mark.costly
 def test_an_installed_wheel_migrates_without_a_checkout(tmp_path: Path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)

@@ -276,6 +276,7 @@ async def test_second_leader_is_rejected_with_the_holder_of_the_lock(database_ur
         assert await third.lead("host-3") == epoch + 1
 
 
+@pytest.mark.costly
 async def test_killed_leader_leaves_no_lock(database_url: str):
     program = (
         "import asyncio, os, signal\n"

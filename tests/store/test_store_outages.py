@@ -227,6 +227,7 @@ async def test_slow_write_terminates_the_frozen_session_that_blocks_the_write(da
     assert "terminated 1 idle PostgreSQL sessions that had the database locked" in caplog.text
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 async def test_active_or_nonblocking_long_transaction_is_not_terminated(database_url: str):
     async with Store.open(database_url) as one:

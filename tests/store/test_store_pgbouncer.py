@@ -42,6 +42,7 @@ def pooled(postgresql: PostgreSQL, port: int, database_url: str) -> str:
     return database_url.replace(f":{postgresql.port}/", f":{port}/") + "?pgbouncer=true"
 
 
+@pytest.mark.costly
 async def test_concurrent_transactions_of_two_stores_are_not_mixed_up(pooled: str):
     """There are more concurrent transactions, each of several statements, than connections of the pooler."""
     async with Store.open(pooled) as leader, Store.open(pooled) as reader:
