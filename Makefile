@@ -3,8 +3,8 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# Of the tests. They wait for processes and time limits more than half of the time, so that five keep two cores busy.
-WORKERS ?= 5
+# Of the tests. They wait for processes and time limits more than half of the time, so that six keep two cores busy.
+WORKERS ?= 6
 
 .PHONY: help setup demo test lint bench chaos fuzz release-scene mutants docs constraints dist manifests ways clean
 
