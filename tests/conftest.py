@@ -43,6 +43,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 compiled_statements.share()
 
+# They measure wall time, which other processes of a busy machine lengthen.
+hypothesis.settings.register_profile(
+    "busy", parent=hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("busy")
+
 _TEMPLATE = "sluice_template"
 _IN_VIRTUAL_TIME = "virtual_time"
 _OF_PROPERTY = "_hypothesis_internal_use_settings"

@@ -141,7 +141,6 @@ def check(api: Running, connection: Connection, case, body: bytes, *, media: str
     max_examples=1,
     derandomize=True,
     database=None,
-    deadline=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )

@@ -42,7 +42,6 @@ def base_url(filled_database: Path, tmp_path: Path) -> Iterator[str]:
     max_examples=REQUESTS or 2,  # generating a body takes nine times as long as the request
     derandomize=not REQUESTS,
     database=None,
-    deadline=None,
     phases=(Phase.generate,),
     suppress_health_check=list(HealthCheck),
 )

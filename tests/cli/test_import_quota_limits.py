@@ -55,7 +55,7 @@ def used(world, system, top):
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(top=trees(), capacity=st.none() | AMOUNTS.map(lambda cpus: 2 * cpus), random=st.randoms(use_true_random=False))
 def test_imported_queue_never_uses_more_than_its_original_limit(system, top, capacity, random):
     world = World(*imported_objects(system, top, capacity))
@@ -90,7 +90,7 @@ def started_and_allowed(system, top, capacity, leaf):
 
 
 @pytest.mark.parametrize("system", ["kai", "yunikorn"])  # in the other systems some quota is not lent
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(top=trees(), capacity=AMOUNTS.map(lambda cpus: 2 * cpus), data=st.data())
 def test_only_active_queue_can_use_all_that_its_limits_allow(system, top, capacity, data):
     leaves = sum(not node.under for _, _, node in named(top))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -372,9 +372,7 @@ def _state(engine: Engine) -> Any:
     return nodes, ledger
 
 
-_SETTINGS = settings(
-    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+_SETTINGS = settings(max_examples=30, stateful_step_count=25)
 TestClassical = Machine.TestCase
 TestClassical.settings = _SETTINGS
 TestFair = FairMachine.TestCase

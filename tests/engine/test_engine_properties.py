@@ -77,7 +77,7 @@ _limited = st.fixed_dictionaries(
 ).map(lambda drawn: drawn | {"lending": None if drawn["lending"] is None else min(drawn["lending"], drawn["nominal"])})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_trees(_limited), st.randoms(use_true_random=False))
 def test_workloads_within_nominal_quota_reclaim_lent_quota(tree, random):
     """Workloads within nominal quota are admitted by reclaim, and evictions end or are reported.
@@ -150,7 +150,7 @@ _SLOTS = 24
 _weighted = st.fixed_dictionaries({"nominal": st.just(0), "weight": st.integers(1, 4)})
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(_trees(_weighted), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_fair_shares_follow_the_weights_under_saturation(tree, cpu, random):
     """From any start, after all workloads that ran have finished, each node's usage is proportional to its weight.

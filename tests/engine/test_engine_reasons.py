@@ -235,7 +235,7 @@ class Reasons(RuleBasedStateMachine):
                 ahead += bool(position) or (spec.queueing_strategy == "StrictFIFO" and accepted)
 
 
-Reasons.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+Reasons.TestCase.settings = settings(max_examples=60, stateful_step_count=50)
 TestReasonsStayTrue = Reasons.TestCase
 
 

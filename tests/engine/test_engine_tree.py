@@ -55,7 +55,7 @@ def lowered(quotas: dict[str, Quota], named: str) -> dict[str, Quota]:
     return {**quotas, name: replace(quota, nominal=quota.nominal - 1)}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_quotas, _used)
 def test_available_quota_decreases_with_the_narrowest_limit(quotas, used):
     before = tree(quotas, used)
@@ -64,7 +64,7 @@ def test_available_quota_decreases_with_the_narrowest_limit(quotas, used):
     assert available(after.queues["cq"], 0) == available(before.queues["cq"], 0) - 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(_quotas, _used)
 def test_potential_quota_decreases_with_the_limit_that_is_ever_the_narrowest(quotas, used):
     before = tree(quotas, used)

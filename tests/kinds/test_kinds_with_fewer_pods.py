@@ -71,7 +71,7 @@ def bytes_of(obj):
     return orjson.dumps(obj)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.data())
 @pytest.mark.parametrize("name", [*ABLE, "own", "batch-job"])
 def test_partially_admitted_object_is_restored_byte_for_byte(name, data):

@@ -245,5 +245,5 @@ class LedgerMachine(RuleBasedStateMachine):
 def test_ledger_is_correct_after_any_order_of_events(tmp_path: Path):
     LedgerMachine.folder, LedgerMachine.template = tmp_path, tmp_path / "template"
     asyncio.run(migrate(f"sqlite:///{LedgerMachine.template}"))
-    LedgerMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=15, deadline=None)
+    LedgerMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=15)
     LedgerMachine.TestCase("runTest").runTest()

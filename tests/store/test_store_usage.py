@@ -54,13 +54,13 @@ def naive(rows, quotas, start, end):
     return dict(found)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(KEYS), steps), MOMENTS, MOMENTS)
 def test_usage_sweep_equals_the_sum_over_each_moment(rows, quotas, start, end):
     assert usage(rows, quotas, start=start, end=end) == naive(rows, quotas, start, end)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(KEYS), steps), st.integers(0, 20))
 def test_usage_of_two_adjacent_periods_adds_up(rows, quotas, middle):
     together = defaultdict(Usage)
