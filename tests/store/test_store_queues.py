@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import update
 from store_examples import (
     admission,
     admitted,
@@ -30,6 +31,7 @@ from admission.model.queues import (
     Subscription,
 )
 from admission.store.audit_log import Author
+from admission.store.database.tables import queue_object_versions, queue_objects
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.records import Changes
 
@@ -77,6 +79,40 @@ async def test_lists_are_sorted_and_filtered_by_namespace(store: Store):
     found = await store.queues.list("LocalQueue")
     assert [(obj.metadata.namespace, obj.name) for obj in found] == [("a", "b"), ("a", "z"), ("c", "b")]
     assert [obj.name for obj in await store.queues.list("LocalQueue", namespace="a")] == ["b", "z"]
+
+
+async def test_lists_read_only_objects_that_have_changed(store: Store):
+    """Else a write would cost as much as there are objects, and applying thousands of them the square of that."""
+    for name in ("a", "c", "d"):
+        await store.queues.create(cluster_queue(name), author=Author("ada"))
+    first = await store.queues.list("ClusterQueue")
+    await store.queues.create(local_queue(), author=Author("ada"))
+    assert await store.queues.list("ClusterQueue") is first
+    await store.queues.create(cluster_queue("b"), author=Author("ada"))
+    await store.queues.replace(cluster_queue("c", labels={"changed": "yes"}), author=Author("ada"))
+    await store.queues.delete("ClusterQueue", "d", author=Author("ada"))
+    second = await store.queues.list("ClusterQueue")
+    assert [(obj.name, obj.metadata.labels) for obj in second] == [("a", {}), ("b", {}), ("c", {"changed": "yes"})]
+    assert second[0] is first[0]
+
+
+async def test_an_object_that_was_recreated_between_lists_is_read_again(store: Store):
+    await store.queues.create(cluster_queue(), author=Author("ada"))
+    await store.queues.list("ClusterQueue")
+    await store.queues.delete("ClusterQueue", "cq", author=Author("ada"))
+    recreated = await store.queues.create(cluster_queue(), author=Author("ada"))
+    assert await store.queues.list("ClusterQueue") == (recreated,)
+
+
+async def test_lists_read_all_objects_again_after_a_restore_with_the_same_revisions(store: Store):
+    await store.queues.create(cluster_queue(), author=Author("ada"))
+    await store.queues.list("ClusterQueue")
+    async with store._database.write() as connection:
+        await connection.execute(update(queue_object_versions).values(at=1.0))
+        await connection.execute(update(queue_objects).values(labels={"restored": "yes"}))
+    await store.queues.create(local_queue(), author=Author("ada"))
+    (found,) = await store.queues.list("ClusterQueue")
+    assert found.metadata.labels == {"restored": "yes"}
 
 
 async def test_creation_of_an_existing_object_is_rejected(store: Store):

@@ -22,6 +22,7 @@ from admission.store.database.tables import head, queue_object_versions, queue_o
 from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.ledger import rollup
 from admission.store.objects.change_log import log_change
+from admission.store.objects.object_cache import KnownObjects, read_objects
 from admission.store.objects.references import check_deletion, check_parents
 from admission.store.objects.versions import MODELS, Versions, object_of
 from admission.store.workloads.commit import next_revision
@@ -45,13 +46,6 @@ _MAX_STOP_REASON: Final = 300
 _REFERENCE_COLUMNS = ("parent", "cluster_queue")
 """Columns with names of referenced objects, by which rows can be selected."""
 _NOT_VERSIONED = (*_REFERENCE_COLUMNS, "managed_fields")
-# Writes are serialised, so the last version identifies the state of all objects. Its time is compared as well, because
-# a restored database may have the same id and revision for another version.
-_NEWEST = (
-    select(queue_object_versions.c.id, queue_object_versions.c.revision, queue_object_versions.c.at)
-    .order_by(queue_object_versions.c.id.desc())
-    .limit(1)
-)
 _REQUIRED_SCHEMA: Final = {Subscription.kind: "0007"}
 """Kinds that code of an older schema than this cannot handle: once there is such an object, `compatible_with` of the
 database is raised, so that older code refuses it."""
@@ -68,8 +62,8 @@ class Queues(Versions):
         super().__init__(database)
         self._clock = clock
         self._on_commit = on_commit
-        self._read: dict[str, tuple[object, tuple[QueueObject, ...]]] = {}
-        """Cache by kind: the newest version (of any kind) when the objects were read, and the objects."""
+        self._known: dict[str, KnownObjects] = {}
+        """By kind: the objects as last read."""
 
     async def list(self, kind: str, *, namespace: str | None = None) -> tuple[QueueObject, ...]:
         """Return all objects of a kind, sorted by namespace and name; with `namespace`, those of one namespace."""
@@ -79,21 +73,16 @@ class Queues(Versions):
     async def snapshot(self, kind: str, *, namespace: str | None = None) -> tuple[tuple[QueueObject, ...], int]:
         """Return the result of `list`, and the revision of the database at which it was read.
 
-        The objects are read again only after a write: an identical tuple means that nothing has changed.
+        Only objects that have changed since the last call are read again: an identical object has not changed.
         """
-        columns = queue_objects.c
-        last = self._read.get(kind, (None, ()))
 
-        def query(connection: Connection) -> tuple[int, tuple[object, tuple[QueueObject, ...]]]:
+        def query(connection: Connection) -> tuple[int, KnownObjects]:
             revision: int = connection.execute(select(head.c.revision)).scalar_one()
-            newest = connection.execute(_NEWEST).one_or_none()
-            if newest is None or newest == last[0]:
-                return revision, last
-            statement = select(queue_objects).where(columns.kind == kind).order_by(columns.namespace, columns.name)
-            return revision, (newest, tuple(map(object_of, connection.execute(statement).mappings())))
+            return revision, read_objects(connection, kind, last)
 
-        revision, self._read[kind] = await self._database.read_sync(query)
-        found = self._read[kind][1]
+        last = self._known.get(kind, KnownObjects())
+        revision, self._known[kind] = await self._database.read_sync(query)
+        found = self._known[kind].objects
         if namespace is not None:
             found = tuple(item for item in found if item.metadata.namespace == namespace)
         return found, revision
