@@ -166,6 +166,13 @@ async def test_another_site_cannot_log_a_browser_in(server, headers):
     assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
 
 
+async def test_refusal_of_a_foreign_origin_names_both_hosts_and_the_header_that_a_proxy_must_pass(server):
+    answer = await server.send("POST", "/login", {"token": ADMIN_TOKEN}, headers={"Origin": "https://sluice.example"})
+    host = server.url.removeprefix("https://")
+    assert f"by a page of https://sluice.example to {host}: " in answer.body["message"]
+    assert "proxy in front that does not pass the header Host" in answer.body["message"]
+
+
 async def test_invented_session_cookie_gets_401(server):
     for value in ("", "x", "a" * 43, "%00", '"'):
         answer = await server.send("GET", "/session", headers={"Cookie": f"__Host-sluice-session={value}"})

@@ -138,7 +138,8 @@ def check_sender(request: web.Request) -> None:
     if site is not None and site != "same-origin":
         raise Forbidden("the request was sent by the page of another site")
     if origin is not None and _host(origin) != request.host:
-        raise Forbidden(f"the request was sent by a page of {origin}, which is another site")
+        cause = "another site, or a proxy in front that does not pass the header Host unchanged"
+        raise Forbidden(f"the request was sent by a page of {origin} to {request.host}: {cause}")
 
 
 def _host(origin: str) -> str | None:
