@@ -104,6 +104,15 @@ async def test_bookmarks_advance_to_the_latest_revision_of_the_database(api, mon
             told = event["object"]["metadata"]["resourceVersion"]
 
 
+async def test_bookmarks_continue_without_changes(api, monkeypatch):
+    monkeypatch.setattr(watch_request, "BOOKMARK_SECONDS", 0.01)
+    start = await revision_of(api, "cohorts")
+    async with api.watch("cohorts", resourceVersion=start, allowWatchBookmarks="true") as watch:
+        marks = [await watch.next() for _ in range(3)]
+    assert [mark["type"] for mark in marks] == ["BOOKMARK"] * 3
+    assert {mark["object"]["metadata"]["resourceVersion"] for mark in marks} == {start}
+
+
 async def test_watch_without_bookmarks_has_no_bookmark_timer(api, monkeypatch):
     waits = []
 

@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 
 MAX_QUEUED_BYTES = 8 * 2**20
 """Queued events of one client above which it is disconnected: it is too slow, or not there any more."""
-BOOKMARK_SECONDS = 60.0
-"""Interval of bookmarks, if the client has requested them."""
+BOOKMARK_SECONDS = 30.0
+"""Interval of bookmarks, if the client has requested them. Many proxies cut a response that is silent for 60 s."""
 _TIMEOUT_SECONDS = 1800
 """Least timeout of watches without `timeoutSeconds`; it is chosen at random up to twice this, as in kube-apiserver."""
 MAX_SECONDS = 3600
@@ -181,9 +181,12 @@ class Watcher:
         self._sent_columns = not first
 
     async def _send_queued(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Send events as they are queued, and bookmarks periodically, so that clients without events can resume."""
+        """Send events as they are queued, and bookmarks periodically.
+
+        By them clients without events can resume, and proxies see that the connection is in use, also without changes.
+        """
         loop = asyncio.get_running_loop()
-        bookmark_at, bookmarked = loop.time() + BOOKMARK_SECONDS if self._options.bookmarks else math.inf, 0
+        bookmark_at = loop.time() + BOOKMARK_SECONDS if self._options.bookmarks else math.inf
         recheck_at = loop.time() + RECHECK_SECONDS
         with _Timer(loop, self._wakeup) as timer:
             while True:
@@ -202,10 +205,8 @@ class Watcher:
                     return
                 if loop.time() >= bookmark_at:
                     bookmark_at = loop.time() + BOOKMARK_SECONDS
-                    if self._shared.position > bookmarked:
-                        bookmarked = self._shared.position
-                        await response.write(self._bookmark())
-                        continue
+                    await response.write(self._bookmark())
+                    continue
                 self._wakeup.clear()
                 timer.set(min(bookmark_at, recheck_at))
                 await self._wakeup.wait()
