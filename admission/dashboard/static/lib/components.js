@@ -42,11 +42,24 @@ const ADVICE = {
   503: "It usually passes; the page tries again when it is opened anew.",
 };
 
+const PASSING = [0, 502, 503, 504];
+const RETRY_MS = 5000;
+
+// `retry` sends the request again. It is also called every few seconds if the failure is one that passes, such as a restart.
 export function Failure({ error, retry }) {
   const title = { 0: "No connection", 403: "You may not see this", 404: "Not found" }[error.status] || "That did not work";
+  const again = useRef(retry);
+  again.current = retry;
+  const retries = Boolean(retry) && PASSING.includes(error.status);
+  useEffect(() => {
+    if (!retries) return undefined;
+    const timer = setInterval(() => document.hidden || again.current(), RETRY_MS);
+    return () => clearInterval(timer);
+  }, [retries]);
+  const advice = retries ? ADVICE[0] : ADVICE[error.status];
   return html`<div class="failure" role="alert"><p class="empty-title">${title}</p>
     <p>${error instanceof ApiError || error.message ? error.message : String(error)}</p>
-    ${ADVICE[error.status] && html`<p class="soft">${ADVICE[error.status]}</p>`}
+    ${advice && html`<p class="soft">${advice}</p>`}
     ${retry && html`<button type="button" class="button" onClick=${retry}>Try again</button>`}</div>`;
 }
 

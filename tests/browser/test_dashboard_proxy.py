@@ -1,0 +1,39 @@
+"""Dashboard behind a reverse proxy that answers requests itself, for example while Sluice restarts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from dashboard_people import Person, person
+from dashboard_world import ADMIN_TOKEN
+from playwright.async_api import expect
+
+if TYPE_CHECKING:
+    from dashboard_world import World
+    from playwright.async_api import Browser, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
+
+PROXY_PAGE = "<!doctype html><html><body><h1>The portal</h1></body></html>"
+
+
+async def page_behind_proxy(someone: Person, path: str, *, answered: str, status: int) -> Page:
+    """Open a page; a proxy answers the requests for `answered` with a page of its own until they are unrouted."""
+    page = await someone.context.new_page()
+    await page.route(answered, lambda route: route.fulfill(status=status, content_type="text/html", body=PROXY_PAGE))
+    await page.goto(f"{someone.url}/ui/{path}")
+    return page
+
+
+@pytest.mark.parametrize(("path", "shown"), [("audit", "Set up by the platform team"), ("usage?by=user", "CPU")])
+async def test_page_that_got_502_from_a_proxy_loads_by_itself_later(
+    running: World, browser: Browser, path: str, shown: str
+) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await page_behind_proxy(someone, path, answered="**/apis/**", status=502)
+        failure = page.get_by_role("alert").filter(has_text="the server answered 502")
+        await expect(failure).to_contain_text("The page tries again by itself.")
+        await page.unroute("**/apis/**")
+        await expect(page.get_by_role("main")).to_contain_text(shown)
+        await expect(failure).to_have_count(0)
