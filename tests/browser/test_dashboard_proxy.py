@@ -37,3 +37,16 @@ async def test_page_that_got_502_from_a_proxy_loads_by_itself_later(
         await page.unroute("**/apis/**")
         await expect(page.get_by_role("main")).to_contain_text(shown)
         await expect(failure).to_have_count(0)
+
+
+@pytest.mark.parametrize(("path", "shown"), [("audit", "Set up by the platform team"), ("flavors", "a100")])
+async def test_page_of_a_proxy_in_place_of_data_is_named_as_such(
+    running: World, browser: Browser, path: str, shown: str
+) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await page_behind_proxy(someone, path, answered="**/apis/**", status=200)
+        failure = page.get_by_role("alert").filter(has_text="answered instead of Sluice")
+        await expect(failure).to_contain_text("If it wants you to sign in, reload the page.")
+        await expect(page.get_by_role("main")).not_to_contain_text("JSON")
+        await page.unroute("**/apis/**")
+        await expect(page.get_by_role("main")).to_contain_text(shown)

@@ -43,6 +43,23 @@ function setClock(response) {
   if (Number.isFinite(offset)) ahead = Math.abs(offset) > COARSE ? offset : 0;
 }
 
+const UNREACHABLE = "Sluice cannot be reached. Check the network connection; the page goes on by itself when it is back.";
+const FOREIGN = "Something between browser and Sluice answered instead of Sluice, such as a proxy. If it wants you to sign in, reload the page.";
+
+// Returns the error to throw for one of `fetch`, or of reading its response.
+function broken(error) {
+  if (error.name === "AbortError") return error;
+  return new ApiError(0, error instanceof SyntaxError ? FOREIGN : UNREACHABLE);
+}
+
+async function receive(response) {
+  try {
+    return await response.json();
+  } catch (error) {
+    throw broken(error);
+  }
+}
+
 async function send(method, address, { params, body, type = "application/json", headers = {}, signal } = {}) {
   const sent = { Accept: "application/json", "X-Requested-With": "sluice-dashboard", ...headers };
   if (body !== undefined) sent["Content-Type"] = type;
@@ -52,8 +69,7 @@ async function send(method, address, { params, body, type = "application/json", 
       method, headers: sent, signal, credentials: "same-origin", body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "Sluice cannot be reached. Check the network connection; the page goes on by itself when it is back.");
+    throw broken(error);
   }
   setClock(response);
   if (!response.ok) throw await failure(response, address);
@@ -73,17 +89,17 @@ async function failure(response, address) {
 }
 
 export async function get(address, params, signal) {
-  return (await send("GET", address, { params, signal })).json();
+  return receive(await send("GET", address, { params, signal }));
 }
 
 export async function post(address, body, options = {}) {
-  return (await send("POST", address, { body, ...options })).json();
+  return receive(await send("POST", address, { body, ...options }));
 }
 
 // Sends a JSON merge patch; `reason` is stored in the history and the audit log.
 export async function patch(address, body, { dryRun = false, reason = "" } = {}) {
   const params = { dryRun: dryRun ? "All" : "", reason };
-  return (await send("PATCH", address, { params, body, type: "application/merge-patch+json" })).json();
+  return receive(await send("PATCH", address, { params, body, type: "application/merge-patch+json" }));
 }
 
 // Lists all objects, page by page; returns them with the resourceVersion to begin a watch from.
