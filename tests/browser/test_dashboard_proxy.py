@@ -11,7 +11,7 @@ from playwright.async_api import expect
 
 if TYPE_CHECKING:
     from dashboard_world import World
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser, Page, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 
@@ -50,3 +50,20 @@ async def test_page_of_a_proxy_in_place_of_data_is_named_as_such(
         await expect(page.get_by_role("main")).not_to_contain_text("JSON")
         await page.unroute("**/apis/**")
         await expect(page.get_by_role("main")).to_contain_text(shown)
+
+
+@pytest.mark.parametrize("body", ["", PROXY_PAGE])
+async def test_watch_that_a_proxy_ends_at_once_is_repeated_slowly(running: World, browser: Browser, body: str) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await someone.context.new_page()
+        watches: list[str] = []
+
+        async def end(route: Route) -> None:
+            watches.append(route.request.url)
+            await route.fulfill(status=200, content_type="text/html", body=body)
+
+        await page.route("**/resourceflavors?*watch=1*", end)
+        await page.goto(f"{running.url}/ui/flavors")
+        await expect(page.get_by_role("main")).to_contain_text("a100")
+        await page.wait_for_timeout(3000)
+        assert 1 <= len(watches) <= 4

@@ -114,13 +114,14 @@ export async function list(address, params, signal) {
   return { items, resourceVersion: page.metadata.resourceVersion };
 }
 
-// Calls `onEvent` with each event of a watch until it ends. Rejects when the connection breaks.
+// Calls `onEvent` with each event of a watch until it ends. Rejects when the connection breaks, or what ends is no watch.
 export async function watch(address, params, onEvent, signal) {
   const response = await send("GET", address, { params: { ...params, watch: "1", allowWatchBookmarks: "1" }, signal });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();
+    if (done && rest) throw new ApiError(0, FOREIGN);
     if (done) return;
     const lines = (rest + value).split("\n");
     rest = lines.pop();

@@ -4,6 +4,8 @@ import { useEffect, useMemo, useRef, useState } from "./ui.js";
 
 const RENDER_MS = 120;
 const LONGEST_PAUSE_MS = 15000;
+// Shortest time between the starts of two requests of a watch, whatever ends it so early.
+const LEAST_WATCH_MS = 2000;
 
 let reconnecting = 0;
 const listeners = new Set();
@@ -85,6 +87,7 @@ async function follow(address, params, state, changed, signal) {
       failures = 0;
       again(false);
       changed();
+      const began = performance.now();
       await watch(address, { ...params, resourceVersion }, (event) => {
         resourceVersion = event.object.metadata.resourceVersion;
         if (event.type === "BOOKMARK") return;
@@ -92,6 +95,7 @@ async function follow(address, params, state, changed, signal) {
         else state.items.set(keyOf(event.object), event.object);
         changed();
       }, hidden.signal);
+      await pause(Math.max(0, LEAST_WATCH_MS - (performance.now() - began)), signal);
     } catch (error) {
       if (signal.aborted) return;
       if (offline || error.name !== "AbortError") {
