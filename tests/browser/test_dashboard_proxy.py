@@ -67,3 +67,14 @@ async def test_watch_that_a_proxy_ends_at_once_is_repeated_slowly(running: World
         await expect(page.get_by_role("main")).to_contain_text("a100")
         await page.wait_for_timeout(3000)
         assert 1 <= len(watches) <= 4
+
+
+async def test_sign_out_that_fails_is_reported_and_repeated(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await page_behind_proxy(someone, "me", answered="**/logout", status=502)
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_role("alert")).to_contain_text("You are not signed out yet: the server answered 502")
+        assert (await someone.context.request.get(f"{running.url}/session")).status == 200
+        await page.unroute("**/logout")
+        await expect(page.get_by_label("Token of the cluster")).to_be_visible()
+        assert (await someone.context.request.get(f"{running.url}/session")).status == 401

@@ -1,5 +1,5 @@
 // Application shell of the dashboard: session, navigation, current page, theme.
-import { post } from "./lib/api.js";
+import { ApiError, post } from "./lib/api.js";
 import { Empty, Failure, Icon, Loading, PageHead, Card } from "./lib/components.js";
 import { onSignedOut, useAnswer, useReconnecting } from "./lib/live.js";
 import { comesBack, finish } from "./lib/oidc.js";
@@ -121,6 +121,7 @@ function App() {
   const [state, setState] = useState("starting");
   const [error, setError] = useState(null);
   const [refusal, setRefusal] = useState("");
+  const [unended, setUnended] = useState(null);  // failure of signing out
   const begin = async () => {
     if (comesBack()) {
       try {
@@ -152,10 +153,16 @@ function App() {
     setState("signed-out");
     try {
       await post("/logout", {});
-    } finally {
-      navigate(link(), { replace: true });
+    } catch (failure) {
+      if (failure.status !== 401) {
+        setUnended(new ApiError(failure.status, `You are not signed out yet: ${failure.message}`));
+        return;
+      }
     }
+    setUnended(null);
+    navigate(link(), { replace: true });
   };
+  if (unended) return html`<main class="sign-in"><div class="card"><${Failure} error=${unended} retry=${signOut} /></div></main>`;
   if (error) return html`<main class="sign-in"><div class="card"><${Failure} error=${error} retry=${begin} /></div></main>`;
   if (state === "starting") return html`<${Frame} />`;
   if (state === "signed-in") return html`<${SessionContext.Provider} value=${session}><${Shell} onSignOut=${signOut} /><//>`;
