@@ -192,6 +192,19 @@ async def test_cookie_on_loopback_without_tls_has_no_secure_flag_and_no_host_pre
         assert (cookie.key, cookie["secure"], cookie["samesite"]) == ("sluice-session", "", "Strict")
 
 
+async def test_cookie_is_secure_if_a_proxy_terminates_tls_for_a_server_on_loopback(store):
+    async with serving(store) as api:
+        origin = {"Origin": api.url.replace("http://", "https://")}
+        answer = await api.post("/login", {"token": TOKEN}, headers=origin)
+        (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+        assert (cookie.key, cookie["secure"]) == ("sluice-session", True)
+        ours = {"Cookie": f"{cookie.key}={cookie.value}", "X-Requested-With": "sluice"}
+        assert (await api.get("/session", headers=ours)).body["user"] == "sluice:admin"
+        answer = await api.post("/logout", {}, headers=origin | ours)
+        (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+        assert (cookie["max-age"], cookie["secure"]) == ("0", True)
+
+
 async def test_session_and_its_logout_take_effect_on_every_replica(server, store, tmp_path, clock):
     (another := tmp_path / "another").mkdir()
     async with serving_with_cluster(store, another, clock=clock) as other:

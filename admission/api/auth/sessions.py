@@ -105,16 +105,21 @@ def session_cookie(request: web.Request) -> str | None:
 def set_session_cookie(
     request: web.Request, response: web.StreamResponse, secret: str, *, seconds: float = SESSION_SECONDS
 ) -> None:
-    """Set the session cookie: HttpOnly, SameSite=Strict, Secure over TLS. An empty `secret` deletes it."""
+    """Set the session cookie: HttpOnly, SameSite=Strict, Secure if the page uses TLS. Without `secret`: delete it."""
     response.set_cookie(
         _cookie_name(request),
         secret,
         max_age=int(seconds) if secret else 0,
         path="/",
-        secure=request.secure,
+        secure=browser_uses_tls(request),
         httponly=True,
         samesite="Strict",
     )
+
+
+def browser_uses_tls(request: web.Request) -> bool:
+    """Whether the page that sent a request was loaded over TLS, which a proxy on this host may terminate."""
+    return request.secure or request.headers.get("Origin", "").startswith("https://")
 
 
 def check_same_origin(request: web.Request) -> None:

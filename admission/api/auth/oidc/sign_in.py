@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from admission.api.auth.authentication import session_content
 from admission.api.auth.oidc.id_tokens import user
-from admission.api.auth.sessions import check_sender, set_session_cookie
+from admission.api.auth.sessions import browser_uses_tls, check_sender, set_session_cookie
 from admission.api.errors import BadRequest, Forbidden, TooManyRequests
 from admission.api.http.bodies import read_anonymous
 from admission.api.http.responses import reply
@@ -110,7 +110,7 @@ def _set_cookie(request: web.Request, response: web.StreamResponse, secret: str)
         secret,
         max_age=SIGN_IN_SECONDS if secret else 0,
         path="/",
-        secure=request.secure,
+        secure=browser_uses_tls(request),
         httponly=True,
         samesite="Strict",
     )
