@@ -1,0 +1,41 @@
+"""Dashboard with the longest names and the shortest reports."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from dashboard_people import person
+from dashboard_world import ADMIN_TOKEN
+from playwright.async_api import expect
+
+if TYPE_CHECKING:
+    from dashboard_people import Person
+    from dashboard_world import World
+    from playwright.async_api import Browser
+
+pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
+
+PREFIX = "/apis/sluice.dev/v1"
+LONGEST = f"{('f' * 60 + '.') * 4}{'g' * 9}"
+"""Name of 253 characters, as many as Kubernetes permits."""
+
+
+async def create(someone: Person, plural: str, **fields: Any) -> None:
+    body = {"apiVersion": "sluice.dev/v1", "metadata": {"name": LONGEST}, **fields}
+    answer = await someone.context.request.post(
+        f"{someone.url}{PREFIX}/{plural}", data=body, headers={"X-Requested-With": "test"}
+    )
+    assert answer.ok, await answer.text()
+
+
+async def test_flavors_with_the_longest_names_fit_on_a_phone(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN, viewport={"width": 390, "height": 800}) as someone:
+        await create(someone, "resourceflavors", kind="ResourceFlavor")
+        flavor = {"name": LONGEST, "resources": [{"name": "cpu", "nominalQuota": "4"}]}
+        groups = [{"coveredResources": ["cpu"], "flavors": [flavor]}]
+        await create(someone, "clusterqueues", kind="ClusterQueue", spec={"resourceGroups": groups})
+        page = await someone.open("flavors")
+        await expect(page.get_by_role("link", name=LONGEST)).to_be_visible()
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
