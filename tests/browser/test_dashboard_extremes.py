@@ -39,3 +39,18 @@ async def test_flavors_with_the_longest_names_fit_on_a_phone(running: World, bro
         page = await someone.open("flavors")
         await expect(page.get_by_role("link", name=LONGEST)).to_be_visible()
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_usage_report_includes_the_last_day_that_is_chosen(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await someone.open("usage?by=user")
+        day = datetime.fromtimestamp(running.scenario.now, UTC).date() - timedelta(days=1)
+        await page.get_by_label("From").fill(day.isoformat())
+        await page.get_by_label("To", exact=True).fill(day.isoformat())
+        await expect(page.locator(".table-note").first).to_contain_text("hours in all")
+        async with page.expect_download() as download:
+            await page.get_by_role("button", name="Download CSV").click()
+        text = (await (await download.value).path()).read_text()
+        midnights = f",{day}T00:00:00Z,{day + timedelta(days=1)}T00:00:00Z,"
+        assert all(midnights in line for line in text.splitlines()[1:])
+        assert len(text.splitlines()) > 1

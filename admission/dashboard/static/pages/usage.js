@@ -27,6 +27,12 @@ const PAST = [["1d", "Day"], ["7d", "Week"], ["30d", "30 days"], ["90d", "90 day
 const RELATIVE = /^(\d{1,6})([mhdw])$/;
 const UNITS = { m: 60, h: 3600, d: DAYS, w: 7 * DAYS };
 
+// End of the report for the date in the field "To": that day is included. Other times (in links) are kept.
+function endOf(to) {
+  const midnight = /^\d{4}-\d\d-\d\d$/.test(to) ? Date.parse(to) : NaN;
+  return Number.isFinite(midnight) && midnight < Date.parse("9999-12-31") ? new Date(midnight + DAYS * 1000).toISOString().slice(0, 10) : to;
+}
+
 function lengthOf(from, to) {
   const at = (text) => {
     const relative = RELATIVE.exec(text);
@@ -41,14 +47,15 @@ export function UsageReport() {
   const [by, setBy] = useParameter("by", rights.usage ? "clusterqueue" : "queue");
   const [from, setFrom] = useParameter("from", "30d");
   const [to, setTo] = useParameter("to");
+  const end = endOf(to);
   const [resource, setResource] = useParameter("resource");
   const [user, setUser] = useParameter("user");
   const [of, setOf] = useParameter("of", rights.usage ? "" : "mine");
   const group = GROUPS[by] || GROUPS.clusterqueue;
-  const length = lengthOf(from, to);
+  const length = lengthOf(from, end);
   const interval = INTERVALS.find(([, , most]) => length <= most) || INTERVALS[3];
   const address = of === "mine" ? "/apis/sluice.dev/v1/reports/mine" : of ? `/apis/sluice.dev/v1/namespaces/${encodeURIComponent(of)}/reports/usage` : "/apis/sluice.dev/v1/reports/usage";
-  const report = useAnswer(address, { from, to, by: GROUPS[by] ? by : "clusterqueue", interval: interval[0], user, top: MOST });
+  const report = useAnswer(address, { from, to: end, by: GROUPS[by] ? by : "clusterqueue", interval: interval[0], user, top: MOST });
   const resources = useMemo(() => [...new Set((report.data?.items || []).map((item) => item.resource))].sort((a, b) => /gpu/.test(b) - /gpu/.test(a) || a.localeCompare(b)), [report.data]);
   const selected = resources.includes(resource) ? resource : resources[0];
   const series = report.data && selected && seriesOf(report.data, selected, group.name);
@@ -63,7 +70,7 @@ export function UsageReport() {
       <label>By <select value=${by} onChange=${(event) => setBy(event.currentTarget.value)}>${Object.entries(GROUPS).map(([value, { text }]) => html`<option key=${value} value=${value}>${text}</option>`)}</select></label>
       <${Segments} label="Time" value=${to ? "" : from} onChange=${(value) => { setTo(""); setFrom(value); }} options=${PAST.map(([value, text]) => ({ value, text }))} />
       ${user && html`<button type="button" class="button" aria-label=${`Not only user ${user}`} onClick=${() => setUser("")}>user <bdi>${user}</bdi> ×</button>`}
-      <span class="dates"><label>From <input type="date" value=${RELATIVE.test(from) ? "" : from} onChange=${(event) => setFrom(event.currentTarget.value || "30d")} /></label>
+      <span class="dates" title="Whole days, which begin at 0:00 UTC"><label>From <input type="date" value=${RELATIVE.test(from) ? "" : from} onChange=${(event) => setFrom(event.currentTarget.value || "30d")} /></label>
       <label>To <input type="date" value=${to} onChange=${(event) => setTo(event.currentTarget.value)} /></label></span>
     </div>
     <${Card} title=${selected ? resourceName(selected) : "Usage"} note=${rows.length > 0 && "In use, on average; below, hours of it"} actions=${resources.length > 1 && html`<${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.slice(0, 5).map((each) => ({ value: each, text: resourceName(each) }))} />`}>
