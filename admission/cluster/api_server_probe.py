@@ -10,7 +10,7 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from admission.cluster.errors import ServerError, Unreachable
+from admission.cluster.errors import BadKubeconfig, ServerError, Unauthorized, Unreachable
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -31,7 +31,10 @@ _PATH = "/version"
 
 
 class ApiServerProbe:
-    """Probes the API server every few seconds. Any answer below 500 counts as alive."""
+    """Probes the API server every few seconds. Any answer below 500 counts as alive, except 401.
+
+    Without valid credentials no admitted Job can be started, and watches that are still open end without a successor.
+    """
 
     def __init__(self, client: Client, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self._client = client
@@ -71,7 +74,7 @@ class ApiServerProbe:
                     await self._client.get(_PATH)
             except TimeoutError:
                 failure = f"{self._client.server} does not answer: {sum(TIMEOUTS):g} s were not enough"
-            except (Unreachable, ServerError) as error:
+            except (Unreachable, ServerError, Unauthorized, BadKubeconfig) as error:
                 failure = str(error)
             except ClusterError:  # an error response, such as 403, which shows that the server is alive
                 return None

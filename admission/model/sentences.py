@@ -33,10 +33,14 @@ ON_HOLD: Final = "It is on hold and does not queue. Release it to let it queue a
 
 
 def standstill(*, silent: bool, unwritable: bool) -> str:
-    """The leader cannot decide: the API server does not answer, or the database is not writable; empty: it can."""
+    """The leader cannot decide: the API server is `silent`, or the database `unwritable`; empty: it can.
+
+    A server that rejects Sluice's credentials counts as silent.
+    """
     if not (silent or unwritable):
         return ""
-    cause = "the API server does not answer" if silent else "the database does not answer, or takes no writes"
+    api_server = "the API server does not answer, or rejects Sluice's credentials"
+    cause = api_server if silent else "the database does not answer, or takes no writes"
     return (
         f"Sluice makes no decisions at the moment, because {cause}: nothing is started, and new objects may not be "
         "known yet. It continues by itself when that is over."

@@ -9,6 +9,7 @@ import pytest
 from scripted_server import failure, reply
 
 from admission.cluster.api_server_probe import TIMEOUTS, ApiServerProbe
+from admission.cluster.errors import BadKubeconfig
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -52,9 +53,25 @@ async def test_successful_response_keeps_the_probe_alive(probe_runs, server):
     assert [request.path for request in server.requests] == ["/version", "/version"]
 
 
-@pytest.mark.parametrize("code", [401, 403, 404])
+@pytest.mark.parametrize("code", [403, 404])
 async def test_client_error_response_counts_as_alive(probe_runs, code):
     assert (await probe_runs(1, failure(code))).failure is None
+
+
+async def test_refused_credentials_are_a_failure(probe_runs):
+    """Nothing that is decided could be done: an expired or revoked token, for example."""
+    refused = failure(401)
+    assert "401: " in (await probe_runs(1, refused, refused)).failure
+    assert (await probe_runs(1, refused, VERSION)).failure is None
+
+
+async def test_credentials_that_cannot_be_renewed_are_a_failure(probe_runs, server, client, monkeypatch):
+    async def authorization() -> str:
+        raise BadKubeconfig("the credentials cannot be renewed: exec: process returned 3. log in first")
+
+    monkeypatch.setattr(client._access, "authorization", authorization)
+    assert "log in first" in (await probe_runs(1)).failure
+    assert not server.requests
 
 
 async def test_unresponsive_server_is_reported_after_two_timeouts(probe_runs, server, caplog):
