@@ -8,6 +8,8 @@ import { html, useEffect, useRef, useState } from "../lib/ui.js";
 
 const PAGE = 200;
 const LEAST_MS = 1000;
+// Most requests for a list whose length still differs from the number in the queue's status, in growing intervals.
+const MOST_LATE = 5;
 // Reasons that need an action of a user or admin.
 export const HOPELESS = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
 
@@ -17,6 +19,7 @@ export function Pending({ address, total, changes, local }) {
   const [state, setState] = useState({ pages: new Map(), total, error: null });
   const range = useRef([0, 1]);
   const asked = useRef(0);
+  const late = useRef(0);
   const pagesInSight = () => {
     const [first, last] = range.current;
     const pages = [];
@@ -53,10 +56,17 @@ export function Pending({ address, total, changes, local }) {
     document.addEventListener("visibilitychange", shown);
     return () => document.removeEventListener("visibilitychange", shown);
   }, [address]);
-  // The list is computed by an engine that may be seconds behind the numbers in the queue's status: request it again if it is empty.
+  // The list is computed by an engine that may be seconds behind the numbers in the queue's status: request it again.
   useEffect(() => {
-    if (!total || state.total || !state.pages.size) return undefined;
-    const timer = setTimeout(() => load(pagesInSight(), true), 2 * LEAST_MS);
+    late.current = 0;
+  }, [address, changes, total]);
+  useEffect(() => {
+    const isEmpty = total && !state.total;
+    if (state.total === total || !state.pages.size || (!isEmpty && late.current >= MOST_LATE)) return undefined;
+    const timer = setTimeout(() => {
+      late.current += 1;
+      load(pagesInSight(), true);
+    }, 2 * LEAST_MS * (isEmpty ? 1 : 2 ** late.current));
     return () => clearTimeout(timer);
   }, [total, state]);
   const inSight = (first, last) => {
