@@ -6,8 +6,10 @@ the loaders are imported; a later import of kubernetes_asyncio gets the full lib
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -57,8 +59,50 @@ with _bare_packages():
     from kubernetes_asyncio.config import ConfigException as ConfigException
     from kubernetes_asyncio.config import incluster_config as incluster_config
     from kubernetes_asyncio.config import kube_config
+    from kubernetes_asyncio.config.exec_provider import ExecProvider
     from kubernetes_asyncio.config.kube_config import KubeConfigLoader as KubeConfigLoader
     from kubernetes_asyncio.config.kube_config import KubeConfigMerger as KubeConfigMerger
 
 _yaml = SimpleNamespace(safe_load=lambda file: read_yaml(file.read()), safe_dump=yaml.safe_dump)
 kube_config.__dict__["yaml"] = _yaml
+
+
+class _ExecPlugin(ExecProvider):
+    """A program that prints credentials; it is killed when nobody waits for it any more.
+
+    The library leaves a program running that has not answered in time, so that a server that tries again every minute
+    collects them. It also waits forever for one that fills the pipe of its standard error, and goes on as an anonymous
+    user if the program prints no credentials.
+    """
+
+    async def run(self, previous_response: str | None = None) -> Any:
+        spec = {"interactive": sys.stdout.isatty()}
+        request = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
+        env, pipe = self.env | {"KUBERNETES_EXEC_INFO": json.dumps(request)}, asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*self.args, env=env, stdout=pipe, stderr=pipe)
+        try:
+            output, errors = await process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+        if process.returncode:
+            text = errors.decode(errors="replace").strip()
+            raise ConfigException(f"exec: process returned {process.returncode}" + (f". {text}" if text else ""))
+        return self._status(output)
+
+    def _status(self, output: bytes) -> Any:
+        try:
+            credential = json.loads(output)
+        except ValueError as error:
+            raise ConfigException(f"exec: failed to decode process output: {error}") from error
+        if not isinstance(credential, dict) or not isinstance(status := credential.get("status"), dict):
+            raise ConfigException("exec: the output is no ExecCredential with a status")
+        if (version := credential.get("apiVersion")) != self.api_version:
+            raise ConfigException(f"exec: plugin api version {version} does not match {self.api_version}")
+        if "token" not in status and not {"clientCertificateData", "clientKeyData"} <= status.keys():
+            raise ConfigException("exec: the output has neither a token nor a client certificate with its key")
+        return status
+
+
+kube_config.__dict__["ExecProvider"] = _ExecPlugin
+kube_config.logger.disabled = True  # it logs exceptions of plugins before it raises them

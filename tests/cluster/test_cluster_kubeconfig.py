@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from scripted_server import DAY, issue
 
+from admission.cluster import credentials
 from admission.cluster.client import Client
 from admission.cluster.credentials import load_kubeconfig
 from admission.cluster.errors import BadKubeconfig
@@ -103,6 +104,50 @@ async def test_file_that_is_no_kubeconfig_is_rejected_with_the_reason(tmp_path, 
 )
 async def test_invalid_kubeconfig_entry_is_reported(kubeconfig, change, expected):
     assert expected in await refusal(kubeconfig(URL, **change))
+
+
+def plugin(script: str) -> dict[str, object]:
+    return {"exec": {"apiVersion": "v1", "command": "sh", "args": ["-c", script]}}
+
+
+def is_running(pid_file: Path) -> bool:
+    return Path(f"/proc/{pid_file.read_text().strip()}").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("hello", "exec: failed to decode process output"),
+        ("[1]", "exec: the output is no ExecCredential with a status"),
+        ('{"apiVersion": "v1"}', "exec: the output is no ExecCredential with a status"),
+        ('{"apiVersion": "v2", "status": {"token": "a"}}', "exec: plugin api version v2 does not match v1"),
+        ('{"apiVersion": "v1", "status": {}}', "exec: the output has neither a token nor a client certificate"),
+        (
+            '{"apiVersion": "v1", "status": {"clientCertificateData": "a"}}',
+            "exec: the output has neither a token nor a client certificate with its key",
+        ),
+    ],
+)
+async def test_useless_output_of_an_exec_plugin_is_reported_once(kubeconfig, caplog, output, expected):
+    assert expected in await refusal(kubeconfig(URL, user=plugin(f"echo '{output}'")))
+    assert not caplog.records
+
+
+async def test_exec_plugin_that_does_not_answer_is_killed(kubeconfig, tmp_path, monkeypatch):
+    """A server tries again every minute: otherwise the programs would accumulate."""
+    monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 2.0)
+    pid = tmp_path / "pid"
+    assert "TimeoutError" in await refusal(kubeconfig(URL, user=plugin(f"echo $$ > {pid}; exec sleep 1000")))
+    async with asyncio.timeout(10):
+        while is_running(pid):  # noqa: ASYNC110  another process
+            await asyncio.sleep(0.01)
+
+
+async def test_exec_plugin_may_print_any_amount_of_messages(kubeconfig):
+    credential = '{"apiVersion": "v1", "status": {"token": "made"}}'
+    user = plugin(f"head -c 200000 /dev/zero >&2; echo '{credential}'")
+    async with Client.from_kubeconfig(str(kubeconfig(URL, user=user))) as client:
+        assert await client.bearer_token() == "made"
 
 
 async def test_unknown_context_argument_is_rejected(kubeconfig):
