@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
+from admission.controller.decisions import scheduler
 from admission.controller.state.policy import Policy, WaitForPodsReady
 from admission.model import sentences
 
@@ -251,6 +254,17 @@ async def test_maximum_execution_time_includes_earlier_admissions_and_restarts(q
     await queues.start()
     await queues.record("long", "admitted")
     queues.pass_time(50)
+    await queues.record("long", "pending", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
+
+
+async def test_maximum_execution_time_ends_soon_after_the_clock_was_set_forward(queues, monkeypatch):
+    """Also when nothing else happens: timers follow the monotonic clock, which does not move then."""
+    monkeypatch.setattr(scheduler, "MAX_PAUSE", 0.05)
+    await queues.start()
+    await queues.submit(limited("long", 600))
+    await queues.job("long", is_ready)
+    await asyncio.sleep(1.5)  # until nothing else wakes the leader
+    queues.clock.advance(601)
     await queues.record("long", "pending", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
 
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 REASONS_INTERVAL = 1.0
 """Seconds at most until new reasons for waiting are committed, if no other commit includes them earlier."""
 
+MAX_PAUSE = 30.0
+"""Seconds after which the clock is read again while a time is awaited: it may be set forward, or the machine suspended,
+and neither moves the monotonic clock that timers follow."""
+
 REASONS_PER_ROUND = 500
 """Workloads whose reason is computed in one round at most: some 20 ms, as workloads of equal shape share the result."""
 
@@ -76,7 +80,7 @@ class Scheduler:
         """
         engine, deadlines = self._state.engine, self._reconciler.deadlines
         times = [at for at in (engine.wake_at(), deadlines.next() if deadlines.heap else None) if at is not None]
-        pauses = [max(min(times) - now, 0.0)] if times else []
+        pauses = [min(max(min(times) - now, 0.0), MAX_PAUSE)] if times else []
         if engine.reasons_are_due:
             pauses.append(REASONS_INTERVAL)
         return min(pauses, default=None)
