@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
@@ -259,11 +257,21 @@ async def test_maximum_execution_time_includes_earlier_admissions_and_restarts(q
 
 async def test_maximum_execution_time_ends_soon_after_the_clock_was_set_forward(queues, monkeypatch):
     """Also when nothing else happens: timers follow the monotonic clock, which does not move then."""
+    pauses, original = [], scheduler.Scheduler.seconds_until_next
+
+    def recorded(self, now):
+        pauses.append(original(self, now))
+        return pauses[-1]
+
+    async def nothing_else_is_due():
+        return pauses[-1] == scheduler.MAX_PAUSE
+
     monkeypatch.setattr(scheduler, "MAX_PAUSE", 0.05)
+    monkeypatch.setattr(scheduler.Scheduler, "seconds_until_next", recorded)
     await queues.start()
     await queues.submit(limited("long", 600))
     await queues.job("long", is_ready)
-    await asyncio.sleep(1.5)  # until nothing else wakes the leader
+    await queues.eventually(nothing_else_is_due)
     queues.clock.advance(601)
     await queues.record("long", "pending", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
 
