@@ -13,7 +13,7 @@ from admission.cli.configuration.integrations import read_integrations
 from admission.cli.errors import CommandError
 from admission.cluster.client import Client
 from admission.cluster.credentials import kubeconfig_namespace
-from admission.cluster.errors import BadKubeconfig, Forbidden, StatusError
+from admission.cluster.errors import BadKubeconfig, Forbidden, StatusError, Unauthorized
 from admission.kinds import Kind, Kinds, all_kinds, frameworks_known, parse_form
 from admission.kinds.grouping import GROUP_NAME
 from admission.kinds.pod_group import PodGroupKind
@@ -40,7 +40,8 @@ async def kubernetes(connection: Connection) -> AsyncIterator[Client]:
     except BadKubeconfig as error:
         raise CommandError(f"this command uses the Kubernetes API directly: {error}") from error
     except StatusError as error:
-        text = str(error.status.get("message") or error)
+        # The server's message about a missing or expired token is only "Unauthorized": Sluice's has a remedy.
+        text = str(error) if isinstance(error, Unauthorized) else str(error.status.get("message") or error)
         if isinstance(error, Forbidden) and "in the namespace" in text and has_no_namespace_flag():
             text = f"{text}; {NAMESPACE_HINT}"
         raise CommandError(text) from error

@@ -12,6 +12,7 @@ import click
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.errors import StatusError, Unreachable
+from admission.model.errors import SluiceError
 from admission.model.names import listed
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class PodLogs:
             raise CommandError(why)
         pods = [*filter(self._has_container, started)]
         prefixes = [_prefix(pod) if len(pods) > 1 else "" for pod in pods]
-        with _output_errors_reraised():
+        with _errors_unwrapped():
             printed = [
                 await self._print(pod, follow=False, prefix=prefix) for pod, prefix in zip(pods, prefixes, strict=True)
             ]
@@ -85,7 +86,7 @@ class PodLogs:
         """
         followed: set[str] = set()
         why = ""
-        with _output_errors_reraised():
+        with _errors_unwrapped():
             async with asyncio.TaskGroup() as group:
                 while True:
                     # Asked before the list: if the Job is finished, the list has all pods that there will ever be.
@@ -143,22 +144,24 @@ class PodLogs:
 
 
 @contextmanager
-def _output_errors_reraised() -> Iterator[None]:
-    """Context manager: raise an OSError of writing to stdout (closed pipe, full disk) without the TaskGroup's wrapping.
+def _errors_unwrapped() -> Iterator[None]:
+    """Context manager: raise expected errors of tasks without the TaskGroup's wrapping, as for any other command.
 
-    `admission.cli.main` then handles it as for any other command.
+    They are an OSError of writing to stdout (closed pipe, full disk), and a SluiceError, for example of a request after
+    the user's token has expired. `admission.cli.main` handles both.
     """
     try:
         yield
-    except* _OutputFailed as group:
-        error = group.exceptions[0]
+    except* (_OutputFailed, SluiceError) as group:
+        error: BaseException = group
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        cause = error.__cause__
     else:
         return
-    assert isinstance(cause, OSError)
-    raise cause
+    if isinstance(error, _OutputFailed):
+        assert isinstance(error.__cause__, OSError)
+        raise error.__cause__
+    raise error
 
 
 def _containers(pod: dict[str, Any]) -> list[str]:
