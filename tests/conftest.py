@@ -43,9 +43,14 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 compiled_statements.share()
 
-# They measure wall time, which other processes of a busy machine lengthen.
+_IN_CI = hypothesis.settings().derandomize  # Hypothesis' default there: the same examples in each run
+# Deadline and health check measure wall time, which other processes of a busy machine lengthen.
 hypothesis.settings.register_profile(
-    "busy", parent=hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "busy",
+    parent=hypothesis.settings(),
+    deadline=None,
+    derandomize=False,  # so that tests which set it are known by it
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("busy")
 
@@ -110,7 +115,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _reduce_examples(items: list[pytest.Item]) -> None:
-    """Reduce the examples of Hypothesis tests to a third in parallel runs; they are different ones in each run."""
+    """Reduce the examples of Hypothesis tests to a third in parallel runs. Outside of CI, they differ in each run."""
     seen: set[tuple[int, str]] = set()
     for item in items:
         # Settings of state machines, and of test functions.
@@ -120,7 +125,7 @@ def _reduce_examples(items: list[pytest.Item]) -> None:
             if isinstance(known, hypothesis.settings) and not known.derandomize and (id(holder), name) not in seen:
                 seen.add((id(holder), name))
                 reduced = min(known.max_examples, max(10, known.max_examples // 3))
-                setattr(holder, name, hypothesis.settings(known, max_examples=reduced))
+                setattr(holder, name, hypothesis.settings(known, max_examples=reduced, derandomize=_IN_CI))
 
 
 def _order_for_workers(items: list[pytest.Item], *, workers: int) -> list[pytest.Item]:
