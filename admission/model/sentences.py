@@ -33,10 +33,7 @@ ON_HOLD: Final = "It is on hold and does not queue. Release it to let it queue a
 
 
 def standstill(*, silent: bool, unwritable: bool) -> str:
-    """The leader cannot decide: the API server is `silent`, or the database `unwritable`; empty: it can.
-
-    A server that rejects Sluice's credentials counts as silent.
-    """
+    """The leader cannot decide: API server `silent` (or refuses its token), or database `unwritable`; empty: it can."""
     if not (silent or unwritable):
         return ""
     api_server = "the API server does not answer, or rejects Sluice's credentials"

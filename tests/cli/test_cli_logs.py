@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -28,13 +27,11 @@ async def test_following_logs_ends_with_a_message_when_the_user_loses_access(tmp
         await local.create("jobs", "default", job("long", seconds=1000))
         running = await sluice_process("logs", "job/long", "--follow", KUBECONFIG=str(tmp_path / "admin"))
         assert running.stdout is not None
-        async with asyncio.timeout(60):
-            assert b"simulating a run" in await running.stdout.readline()
+        assert b"simulating a run" in await running.stdout.readline()
         match = {"verb": verb, "resource": resource, "user": "admin"}
         rule: dict[str, Any] = {"match": match, "do": "error", "code": code}
         sandbox.faults.install({"seed": 1, "rules": [rule]})
-        async with asyncio.timeout(60):
-            _, err = await running.communicate()
+        _, err = await running.communicate()
         assert (running.returncode, err.count(b"\n")) == (1, 1), err.decode()
         assert err.startswith(b"error: ")
         assert err.decode().endswith(f"{expected}\n")
