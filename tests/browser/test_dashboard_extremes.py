@@ -1,4 +1,4 @@
-"""Dashboard with the longest names and the shortest reports."""
+"""Dashboard with the longest names, the shortest reports and the smallest amounts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST = f"{('f' * 60 + '.') * 4}{'g' * 9}"
 
 
 async def create(someone: Person, plural: str, **fields: Any) -> None:
-    body = {"apiVersion": "sluice.dev/v1", "metadata": {"name": LONGEST}, **fields}
+    body = {"apiVersion": "sluice.dev/v1", "metadata": {"name": LONGEST}} | fields
     answer = await someone.context.request.post(
         f"{someone.url}{PREFIX}/{plural}", data=body, headers={"X-Requested-With": "test"}
     )
@@ -54,3 +54,13 @@ async def test_usage_report_includes_the_last_day_that_is_chosen(running: World,
         midnights = f",{day}T00:00:00Z,{day + timedelta(days=1)}T00:00:00Z,"
         assert all(midnights in line for line in text.splitlines()[1:])
         assert len(text.splitlines()) > 1
+
+
+async def test_amounts_of_a_thousandth_are_not_shown_as_zero(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        flavor = {"name": "a100", "resources": [{"name": "cpu", "nominalQuota": "1m"}]}
+        spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
+        await create(someone, "clusterqueues", kind="ClusterQueue", metadata={"name": "tiny"}, spec=spec)
+        page = await someone.open("queues/tiny")
+        row = page.get_by_role("row").filter(has_text="CPU").first
+        await expect(row).to_contain_text("0.001")

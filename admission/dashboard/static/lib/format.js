@@ -10,8 +10,10 @@ export function amount(quantity) {
 
 const isBytes = (resource) => /memory|storage|hugepages/.test(resource);
 
+// What is in use is never shown as 0, not even a millicore.
 function rounded(value) {
-  const digits = value >= 100 ? 0 : value >= 10 ? 1 : 2;
+  if (value > 0 && value < 0.001) return "<0.001";
+  const digits = value >= 100 ? 0 : value >= 10 ? 1 : value >= 0.01 ? 2 : 3;
   return Number(value.toFixed(digits)).toLocaleString("en", { maximumFractionDigits: digits });
 }
 
