@@ -120,7 +120,7 @@ async def test_sign_in_works_as_soon_as_the_issuer_has_recovered(browser, accoun
     assert (await browser.sign_in()).status == 200
 
 
-@pytest.mark.long
+@pytest.mark.costly
 async def test_stalled_issuer_does_not_delay_other_requests_and_logins(browser, server_with_oidc, accounts):
     """The token endpoint stalls; requests for the metadata and the keys of the issuer are sent by the same function."""
     accounts.silent.add("token")

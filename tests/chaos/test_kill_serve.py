@@ -11,7 +11,7 @@ from tests.chaos.kill_serve import chaos
 
 
 @pytest.mark.usefixtures("warm_children")
-@pytest.mark.long
+@pytest.mark.costly
 async def test_kills_of_serve_lose_or_repeat_no_job_and_never_exceed_quota() -> None:
     seed = random.randrange(2**32)
     outcome = await chaos(three_teams(jobs=40, nodes=20, speed=120), kills=2, seed=seed)

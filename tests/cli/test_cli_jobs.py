@@ -117,7 +117,7 @@ async def create_for(user, name, sandbox, client):
     await client.workloads.wait(name, lambda workload: "QuotaReserved" in workload.conditions)
 
 
-@pytest.mark.long
+@pytest.mark.costly
 async def test_submit_logs_and_cancel_by_a_user_with_role_edit(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         big = await sluice("submit", *FLAGS, "--cpu", "3", "--name", "big", "--", "sleep", "100000")
@@ -269,7 +269,7 @@ spec:
 """
 
 
-@pytest.mark.long
+@pytest.mark.costly
 async def test_configured_kind_is_submitted_logged_and_cancelled(tmp_path):
     config, manifest = tmp_path / "sluice.yaml", tmp_path / "run.yaml"
     config.write_text(yaml.safe_dump({"integrations": {"frameworks": ["batch/job"], "kinds": [TRAINING_RUN_FORM]}}))

@@ -119,7 +119,7 @@ async def test_terminated_leader_releases_its_lease_to_a_follower(sandbox, queue
             await each_ran_once(sandbox, queues, 13)
 
 
-@pytest.mark.long
+@pytest.mark.costly
 async def test_frozen_leader_follows_after_it_was_deposed_and_may_lead_again(sandbox, queues, tmp_path, database_url):
     async with serving(tmp_path, database_url, *SHORT) as first, serving(tmp_path, database_url, *SHORT) as second:
         await asyncio.gather(first.until_ready(), second.until_ready())

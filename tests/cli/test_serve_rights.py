@@ -46,7 +46,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
         yield opened
 
 
-@pytest.mark.long
+@pytest.mark.costly
 @pytest.mark.postgres
 async def test_published_rbac_is_enough_for_either_gate_and_managed_namespaces(
     sandbox: Sandbox, database_url: str, tmp_path: Path

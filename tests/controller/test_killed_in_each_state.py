@@ -30,7 +30,7 @@ def specs(cluster):
     return found
 
 
-@pytest.mark.long
+@pytest.mark.costly
 async def test_every_kind_continues_after_kill_in_each_state(cluster):
     user, faults = cluster.user, cluster.world.sandbox.faults
     for case in cluster.cases.values():

@@ -104,7 +104,7 @@ def test_edit_before_the_start_is_written_before_the_request(environment):
     assert (change.is_written, change.is_due) == (True, True)
 
 
-@pytest.mark.long
+@pytest.mark.costly
 async def test_admitted_job_is_decoded_once_and_its_start_patch_computed_once():
     # A trace may include other work of the controller at the time; the shortest one does not.
     trace = min(await traces(jobs=5), key=lambda trace: len(trace.calls))

@@ -171,9 +171,7 @@ def _create_files(world: Path, page: Path, database_url: str) -> None:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.long] * (page.name == "install.md")) for page in RUN], ids=name
-)
+@pytest.mark.parametrize("page", RUN, ids=name)
 async def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, database_url: str, warm_sluice: dict[str, str]):
     world = tmp_path / "world"
     _create_files(world, page, database_url)
