@@ -1,4 +1,4 @@
-"""Lists of the dashboard that a replica computes later than the numbers beside them."""
+"""Pages and dialogs with outdated data: from a replica that lags, or opened before others made a change."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
 
 if TYPE_CHECKING:
+    from dashboard_people import Person
     from dashboard_world import World
     from playwright.async_api import Browser, Route
 
@@ -37,3 +38,27 @@ async def test_pending_list_that_lags_behind_the_number_is_requested_again(runni
         await put(running, pending_record(running, "late", priority=10_000))
         await expect(table).to_contain_text("late")
         assert left == 0
+
+
+async def test_quota_that_was_changed_by_others_is_edited_in_a_dialog_opened_again(admin: Person) -> None:
+    page = await admin.context.new_page()  # `open` would report the refusal as an error of the page
+    await page.goto(f"{admin.url}/ui/queues/language")
+    await page.get_by_role("button", name="Edit quota").click()
+    dialog = page.get_by_role("dialog")
+    resource = f"{admin.url}/apis/sluice.dev/v1/clusterqueues/language"
+    answer = await admin.context.request.patch(
+        resource,
+        data={"metadata": {"labels": {"changed-by": "others"}}},
+        headers={"Content-Type": "application/merge-patch+json", "X-Requested-With": "test"},
+    )
+    assert answer.ok, await answer.text()
+    nominal = dialog.get_by_label("Nominal, a100, GPU")
+    await nominal.fill("33")
+    await expect(dialog.get_by_role("alert")).to_contain_text("has changed meanwhile")
+    await expect(dialog.get_by_role("alert")).to_contain_text("Cancel, and open this dialog again")
+    await dialog.get_by_role("button", name="Cancel").click()
+    await page.get_by_role("button", name="Edit quota").click()
+    await nominal.fill("33")
+    await expect(dialog.get_by_role("heading", name="What would follow")).to_be_visible()
+    await expect(dialog.locator(".impact")).to_be_visible()
+    await page.close()

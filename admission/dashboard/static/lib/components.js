@@ -38,6 +38,7 @@ const ADVICE = {
   0: "The page tries again by itself.",
   403: "Ask an administrator for a role with this right; docs/access.md of Sluice lists the roles.",
   404: "It may have been deleted, or its name is spelled differently. Search finds what there is.",
+  409: "Cancel, and open this dialog again: it then starts from the present version.",
   429: "Wait a moment, then try again.",
   503: "It usually passes; the page tries again when it is opened anew.",
 };
