@@ -23,6 +23,7 @@ from admission.engine.victims import eviction, without
 from admission.engine.vocabulary import (
     ADMISSION_GATED,
     DEFERRED,
+    FITS_WITHOUT_PREEMPTED,
     GATED,
     MISCONFIGURED,
     NAMESPACE_MISMATCH,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.engine import Policy
     from admission.engine.fair_skipping import SkipPlan
     from admission.engine.forest import Domain
     from admission.engine.head_prediction import Contender
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class Cycle:
-    """The state of one cycle; `number` counts cycles, `fair` is whether fair sharing is on.
+    """The state of one cycle; `number` counts cycles.
 
     `lean`: skip heads that certainly do not fit, in a tree of one ClusterQueue. `skip_plan`: contenders and
     reservations of skipped ClusterQueues (see `fair_skipping`).
@@ -60,18 +62,16 @@ class Cycle:
         domain: Domain,
         make_search: MakeSearch,
         *,
-        fair: bool,
+        policy: Policy,
         now: float,
         number: int,
         lean: bool = False,
-        ignore_undeclared: bool = False,
         skip_plan: SkipPlan | None = None,
         policies: ActivePolicies | None = None,
     ) -> None:
         self._domain = domain
         self._make_search = make_search
-        self._fair = fair
-        self._ignore_undeclared = ignore_undeclared
+        self._policy = policy
         self._now = now
         self._number = number
         self._lean = lean and len(domain.queues) == 1
@@ -112,7 +112,7 @@ class Cycle:
             return self._in_order_with_skipped(skip_plan)
         if len(self._entries) == 1:
             return self._entries
-        return tournament(self._entries, self._domain.tree) if self._fair else classical(self._entries)
+        return tournament(self._entries, self._domain.tree) if self._policy.fair_sharing else classical(self._entries)
 
     def _in_order_with_skipped(self, skip_plan: SkipPlan) -> Iterator[Entry]:
         """Yield the tournament's order in a tree of one Cohort, without contenders that do not fit at their turn."""
@@ -237,11 +237,11 @@ class Cycle:
             entry.queue,
             entry.item.shape,
             simulate=lambda fr, amount: search().simulate(fr, amount),
-            fair=self._fair,
+            fair=self._policy.fair_sharing,
             progress=None if only else entry.progress,
             only=only.pod_sets if only else None,
             replaced=replaced.admission.pod_sets if replaced is not None else (),
-            ignore_undeclared=self._ignore_undeclared,
+            ignore_undeclared=self._policy.ignore_undeclared,
         )
 
         def attempt(counts: Sequence[int]) -> tuple[Assignment, list[Target]] | None:
@@ -275,18 +275,18 @@ class Cycle:
                 kept = reserved(entry.node, assignment.usage, borrows=assignment.borrowing > 0)
                 self._add_cycle_usage(entry.node, kept)
         elif assignment.mode is Mode.DEFERRED_FIT:
-            entry.outcome, entry.reason, entry.message = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED, DEFERRED
-            entry.item.victims = tuple(self._victims)
-            self._add_cycle_usage(entry.node, assignment.usage)
+            self._defer(entry, DEFERRED)
         elif assignment.mode is Mode.PREEMPT and not entry.item.workload.may_preempt:
             entry.outcome, entry.reason, entry.message = Outcome.GATED, ADMISSION_GATED, GATED
         elif any(target.held.workload.uid in self._victims for target in entry.targets):
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, OVERLAPS
-        elif not self._fits_without(entry):
+        elif not entry.fits_without(self._victims):
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, NO_LONGER_FITS
         elif assignment.mode is Mode.PREEMPT:
             self._add_cycle_usage(entry.node, assignment.usage)
             self._preempt(entry)
+        elif not (self._policy.exceeds_quota_as_kueue or entry.fits_beside(self._victims, self._cycle_usage)):
+            self._defer(entry, FITS_WITHOUT_PREEMPTED)
         else:
             self._admit(entry)
 
@@ -298,13 +298,11 @@ class Cycle:
         if entry.assignment.mode is Mode.FIT:
             entry.assignment.mode = Mode.DEFERRED_FIT
 
-    def _fits_without(self, entry: Entry) -> bool:
-        """Whether it fits without the usage of its own targets and those of the cycle so far (Kueue's `fits`)."""
-        gone = {**self._victims, **{target.held.workload.uid: target.held for target in entry.targets}}
-        if not gone:
-            return fits(entry.node, entry.assignment.usage)
-        with without(gone.values()):
-            return fits(entry.node, entry.assignment.usage)  # topology-aware placement would be checked again here
+    def _defer(self, entry: Entry, message: str) -> None:
+        """Keep quota in this cycle for a head that fits when the targets of other heads have released theirs."""
+        entry.outcome, entry.reason, entry.message = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED, message
+        entry.item.victims = tuple(self._victims)
+        self._add_cycle_usage(entry.node, entry.assignment.usage)
 
     def _add_cycle_usage(self, node: Node, usage: Mapping[int, int]) -> None:
         for fr, amount in usage.items():

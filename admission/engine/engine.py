@@ -51,6 +51,11 @@ class Policy:
     accounting: Accounting = field(default_factory=Accounting)
     ignore_undeclared: bool = False
     """Kueue's quotaCheckStrategy IgnoreUndeclared: ignore resources for which a ClusterQueue has no quota."""
+    exceeds_quota_as_kueue: bool = False
+    """Let all heads of a cycle use the quota of its preemption targets before these have released it, as Kueue does.
+
+    Only for comparisons with Kueue's decisions (docs/semantics.md 2.3).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +119,10 @@ class Engine:
             result = Cycle(
                 domain,
                 self._search,
-                fair=self._policy.fair_sharing,
+                policy=self._policy,
                 now=now,
                 number=self._cycle,
                 lean=lean,
-                ignore_undeclared=self._policy.ignore_undeclared,
                 skip_plan=skip_plan,
                 policies=registry.policies,
             ).run()

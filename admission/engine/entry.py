@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from admission.engine.tree import fits, fits_without
+from admission.engine.victims import without
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.events import Admit, Evict, Park
@@ -57,6 +62,18 @@ class Entry:
         replaced = self.queue.held.get(workload.replaces)
         same_namespace = replaced is not None and replaced.workload.namespace == workload.namespace
         return replaced if same_namespace else None
+
+    def fits_without(self, victims: Mapping[str, Held]) -> bool:
+        """Whether it fits without the usage of its own targets and of those of the cycle so far (Kueue's `fits`)."""
+        gone = {**victims, **{target.held.workload.uid: target.held for target in self.targets}}
+        if not gone:
+            return fits(self.node, self.assignment.usage)
+        with without(gone.values()):
+            return fits(self.node, self.assignment.usage)  # topology-aware placement would be checked again here
+
+    def fits_beside(self, victims: Mapping[str, Held], cycle_usage: Sequence[tuple[Node, int, int]]) -> bool:
+        """Whether it fits while the cycle's targets still hold quota, and the heads that wait for them do not yet."""
+        return not victims or fits_without(self.node, self.assignment.usage, cycle_usage)
 
 
 @dataclass(slots=True)

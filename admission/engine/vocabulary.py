@@ -51,6 +51,7 @@ PREEMPTION_TEXTS: Final = {
 NO_LONGER_FITS: Final = "Workload no longer fits after processing another workload"
 OVERLAPS: Final = "Workload has overlapping preemption targets with another workload"
 DEFERRED: Final = f"{OVERLAPS}, but will fit after these preemptions complete"
+FITS_WITHOUT_PREEMPTED: Final = "Workload fits when workloads that are being preempted have released their quota"
 GATED: Final = "Workload requires preemption, but it's gated"
 NAMESPACE_MISMATCH: Final = "workload namespace doesn't match ClusterQueue selector"
 

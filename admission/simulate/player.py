@@ -49,7 +49,12 @@ def policy_of(document: Mapping[str, Any]) -> Policy:
             resource_weights={name: float(value) for name, value in (config.get("resourceWeights") or {}).items()},
         )
         policies = (usage,)
-    return Policy(fair_sharing=bool(document.get("fairSharing")), preemption_strategies=strategies, policies=policies)
+    return Policy(
+        fair_sharing=bool(document.get("fairSharing")),
+        preemption_strategies=strategies,
+        policies=policies,
+        exceeds_quota_as_kueue=True,
+    )
 
 
 class Player:
