@@ -312,6 +312,11 @@ class Engine:
         domains = self._registry.forest.domains.values()
         return tuple(over for domain in domains for over in overuse(domain.tree))
 
+    def is_admitted(self, uid: str) -> bool:
+        """Whether a workload holds quota and is not being evicted."""
+        held = self._registry.held.get(uid)
+        return held is not None and not held.evicting
+
     def explain(self, uid: str) -> Explanation | None:
         """Return state, position and obstacles of a workload; None: the uid is not known."""
         held = self._registry.held.get(uid)

@@ -114,7 +114,10 @@ class World:
         )
         watches, events = self.controller.watches, self.controller.events
         watches.discovery_interval, watches.max_list_wait = 0.2, 1.0
-        items = AppWrapperItems(self.client, watches, events, leads=lambda: self.leads) if makes_items else None
+        items = None
+        if makes_items:
+            engine = self.controller.engine
+            items = AppWrapperItems(self.client, watches, events, leads=lambda: self.leads, engine=engine)
         self._running = asyncio.create_task(self._run(self.controller, epoch, items))
         await self.eventually(self._decides)
 

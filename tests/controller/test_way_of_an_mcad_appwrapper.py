@@ -122,6 +122,7 @@ async def test_dispatch_annotation_set_by_user_creates_no_items(cluster):
     await until(cluster.user, "appwrappers", NAME, APP_WRAPPER.gated_by.is_closed)
     await state(cluster, state="Pending", isdispatched=False)
     assert pods(cluster) == {}
+    assert not [key for key in cluster.client.requests if key[:2] == ("POST", "pods")], "not even for a moment"
     unqueued = of_torchx()
     unqueued["metadata"] = {"name": "other", "annotations": {DISPATCH: "true"}}
     await submit(cluster, unqueued)

@@ -119,7 +119,8 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
         if settings.manage_jobs_without_queue_name:
             background.append(_unqueued(settings, replica).run)
         if any(map(holds_items, replica.kinds)):
-            items = AppWrapperItems(client, controller.watches, controller.events, leads=replica.leads)
+            watches, events, engine = controller.watches, controller.events, controller.engine
+            items = AppWrapperItems(client, watches, events, leads=replica.leads, engine=engine)
             background.append(items.run)
         checks = {"database": role.database_health, "cluster": role.health}
         if gate is not None:

@@ -1,6 +1,6 @@
 """Controller of MCAD's AppWrappers (v1beta1): creates the wrapped objects at admission, and deletes them at a stop.
 
-It replaces MCAD's own controller, which is archived. A queued AppWrapper with the annotation `DISPATCH`
+It replaces MCAD's own controller, which is archived. An admitted AppWrapper with the annotation `DISPATCH`
 (`admission.kinds.mcad`) has its wrapped objects, one without it has none. The leader reconciles an AppWrapper at each
 change of it or of one of its pods, and all after a restart, so that a crash leaves nothing unfinished. The status has
 MCAD's fields and values, which TorchX reads.
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from admission.cluster.events import EventRecorder
     from admission.cluster.informer import Change
     from admission.controller.intake.watches import ClusterWatches
+    from admission.engine import Engine
     from admission.kinds.base import Kind
     from admission.kinds.mcad import Item
 
@@ -51,8 +52,16 @@ class AppWrapperItems:
     """Creates and deletes the wrapped objects of AppWrappers, while this replica `leads`."""
 
     def __init__(
-        self, client: Client, watches: ClusterWatches, events: EventRecorder, *, leads: Callable[[], bool]
+        self,
+        client: Client,
+        watches: ClusterWatches,
+        events: EventRecorder,
+        *,
+        leads: Callable[[], bool],
+        engine: Callable[[], Engine | None],
     ) -> None:
+        """`engine`: returns the leader's engine; None while this replica decides nothing."""
+        self._engine = engine
         self._client = client
         self._watches = watches
         self._events = events
@@ -161,6 +170,9 @@ class AppWrapperItems:
             await self._write_status(
                 kind, obj, {"state": "Pending", "queuejobstate": "Queueing", "isdispatched": False}
             )
+            return
+        if (engine := self._engine()) is None or not engine.is_admitted(uid):
+            self._retry(uid)  # a user has set the annotation; or this replica has not recovered, or is evicting
             return
         if (done := await self._ensure_all(kind, obj, wrapped, pods)) is None:
             return
