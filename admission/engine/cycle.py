@@ -266,13 +266,13 @@ class Cycle:
                 return
         if not self._victims.keys().isdisjoint(target.held.workload.uid for target in entry.targets):
             self._reassign_without_victims(entry)
-        assignment = entry.assignment
+        assignment, usage = entry.assignment, entry.assignment.usage
         if assignment.mode is Mode.NO_FIT:
             entry.reason, entry.message = assignment.reason(), assignment.message()
         elif assignment.mode is Mode.PREEMPT and not entry.targets:
             entry.reason, entry.message = WAITING_FOR_QUOTA, assignment.message()
             if entry.queue.spec.preemption.reclaim_within_cohort != "Any":
-                kept = reserved(entry.node, assignment.usage, borrows=assignment.borrowing > 0)
+                kept = reserved(entry.node, usage, borrows=assignment.borrowing > 0)
                 self._add_cycle_usage(entry.node, kept)
         elif assignment.mode is Mode.DEFERRED_FIT:
             self._defer(entry, DEFERRED)
@@ -280,12 +280,12 @@ class Cycle:
             entry.outcome, entry.reason, entry.message = Outcome.GATED, ADMISSION_GATED, GATED
         elif any(target.held.workload.uid in self._victims for target in entry.targets):
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, OVERLAPS
-        elif not entry.fits_without(self._victims):
+        elif not (entry.fits_without(self._victims) if self._victims or entry.targets else fits(entry.node, usage)):
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, NO_LONGER_FITS
         elif assignment.mode is Mode.PREEMPT:
-            self._add_cycle_usage(entry.node, assignment.usage)
+            self._add_cycle_usage(entry.node, usage)
             self._preempt(entry)
-        elif not (self._policy.exceeds_quota_as_kueue or entry.fits_beside(self._victims, self._cycle_usage)):
+        elif self._victims and not (self._policy.exceeds_quota_as_kueue or entry.fits_beside(self._cycle_usage)):
             self._defer(entry, FITS_WITHOUT_PREEMPTED)
         else:
             self._admit(entry)

@@ -66,14 +66,15 @@ class Entry:
     def fits_without(self, victims: Mapping[str, Held]) -> bool:
         """Whether it fits without the usage of its own targets and of those of the cycle so far (Kueue's `fits`)."""
         gone = {**victims, **{target.held.workload.uid: target.held for target in self.targets}}
-        if not gone:
-            return fits(self.node, self.assignment.usage)
         with without(gone.values()):
             return fits(self.node, self.assignment.usage)  # topology-aware placement would be checked again here
 
-    def fits_beside(self, victims: Mapping[str, Held], cycle_usage: Sequence[tuple[Node, int, int]]) -> bool:
-        """Whether it fits while the cycle's targets still hold quota, and the heads that wait for them do not yet."""
-        return not victims or fits_without(self.node, self.assignment.usage, cycle_usage)
+    def fits_beside(self, cycle_usage: Sequence[tuple[Node, int, int]]) -> bool:
+        """Whether it fits while the cycle's targets still hold quota, and the heads that wait for them do not yet.
+
+        `cycle_usage`: what these heads will use (node, flavor-resource, amount).
+        """
+        return fits_without(self.node, self.assignment.usage, cycle_usage)
 
 
 @dataclass(slots=True)
