@@ -6,7 +6,7 @@ writes notifications and progress in one transaction: each event enters the outb
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +25,7 @@ from admission.store.database.tables import (
 )
 from admission.store.records import State
 from admission.store.workloads.commit import begin
+from admission.store.workloads.waiting import WAITS_IN, WITH_LOCAL_QUEUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -53,6 +54,7 @@ class WorkloadEvent:
     kind: str
     local_queue: str
     cluster_queue: str
+    """Where it holds or last held quota; for a long wait: where it waits."""
     user: str
     at: float
     """Seconds since the epoch; for a long wait: its start."""
@@ -188,17 +190,17 @@ class Notifications:
         The period: `queued_after` (exclusive; None: no limit) to `queued_by` (inclusive), Unix times (s).
         """
         columns = workloads.c
-        wanted = [columns.state == State.PENDING, columns.queued_at <= literal(queued_by, Instant())]
+        wanted = [columns.state == State.PENDING, columns.queued_at <= literal(queued_by, Instant()), *_within(scope)]
         if queued_after is not None:
             wanted.append(columns.queued_at > literal(queued_after, Instant()))
-        wanted += _within(scope)
-        rows = select(*_OF_WORKLOAD, columns.queued_at, columns.state, columns.reason, columns.message)
+        shown = (WAITS_IN if column is columns.cluster_queue else column for column in _OF_WORKLOAD)
+        rows = select(*shown, columns.queued_at, columns.state, columns.reason, columns.message)
+        rows = rows.select_from(WITH_LOCAL_QUEUE).where(*wanted)
         async with self._database.read() as connection:
-            found = await connection.execute(rows.where(*wanted).order_by(columns.queued_at).limit(limit))
-            items = [_workload_event(row) for row in found]
+            items = [*map(_workload_event, await connection.execute(rows.order_by(columns.queued_at).limit(limit)))]
             number = len(items)
             if number == limit:
-                number = (await connection.execute(select(func.count()).where(*wanted))).scalar_one()
+                number = (await connection.execute(select(func.count()).select_from(rows.subquery()))).scalar_one()
         return items, number
 
     async def states(self) -> dict[str, SubscriptionState]:
@@ -383,17 +385,14 @@ def _quota_version(connection: Connection, row: Any) -> QuotaVersion:
 
 
 def _workload_event(row: Any) -> WorkloadEvent:
-    uid, namespace, name, kind, local_queue, cluster_queue, user, at, state, reason, message = row
-    return WorkloadEvent(
-        uid, namespace, name, kind, local_queue, cluster_queue, user, at, State(state), reason, message
-    )
+    return replace(WorkloadEvent(*row), state=State(row.state))
 
 
 def _within(scope: Scope) -> list[ColumnElement[bool]]:
     columns = workloads.c
     wanted = {
         columns.namespace: scope.namespace,
-        columns.cluster_queue: scope.cluster_queue,
+        WAITS_IN: scope.cluster_queue,
         columns.local_queue: scope.local_queue,
         columns.submitted_by: scope.user,
     }

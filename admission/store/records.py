@@ -58,7 +58,7 @@ class WorkloadRecord:
     queued_at: float
     """Start of its present wait, or of the wait before its admission."""
     cluster_queue: str = ""
-    """The ClusterQueue in which it is pending or holds quota; empty while its LocalQueue names none that exists."""
+    """The ClusterQueue in which it holds quota, or last held it; empty if it never did. See `status_cluster_queue`."""
     reason: str = ""
     """Reason of its state, from the engine's vocabulary."""
     message: str = ""
@@ -95,6 +95,11 @@ class WorkloadRecord:
     """Revision of its last write, assigned by the database."""
     first_revision: int = field(default=0, compare=False)
     """Revision of its first write, assigned by the database."""
+
+    @property
+    def status_cluster_queue(self) -> str:
+        """Where it holds quota or, if it has finished, last held it; empty while pending: its LocalQueue may change."""
+        return "" if self.state is State.PENDING else self.cluster_queue
 
     @property
     def is_stop_refused(self) -> bool:

@@ -155,7 +155,12 @@ def upgrade() -> None:
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("local_queue", sa.Text(), nullable=False),
-        sa.Column("cluster_queue", sa.Text(), nullable=False, comment="Where it waits, or where it holds quota"),
+        sa.Column(
+            "cluster_queue",
+            sa.Text(),
+            nullable=False,
+            comment="Where it holds quota, or last held it; empty: never did",
+        ),
         sa.Column("priority", sa.BigInteger(), nullable=False),
         sa.Column("priority_class", sa.Text(), nullable=False),
         sa.Column("submitted_by", sa.Text(), nullable=False),

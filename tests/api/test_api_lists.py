@@ -83,7 +83,11 @@ async def test_workloads_are_selected_by_labels_and_fields(api, commit):
     assert await found(fieldSelector="spec.priority=7") == ["u3"]
     assert await found(fieldSelector="spec.priority=high") == []
     assert await found(fieldSelector="spec.user=bob,status.state=pending") == ["u3"]
-    assert await found(fieldSelector="status.clusterQueue=one,metadata.namespace=b") == ["u3"]
+    # The pending ones ran in ClusterQueue one before, and may wait for another one by now.
+    assert train["status"]["clusterQueue"] == ""
+    assert await found(fieldSelector="status.clusterQueue=one") == ["u2"]
+    assert await found(fieldSelector="status.clusterQueue=") == ["u1", "u3"]
+    assert await found(fieldSelector="status.clusterQueue!=one,metadata.namespace=b") == ["u3"]
     assert await found(fieldSelector=f"metadata.name={train['metadata']['name']}") == ["u1"]
     assert await found(fieldSelector="metadata.name=job-train-00000") == []
     assert await found(labelSelector="kueue.x-k8s.io/job-uid in (u1,u2)") == ["u2", "u1"]

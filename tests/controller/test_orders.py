@@ -51,6 +51,19 @@ async def _priority(world, name, priority):
     return record.workload.priority == priority
 
 
+async def test_cluster_queue_can_be_deleted_once_workloads_on_hold_wait_elsewhere(sluice):
+    await sluice.submit(job("z", cpu="4"))
+    await sluice.job("z", runs)
+    await sluice.order("z", held=True)
+    stopped = await sluice.record("z", "pending")
+    assert stopped.status_cluster_queue == ""
+    await sluice.apply(local_queue(cluster_queue="other"))
+    await sluice.store.queues.delete("ClusterQueue", "cq", author=Author("ada"))
+    await sluice.order("z", held=False)
+    await sluice.job("z", runs)
+    assert (await sluice.record("z", "admitted")).status_cluster_queue == "other"
+
+
 async def test_admitted_workload_is_evicted_before_the_move_to_another_queue(full):
     await full.order("full", local_queue="other")
     await full.job("elder", runs)  # it got the quota

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,8 +16,8 @@ from store_examples import (
     finished,
     flavor,
     local_queue,
-    pending,
     priority_class,
+    requeued,
     workload,
 )
 
@@ -33,7 +34,6 @@ from admission.model.queues import (
 from admission.store.audit_log import Author
 from admission.store.database.tables import queue_object_versions, queue_objects
 from admission.store.errors import AlreadyExists, Conflict, NotFound
-from admission.store.records import Changes
 
 if TYPE_CHECKING:
     from conftest import Clock
@@ -257,10 +257,21 @@ async def test_a_cluster_queue_in_use_cannot_be_deleted(store: Store):
         await store.queues.delete("ClusterQueue", "cq", author=Author("ada"))
     for name in "abcd":
         await store.queues.delete("LocalQueue", name, namespace="team-a", author=Author("ada"))
-    await store.commit(Changes(workloads=(pending(workload("1"), cluster_queue="cq"),)), epoch=epoch)
+    await store.commit(admitted(workload("1"), admission(), at=1_750_000_000.0), epoch=epoch)
     with pytest.raises(Conflict, match='"cq" is in use by workload team-a/job-1; '):
         await store.queues.delete("ClusterQueue", "cq", author=Author("ada"))
     await store.commit(finished(workload("1"), at=1_750_000_000.0), epoch=epoch)
+    await store.queues.delete("ClusterQueue", "cq", author=Author("ada"))
+    assert await store.queues.list("ClusterQueue") == ()
+
+
+async def test_a_cluster_queue_in_which_a_pending_workload_ran_can_be_deleted(store: Store):
+    epoch = await store.lead("test")
+    await store.queues.create(cluster_queue(), author=Author("ada"))
+    await store.commit(admitted(workload("1"), admission(), at=1_750_000_000.0), epoch=epoch)
+    stopped = requeued(workload("1"), at=1_750_000_001.0)
+    (record,) = stopped.workloads
+    await store.commit(replace(stopped, workloads=(replace(record, cluster_queue="cq"),)), epoch=epoch)
     await store.queues.delete("ClusterQueue", "cq", author=Author("ada"))
     assert await store.queues.list("ClusterQueue") == ()
 

@@ -9,6 +9,7 @@ from store_examples import admission, admitted, cluster_queue, finished, local_q
 
 from admission.model.workload import Admission, PodSetAssignment
 from admission.store.audit_log import Author
+from admission.store.notifications import Scope
 from admission.store.records import Changes, Eviction, QueueStatus, State, WorkloadRecord
 from admission.store.store import Store
 from admission.store.workloads.queries import Condition
@@ -150,7 +151,8 @@ def preempted(of: Workload, *, preemptor: str, at: float, state: State = State.P
 async def test_preemptions_in_vain_have_a_preemptor_that_is_still_pending(store: Store):
     epoch = await store.lead("test")
     of = {uid: workload(uid) for uid in ("vain", "started", "under-way", "new", "old", "anew", *map(str, range(8)))}
-    waits = [pending(of[uid], cluster_queue="cq") for uid in ("vain", "under-way", "new", "old")]
+    await store.queues.create(local_queue(leads_to="cq"), author=Author("test"))
+    waits = [pending(of[uid], cluster_queue="former") for uid in ("vain", "under-way", "new", "old")]
     # The preemptor `anew` has run since, and was then preempted itself.
     anew = preempted(of["anew"], preemptor="started", at=T + 50)
     victims = [
@@ -171,6 +173,20 @@ async def test_preemptions_in_vain_have_a_preemptor_that_is_still_pending(store:
     assert await store.workloads.preemptions_in_vain(now=T + 308) == ()
     await store.commit(admitted(of["vain"], admission(), at=T + 401), epoch=epoch)
     assert await store.workloads.preemptions_in_vain(now=T + 402) == ()
+
+
+async def test_long_waits_are_filtered_by_the_cluster_queue_of_the_local_queue(store: Store):
+    epoch = await store.lead("test")
+    for queue in (local_queue(), local_queue("other", leads_to="elsewhere")):
+        await store.queues.create(queue, author=Author("test"))
+    never_ran, moved = pending(workload("0")), pending(workload("1", queue="other"), cluster_queue="cq")
+    gone = pending(workload("2", queue="deleted"), cluster_queue="cq")
+    await store.commit(Changes(workloads=(never_ran, moved, gone)), epoch=epoch)
+    for name, uids in (("cq", ["0"]), ("elsewhere", ["1"]), ("", ["0", "1", "2"])):
+        scope = Scope(cluster_queue=name)
+        found, number = await store.notifications.waiting(scope, queued_after=None, queued_by=T, limit=len(uids))
+        assert (sorted(one.uid for one in found), number) == (uids, len(uids))
+    assert {one.uid: one.cluster_queue for one in found} == {"0": "cq", "1": "elsewhere", "2": ""}
 
 
 async def test_queue_status_after_changes_equals_a_complete_count(store: Store, database_url: str):

@@ -117,7 +117,7 @@ def _pod_set(pod_set: PodSet) -> Document:
 def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -> Document:
     status: Document = {
         "state": record.state.value,
-        "clusterQueue": record.cluster_queue,
+        "clusterQueue": record.status_cluster_queue,
         "queuedAt": timestamp(record.queued_at),
         "conditions": conditions(record, now=now),
     }

@@ -304,7 +304,7 @@ class WorkloadStatus(Model):
     state: Literal["pending", "admitted", "evicting", "finished"]
     """State in its lifecycle."""
     cluster_queue: str
-    """ClusterQueue in which it waits or has quota; empty while its LocalQueue names none that exists."""
+    """ClusterQueue in which it holds quota or, if it has finished, last held it; empty while it is pending."""
     queued_at: Time
     """Time since which it waits, or waited before it was last admitted."""
     conditions: tuple[Condition, ...]

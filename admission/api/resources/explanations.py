@@ -167,7 +167,7 @@ def _document(record: WorkloadRecord, found: Explanation | None, reason: str, me
         "state": "Finished" if found is None else found.state,
         "reason": reason,
         "message": message,
-        "clusterQueue": record.cluster_queue,
+        "clusterQueue": record.status_cluster_queue,
     }
     if found is None or found.state != "Pending":
         return document

@@ -133,7 +133,7 @@ workloads = Table(
     Column("name", Text, nullable=False),
     Column("kind", Text, nullable=False),
     Column("local_queue", Text, nullable=False),
-    Column("cluster_queue", Text, nullable=False, comment="Where it waits, or where it holds quota"),
+    Column("cluster_queue", Text, nullable=False, comment="Where it holds quota, or last held it; empty: never did"),
     Column("priority", BigInteger, nullable=False),
     Column("priority_class", Text, nullable=False),
     Column("submitted_by", Text, nullable=False),

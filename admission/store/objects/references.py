@@ -38,20 +38,20 @@ def check_parents(connection: Connection, obj: QueueObject) -> None:
 
 
 def check_deletion(connection: Connection, obj: QueueObject) -> None:
-    """Raise Conflict, which lists some of them, if other objects or unfinished workloads depend on `obj`."""
+    """Raise Conflict, which lists some of them, if other objects or workloads with quota depend on `obj`."""
     for model in reversed(QUEUE_OBJECTS):
         for reference in model.references:
             if reference.kind == obj.kind and reference.needed:
                 _refuse(obj, model.kind, _dependants(connection, model, reference, obj.name))
+    columns = admissions.c
     if isinstance(obj, ClusterQueue):
-        in_use = workloads.c.cluster_queue == obj.name
+        held_in = columns.cluster_queue
     elif isinstance(obj, ResourceFlavor):
-        columns = admissions.c
-        holders = select(columns.workload_uid).where(columns.to_at.is_(None), columns.flavor == obj.name)  # open rows
-        in_use = workloads.c.uid.in_(holders)
+        held_in = columns.flavor
     else:
         return
-    rows = connection.execute(_workloads().where(in_use))
+    holders = select(columns.workload_uid).where(columns.to_at.is_(None), held_in == obj.name)  # open rows
+    rows = connection.execute(_workloads().where(workloads.c.uid.in_(holders)))
     _refuse(obj, "workload", [f"{row.namespace}/{row.name}" for row in rows])
 
 

@@ -13,6 +13,7 @@ from admission.engine.vocabulary import PREEMPTED
 from admission.store.database.tables import workloads
 from admission.store.records import State
 from admission.store.workloads.loading import UNFINISHED
+from admission.store.workloads.waiting import WAITS_IN, WITH_LOCAL_QUEUE
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Row, Select
@@ -43,7 +44,7 @@ class PreemptionInVain:
     name: str
     """Name of the preemptor."""
     cluster_queue: str
-    """ClusterQueue of the preemptor."""
+    """ClusterQueue of the preemptor's LocalQueue; empty if there is no such LocalQueue."""
     victims: tuple[Victim, ...]
     at: float
     """When the last victim was preempted (Unix time, s)."""
@@ -83,8 +84,10 @@ def _found(connection: Connection, now: float) -> list[PreemptionInVain]:
     }
     due = sorted((uid for uid, at in ends.items() if at <= now - IN_VAIN_SECONDS), key=ends.__getitem__, reverse=True)
     columns = workloads.c
-    preemptors = select(columns.uid, columns.namespace, columns.name, columns.cluster_queue, columns.eviction).where(
-        columns.uid.in_(due[:_LIMIT]), columns.state == State.PENDING
+    preemptors = (
+        select(columns.uid, columns.namespace, columns.name, WAITS_IN, columns.eviction)
+        .select_from(WITH_LOCAL_QUEUE)
+        .where(columns.uid.in_(due[:_LIMIT]), columns.state == State.PENDING)
     )
     found = []
     for row in connection.execute(preemptors):
@@ -93,5 +96,5 @@ def _found(connection: Connection, now: float) -> list[PreemptionInVain]:
         victims = [(each.namespace, each.name) for each in groups[row.uid] if each.eviction["at"] > since]
         if victims:
             sorted_victims = tuple(Victim(*each) for each in sorted(victims))
-            found.append(PreemptionInVain(row.namespace, row.name, row.cluster_queue, sorted_victims, ends[row.uid]))
+            found.append(PreemptionInVain(row.namespace, row.name, row.waits_in, sorted_victims, ends[row.uid]))
     return sorted(found, key=lambda each: (-each.at, each.namespace, each.name))

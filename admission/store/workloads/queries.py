@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import func, literal_column, or_, select, tuple_
+from sqlalchemy import case, func, literal_column, or_, select, tuple_
 
 from admission.store.database.dialects import in_list
 from admission.store.database.tables import admissions, head, transitions, workloads
@@ -34,11 +34,13 @@ _VALUES: Mapping[str, Callable[[WorkloadRecord], str | int]] = {
     "uid": lambda record: record.workload.uid,
     "state": lambda record: record.state.value,
     "local_queue": lambda record: record.workload.queue,
-    "cluster_queue": lambda record: record.cluster_queue,
+    "cluster_queue": lambda record: record.status_cluster_queue,
     "priority": lambda record: record.workload.priority,
     "submitted_by": lambda record: record.workload.user,
 }
 """Columns by which lists can be filtered, with the getter of the value from a record."""
+_STATUS_CLUSTER_QUEUE = case((workloads.c.state == State.PENDING, ""), else_=workloads.c.cluster_queue)
+"""`WorkloadRecord.status_cluster_queue` in SQL."""
 _IMMUTABLE_COLUMNS = ("namespace", "name", "uid", "submitted_by")
 
 
@@ -88,7 +90,7 @@ class Condition:
 
     def clause(self) -> ColumnElement[bool]:
         """Return the condition for a query."""
-        column = workloads.c[self.column]
+        column = _STATUS_CLUSTER_QUEUE if self.column == "cluster_queue" else workloads.c[self.column]
         return column.not_in(self.values) if self.negated else column.in_(self.values)
 
     def holds(self, record: WorkloadRecord) -> bool:

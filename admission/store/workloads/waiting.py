@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
     from admission.store.database.connection import Database
 
+WITH_LOCAL_QUEUE = workloads.outerjoin(
+    queue_objects,
+    and_(
+        queue_objects.c.kind == LocalQueue.kind,
+        queue_objects.c.namespace == workloads.c.namespace,
+        queue_objects.c.name == workloads.c.local_queue,
+    ),
+)
+"""Workloads, joined with their LocalQueues."""
+WAITS_IN = func.coalesce(queue_objects.c.cluster_queue, "").label("waits_in")
+"""In `WITH_LOCAL_QUEUE`: where a workload waits if it is pending; empty if its LocalQueue does not exist."""
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
