@@ -13,7 +13,8 @@ from store_examples import admission, admitted, cluster_queue, finished, workloa
 
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions
-from admission.store.leadership.leader_clock import MAX_LAG, MAX_LEAD
+from admission.store.leadership import leader_clock
+from admission.store.leadership.leader_clock import MAX_JUMP, MAX_LAG, MAX_LEAD
 from admission.store.ledger.rollup import DAY, HOUR
 from admission.store.records import Changes, Resized
 from admission.store.retention import Retention
@@ -55,6 +56,53 @@ async def test_new_leader_with_ordinary_clock_lag_starts_at_the_last_commit_time
     assert successor.store.now() == (clock.now if levelled else successor.clock.now)
     successor.clock.now = clock.now + 1
     assert successor.store.now() == clock.now + 1
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings of the clock, up to their remedies."""
+    texts = [r.getMessage() for r in caplog.records if r.name == leader_clock.__name__ and r.levelname == "WARNING"]
+    assert all(text.endswith("synchronize the clocks of all machines (NTP)") for text in texts)
+    return [text.partition(";")[0] for text in texts]
+
+
+@pytest.mark.parametrize(("behind", "number"), [(MAX_LAG + 1, 1), (MAX_LAG - 1, 0), (-3600.0, 0)])
+async def test_new_leader_whose_clock_is_behind_the_last_commit_warns_once(
+    store: Store, clock: Clock, successor: Successor, caplog: pytest.LogCaptureFixture, behind: float, number: int
+):
+    epoch = await store.lead("test")
+    await store.commit(admitted(workload("1"), admission(), at=clock.now), epoch=epoch)
+    await store._leadership.release()
+    successor.clock.now = clock.now - behind
+    epoch = await successor.store.lead("successor")
+    await successor.store.commit(finished(workload("1"), at=successor.store.now()), epoch=epoch)
+    successor.store.now()
+    text = "the clock of this machine is 61 s behind the time of the last commit, by another leader or before the clock"
+    assert warnings(caplog) == [f"{text} was set"] * number
+
+
+async def test_jump_of_the_leaders_clock_is_reported_once(
+    store: Store, successor: Successor, caplog: pytest.LogCaptureFixture
+):
+    leader = successor.store
+    successor.clock.advance(3600)
+    leader.now()
+    assert warnings(caplog) == [], "it does not lead yet"
+    await leader.lead("test")
+    for _ in range(100):  # an idle hour each, in which the clock is slewed by a second
+        successor.clock.advance(3601)
+        successor.passed.advance(3600)
+        leader.now()
+    assert warnings(caplog) == []
+    for step, seen in (
+        (-MAX_JUMP - 1, "set back by 61 s"),
+        (MAX_JUMP, ""),
+        (7200.0, "set ahead by 7200 s, or this machine was suspended"),
+    ):
+        caplog.clear()
+        successor.clock.advance(step)
+        for _ in range(3):
+            leader.now()
+        assert warnings(caplog) == ([f"the clock of this machine was {seen}"] if seen else [])
 
 
 async def test_time_of_a_repeated_lead_is_not_before_its_own_last_commit(store: Store, clock: Clock):
