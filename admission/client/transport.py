@@ -23,6 +23,7 @@ from admission.client.errors import (
     refusal,
 )
 from admission.model.errors import ClusterError
+from admission.serving.certificate_faults import certificate_remedy
 from admission.serving.outgoing import client_connector
 
 if TYPE_CHECKING:
@@ -245,7 +246,8 @@ def _explain(error: Exception, where: str) -> str:
     match error:
         case aiohttp.ClientConnectorCertificateError():
             fault = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
-            return f"the certificate of {where} is not trusted ({fault}); name its CA, by SLUICE_CA or --ca"
+            remedy = certificate_remedy(error.certificate_error, "name its CA, by SLUICE_CA or --ca")
+            return f"the certificate of {where} is not trusted ({fault}); {remedy}"
         case aiohttp.ClientSSLError():
             return f"{where} does not speak TLS as expected; http:// instead of https://?"
         case aiohttp.InvalidURL():

@@ -34,6 +34,7 @@ import aiohttp
 import orjson
 
 from admission.model.errors import ClusterError
+from admission.serving.certificate_faults import certificate_remedy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -174,9 +175,8 @@ def _explain(error: Exception, request: str) -> str:
         case aiohttp.ClientConnectorCertificateError():
             cause = error.certificate_error
             detail = getattr(cause, "verify_message", "") or str(cause)
-            return (
-                f"the server's certificate is not trusted ({detail}): check the certificate authority and the address"
-            )
+            remedy = certificate_remedy(cause, "check the certificate authority and the address")
+            return f"the server's certificate is not trusted ({detail}): {remedy}"
         case aiohttp.ClientConnectorSSLError():
             cause = error.os_error.strerror or error.os_error
             return f"no TLS connection ({cause}): check that the server speaks TLS; http:// is for one that does not"

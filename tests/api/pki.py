@@ -48,8 +48,8 @@ class Authority:
     def client(self, common_name: str, *, lifetime: dt.timedelta = dt.timedelta(days=1)) -> Pair:
         return self._sign(common_name, ExtendedKeyUsageOID.CLIENT_AUTH, [], lifetime)
 
-    def server(self, *hosts: str) -> Pair:
-        return self._sign(hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, list(hosts), dt.timedelta(days=1))
+    def server(self, *hosts: str, lifetime: dt.timedelta = dt.timedelta(days=1)) -> Pair:
+        return self._sign(hosts[0], ExtendedKeyUsageOID.SERVER_AUTH, list(hosts), lifetime)
 
     def _sign(self, name: str, usage: x509.ObjectIdentifier, hosts: list[str], lifetime: dt.timedelta) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())

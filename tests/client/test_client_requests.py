@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from aiohttp import web
@@ -224,6 +224,24 @@ def test_invalid_token_or_ca_file_raises_bad_connection(tmp_path):
     for file in ("ca.pem", "missing.pem"):
         with pytest.raises(BadConnection, match=f"{file} cannot be used"):
             Sluice("https://x", ca=tmp_path / file)
+
+
+async def test_clock_is_named_first_if_a_certificate_is_not_yet_valid(tmp_path):
+    certificates = Certificates(tmp_path, ["localhost"], now=lambda: datetime.now(UTC) + timedelta(days=30))
+    certificates.renew()
+    (tmp_path / "authority.pem").write_bytes(certificates.ca_bundle)
+    context = ReloadingContext(tmp_path / "tls.crt", tmp_path / "tls.key")
+    runner = web.AppRunner(web.Application())
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "localhost", 0, ssl_context=context)
+        await site.start()
+        url = f"https://localhost:{runner.addresses[0][1]}"
+        async with Sluice(url, ca=tmp_path / "authority.pem") as sluice:
+            with pytest.raises(Unreachable, match=r"\(certificate is not yet valid\); check this machine's clock"):
+                await sluice.cohorts.get("a")
+    finally:
+        await runner.cleanup()
 
 
 async def test_tls_needs_a_trusted_ca_and_errors_suggest_the_right_scheme(tmp_path, script):

@@ -36,7 +36,9 @@ class Certificate:
         )
 
 
-def issue(name: str, issuer: Certificate | None = None, *, ends: dt.timedelta = DAY) -> Certificate:
+def issue(
+    name: str, issuer: Certificate | None = None, *, begins: dt.timedelta = -10 * DAY, ends: dt.timedelta = DAY
+) -> Certificate:
     """Return a certificate for `name` and 127.0.0.1; without an issuer, one of a certificate authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -48,7 +50,7 @@ def issue(name: str, issuer: Certificate | None = None, *, ends: dt.timedelta = 
         .issuer_name(issuer.certificate.subject if issuer else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - 10 * DAY)
+        .not_valid_before(now + begins)
         .not_valid_after(now + ends)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)

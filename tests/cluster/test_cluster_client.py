@@ -180,10 +180,14 @@ async def test_server_certificate_of_unknown_ca_is_rejected(serve, kubeconfig):
             await client.get("/version")
 
 
-async def test_expired_server_certificate_is_rejected(serve, kubeconfig, authority):
-    server = await serve(issue("server", authority, ends=-DAY))
+@pytest.mark.parametrize(
+    ("begins", "ends", "fault"),
+    [(-2 * DAY, -DAY, "certificate has expired"), (DAY, 2 * DAY, "certificate is not yet valid")],
+)
+async def test_server_certificate_out_of_its_lifetime_is_rejected(serve, kubeconfig, authority, begins, ends, fault):
+    server = await serve(issue("server", authority, begins=begins, ends=ends))
     async with Client.from_kubeconfig(str(kubeconfig(server.url))) as client:
-        with pytest.raises(errors.Unreachable, match=r"certificate is not trusted \(certificate has expired\)"):
+        with pytest.raises(errors.Misdirected, match=rf"is not trusted \({fault}\): check this machine's clock"):
             await client.get("/version")
 
 

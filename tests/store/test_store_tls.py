@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,12 @@ def test_certificates_of_server_and_client_are_verified(own_postgresql: PostgreS
     assert run(_health_or_error(full)) == "well"
     says = "presents a certificate that is not trusted"
     assert says in run(_health_or_error(f"{base}?sslmode=verify-ca&sslrootcert={foreign.file}"))
+    _install_certificates(own_postgresql, ours, lifetime=-timedelta(days=1))
+    own_postgresql.execute("SELECT pg_reload_conf()")
+    error = run(_health_or_error(full))
+    assert "certificate has expired" in error
+    assert "; check this machine's clock, which shows" in error
+    _enable_tls(own_postgresql, ours)
     by_address = full.replace("localhost", "127.0.0.1")  # the certificate is for the name alone
     assert "127.0.0.1" in run(_health_or_error(by_address))
     assert run(_health_or_error(by_address.replace("verify-full", "verify-ca"))) == "well"
@@ -111,9 +118,9 @@ def _enable_tls(server: PostgreSQL, authority: Authority) -> None:
     server.execute("ALTER SYSTEM SET ssl = on", "ALTER SYSTEM SET ssl_ca_file = 'root.crt'", "SELECT pg_reload_conf()")
 
 
-def _install_certificates(server: PostgreSQL, authority: Authority) -> None:
+def _install_certificates(server: PostgreSQL, authority: Authority, *, lifetime: timedelta = timedelta(days=1)) -> None:
     data = server.folder / "data"
-    pair = authority.server("localhost")
+    pair = authority.server("localhost", lifetime=lifetime)
     for source, name in ((pair.certificate, "server.crt"), (pair.key, "server.key"), (authority.file, "root.crt")):
         shutil.copyfile(source, data / name)
         shutil.chown(data / name, data.owner(), data.group())

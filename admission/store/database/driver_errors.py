@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError, InternalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from admission.model.errors import StoreError
+from admission.serving.certificate_faults import certificate_remedy
 from admission.store.errors import (
     DatabaseBusy,
     DatabaseRefusesWrites,
@@ -45,9 +46,9 @@ def _connection_error(error: Exception, database: object) -> StoreError:
     """Return the error for a failed connection: DatabaseUnusable if a retry cannot help, else DatabaseUnavailable."""
     what = _first_line(error)
     if isinstance(error, ssl.SSLCertVerificationError):
+        remedy = certificate_remedy(error, "check sslmode, sslrootcert and the host in the database URL")
         return DatabaseUnusable(
-            f"the database {database} presents a certificate that is not trusted ({what}); "
-            "check sslmode, sslrootcert and the host in the database URL"
+            f"the database {database} presents a certificate that is not trusted ({what}); {remedy}"
         )
     if _NO_TLS in what:
         return DatabaseUnusable(
