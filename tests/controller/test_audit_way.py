@@ -196,7 +196,7 @@ async def test_wrong_usage_in_engine_is_reported_and_corrected(queues):
     record = await queues.record("runs", "admitted")
     queues.controller.engine().observe(WorkloadGone(record.workload.uid), now=queues.clock())
     (document,) = await found(queues, Problem.USAGE_DIFFERS)
-    assert document["expected"] == "3000 cpu of flavor default in use"
+    assert document["expected"] == "3 cpu of flavor default in use"
     await repaired(queues)
     assert queues.controller.engine().usage()["cq"] == {"default": {"cpu": 3000}}
 
@@ -221,7 +221,10 @@ async def test_usage_over_quota_in_database_is_reported(queues):
     documents = await found(queues, Problem.OVER_QUOTA, Problem.MEMORY_DIFFERS)
     over = [document for document in documents if document["problem"] == "OverQuota"]
     assert over[0]["object"] == "ClusterQueue cq"
-    assert over[0]["found"].startswith("5000 cpu of flavor default more than the quota")
+    assert over[0]["found"].startswith("5 cpu of flavor default more than the quota")
+    (memory,) = (document for document in documents if document["problem"] == "MemoryDiffers")
+    assert memory["found"] == "the leader has it as admitted in cq with 3 cpu of default"
+    assert memory["expected"] == "admitted in cq with 9 cpu of default"
 
 
 async def test_live_pod_of_pending_job_is_reported(queues):

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from admission.engine.clusterqueue import usage_of
+from admission.model.quantity import format_amount
 from admission.store.records import State
 from admission.store.workloads.replay import BLOCKING_REASONS
 
@@ -245,7 +246,7 @@ def _description(record: WorkloadRecord | None) -> str:
     if admission is None:
         return str(state)
     amounts = (
-        f"{amount} {resource} of {assignment.flavors.get(resource, 'no flavor')}"
+        f"{format_amount(resource, amount)} {resource} of {assignment.flavors.get(resource, 'no flavor')}"
         for assignment in admission.pod_sets
         for resource, amount in assignment.usage.items()
     )
@@ -267,7 +268,7 @@ def _of_usage(memory: Mapping[str, WorkloadRecord], engine: Usage) -> Iterator[D
 
 
 def _amount(key: tuple[str, str, str], amount: int) -> str:
-    return f"{amount} {key[2]} of flavor {key[1]} in use"
+    return f"{format_amount(key[2], amount)} {key[2]} of flavor {key[1]} in use"
 
 
 def _of_quota(view: View) -> Iterator[Difference]:
@@ -275,11 +276,12 @@ def _of_quota(view: View) -> Iterator[Difference]:
     for violation in view.violations:
         if any(uid in view.records and view.records[uid].state in QUOTA_STATES for uid in violation.workloads):
             quota_key = violation.quota_key
+            over = format_amount(quota_key.resource, violation.over)
             yield Difference(
                 Problem.OVER_QUOTA,
                 f"ClusterQueue {quota_key.cluster_queue}",
                 "",
-                f"{violation.over} {quota_key.resource} of flavor {quota_key.flavor} more than the quota, "
+                f"{over} {quota_key.resource} of flavor {quota_key.flavor} more than the quota, "
                 f"since revision {violation.revision}",
                 "within the quota",
             )
