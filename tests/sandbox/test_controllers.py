@@ -348,6 +348,25 @@ class TestRunning:
             async with controllers(lambda user: LocalClient(empty, User(user)), clock):
                 await asyncio.Event().wait()
 
+    async def test_exception_for_one_object_is_logged_and_retried_and_stops_no_other(self, controller_errors):
+        """A pod without an image, which the API rejects, is here any object that a controller cannot process."""
+        async with started() as cluster:
+            await cluster.node("n")
+            pods = cluster.registry.resources["", "v1", "pods"]
+            spec = {"nodeName": "n", "containers": [{"name": "main", "resources": {}}]}
+            odd = {"apiVersion": "v1", "kind": "Pod", "spec": spec, "status": {"phase": "Pending"}}
+            odd["metadata"] = {"name": "odd", "namespace": NAMESPACE}
+            pods.strategy.default(odd)
+            cluster.registry.seed(pods, odd)
+            await cluster.job("good", run="1")
+            await cluster.status("good", conditions={"SuccessCriteriaMet", "Complete"})
+            image = {"spec": {"containers": [{"name": "main", "image": "pause"}]}}
+            await cluster.client.patch("pods", NAMESPACE, "odd", image)
+            await cluster.until(lambda: cluster.client.get("pods", NAMESPACE, "odd")["status"]["phase"] == "Running")
+        assert "Kubelet could not reconcile" in controller_errors[0]
+        assert "KeyError: 'image'" in controller_errors[0]
+        controller_errors.clear()
+
     async def test_exception_in_the_with_block_is_raised_unwrapped(self):
         with pytest.raises(KeyError):
             async with started():

@@ -46,3 +46,27 @@ async def test_busy_controller_observes_changes_between_two_syncs():
         done, finished = [], asyncio.Event()
         async with background(slow=Slow(sandbox.local("admin"), sandbox.clock).run()):
             await finished.wait()
+
+
+async def test_exception_while_an_object_is_observed_is_logged_and_the_next_is_reconciled(controller_errors):
+    class Choosy(Controller):
+        plurals = ("namespaces",)
+
+        def observe(self, plural, change, obj, before):
+            if obj["metadata"]["name"] == "odd":
+                raise ValueError("odd")
+            self.enqueue(obj["metadata"]["name"])
+
+        async def sync(self, key):
+            done.set() if key == "plain" else None
+
+    async with Sandbox(controllers=False) as sandbox:
+        done, local = asyncio.Event(), sandbox.local("admin")
+        async with background(choosy=Choosy(local, sandbox.clock).run()):
+            for name in ("odd", "plain"):
+                await local.create("namespaces", "", {"metadata": {"name": name}})
+            await done.wait()
+    assert [each.partition("\n")[0] for each in controller_errors] == [
+        "Choosy could not process ADDED of namespaces ('', 'odd')"
+    ]
+    controller_errors.clear()

@@ -174,6 +174,88 @@ async def test_pod_binding_sets_node_name_and_cannot_be_repeated(sandbox):
         await client.bind("default", "p", "n2")
 
 
+RESIZE = "/api/v1/namespaces/default/pods/p/resize"
+
+
+@pytest.fixture
+async def resize(sandbox, http):
+    """Function that creates a pod with two containers, patches `resize`, and returns the response and the pod."""
+    created = [
+        {"name": name, "image": "pause", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+        for name in ("main", "side")
+    ]
+
+    async def resized(containers, *, before=created):
+        client = sandbox.local("tester")
+        await client.create("pods", "default", {"metadata": {"name": "p"}, "spec": {"containers": before}})
+        body = {"metadata": {"labels": {"x": "1"}}, "spec": {"nodeSelector": {"a": "b"}, "containers": containers}}
+        headers = {"Content-Type": "application/merge-patch+json"}
+        async with http.patch(RESIZE, json=body, headers=headers) as response:
+            answer = response.status, (await response.json()).get("message", "")
+        return *answer, client.get("pods", "default", "p")
+
+    return resized
+
+
+def amounts(cpu, **others):
+    return {"resources": {"requests": {"cpu": cpu, **others}}}
+
+
+async def test_resize_changes_resources_and_ignores_other_fields(resize):
+    new = amounts("2", memory="1Gi")
+    status, _, pod = await resize([{"name": "main", **new}, {"name": "side", "image": "other", **new}])
+    containers = pod["spec"]["containers"]
+    assert status == 200
+    assert [(each["image"], each["resources"]) for each in containers] == [("pause", new["resources"])] * 2
+    assert "nodeSelector" not in pod["spec"]
+    assert "labels" not in pod["metadata"]
+    assert pod["metadata"]["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("containers", "fault"),
+    [
+        ([{"name": "main", **amounts("2", memory="1Gi")}], "containers may not be added or removed on resize"),
+        ([{"name": "side"}, {"name": "main"}], "spec.containers[0].name: Forbidden: containers may not be renamed"),
+        ([{"name": "main", **amounts("2")}, {"name": "side"}], "resource requests cannot be removed"),
+        (
+            [{"name": name, **amounts("1", memory="1Gi", **{"example.com/gpu": "1"})} for name in ("main", "side")],
+            "only cpu and memory resources are mutable",
+        ),
+    ],
+)
+async def test_resize_of_other_than_cpu_and_memory_of_the_same_containers_is_rejected(resize, containers, fault):
+    status, message, pod = await resize(containers)
+    assert status == 422
+    assert fault in message
+    assert pod["metadata"]["generation"] == 1
+
+
+async def test_resize_that_changes_the_qos_class_is_rejected(resize):
+    status, message, pod = await resize([{"name": "c", **amounts("2")}], before=[{"name": "c", "image": "pause"}])
+    assert (status, pod["spec"]["containers"][0]["image"]) == (422, "pause")
+    assert "Pod QOS Class may not change as a result of resizing" in message
+
+
+async def test_ephemeralcontainers_writes_no_other_field(sandbox):
+    client = sandbox.local("tester")
+    containers = [{"name": "main", "image": "pause"}]
+    await client.create("pods", "default", {"metadata": {"name": "p"}, "spec": {"containers": containers}})
+    added = {"name": "debug", "image": "busybox"}
+    patch = {"spec": {"containers": [{"name": "other"}], "ephemeralContainers": [added]}}
+    await client.patch("pods", "default", "p", patch, subresource="ephemeralcontainers")
+    spec = client.get("pods", "default", "p")["spec"]
+    assert [each["image"] for each in (*spec["containers"], *spec["ephemeralContainers"])] == ["pause", "busybox"]
+
+
+async def test_image_cannot_be_removed_from_a_pod(sandbox):
+    client = sandbox.local("tester")
+    containers = [{"name": "main", "image": "pause"}]
+    await client.create("pods", "default", {"metadata": {"name": "p"}, "spec": {"containers": containers}})
+    with pytest.raises(ApiError, match=r"spec.containers\[0\].image: Required value"):
+        await client.patch("pods", "default", "p", {"spec": {"containers": [{"name": "main"}]}})
+
+
 async def test_unreachable_webhook_causes_rejection_of_local_writes(sandbox):
     client = sandbox.local("tester")
     hook = {

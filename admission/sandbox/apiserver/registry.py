@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission.sandbox.apiserver.admission_chain import AdmissionChain
-    from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.requests import Call, DeleteOptions
     from admission.sandbox.apiserver.resources import Resource
     from admission.sandbox.apiserver.storage import Collection
     from admission.sandbox.clock import Clock
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+# Subresources that write a part of the spec.
+SPEC_PARTS = ("resize", "ephemeralcontainers")
 # Subresources through which a change of the spec increments metadata.generation; "" is the main resource.
-GENERATION_SUBRESOURCES = ("", "scale", "resize", "ephemeralcontainers")
+GENERATION_SUBRESOURCES = ("", "scale", *SPEC_PARTS)
 # Attempts of an update without resourceVersion that conflicts with concurrent writes, before it is answered with 409.
 ATTEMPTS = 5
 
@@ -193,6 +194,8 @@ class Registry:
         causes = validate_metadata_update(metadata, old["metadata"])
         if subresource == "status":
             causes += strategy.validate_status(new, old)
+        elif subresource in SPEC_PARTS:
+            causes += strategy.validate_spec_part(new, old, subresource)
         elif subresource in ("", "scale"):
             causes += strategy.validate_update(self, new, old)
         if causes:
@@ -347,11 +350,11 @@ def _reset_fields(resource: Resource, new: Object, old: Object, subresource: str
             if key not in strategy.status_keys and key not in ("metadata", "apiVersion", "kind"):
                 _restore(new, old, key)
         if not strategy.status_takes_metadata:
-            kept = {**old["metadata"]}
-            if "managedFields" in new["metadata"]:
-                kept["managedFields"] = new["metadata"]["managedFields"]
-            new["metadata"].clear()
-            new["metadata"].update(kept)
+            _restore_metadata(new, old)
+    elif subresource in SPEC_PARTS:
+        _restore_metadata(new, old)
+        _restore(new, old, "status")
+        strategy.prepare_spec_part(new, old, subresource)
     elif subresource == "finalize":
         finalizers = new.get("spec", {}).get("finalizers", [])
         new["spec"] = {**old["spec"], "finalizers": finalizers}
@@ -359,6 +362,14 @@ def _reset_fields(resource: Resource, new: Object, old: Object, subresource: str
     elif resource.has_status and not subresource:
         for key in strategy.status_keys:
             _restore(new, old, key)
+
+
+def _restore_metadata(new: Object, old: Object) -> None:
+    kept = {**old["metadata"]}
+    if "managedFields" in new["metadata"]:
+        kept["managedFields"] = new["metadata"]["managedFields"]
+    new["metadata"].clear()
+    new["metadata"].update(kept)
 
 
 def _restore(new: Object, old: Object, key: str) -> None:

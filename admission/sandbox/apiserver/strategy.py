@@ -70,6 +70,13 @@ class Strategy:
         """Return the validation errors of an update through /status."""
         return []
 
+    def prepare_spec_part(self, new: Object, old: Object, subresource: str) -> None:
+        """Restore the spec except for what a subresource of a part of it (`resize`, `ephemeralcontainers`) writes."""
+
+    def validate_spec_part(self, new: Object, old: Object, subresource: str) -> list[Cause]:
+        """Return the validation errors of an update through such a subresource."""
+        return []
+
     def warnings(self, new: Object, old: Object | None) -> list[str]:
         """Return texts for the Warning headers of a successful create (`old` is None) or update."""
         return []

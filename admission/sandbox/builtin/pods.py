@@ -10,6 +10,7 @@ from admission.sandbox.apiserver.errors import Cause, forbidden, invalid
 from admission.sandbox.apiserver.requests import DeleteOptions
 from admission.sandbox.apiserver.selectors import matches_label_selector
 from admission.sandbox.apiserver.strategy import Strategy
+from admission.sandbox.builtin.podresize import resize_causes, resized_spec, with_ephemeral_containers
 from admission.sandbox.builtin.podspec import default_pod_spec, pod_spec_causes
 
 if TYPE_CHECKING:
@@ -72,10 +73,25 @@ class Pods(Strategy):
             causes.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
         return causes
 
+    def prepare_spec_part(self, new: Object, old: Object, subresource: str) -> None:
+        part = resized_spec if subresource == "resize" else with_ephemeral_containers
+        new["spec"] = part(new["spec"], old["spec"])
+
+    def validate_spec_part(self, new: Object, old: Object, subresource: str) -> list[Cause]:
+        spec, before = new["spec"], old["spec"]
+        if subresource != "resize" or spec == before:
+            return []
+        causes = pod_spec_causes(spec, "spec")
+        if (quality := qos_class(before)) != qos_class(spec):
+            causes.append(invalid("spec", quality, "Pod QOS Class may not change as a result of resizing"))
+        return [*causes, *resize_causes(spec, before)]
+
     def validate_update(self, registry: Registry, new: Object, old: Object) -> list[Cause]:
         spec, before = new["spec"], old["spec"]
         if spec is before or spec == before:
             return []
+        if causes := pod_spec_causes(spec, "spec"):
+            return causes
         known = {gate["name"] for gate in before.get("schedulingGates", ())}
         for index, gate in enumerate(spec.get("schedulingGates", ())):
             if gate["name"] not in known:

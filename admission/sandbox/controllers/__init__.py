@@ -36,8 +36,8 @@ async def controllers(
 ) -> AsyncIterator[None]:
     """Run all controllers in the background during the block; `local` returns the API client of a user.
 
-    When one of them fails, the task that runs the block is cancelled; at exit its exception is raised in an
-    ExceptionGroup.
+    An exception for one object is logged and retried. When a controller ends, the task that runs the block is
+    cancelled; at exit its exception is raised in an ExceptionGroup.
     """
     manager = local(_MANAGER)
     running = (

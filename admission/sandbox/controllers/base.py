@@ -28,11 +28,13 @@ _SLICE = 0.002
 _RETRY = 0.1
 # Sandbox seconds until a write that was denied, for example by a webhook, is retried.
 _DENIED_RETRY = 10.0
+# Sandbox seconds until a key is retried after an unexpected exception: doubled for each further one, up to a limit.
+_FIRST_BACKOFF, _LONGEST_BACKOFF = 1.0, 1000.0
 
 PARSE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Exceptions raised by reading an object with missing fields or values of a wrong type."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Controller(Generic[K]):
@@ -48,6 +50,7 @@ class Controller(Generic[K]):
         self.clock = clock
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, K]] = []
+        self._delays: dict[K, float] = {}  # key whose last sync failed -> seconds until its retry
         self._slice_started = 0.0
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
@@ -88,7 +91,10 @@ class Controller(Generic[K]):
             self._slice_started = time.monotonic()
 
     async def run(self) -> None:
-        """Watch and reconcile until cancelled. Exceptions other than ApiError and `malformed` end the controller."""
+        """Watch and reconcile until cancelled.
+
+        An exception for one object is logged, and never ends the controller; its key is retried with backoff.
+        """
         self.watcher = self.local.watch(*self.plurals)
         with closing(self.watcher):
             batches = aiter(self.watcher)
@@ -111,10 +117,13 @@ class Controller(Generic[K]):
         except self.malformed as error:
             metadata = obj["metadata"]
             self._log_malformed((metadata.get("namespace", ""), metadata["name"]), error)
+        except Exception:  # must not end the controller: it would stop all other objects
+            key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+            log.exception("%s could not process %s of %s %s", type(self).__name__, change, plural, key)
 
     def _log_malformed(self, key: object, error: Exception) -> None:
         """Log that an object is malformed. It is not retried before it changes, and never stops the other objects."""
-        _log.warning("%s cannot read %s, and ignores it until it changes: %r", type(self).__name__, key, error)
+        log.warning("%s cannot read %s, and ignores it until it changes: %r", type(self).__name__, key, error)
 
     def _timeout(self) -> float | None:
         if not self._heap:
@@ -139,13 +148,19 @@ class Controller(Generic[K]):
                 self.enqueue(key, self._retry_after(error))
             except self.malformed as error:
                 self._log_malformed(key, error)
+            except Exception:  # must not end the controller, either
+                backoff = self._delays[key] = min(2 * self._delays.get(key, _FIRST_BACKOFF / 2), _LONGEST_BACKOFF)
+                log.exception("%s could not reconcile %s, and will retry in %g s", type(self).__name__, key, backoff)
+                self.enqueue(key, backoff)
+            else:
+                self._delays.pop(key, None)
             await self.yield_to_loop()
 
     def _retry_after(self, error: ApiError) -> float:
         """Return the delay before the retry of a rejected write; the other keys are reconciled meanwhile."""
         if error.code in (404, 409):
             return _RETRY
-        _log.warning("%s could not write, and will retry: %s", type(self).__name__, error)
+        log.warning("%s could not write, and will retry: %s", type(self).__name__, error)
         return _DENIED_RETRY
 
 
