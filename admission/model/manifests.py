@@ -34,16 +34,22 @@ _KINDS: Final = {cls.kind: cls for cls in QUEUE_OBJECTS}
 
 
 def parse_manifest(
-    document: Mapping[str, Any], *, source: str = "", namespace: str = "default", unknown: list[str] | None = None
+    document: Mapping[str, Any],
+    *,
+    source: str = "",
+    namespace: str = "default",
+    unknown: list[str] | None = None,
+    suggested: str = API_VERSION,
 ) -> QueueObject:
     """Return the queue object that a manifest describes.
 
     `source` (a file, a document in it) precedes error messages. `namespace` is the default for namespaced objects. With
     `unknown`, unknown fields are dropped and a message about each is appended to that list; without, they are faults.
+    `suggested` is the apiVersion that the message about an unknown one names.
     Raises InvalidObject with path and message of each fault.
     """
     body = _without_nulls(document)
-    cls = _kind_of(body, source)
+    cls = _kind_of(body, source, suggested)
     api_version = body.pop("apiVersion")
     del body["kind"]
     body.pop("status", None)
@@ -80,12 +86,12 @@ def to_manifest(item: QueueObject, api_version: str = API_VERSION) -> dict[str, 
     return {"apiVersion": api_version, "kind": item.kind, "metadata": metadata, **_without_empty(rest)}
 
 
-def _kind_of(body: Mapping[str, Any], source: str) -> type[QueueObject]:
+def _kind_of(body: Mapping[str, Any], source: str, suggested: str) -> type[QueueObject]:
     causes = []
     api_version, kind = body.get("apiVersion"), body.get("kind")
     if api_version not in _API_VERSIONS:
         given = "is required" if api_version is None else f'"{api_version}" is not known'
-        causes.append(("apiVersion", f"{given}; use {_API_VERSIONS[0]}"))
+        causes.append(("apiVersion", f"{given}; use {suggested}"))
     if not isinstance(kind, str) or kind not in _KINDS:
         given = "is required" if kind is None else f'"{kind}" is not known'
         causes.append(("kind", f"{given}; use one of {', '.join(_KINDS)}"))

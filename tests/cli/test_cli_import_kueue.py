@@ -129,18 +129,72 @@ async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(slu
     [
         (("nominalQuota: 9", "nominalQuota: lots"), "nominalQuota"),
         (("kind: Cohort, metadata: {name: root}", "kind: Cohort, metadata: {name: team-ab}"), "keep one of the two"),
-        (("apiVersion: kueue.x-k8s.io/v1beta2", "apiVersion: kueue.x-k8s.io/v1"), "apiVersion"),
+        (
+            ("apiVersion: kueue.x-k8s.io/v1beta2", "apiVersion: kueue.x-k8s.io/v1"),
+            'apiVersion: "kueue.x-k8s.io/v1" is not known; use kueue.x-k8s.io/v1beta2',
+        ),
+        (
+            ("\napiVersion: kueue.x-k8s.io/v1beta2", "\napiVersion: kueue.x-k8s/v1beta2"),
+            'apiVersion: "kueue.x-k8s/v1beta2" is not known; use kueue.x-k8s.io/v1beta2',
+        ),
+        (("{name: root}", "{name: root}, spec: {parentName: team-ab}"), "closes a cycle of Cohorts"),
     ],
 )
 async def test_import_of_an_invalid_manifest_is_refused_and_writes_nothing(sluice, tmp_path, change, message):
     file = tmp_path / "kueue.yaml"
     file.write_text(V1BETA2.replace(*change))
     refused = await sluice("import", "kueue", "-f", str(file), "--yes")
-    assert refused.exit_code != 0
+    assert refused.exit_code == 2
     assert refused.stderr.startswith("error: ")
     assert len(refused.stderr.splitlines()) == 1
     assert message in refused.stderr
     assert (await sluice("get", "clusterqueues")).stdout == ""
+
+
+OTHERS = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: team-a}}
+---
+{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: research}}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: MultiKueueConfig, metadata: {name: clusters}}
+---
+"""
+
+
+async def test_import_reports_and_skips_documents_that_are_no_queue_objects(sluice, tmp_path):
+    (tmp_path / "queues.yaml").write_text(OTHERS + V1BETA2)
+    (tmp_path / "kustomization.yaml").write_text("resources: [queues.yaml]\n")
+    done = await sluice("import", "kueue", "-f", str(tmp_path), "--yes")
+    assert done.exit_code == 0, done.output
+    *_, last = lines = done.stdout.splitlines()
+    assert last == "7 create, 5 skip: done"
+    skipped = {line.split()[1]: lines[index + 1].strip() for index, line in enumerate(lines) if line[:4] == "skip"}
+    assert skipped == {
+        str(tmp_path / "kustomization.yaml"): "it is not a queue object",
+        "job/train": "it is not a queue object",
+        "namespace/team-a": "it is not a queue object",
+        "queue/research": "it is not Kueue's: use sluice import volcano",
+        "multikueueconfig/clusters": "Sluice has no MultiKueueConfig: Jobs run in this cluster only",
+    }
+
+
+async def test_import_of_a_document_without_apiversion_is_refused_before_any_request(sluice, tmp_path):
+    (tmp_path / "queues.yaml").write_text("kind: ClusterQueue\nmetadata: {name: a}\n")
+    refused = await sluice("import", "kueue", "-f", str(tmp_path), SLUICE_SERVER="http://127.0.0.1:1")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "queues.yaml: apiVersion: is required; use kueue.x-k8s.io/v1beta2" in refused.stderr
+
+
+async def test_apply_of_a_kind_that_only_kueue_has_points_to_the_import(sluice):
+    racks = "\n---\n{apiVersion: kueue.x-k8s.io/v1beta2, kind: Topology, metadata: {name: racks}}\n"
+    refused = await sluice("apply", "-f", "-", stdin=V1BETA2 + racks)
+    assert refused.exit_code == 2
+    assert "Sluice has no Topology: pods are placed by the Kubernetes scheduler alone" in refused.stderr
+    assert "use sluice import kueue, which skips such objects" in refused.stderr
 
 
 async def test_import_without_a_kubeconfig_is_an_error(sluice):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from admission.cli.arguments.foreign import import_source
+from admission.cli.arguments.foreign import import_source, without_equivalent
 from admission.cli.arguments.standard_input import standard_input
 from admission.cli.configuration.local_file import EMPTY_NAME, url_fault
 from admission.cli.errors import Unreadable
@@ -62,6 +62,12 @@ def read_objects(
             continue
         if source := import_source(body):
             foreign.setdefault(source, []).append(document)
+            continue
+        if consequence := without_equivalent(body):
+            faults.append(
+                f"{document.source}: Sluice has no {body['kind']}: {consequence}; remove it, "
+                "or use sluice import kueue, which skips such objects"
+            )
             continue
         try:
             found = parse_manifest(body, source=document.source, namespace=namespace)

@@ -1,4 +1,4 @@
-"""Recognition of other schedulers' quota objects: which `sluice import` reads a document."""
+"""Recognition of documents of other systems: which `sluice import` reads them, and which have no equivalent."""
 
 from __future__ import annotations
 
@@ -15,6 +15,14 @@ _SOURCES: Final = {
     ("quota.codeflare.dev", "QuotaSubtree"): "mcad",
 }
 """(API group, kind) -> name of the import."""
+_KUEUE: Final = "kueue.x-k8s.io"
+_WITHOUT_EQUIVALENT: Final = {
+    "Topology": "pods are placed by the Kubernetes scheduler alone, without topology-aware scheduling",
+    "MultiKueueCluster": "Jobs run in this cluster only",
+    "MultiKueueConfig": "Jobs run in this cluster only",
+    "ProvisioningRequestConfig": "nodes are not provisioned before a Job is admitted",
+}
+"""Kind of Kueue that Sluice does not have -> what this means for users."""
 
 
 def import_source(body: Mapping[str, Any]) -> str:
@@ -23,4 +31,14 @@ def import_source(body: Mapping[str, Any]) -> str:
     # YuniKorn's queues are no Kubernetes object, but a file, often in a ConfigMap.
     if "partitions" in body or (body.get("kind") == "ConfigMap" and isinstance(data, dict) and "queues.yaml" in data):
         return "yunikorn"
-    return _SOURCES.get((str(body.get("apiVersion", "")).partition("/")[0], str(body.get("kind", ""))), "")
+    return _SOURCES.get((api_group(body), str(body.get("kind", ""))), "")
+
+
+def without_equivalent(body: Mapping[str, Any]) -> str:
+    """Return what it means that Sluice has no object of this kind of Kueue; empty: it has one, or it is not known."""
+    return _WITHOUT_EQUIVALENT.get(str(body.get("kind", "")), "") if api_group(body) == _KUEUE else ""
+
+
+def api_group(body: Mapping[str, Any]) -> str:
+    """Return the API group of a document; empty: the core group, or none."""
+    return str(body.get("apiVersion") or "").rpartition("/")[0]

@@ -19,16 +19,18 @@ from admission.cli.commands.import_kueue.destination import open_destination
 from admission.cli.commands.import_kueue.plan import Action
 from admission.cli.commands.import_kueue.source import in_cluster, in_manifests
 from admission.cli.commands.import_kueue.takeover import plan_takeovers
+from admission.cli.errors import Unreadable
 from admission.cli.output.printing import print_line
 from admission.cluster.client import Client
 from admission.kinds import all_kinds
+from admission.model.errors import InvalidObject
 from admission.model.queues import ClusterQueue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.cli.commands.import_kueue.destination import Destination
-    from admission.cli.commands.import_kueue.plan import Entry
+    from admission.cli.commands.import_kueue.plan import Entry, Parsed
     from admission.cli.commands.import_kueue.source import Found
     from admission.kinds import Kinds
 
@@ -103,14 +105,16 @@ def kueue(
             kinds = all_kinds()
             if paths:
                 found = in_manifests(read_documents(paths))
+                parsed = _parsed(found, namespace)
             else:
                 found = await in_cluster(
                     await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context)), kinds
                 )
+                parsed = plans.parse(found.documents, namespace=namespace)
             destination = await stack.enter_async_context(
                 open_destination(connection, database.url() if database.is_set else None, reason="imported from Kueue")
             )
-            plan = await _plan(found, kinds, destination, namespace=namespace)
+            plan = await _plan(found, parsed, kinds, destination)
             for line in plans.lines(plan):
                 print_line(line)
             if yes:
@@ -120,10 +124,18 @@ def kueue(
     asyncio.run(run())
 
 
-async def _plan(found: Found, kinds: Kinds, destination: Destination, *, namespace: str) -> list[Entry]:
+def _parsed(found: Found, namespace: str) -> Parsed:
+    """Parse manifests. Raises Unreadable for an invalid one, before any request is sent."""
+    try:
+        return plans.parse(found.documents, namespace=namespace)
+    except InvalidObject as error:
+        raise Unreadable(str(error)) from error
+
+
+async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destination) -> list[Entry]:
     """Return the plan: queue objects, then workloads."""
     present = {item.key: item for item in await destination.present()}
-    plan = plans.plan_objects(found.documents, present, namespace=namespace)
+    plan = plans.plan_objects(parsed, present)
     items = present | {entry.item.key: entry.item for entry in plan if entry.item is not None}
     for item in items.values():
         found.context.update_queue_object(item)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from admission.cli.arguments.files import in_dependency_order
+from admission.cli.arguments.foreign import api_group, import_source, without_equivalent
 from admission.cli.commands.diff import comparable
 from admission.cli.commands.import_kueue.source import GROUP
 from admission.cli.output.tables import aligned
 from admission.model.errors import InvalidObject
-from admission.model.manifests import parse_manifest, to_manifest
+from admission.model.manifests import API_VERSION, parse_manifest, to_manifest
 from admission.model.names import LAST_APPLIED
 from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck, ResourceFlavor
 
@@ -25,13 +27,10 @@ if TYPE_CHECKING:
 
 _KINDS = {model.kind for model in QUEUE_OBJECTS}
 _USER_METADATA = ("name", "namespace", "labels", "annotations")
-_UNSUPPORTED = {
-    "Topology": "pods are placed by the Kubernetes scheduler alone, without topology-aware scheduling",
-    "MultiKueueCluster": "Jobs run in this cluster only",
-    "MultiKueueConfig": "Jobs run in this cluster only",
-    "ProvisioningRequestConfig": "nodes are not provisioned before a Job is admitted",
-}
-"""Kind of Kueue that Sluice does not have -> what this means for users."""
+_OURS = API_VERSION.partition("/")[0]
+_SUGGESTED = f"{GROUP}/v1beta2"
+_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
+"""Files of kustomize, whose documents need no apiVersion and kind."""
 
 
 class Action(StrEnum):
@@ -69,45 +68,81 @@ class Entry:
         return self.action in (Action.CREATE, Action.UPDATE, Action.TAKE_OVER, Action.DEACTIVATE)
 
 
-def plan_objects(
-    documents: Iterable[Document], present: Mapping[tuple[str, str, str], QueueObject], *, namespace: str
-) -> list[Entry]:
-    """Return the plan for the queue objects, each behind those that it refers to, and unsupported ones at the end.
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The queue objects of an import, each behind those that it refers to, and the entries of what is skipped."""
 
-    `present` are Sluice's queue objects by key, `namespace` is that of LocalQueues that name none. Raises
-    InvalidObject for an invalid object, and for one that is defined twice.
+    items: list[QueueObject]
+    notes: Mapping[tuple[str, str, str], tuple[str, ...]]
+    """Notes on differences from Kueue, by key of the object."""
+    skipped: list[Entry]
+
+
+def parse(documents: Iterable[Document], *, namespace: str) -> Parsed:
+    """Parse the queue objects among the documents; others are skipped. `namespace` is that of LocalQueues without one.
+
+    Raises InvalidObject for an invalid object, and for one that is defined twice; Unreadable for a cycle of Cohorts.
     """
     skipped: list[Entry] = []
     items: dict[tuple[str, str, str], QueueObject] = {}
     notes: dict[tuple[str, str, str], tuple[str, ...]] = {}
     for document in documents:
-        body = document.body
-        if body.get("kind") not in _KINDS and str(body.get("apiVersion", "")).startswith(f"{GROUP}/"):
-            skipped.append(_unsupported(body))
+        if why := _reason_to_skip(document):
+            skipped.append(Entry(Action.SKIP, _title_of(document), (why,)))
             continue
         left_out: list[str] = []
         item = parse_manifest(
-            _without_server_metadata(body), source=document.source, namespace=namespace, unknown=left_out
+            _without_server_metadata(document.body),
+            source=document.source,
+            namespace=namespace,
+            unknown=left_out,
+            suggested=_SUGGESTED,
         )
         if item.key in items:
             raise InvalidObject([("metadata.name", "duplicate; keep one of the two")], subject=title(item))
         items[item.key] = item
-        notes[item.key] = tuple(f"{text}; left out, as if it were not set" for text in left_out)
-        if isinstance(item, AdmissionCheck) and item.spec.controller_name.startswith(f"{GROUP}/"):
-            controller = item.spec.controller_name
-            notes[item.key] += (
-                (
-                    f"spec.controllerName: {controller} works with Kueue only: workloads wait until another controller "
-                    "answers"
-                ),
-            )
-        if isinstance(item, ResourceFlavor) and item.spec.topology_name is not None:
-            notes[item.key] += (f"spec.topologyName: kept, but has no effect: {_UNSUPPORTED['Topology']}",)
+        notes[item.key] = tuple(f"{text}; left out, as if it were not set" for text in left_out) + _differences(item)
+    return Parsed(in_dependency_order(items.values()), notes, skipped)
+
+
+def plan_objects(parsed: Parsed, present: Mapping[tuple[str, str, str], QueueObject]) -> list[Entry]:
+    """Return the plan for the queue objects, with what is skipped at the end; `present` are Sluice's objects by key."""
     entries = [
-        Entry(action_for(item, present.get(item.key)), title(item), notes[item.key], item)
-        for item in in_dependency_order(items.values())
+        Entry(action_for(item, present.get(item.key)), title(item), parsed.notes[item.key], item)
+        for item in parsed.items
     ]
-    return entries + skipped
+    return entries + parsed.skipped
+
+
+def _reason_to_skip(document: Document) -> str:
+    """Return why a document is not imported; empty: it is, or should be, a queue object."""
+    body, group, kind = document.body, api_group(document.body), str(document.body.get("kind") or "")
+    if source := import_source(body):
+        return f"it is not Kueue's: use sluice import {source}"
+    if kind in _KINDS or group == _OURS:
+        return ""
+    if group == GROUP:
+        return f"Sluice has no {kind}: {without_equivalent(body) or 'it is not imported'}"
+    is_kustomization = Path(document.source.partition(": ")[0]).name in _KUSTOMIZATIONS
+    return "it is not a queue object" if body.get("apiVersion") or is_kustomization else ""
+
+
+def _title_of(document: Document) -> str:
+    """Return the title of a document that is skipped: `job/train`, or the file of one without a name."""
+    metadata = document.body.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{str(document.body.get('kind')).lower()}/{name}" if name else document.source
+
+
+def _differences(item: QueueObject) -> tuple[str, ...]:
+    """Return the notes on an object that means less in Sluice than in Kueue."""
+    if isinstance(item, AdmissionCheck) and item.spec.controller_name.startswith(f"{GROUP}/"):
+        name = item.spec.controller_name
+        return (f"spec.controllerName: {name} works with Kueue only: workloads wait until another controller answers",)
+    if isinstance(item, ResourceFlavor) and item.spec.topology_name is not None:
+        topology = without_equivalent({"apiVersion": _SUGGESTED, "kind": "Topology"})
+        return (f"spec.topologyName: kept, but has no effect: {topology}",)
+    return ()
 
 
 def lines(plan: Sequence[Entry]) -> list[str]:
@@ -152,11 +187,3 @@ def action_for(item: QueueObject, present: QueueObject | None) -> Action:
 def title(item: QueueObject) -> str:
     """Return the title of an object in messages: `localqueue/team-a/main`."""
     return "/".join(filter(None, (item.kind.lower(), item.metadata.namespace, item.name)))
-
-
-def _unsupported(body: Mapping[str, object]) -> Entry:
-    """Return the entry for an object of a kind that Sluice does not have."""
-    kind, metadata = str(body.get("kind")), body.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else ""
-    consequence = _UNSUPPORTED.get(kind, "it is not imported")
-    return Entry(Action.SKIP, f"{kind.lower()}/{name}", (f"Sluice has no {kind}: {consequence}",))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from admission.cli.arguments.foreign import api_group
 from admission.cli.errors import CommandError
 from admission.cluster.errors import NotFound
 from admission.cluster.informer import Change
@@ -47,7 +48,7 @@ class Found:
 
 def in_manifests(documents: list[Document]) -> Found:
     """Return the objects in manifests. Workloads in them are ignored: they belong to Jobs of a cluster."""
-    return Found([document for document in documents if document.body.get("kind") not in ("Namespace", "Workload")])
+    return Found([each for each in documents if (api_group(each.body), each.body.get("kind")) != (GROUP, "Workload")])
 
 
 async def in_cluster(client: Client, kinds: Kinds) -> Found:
