@@ -102,6 +102,7 @@ def sluice_offline():
         (["gate", "of"], 2, 'unknown command "of" for "gate"; did you mean "off"?'),
         (["gate", "nope"], 2, 'unknown command "nope" for "gate"; available commands: off, on, status'),
         (["import", "kueu"], 2, '"kueu" is neither a file nor a source; did you mean "kueue"?'),
+        (["import", "Slurm"], 2, "there is no import from Slurm; docs/migrating-from-schedulers.md says how to set up"),
         (["squeue"], 2, 'unknown command "squeue"; use '),
         (["get", "jobs"], 2, "queued Jobs and pods are shown as workloads"),
         (["--colour"], 2, "No such option"),

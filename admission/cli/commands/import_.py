@@ -37,6 +37,8 @@ _SOURCES: Final = {
     "mcad": _QUOTAS,
 }
 """Subcommand -> module with a function of that name, which is imported when it is called."""
+_WITHOUT_IMPORT: Final = {"slurm": "Slurm", "pbs": "PBS", "lsf": "LSF"}
+"""Systems from which users come, and whose queues are no objects that could be imported."""
 
 
 class _Sources(click.Group):
@@ -44,6 +46,10 @@ class _Sources(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*_SOURCES, *self.commands, *ctx.help_option_names):
+            system = _WITHOUT_IMPORT.get(args[0].lower())
+            if system and not Path(args[0]).exists():
+                page = "docs/migrating-from-schedulers.md"
+                raise click.UsageError(f"there is no import from {system}; {page} says how to set up its queues", ctx)
             near = difflib.get_close_matches(args[0].lower(), _SOURCES, n=1)
             if near and not Path(args[0]).exists():
                 raise click.UsageError(f'"{args[0]}" is neither a file nor a source; did you mean "{near[0]}"?', ctx)
