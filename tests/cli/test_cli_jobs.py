@@ -194,6 +194,11 @@ async def test_submit_adds_the_queue_to_manifests_and_waits_for_completion(tmp_p
         wrong = await sluice("submit", "-f", str(file), "--queue", "lqq")
         assert (wrong.exit_code, wrong.stdout) == (1, "")
         assert 'did you mean "lq"' in wrong.stderr
+        unlike = await sluice("submit", "-f", str(file), "--queue", "nope")
+        assert (unlike.exit_code, unlike.stdout) == (1, "")
+        assert 'the LocalQueues in namespace "default" are lq' in unlike.stderr
+        empty = await sluice("submit", "-f", str(file), "--queue", "nope", "-n", "kube-system")
+        assert 'namespace "kube-system" has no LocalQueue' in empty.stderr
         code, out, err = await process(sluice, "submit", "-f", str(file), "--queue", "lq", "--wait")
         assert (code, out) == (0, "job.batch/train created\n"), err
         assert err.endswith("train succeeded\n")

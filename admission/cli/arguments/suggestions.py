@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _MAX_OBJECTS = 1000
 """Objects that are read at most: the hint is not worth a list of a hundred thousand workloads."""
 
+_MAX_NAMES = 10
+"""Names that a hint lists at most."""
+
 
 async def similar_name(
     sluice: Sluice, plural: str, name: str, namespace: str | None = None, *, fallback_namespace: str = ""
@@ -47,6 +50,23 @@ async def similar_name(
         return ""
     where = f' in namespace "{namespaces[near[0]]}"' if namespaces[near[0]] and namespace is None else ""
     return f'did you mean "{near[0]}"{where}?'
+
+
+async def existing_queues(sluice: Sluice, namespace: str) -> str:
+    """Return a hint with the names of the LocalQueues in a namespace; empty: they cannot be read."""
+    names: list[str] = []
+    try:
+        async with aclosing(sluice.documents("localqueues").list(namespace=namespace)) as items:
+            async for item in items:
+                names.append(item["metadata"]["name"])
+                if len(names) > _MAX_NAMES:
+                    break
+    except SluiceError:
+        return ""
+    if not names:
+        return f'namespace "{namespace}" has no LocalQueue'
+    more = ", ..." if len(names) > _MAX_NAMES else ""
+    return f'the LocalQueues in namespace "{namespace}" are {", ".join(names[:_MAX_NAMES])}{more}'
 
 
 async def _namespaces_by_name(sluice: Sluice, resource: Resource, namespace: str | None) -> dict[str, str]:

@@ -20,6 +20,7 @@ from admission.cli.arguments.kubernetes import (
     queued_kinds,
 )
 from admission.cli.arguments.objects import namespace_option
+from admission.cli.arguments.suggestions import existing_queues, similar_name
 from admission.cli.commands.logs import JobFound, find_job, follow_job
 from admission.cli.commands.why import position_message
 from admission.cli.errors import BadFlag, CommandError
@@ -252,7 +253,7 @@ async def _submit(
     assert kind is not None
     metadata = manifest["metadata"]
     namespace, queue = metadata["namespace"], _queue(metadata["labels"])
-    await sluice.documents("localqueues").get(queue, namespace)  # NotFound suggests a name before the Job is created
+    await _require_queue(sluice, queue, namespace)
     version = str(manifest["apiVersion"]).rpartition("/")[2]
     created = await client.create(object_path(kind, namespace, version=version), manifest)
     name = created["metadata"]["name"]
@@ -266,6 +267,19 @@ async def _submit(
         await follow_job(client, await find_job(client, connection, f"{kind.kind}/{name}", namespace), LogOptions())
     if options.wait or options.follow:
         await _wait(client, sluice, await find_job(client, connection, f"{kind.kind}/{name}", namespace))
+
+
+async def _require_queue(sluice: Sluice, queue: str, namespace: str) -> None:
+    """Check that the LocalQueue exists, before the Job is created. Raises NotFound, or CommandError with a hint."""
+    from admission.client import NotFound
+
+    try:
+        await sluice.documents("localqueues").get(queue, namespace)
+    except NotFound as error:
+        similar = await similar_name(sluice, *error.about, fallback_namespace=namespace)
+        if hint := similar or await existing_queues(sluice, namespace):
+            raise CommandError(f"{error}; {hint}") from error
+        raise
 
 
 async def _print_decision(sluice: Sluice, created: Object, queue: str) -> None:
