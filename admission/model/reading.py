@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -21,6 +22,7 @@ _MAX_DEPTH: Final = 64
 """Levels of nesting at most."""
 _MAX_NUMBER: Final = 64
 """Characters of a number in YAML at most. In base 60, or beyond 4,300 digits, parsing time grows with their square."""
+_LINE_BREAK: Final = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _NO_NUL: Final = "holds the character U+0000, which no database text may: remove it"
 _NO_SURROGATE: Final = "holds half of a character (a surrogate such as \\ud800): remove it"
 
@@ -93,6 +95,8 @@ def _load(text: str, source: str, max_values: int) -> Iterator[Any]:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         problem = error.problem or error.context or "malformed"
+        if mark and _is_at_tab(text, mark.line, mark.column):
+            problem = "YAML is indented with spaces, not with tabs"
         raise InvalidObject([("", f"{line}{problem}")], subject=source) from error
     except yaml.YAMLError as error:
         raise InvalidObject([("", f"is neither YAML nor JSON: {error}".replace("\n", " "))], subject=source) from error
@@ -100,6 +104,13 @@ def _load(text: str, source: str, max_values: int) -> Iterator[Any]:
         raise InvalidObject([("", f"is nested deeper than {_MAX_DEPTH} levels")], subject=source) from error
     except ValueError as error:
         raise InvalidObject([("", str(error))], subject=source) from error
+
+
+def _is_at_tab(text: str, line: int, column: int) -> bool:
+    """Return whether the character at this place, or the indentation before it, is a tab, which only JSON allows."""
+    before = "".join(_LINE_BREAK.split(text)[line : line + 1])[: column + 1]
+    indentation = before[: len(before) - len(before.lstrip(" \t-"))]
+    return "\t" in indentation and not text.lstrip().startswith(("{", "["))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -38,6 +38,24 @@ def filename_option(*, required: bool = True) -> Callable[[Callable[..., Any]], 
     return click.option("-f", "--filename", "paths", metavar="FILE", multiple=True, required=required, help=text)
 
 
+class FilesCommand(click.Command):
+    """Click command with the option `-f` and no arguments: the error for an argument says where the file belongs."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. Raises UsageError, for an argument without `-f` with the corrected command."""
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            _, files, _ = self.make_parser(ctx).parse_args(given)
+            if not files:
+                raise
+            text = (
+                f'unexpected argument "{files[0]}"; use {ctx.command_path} {" ".join(f"-f {each}" for each in files)}'
+            )
+            raise click.UsageError(text, ctx) from error
+
+
 def read_objects(
     paths: Iterable[str],
     *,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.files import filename_option
+from admission.cli.arguments.files import FilesCommand, filename_option
 from admission.cli.arguments.objects import namespace_option
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.diff import comparable, present
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admission.model.queues import QueueObject
 
 
-@click.command()
+@click.command(cls=FilesCommand)
 @filename_option()
 @namespace_option
 @click.option("--server-side", is_flag=True, help="Use server-side apply: change and own the fields in the files only.")

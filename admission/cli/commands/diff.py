@@ -11,7 +11,7 @@ import click
 import yaml
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.files import filename_option
+from admission.cli.arguments.files import FilesCommand, filename_option
 from admission.cli.arguments.objects import namespace_option, qualified_name
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.import_quotas.manifests import Manifests
@@ -31,7 +31,7 @@ _USER_METADATA = ("name", "namespace", "labels", "annotations")
 """Metadata that users write; the rest is set by the server."""
 
 
-@click.command()
+@click.command(cls=FilesCommand)
 @filename_option()
 @namespace_option
 @translation_options

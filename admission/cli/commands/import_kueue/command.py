@@ -13,7 +13,7 @@ import click
 
 from admission.cli.arguments.connection import Connection
 from admission.cli.arguments.database import DatabaseFlags, database_options
-from admission.cli.arguments.files import read_documents
+from admission.cli.arguments.files import FilesCommand, read_documents
 from admission.cli.commands.import_kueue import plan as plans
 from admission.cli.commands.import_kueue.destination import open_destination
 from admission.cli.commands.import_kueue.plan import Action
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _NOT_TAKEN_OVER = "a running Sluice cannot take over Jobs: stop it, and use --database-url"
 
 
-@click.command()
+@click.command(cls=FilesCommand)
 @click.option(
     "-f", "--filename", "paths", multiple=True, metavar="FILE", help="Manifests, instead of a cluster; repeatable."
 )

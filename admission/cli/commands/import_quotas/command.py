@@ -9,7 +9,7 @@ import click
 
 from admission.cli.arguments.connection import Connection, connection_options
 from admission.cli.arguments.database import DatabaseFlags, database_options
-from admission.cli.arguments.files import filename_option, read_documents
+from admission.cli.arguments.files import FilesCommand, filename_option, read_documents
 from admission.cli.arguments.translation import TranslationFlags, translation_options
 from admission.cli.commands.import_kueue.destination import open_destination
 from admission.cli.commands.import_kueue.plan import Action, Entry, action_for, lines, summary, title
@@ -94,7 +94,9 @@ def _command(name: str, system: System) -> click.Command:
         else:
             asyncio.run(_import(system, found, result, connection, database, yes=yes))
 
-    return click.command(name, help=help_text, short_help=f"Import {system.plural} of {system.name}.")(command)
+    return click.command(
+        name, cls=FilesCommand, help=help_text, short_help=f"Import {system.plural} of {system.name}."
+    )(command)
 
 
 def _print(found: Found, translation: Translation, output: str) -> None:
