@@ -9,7 +9,7 @@ ApiError                    a request is refused; code and reason are those of i
     Expired                 410, its continue token or resourceVersion is too old
     TooLarge                413, its body exceeds the limit
     UnsupportedMediaType    415, its body has an unsupported format
-    TooManyRequests         429, its user exceeds the rate limit
+    TooManyRequests         429, its user exceeds the rate limit, or causes too many reviews
     TooNew                  504, its resourceVersion has not been reached yet
     NotLeading              503, only the leader can serve it, and another replica leads
     Unanswered              503, the cluster does not answer a request that it needs
@@ -94,7 +94,7 @@ class UnsupportedMediaType(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """The rate limit is exceeded; a retry is possible after `retry_after` seconds."""
+    """A limit of requests, watches or reviews is exceeded; a retry is possible after `retry_after` seconds."""
 
     code, reason = 429, "TooManyRequests"
 

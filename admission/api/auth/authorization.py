@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from admission.api.http.request_options import flag
 from admission.api.registry import GROUP, PREFIX, WORKLOADS, by_name
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from admission.api.auth.authentication import Identity
     from admission.api.auth.delegation import Delegation
@@ -36,6 +37,9 @@ _FOR_ALL_USERS = (
 Discovery reveals nothing about queued workloads; API servers allow all users as much by the role system:discovery.
 The routes under `/session` check their rights themselves, because they need more than one.
 """
+
+_AT_A_TIME = 3
+"""Reviews of a batch that are sent at the same time."""
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _OF_COLLECTIONS = {"get": "list", "delete": "deletecollection"}
@@ -69,9 +73,19 @@ class Authorization:
             raise Forbidden(_refusal(who, wanted))
 
     async def allows(self, request: web.Request, wanted: Attributes) -> bool:
-        """Return whether the request's user has the right `wanted`. Raises ReviewUnavailable."""
+        """Return whether the user has the right `wanted`. Raises ReviewUnavailable and TooManyRequests."""
         who = request[IDENTITY]
         return is_superuser(who) or (self._delegation is not None and await self._delegation.allows(who, wanted))
+
+    async def allows_each(self, request: web.Request, wanted: Sequence[Attributes]) -> list[bool]:
+        """Return for each right of a batch whether the request's user has it. Raises as `allows`.
+
+        Few are reviewed at a time, so that other requests of the user have their turn, and none after one has failed.
+        """
+        allowed: list[bool] = []
+        for at in range(0, len(wanted), _AT_A_TIME):
+            allowed += await asyncio.gather(*(self.allows(request, each) for each in wanted[at : at + _AT_A_TIME]))
+        return allowed
 
 
 AUTHORIZATION = web.AppKey("authorization", Authorization)
@@ -89,8 +103,14 @@ async def require(request: web.Request, verb: str) -> None:
 
 async def may_read(request: web.Request, namespace: str) -> bool:
     """Return whether the request's user may list workloads of a namespace (empty: of all). Raises ReviewUnavailable."""
-    wanted = Attributes("list", WORKLOADS.plural, namespace=namespace)
-    return await request.app[AUTHORIZATION].allows(request, wanted)
+    (may,) = await may_read_each(request, [namespace])
+    return may
+
+
+async def may_read_each(request: web.Request, namespaces: Sequence[str]) -> list[bool]:
+    """Return `may_read` for each of the namespaces. Raises ReviewUnavailable."""
+    wanted = [Attributes("list", WORKLOADS.plural, namespace=namespace) for namespace in namespaces]
+    return await request.app[AUTHORIZATION].allows_each(request, wanted)
 
 
 async def may_patch_all_workloads(request: web.Request) -> bool:
@@ -104,10 +124,13 @@ async def may_patch_all_workloads(request: web.Request) -> bool:
 async def recheck(request: web.Request) -> None:
     """Authenticate and authorize a long-running request (a watch) again. Raises Unauthorized and Forbidden.
 
-    If the cluster does not answer, or the rate limit is exceeded, the earlier permission remains in force.
+    If the cluster does not answer, or too many new tokens come from the client's address, the earlier permission
+    remains in force. Raises TooManyRequests if too many reviews of the user wait: by causing them, a user who has lost
+    the right could keep the watch.
     """
-    with suppress(ReviewUnavailable, TooManyRequests):
-        await request.app[AUTHENTICATION].renew(request)
+    with suppress(ReviewUnavailable):
+        with suppress(TooManyRequests):
+            await request.app[AUTHENTICATION].renew(request)
         await request.app[AUTHORIZATION].require(request, attributes(request))
 
 

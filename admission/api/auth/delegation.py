@@ -1,7 +1,8 @@
 """Delegated authentication and authorization: the cluster's TokenReview and SubjectAccessReview, cached for seconds.
 
 It fails closed: while the cluster does not answer, only requests with a cached review are served. Failed reviews are
-not cached.
+not cached. Users share the reviews in flight fairly, so that none makes the others wait for all the reviews that it
+causes.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from admission.api.auth.authentication import AuthMethod, Identity
+from admission.api.auth.review_slots import ReviewSlots
 from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import ReviewUnavailable, TooManyRequests
 from admission.api.http.rate_limits import RateLimiter
@@ -33,10 +35,16 @@ ALLOWED_SECONDS, DENIED_SECONDS = 5.0, 1.0
 """Seconds for which a SubjectAccessReview that allows, and one that denies, is cached."""
 
 _REVIEW_SECONDS = 5.0
-"""Timeout of a review, including the wait for one of the concurrent slots."""
+"""Timeout of a review, from the moment at which it is sent."""
 
 _CONCURRENT_REVIEWS = 10
-"""Most reviews in flight: the controller needs connections to the API server, too."""
+"""Most reviews of each of the two kinds in flight: the controller needs connections to the API server, too."""
+
+_REVIEWS_OF_USER, _REVIEWS_OF_ADDRESS = 3, 8
+"""Most SubjectAccessReviews of a user, and TokenReviews for a client address, in flight: a proxy has many users."""
+
+_WAITING_REVIEWS = 200
+"""Most reviews of each kind that wait, for each user or client address; as many as its burst of new tokens."""
 
 _TOKENS, _ACCESSES = 4096, 16_384
 """Sizes of the two caches, in reviews."""
@@ -91,13 +99,16 @@ class Delegation:
         self._users: TtlCache[Object | None] = TtlCache(size=_TOKENS, clock=clock)
         self._accesses: TtlCache[bool] = TtlCache(size=_ACCESSES, clock=clock)
         self._unavailable = False
-        self._review_slots = asyncio.Semaphore(_CONCURRENT_REVIEWS)
+        # A user is not known before the TokenReview, so that client addresses take turns there.
+        self._token_slots = _slots(each=_REVIEWS_OF_ADDRESS)
+        self._access_slots = _slots(each=_REVIEWS_OF_USER)
         self._new_token_limiter = RateLimiter(per_second=_NEW_TOKENS_PER_SECOND, burst=_NEW_TOKENS_BURST, clock=clock)
 
     async def user(self, token: str, *, source: str) -> Identity | None:
         """Return the user of a bearer token, or None if it is not valid. `source` is the client's address.
 
-        Raises ReviewUnavailable, and TooManyRequests if too many tokens without a cached review come from `source`.
+        Raises ReviewUnavailable, and TooManyRequests if too many tokens without a cached review come from `source`, or
+        wait for it.
         """
         if not token or len(token) > _LONGEST_TOKEN or not (token.isascii() and token.isprintable()):
             return None
@@ -105,17 +116,20 @@ class Delegation:
         key = hashlib.blake2b(token.encode(), key=self._salt).digest()
         if not self._users.has_answer(key) and (wait := self._new_token_limiter.retry_after(source)):
             raise TooManyRequests(f"too many new tokens come from {source}", retry_after=wait)
-        user = await self._users.get(key, lambda: self._review_token(token))
+        user = await self._users.get(key, lambda: self._review_token(token, source))
         return None if user is None else _identity(user, source)
 
     async def allows(self, who: Identity, attributes: Attributes) -> bool:
-        """Return whether the cluster's RBAC authorizes `who` for `attributes`. Raises ReviewUnavailable."""
+        """Return whether the cluster's RBAC authorizes `who` for `attributes`.
+
+        Raises ReviewUnavailable, and TooManyRequests if too many reviews of the user wait.
+        """
         key = (who.name, who.uid, who.groups, who.extra, attributes)
         return await self._accesses.get(key, lambda: self._review_access(who, attributes))
 
-    async def _review_token(self, token: str) -> tuple[Object | None, float]:
+    async def _review_token(self, token: str, source: str) -> tuple[Object | None, float]:
         spec: Object = {"token": token} | ({"audiences": list(self._audiences)} if self._audiences else {})
-        status = await self._review("authentication.k8s.io", "TokenReview", spec)
+        status = await self._review(self._token_slots, source, "authentication.k8s.io", "TokenReview", spec)
         is_ours = not self._audiences or bool({*self._audiences} & {*(status.get("audiences") or ())})
         user = status.get("user")
         if status.get("authenticated") is True and is_ours and isinstance(user, dict) and user.get("username"):
@@ -130,15 +144,22 @@ class Delegation:
             **({"uid": who.uid} if who.uid else {}),
             **attributes.review(),
         }
-        status = await self._review("authorization.k8s.io", "SubjectAccessReview", spec)
+        status = await self._review(self._access_slots, who.name, "authorization.k8s.io", "SubjectAccessReview", spec)
         allowed = status.get("allowed") is True and not status.get("denied")
         return allowed, ALLOWED_SECONDS if allowed else DENIED_SECONDS
 
-    async def _review(self, group: str, kind: str, spec: Object) -> dict[str, Any]:
+    async def _review(self, slots: ReviewSlots, user: str, group: str, kind: str, spec: Object) -> dict[str, Any]:
+        """Return the status of a review, sent when it is the turn of `user`, the user or client address causing it."""
+        if slots.is_full(user):
+            raise TooManyRequests(
+                f"requests of {user} need {_WAITING_REVIEWS} {kind}s that wait to be sent, which is the most that "
+                "Sluice allows; send fewer requests at the same time",
+                retry_after=1,
+            )
         body = {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
         try:
-            async with asyncio.timeout(_REVIEW_SECONDS), self._review_slots:
-                answer = await self._client.create(f"/apis/{group}/v1/{kind.lower()}s", body)
+            async with slots.slot(user):
+                answer = await self._send(slots, f"/apis/{group}/v1/{kind.lower()}s", body)
         except (ClusterError, TimeoutError) as error:
             if not self._unavailable:
                 _log.error(
@@ -153,6 +174,19 @@ class Delegation:
         self._unavailable = False
         status = answer.get("status")
         return status if isinstance(status, dict) else {}
+
+    async def _send(self, slots: ReviewSlots, path: str, body: Object) -> Object:
+        try:
+            async with asyncio.timeout(_REVIEW_SECONDS):
+                return await self._client.create(path, body)
+        except TimeoutError:
+            # In an outage reviews would otherwise wait for the timeouts of all earlier ones.
+            slots.give_up(_REVIEW_SECONDS)
+            raise
+
+
+def _slots(*, each: int) -> ReviewSlots:
+    return ReviewSlots(slots=_CONCURRENT_REVIEWS, each=each, waiting=_WAITING_REVIEWS)
 
 
 def _identity(user: Object, source: str) -> Identity:

@@ -6,12 +6,11 @@ request, and grant nothing themselves.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.api.auth.authentication import identity
-from admission.api.auth.authorization import AUTHORIZATION, may_read
+from admission.api.auth.authorization import AUTHORIZATION, may_read, may_read_each
 from admission.api.auth.delegation import Attributes
 from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import BadRequest
@@ -29,8 +28,8 @@ _MOST_FOUND: Final = 12
 _LONGEST_TEXT: Final = 100
 _MOST_USERS: Final = 1000
 """Size of the cache of readable namespaces."""
-_READABLE_SECONDS: Final = 10.0
-"""Seconds for which a user's readable namespaces are cached, as long as a TokenReview.
+_READABLE_SECONDS: Final = 30.0
+"""Seconds for which a user's readable namespaces are cached: as long as a watch is not authorized again.
 
 A search sends a request with each key that is pressed; it must not send a review for each namespace every time.
 """
@@ -54,9 +53,7 @@ class SessionRights:
         if not isinstance(reviews, list) or len(reviews) > _MOST_REVIEWS:
             raise BadRequest(f"reviews: must be a list of at most {_MOST_REVIEWS} objects with {', '.join(_FIELDS)}")
         wanted = [_attributes(number, review) for number, review in enumerate(reviews)]
-        authorization = request.app[AUTHORIZATION]
-        allowed = await asyncio.gather(*(authorization.allows(request, each) for each in wanted))
-        return reply({"allowed": allowed})
+        return reply({"allowed": await request.app[AUTHORIZATION].allows_each(request, wanted)})
 
     async def namespaces(self, request: web.Request) -> web.Response:
         """Return the namespaces with LocalQueues in which the user may list workloads.
@@ -87,7 +84,7 @@ class SessionRights:
             names = sorted({queue.metadata.namespace for queue in queues})
             if await may_read(request, ""):
                 return (names, True), _READABLE_SECONDS
-            readable = await asyncio.gather(*(may_read(request, name) for name in names))
+            readable = await may_read_each(request, names)
             return ([name for name, may in zip(names, readable, strict=True) if may], False), _READABLE_SECONDS
 
         who = identity(request)

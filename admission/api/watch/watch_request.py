@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 
 from admission.api.auth.authorization import recheck
-from admission.api.errors import BadRequest, Expired, Forbidden, Unauthorized
+from admission.api.errors import BadRequest, Expired, Forbidden, TooManyRequests, Unauthorized
 from admission.api.http.request_options import flag, number, resource_version
 from admission.api.registry import API_VERSION
 from admission.apimachinery.accept import PARTIAL, TABLE
@@ -143,7 +143,7 @@ class Watcher:
             async with asyncio.timeout(self._options.timeout):
                 await self._send_initial(response)
                 await self._send_queued(request, response)
-        except (Unauthorized, Forbidden) as error:
+        except (Unauthorized, Forbidden, TooManyRequests) as error:
             await response.write(_event("ERROR", _status(error.code, error.reason, str(error))))
         except TimeoutError:
             if self._options.bookmarks and self._after is not None and not self._queue:
