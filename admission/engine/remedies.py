@@ -178,6 +178,9 @@ def _higher_priority(
         found = search(domain, queue, raised)
         assignment = Assigner(queue, shape, simulate=found.simulate, ignore_undeclared=ignore_undeclared).assign()
         if assignment.mode is Mode.PREEMPT and (targets := found.targets(assignment)):
+            targets = [target for target in targets if not target.held.evicting]
+            if not targets:  # it only has to wait for workloads that are being evicted already
+                return
             others = "another workload" if len(targets) == 1 else f"{len(targets)} other workloads"
             yield Remedy("Priority", f"with priority {priority} or more, by preemption of {others}")
             return

@@ -96,6 +96,14 @@ def test_workload_that_is_on_hold_or_fits_has_no_remedies(held):
     assert engine.remedies("unknown") == ()
 
 
+def test_higher_priority_is_no_remedy_while_enough_workloads_are_being_preempted():
+    running = [workload("low", "q", 6), workload("equal", "q", 3, priority=2)]
+    high = workload("high", "q", 6, priority=2)
+    engine = engine_of(cluster_queue("q", 10, **PREEMPTING), local_queue("q"), running=running, waiting=[high])
+    assert engine.explain("low").state == "Evicting"
+    assert "Priority" not in hints(engine, "high")
+
+
 def test_search_for_remedies_changes_no_decision():
     def decide(ask: bool) -> object:
         queues = [cluster_queue(name, 10, cohort="all", **PREEMPTING) for name in "ab"]
