@@ -101,22 +101,6 @@ async def test_first_paint_needs_no_script_and_data_needs_few_requests(running: 
         assert (session, sorted(concurrent)) == ("/session", ["/session/access", "/session/namespaces"])
 
 
-@pytest.mark.parametrize("assets", ["**/assets/**", "**/assets/**/*.js"])
-async def test_page_whose_scripts_are_not_found_asks_to_be_reloaded(
-    running: World, browser: Browser, assets: str
-) -> None:
-    # During an upgrade another version may answer the requests for the assets, with 404.
-    async with person(browser, running, ADMIN_TOKEN) as someone:
-        page = await someone.context.new_page()
-        await page.route(assets, lambda route: route.fulfill(status=404))
-        await page.goto(f"{running.url}/ui/me")
-        await expect(page.get_by_text("The scripts of this page have not loaded yet")).to_be_visible(timeout=20_000)
-        await page.unroute(assets)
-        await page.get_by_role("link", name="Reload the page").click()
-        await expect(page.get_by_role("heading", name="My work")).to_be_visible()
-        await expect(page.get_by_text("The scripts of this page have not loaded yet")).to_have_count(0)
-
-
 # ------------------------------------------------------------------ signing in
 
 

@@ -1,4 +1,4 @@
-"""Pages and dialogs with outdated data: from a replica that lags, or opened before others made a change."""
+"""Pages and dialogs with outdated data: scripts or answers of another replica, or opened before a change by others."""
 
 from __future__ import annotations
 
@@ -62,3 +62,19 @@ async def test_quota_that_was_changed_by_others_is_edited_in_a_dialog_opened_aga
     await expect(dialog.get_by_role("heading", name="What would follow")).to_be_visible()
     await expect(dialog.locator(".impact")).to_be_visible()
     await page.close()
+
+
+@pytest.mark.parametrize("assets", ["**/assets/**", "**/assets/**/*.js"])
+async def test_page_whose_scripts_are_not_found_asks_to_be_reloaded(
+    running: World, browser: Browser, assets: str
+) -> None:
+    # During an upgrade another version may answer the requests for the assets, with 404.
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        page = await someone.context.new_page()
+        await page.route(assets, lambda route: route.fulfill(status=404))
+        await page.goto(f"{running.url}/ui/me")
+        await expect(page.get_by_text("The scripts of this page have not loaded yet")).to_be_visible(timeout=20_000)
+        await page.unroute(assets)
+        await page.get_by_role("link", name="Reload the page").click()
+        await expect(page.get_by_role("heading", name="My work")).to_be_visible()
+        await expect(page.get_by_text("The scripts of this page have not loaded yet")).to_have_count(0)
