@@ -280,6 +280,7 @@ class Cycle:
             entry.outcome, entry.reason, entry.message = Outcome.GATED, ADMISSION_GATED, GATED
         elif any(target.held.workload.uid in self._victims for target in entry.targets):
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, OVERLAPS
+        # Most Jobs have no victims beside them: for these the plain check is a call less.
         elif not (entry.fits_without(self._victims) if self._victims or entry.targets else fits(entry.node, usage)):
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, NO_LONGER_FITS
         elif assignment.mode is Mode.PREEMPT:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from admission.engine.tree import fits, fits_without
+from admission.engine.tree import add_usage, fits, remove_usage
 from admission.engine.victims import without
 
 if TYPE_CHECKING:
@@ -74,7 +74,12 @@ class Entry:
 
         `cycle_usage`: what these heads will use (node, flavor-resource, amount).
         """
-        return fits_without(self.node, self.assignment.usage, cycle_usage)
+        for node, fr, amount in cycle_usage:
+            remove_usage(node, fr, amount)
+        fitting = fits(self.node, self.assignment.usage)
+        for node, fr, amount in cycle_usage:
+            add_usage(node, fr, amount)
+        return fitting
 
 
 @dataclass(slots=True)

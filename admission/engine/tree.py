@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from admission.model.quantity import UNLIMITED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
 BOUNDLESS = 1 << 100
 """Stands for unlimited quota inside a tree: larger than any sum of real amounts, so that arithmetic needs no cases."""
@@ -234,16 +234,6 @@ def within_quota(node: Node, frs: Iterable[int]) -> bool:
 def fits(node: Node, usage: Mapping[int, int]) -> bool:
     """Whether all of `usage` is available to the node (Kueue's `Fits`)."""
     return all(amount <= max(0, available(node, fr)) for fr, amount in usage.items())
-
-
-def fits_without(node: Node, usage: Mapping[int, int], counted: Sequence[tuple[Node, int, int]]) -> bool:
-    """Whether all of `usage` is available to the node if `counted` (node, flavor-resource, amount) were not in use."""
-    for other, fr, amount in counted:
-        remove_usage(other, fr, amount)
-    fitting = fits(node, usage)
-    for other, fr, amount in counted:
-        add_usage(other, fr, amount)
-    return fitting
 
 
 def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:

@@ -103,14 +103,16 @@ async def require(request: web.Request, verb: str) -> None:
 
 async def may_read(request: web.Request, namespace: str) -> bool:
     """Return whether the request's user may list workloads of a namespace (empty: of all). Raises ReviewUnavailable."""
-    (may,) = await may_read_each(request, [namespace])
-    return may
+    return await request.app[AUTHORIZATION].allows(request, _reading(namespace))
 
 
 async def may_read_each(request: web.Request, namespaces: Sequence[str]) -> list[bool]:
     """Return `may_read` for each of the namespaces. Raises ReviewUnavailable."""
-    wanted = [Attributes("list", WORKLOADS.plural, namespace=namespace) for namespace in namespaces]
-    return await request.app[AUTHORIZATION].allows_each(request, wanted)
+    return await request.app[AUTHORIZATION].allows_each(request, [*map(_reading, namespaces)])
+
+
+def _reading(namespace: str) -> Attributes:
+    return Attributes("list", WORKLOADS.plural, namespace=namespace)
 
 
 async def may_patch_all_workloads(request: web.Request) -> bool:

@@ -37,18 +37,6 @@ if TYPE_CHECKING:
 
 def _command(name: str, system: System) -> click.Command:
     """Return the command `sluice import NAME`; schedulers differ in texts and the function that reads documents."""
-    help_text = f"""Import {system.plural} of {system.name} as ClusterQueues, Cohorts and LocalQueues.
-
-    Without --yes the plan is printed, with a note on each field that has no equivalent,
-    and nothing is written. No queue can use more afterwards than its limit allowed. The
-    command can be repeated. Jobs are not changed.
-
-    \b
-    Examples:
-      sluice import {name} -f queues.yaml -n team-a --capacity cpu=640,memory=2Ti,nvidia.com/gpu=64
-      sluice import {name} -f queues.yaml -n team-a -o yaml > for-review.yaml
-      {system.export_command} | sluice import {name} -f - --yes
-    """
 
     @filename_option()
     @click.option(
@@ -94,9 +82,23 @@ def _command(name: str, system: System) -> click.Command:
         else:
             asyncio.run(_import(system, found, result, connection, database, yes=yes))
 
-    return click.command(
-        name, cls=FilesCommand, help=help_text, short_help=f"Import {system.plural} of {system.name}."
-    )(command)
+    short = f"Import {system.plural} of {system.name}."
+    return click.command(name, cls=FilesCommand, help=_help(name, system), short_help=short)(command)
+
+
+def _help(name: str, system: System) -> str:
+    return f"""Import {system.plural} of {system.name} as ClusterQueues, Cohorts and LocalQueues.
+
+    Without --yes the plan is printed, with a note on each field that has no equivalent,
+    and nothing is written. No queue can use more afterwards than its limit allowed. The
+    command can be repeated. Jobs are not changed.
+
+    \b
+    Examples:
+      sluice import {name} -f queues.yaml -n team-a --capacity cpu=640,memory=2Ti,nvidia.com/gpu=64
+      sluice import {name} -f queues.yaml -n team-a -o yaml > for-review.yaml
+      {system.export_command} | sluice import {name} -f - --yes
+    """
 
 
 def _print(found: Found, translation: Translation, output: str) -> None:
