@@ -63,6 +63,8 @@ class Notifier:
         """All Subscriptions."""
         self._subscriptions: tuple[Subscription, ...] = ()
         """The Subscriptions that are served, see MAX_SUBSCRIPTIONS."""
+        self._served_uids: frozenset[str] = frozenset()
+        """Uids of the same, since comparing models with each other is slow: there may be thousands."""
         self._known_revision = -1
         """Revision up to which the Subscriptions were read; -1: not yet."""
         self._source = ""
@@ -136,6 +138,7 @@ class Notifier:
             found = await self._store.queues.list(Subscription.kind)
             self._all = cast("tuple[Subscription, ...]", found)
             self._subscriptions = _served(self._all)
+            self._served_uids = frozenset(each.metadata.uid for each in self._subscriptions)
             self._next_cleanup = 0.0
             self._known_revision = newest
         if self._subscriptions and not self._source:
@@ -212,7 +215,7 @@ class Notifier:
     def _fault(self, subscription: Subscription) -> str:
         """Return a message why a Subscription is not served; empty: it is."""
         name, namespace = subscription.spec.receiver, subscription.metadata.namespace
-        if subscription not in self._subscriptions:
+        if subscription.metadata.uid not in self._served_uids:
             return f"{NOT_SERVED}: a namespace may have {MAX_SUBSCRIPTIONS} Subscriptions, and older ones come first"
         return self.receiver_fault(name, namespace)
 
