@@ -86,7 +86,9 @@ class Controller:
         `loading`: context manager for loading the stored workloads: it may pause the garbage collector.
         `audit_interval`: seconds between two audits; 0: only on request. `tracing`: receives spans; None: no tracing.
         """
-        self.watches = ClusterWatches(client, kinds)
+        self.faults = Faults(store.now)
+        """Workloads that caused exceptions, and are ignored until they change."""
+        self.watches = ClusterWatches(client, kinds, self.faults)
         self.context = self.watches.context
         self.inbox = Inbox()
         self.writer = Writer(client, permitted=leads, on_patched=self.watches.lag.patched)
@@ -94,8 +96,6 @@ class Controller:
         self._store = store
         self._client = client
         self._kinds = kinds
-        self.faults = Faults(store.now)
-        """Workloads that caused exceptions, and are ignored until they change."""
         self._loading = loading
         self._policy = policy or Policy()
         self._clock = store.now

@@ -6,12 +6,16 @@ fails, or returns values that no other part of Sluice can handle.
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
+from admission.controller.intake.unqueued import UnqueuedObjects
 from admission.kinds import Kinds
 from admission.kinds.base import Conventions
 from admission.kinds.job import JobKind
+from admission.model.base import LabelSelector
 from admission.model.workload import PodSet
 
 ODD = "odd"
@@ -123,3 +127,21 @@ async def test_admitted_job_keeps_its_quota_while_its_adapter_fails(world, where
     await _others_run(world, "small")
     await world.user.delete("jobs", "team-a", ODD, propagation="Background")
     await world.job("big", runs, namespace="team-b")
+
+
+@pytest.mark.parametrize("where", ["observe", "queue_name"])
+async def test_unlabelled_job_whose_adapter_fails_does_not_stop_the_queueing_of_others(world, where):
+    await _start(world, OddKind(where))
+    await world.apply(local_queue("default", namespace="team-b"))
+    controller = world.controller
+    everything = UnqueuedObjects(
+        world.client, controller.watches, controller.events, namespaces=LabelSelector(), leads=lambda: True
+    )
+    labelling = asyncio.create_task(everything.run())
+    try:
+        await world.submit(job(ODD, queue=None))
+        await world.submit(job("one", queue=None, namespace="team-b"))
+        await world.record("one", "admitted", namespace="team-b")
+        await _others_run(world, "two")
+    finally:
+        labelling.cancel()

@@ -129,19 +129,18 @@ class AppWrapperItems:
         if timer is None or timer.when() <= asyncio.get_running_loop().time():
             self._retries[uid] = asyncio.get_running_loop().call_later(_RETRY_DELAY, self._touch, uid)
 
-    def _seen(self, kind: Kind, changes: Iterable[Change]) -> None:
+    def _seen(self, kind: Kind, change: Change) -> None:
         if not holds_items(kind):
             return
-        for change in changes:
-            obj = change.object
-            if change.type == "DELETED" or obj is None or not is_legacy(obj) or not _is_managed(kind, obj):
-                self._known.pop(change.uid, None)
-                self._forget(change.uid)
-                if (timer := self._retries.pop(change.uid, None)) is not None:
-                    timer.cancel()
-            else:
-                self._known[change.uid] = kind, obj
-                self._touch(change.uid)
+        obj = change.object
+        if change.type == "DELETED" or obj is None or not is_legacy(obj) or not _is_managed(kind, obj):
+            self._known.pop(change.uid, None)
+            self._forget(change.uid)
+            if (timer := self._retries.pop(change.uid, None)) is not None:
+                timer.cancel()
+        else:
+            self._known[change.uid] = kind, obj
+            self._touch(change.uid)
 
     # --- one AppWrapper
 

@@ -20,7 +20,7 @@ from admission.kinds.grouped import GroupedKind
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import NoReturn
 
     from admission.cluster.client import Client, Object
@@ -94,15 +94,13 @@ class UnqueuedObjects:
                 await asyncio.sleep(_RETRY_DELAY)
                 self._wakeup.set()
 
-    def _seen(self, kind: Kind, changes: Iterable[Change]) -> None:
-        for change in changes:
-            one = None if change.type == "DELETED" or change.object is None else _read(kind, change.object)
-            if one is not None:
-                self._known[change.uid] = one
-                if self._is_managed(one.namespace):
-                    self._wakeup.set()
-            else:
-                self._known.pop(change.uid, None)
+    def _seen(self, kind: Kind, change: Change) -> None:
+        self._known.pop(change.uid, None)
+        one = None if change.type == "DELETED" or change.object is None else _read(kind, change.object)
+        if one is not None:
+            self._known[change.uid] = one
+            if self._is_managed(one.namespace):
+                self._wakeup.set()
 
     def _is_managed(self, namespace: str) -> bool:
         labels = self._watches.context.namespace_labels(namespace)

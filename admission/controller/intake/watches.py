@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from admission.cluster.client import Client, Object
     from admission.cluster.informer import Change
+    from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Inbox
     from admission.kinds.base import Kind
     from admission.kinds.registry import Kinds
@@ -41,7 +42,7 @@ DISCOVERY_INTERVAL = 10.0
 MAX_LIST_WAIT = 30.0
 """Seconds that a start waits for custom resources that cannot be listed, as while an API server starts up."""
 
-Listener: TypeAlias = "Callable[[Kind, list[Change]], None]"
+Listener: TypeAlias = "Callable[[Kind, Change], None]"
 
 
 class ClusterWatches:
@@ -50,10 +51,12 @@ class ClusterWatches:
     A custom resource is watched as long as the API server serves it.
     """
 
-    def __init__(self, client: Client, kinds: Kinds) -> None:
+    def __init__(self, client: Client, kinds: Kinds, faults: Faults) -> None:
+        """`faults`: receives exceptions of listeners."""
         self.context = Context()
         self.kinds = kinds
         self._client = client
+        self._faults = faults
         self._custom = [*(kind for kind in kinds if kind.is_custom), *kinds.sizes.values()]
         for kind in self._custom:
             kinds.withdraw(kind)  # until discovery finds them
@@ -76,7 +79,10 @@ class ClusterWatches:
         self._listeners: list[tuple[Listener, Callable[[], None]]] = []
 
     def add_listener(self, objects: Listener, namespaces: Callable[[], None]) -> None:
-        """Add listeners: `objects` is called with each batch of changes, `namespaces` after a change of namespaces."""
+        """Add listeners: `objects` is called with each change, `namespaces` after a change of namespaces.
+
+        An exception of `objects` is reported; the change then has no effect on that listener.
+        """
         self._listeners.append((objects, namespaces))
 
     async def run(self) -> None:
@@ -235,7 +241,11 @@ class ClusterWatches:
     async def _deliver(self, kind: Kind, batch: list[Change]) -> None:
         self.lag.changes_delivered(kind, batch)
         for objects, _ in self._listeners:
-            objects(kind, batch)
+            for change in batch:
+                try:
+                    objects(kind, change)
+                except Exception as error:  # noqa: BLE001  a faulty object must not end the watch of all others
+                    self._faults.report(f"{kind.kind} {change.key}", error)
         while (inbox := self._inbox) is not None:
             await inbox.offer(kind, batch)
             if inbox is self._inbox:
