@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from job_examples import cluster_queue
-from pod_examples import pod
+from pod_examples import MANAGED, pod
 from pod_groups import KINDS, create, event_says, held, member, pods_until, run, running_cluster, runs, says
 
+from admission.controller.workloads.lost_labels import _RETRY_DELAY
 from admission.model import child_sentences
 
 
@@ -121,3 +124,21 @@ async def test_pods_whose_gate_is_removed_by_a_user_are_deleted(cluster):
     del bare["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"]
     with pytest.raises(Exception, match="must say how many pods the group has"):
         await create(cluster, bare)
+
+
+async def test_label_that_the_api_server_refuses_to_restore_is_not_requested_without_pause(cluster):
+    def refused():
+        return sum(count for key, count in cluster.client.requests.items() if key[:2] == ("PATCH", "pods"))
+
+    async def tried_again():
+        return refused() >= 2
+
+    await create(cluster, member("g-0"))  # gated: the group is incomplete
+    await cluster.record("g", "pending")
+    await cluster.cut_off()
+    began = asyncio.get_running_loop().time()
+    await cluster.user.patch("pods", "team-a", "g-0", {"metadata": {"labels": {MANAGED: None}}})
+    await cluster.eventually(tried_again)
+    assert asyncio.get_running_loop().time() - began >= _RETRY_DELAY
+    await cluster.reconnect()
+    await pods_until(cluster, lambda found: MANAGED in found["g-0"]["metadata"]["labels"])

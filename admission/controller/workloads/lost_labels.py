@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.cluster.errors import NotFound
@@ -49,7 +50,7 @@ class LostLabels:
 
         `obj`: its last observed version. If it only lacks the label, that is added, and the watch reports it.
         """
-        self._start_task(self._check(kind, obj))
+        self._start_task(self._check(kind, obj, after=0.0))
 
     def find(
         self, kind: Kind, namespace: str, is_ours: Callable[[Object], bool], then: Callable[[bool], None] | None = None
@@ -85,7 +86,9 @@ class LostLabels:
         if then is not None:
             then(found)
 
-    async def _check(self, kind: Kind, obj: Object) -> None:
+    async def _check(self, kind: Kind, obj: Object, *, after: float) -> None:
+        """Check an object after some seconds."""
+        await asyncio.sleep(after)
         metadata = obj["metadata"]
         path = self._kinds.path(kind, metadata["namespace"], metadata["name"])
         try:
@@ -94,16 +97,22 @@ class LostLabels:
             found = None
         except ClusterError as error:
             log.warning("cannot see whether %s still exists: %s", path, error)
-            await asyncio.sleep(_RETRY_DELAY)
-            self.check(kind, obj)
+            self._start_task(self._check(kind, obj, after=_RETRY_DELAY))
             return
         if found is None or found["metadata"]["uid"] != metadata["uid"]:
             self._inbox.put(ObjectsChanged(kind, [deleted(obj)]))
         elif not kind.is_watched(found):
             labels = {"metadata": {"uid": metadata["uid"], "labels": {kind.watched_label: "true"}}}
-            self._writer.submit(Patch(path, labels), lambda _: self.check(kind, obj))
+            self._writer.submit(Patch(path, labels), partial(self._check_labelled, kind, obj))
         else:
             self._inbox.put(ObjectReturned(kind, found))
+
+    def _check_labelled(self, kind: Kind, obj: Object, result: Object | ClusterError) -> None:
+        """Check an object again after the request that labels it; if that was refused, not before _RETRY_DELAY."""
+        refused = isinstance(result, ClusterError) and not isinstance(result, NotFound)
+        if refused:
+            log.warning("cannot restore the label by which an object is watched, and tries again: %s", result)
+        self._start_task(self._check(kind, obj, after=_RETRY_DELAY if refused else 0.0))
 
 
 def deleted(obj: Object) -> Change:
