@@ -12,6 +12,7 @@ import random
 import time
 from contextlib import aclosing
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import orjson
@@ -20,7 +21,7 @@ from admission.cluster.errors import BadAnswer, Expired, IdleTimeout, Unreachabl
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 
     from admission.cluster.client import Client, Object
 
@@ -68,11 +69,16 @@ class Informer:
         path: str,
         *,
         label_selector: str = "",
+        reported: Mapping[str, str] = MappingProxyType({}),
         page: int = 500,
         idle_timeout: float = IDLE_TIMEOUT,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """`reported`: uids by key of objects that a former informer has reported, see the method of that name.
+
+        Those that the first list lacks are reported as deleted.
+        """
         self._client = client
         self._path = path
         self._params = {"labelSelector": label_selector} if label_selector else {}
@@ -80,7 +86,7 @@ class Informer:
         self._idle_timeout = idle_timeout
         self._clock = clock
         self._sleep = sleep
-        self._known = _KnownObjects()
+        self._known = _KnownObjects(reported)
         self._version = ""
         self._failures = 0
         self.synced = asyncio.Event()
@@ -93,6 +99,10 @@ class Informer:
         """Whether the object `key` (`namespace/name`) was reported with this resourceVersion or a newer one."""
         known = self._known.version(key)
         return known is not None and not _newer(version, known)
+
+    def reported(self) -> dict[str, str]:
+        """Return the uids by key of the objects that were reported, and not deleted since."""
+        return self._known.uids()
 
     @property
     def failing(self) -> float:
@@ -261,11 +271,15 @@ class Informer:
 class _KnownObjects:
     """Uid and resourceVersion of each reported object, by key."""
 
-    def __init__(self) -> None:
-        self._objects: dict[str, tuple[str, str]] = {}
+    def __init__(self, uids: Mapping[str, str]) -> None:
+        """`uids`: by key, of objects in an unknown version, so that each is reported when it is listed."""
+        self._objects = {key: (uid, "") for key, uid in uids.items()}
 
     def keys(self) -> set[str]:
         return set(self._objects)
+
+    def uids(self) -> dict[str, str]:
+        return {key: uid for key, (uid, _) in self._objects.items()}
 
     def version(self, key: str) -> str | None:
         known = self._objects.get(key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from admission.cluster.api_server_probe import ApiServerProbe
@@ -24,7 +25,7 @@ from admission.kinds.grouped import GroupedKind, belongs_to_groups
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import NoReturn
 
     from admission.cluster.client import Client, Object
@@ -176,12 +177,18 @@ class ClusterWatches:
             if kind not in self._objects and version is not None:
                 self.kinds.serve(kind, version)
                 log.info("watching %s", self._name(kind))
-                informer = self._objects[kind] = self._informer(kind)
+                # Objects that are deleted between the watches of two versions are reported by the second informer.
+                reported = {} if informer is None else informer.reported()
+                informer = self._objects[kind] = self._informer(kind, reported)
                 self._tasks[kind] = group.create_task(self._follow(kind, informer), name=kind.plural)
 
-    def _informer(self, kind: Kind) -> Informer:
-        """Return an informer for a kind; its backoff ends as soon as the API server answers again."""
-        return Informer(self._client, self.kinds.path(kind), label_selector=watched(kind), sleep=self.probe.pause)
+    def _informer(self, kind: Kind, reported: Mapping[str, str] = MappingProxyType({})) -> Informer:
+        """Return an informer for a kind; its backoff ends as soon as the API server answers again.
+
+        `reported`: objects that a former informer of the kind has reported (`Informer.reported`).
+        """
+        path, selector = self.kinds.path(kind), watched(kind)
+        return Informer(self._client, path, label_selector=selector, reported=reported, sleep=self.probe.pause)
 
     async def _is_absent(self, kind: Kind) -> bool:
         """Return whether the API server answers 404; while it starts, it may not announce a resource, but says 503."""
