@@ -280,11 +280,7 @@ class Controller:
     async def _await_lists(self) -> None:
         """Process changes until all kinds are listed: all the work of a start, none of a takeover."""
         while not self.watches.objects_synced.is_set():
-            waiting = asyncio.create_task(self.watches.objects_synced.wait())
-            arrived = asyncio.create_task(self.inbox.wait())
-            await asyncio.wait({waiting, arrived}, return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
-            arrived.cancel()
+            await self.inbox.wait()  # the last list wakes it, too
             self._process_inbox()
         self._process_inbox()
         self._isolate_failed()

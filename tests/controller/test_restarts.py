@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,9 @@ from job_examples import cluster_queue, flavor, is_done, is_gated, job, local_qu
 from postgresql_databases import on_both_databases
 
 from admission.cluster.informer import Change
+from admission.controller.controller import Controller
 from admission.controller.state.inbox import ObjectsChanged
+from admission.kinds import all_kinds
 from admission.store.audit_log import Author
 from admission.store.records import Changes, State
 from admission.store.store import Store
@@ -315,3 +318,26 @@ async def test_a_second_sluice_on_the_same_database_is_refused(queues):
     async with Store.open(queues.url) as other:
         with pytest.raises(AlreadyRunning, match="another Sluice"):
             await other.lead("second")
+
+
+async def test_lead_that_ends_before_the_first_lists_leaves_no_task_behind(queues):
+    """Else each lead that is lost while the API server does not answer would leave tasks for ever."""
+
+    async def loaded():
+        return any(task.get_name() == "orders" for task in asyncio.all_tasks())
+
+    match = {"user": "sluice", "resource": "jobs"}
+    queues.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 500}]})
+    async with Store.open(queues.url) as store:
+        controller = Controller(store=store, client=queues.client, kinds=all_kinds())
+        epoch = await store.lead("test")
+        watching = asyncio.create_task(controller.watch())
+        before = asyncio.all_tasks()
+        deciding = asyncio.create_task(controller.decide(epoch=epoch))
+        await queues.eventually(loaded)
+        deciding.cancel()
+        await asyncio.wait([deciding])
+        left = {task for task in asyncio.all_tasks() - before if "Inbox" in repr(task) or "Event" in repr(task)}
+        watching.cancel()
+        await asyncio.wait([watching])
+    assert left == set()

@@ -223,11 +223,15 @@ class ClusterWatches:
         return is_dispensable or self._cannot_list(kind, informer)
 
     def _check_synced(self) -> None:
+        if self.objects_synced.is_set():
+            return
         known = not self._custom or self._undiscovered is None
         if known and all(
             informer.synced.is_set() or self._is_dispensable(informer) for informer in self._objects.values()
         ):
             self.objects_synced.set()
+            if self._inbox is not None:
+                self._inbox.wake()  # a new leader waits for the lists
 
     # --- changes of objects
 
