@@ -139,16 +139,19 @@ async def serve_until_cancelled(
 
 
 async def serve_while_parent_lives(config: GateConfig, sockets: Sequence[socket.socket]) -> None:
-    """Serve the webhook until standard input ends, which happens when the parent process exits."""
+    """Serve the webhook until standard input ends, which happens when the parent process exits.
+
+    An error of either task ends the process, so that its parent restarts it: it would still answer pings otherwise.
+    """
     queues, ready, times = KnownQueues(), asyncio.Event(), ReviewTimes()
-    serving_task = asyncio.create_task(_serve(config, sockets, queues, ready, times))
-    try:
-        await _listen_to_parent(queues, ready, times)
-    finally:
-        for each in sockets:
-            each.close()  # first of all: the next `serve` may already wait for the address
-        serving_task.cancel()
-        await asyncio.gather(serving_task, return_exceptions=True)
+    async with asyncio.TaskGroup() as group:
+        serving_task = group.create_task(_serve(config, sockets, queues, ready, times))
+        try:
+            await _listen_to_parent(queues, ready, times)
+        finally:
+            for each in sockets:
+                each.close()  # first of all: the next `serve` may already wait for the address
+            serving_task.cancel()
 
 
 async def _serve(

@@ -247,6 +247,20 @@ async def test_gate_does_not_import_engine_store_or_api(tmp_path):
     assert not [name for name in loaded if name.startswith(unwanted)]
 
 
+async def test_gate_that_cannot_serve_ends_with_the_error(tmp_path):
+    """Its supervisor restarts it. While it only answered pings, nobody would notice that it does not serve."""
+    config = GateConfig(str(tmp_path), ("sluice",), kueue_labels=True, log_level="error", kinds=({"group": "x"},))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "webhooks.gate", config.dump()),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    assert b"podSets: must be a list" in await process.stderr.read()
+    assert await process.wait() == 1
+
+
 async def test_serve_without_webhook_process_registers_an_external_gate(sandbox, tmp_path):
     async with gated(tmp_path, "--no-webhook-process") as (replica, caller):
         await replica.until_ready()
