@@ -95,10 +95,9 @@ class Watches:
         stream = self._streams.get(resource.plural)
         if stream is None:
             stream = self._streams[resource.plural] = ChangeStream(self._store, self._source(resource), now=self._now)
-        shared = await stream.shared_watch(representation, selection)
-        watcher = Watcher(shared, options)
         try:
-            return await watcher.serve(request)
+            shared = await stream.shared_watch(representation, selection)
+            return await Watcher(shared, options).serve(request)
         finally:
             stream.release(representation, selection)
 
@@ -137,8 +136,10 @@ class ChangeStream:
     async def shared_watch(self, representation: Representation, selection: Selection) -> SharedWatch:
         """Return the shared watch for a representation and selection, with its members loaded; start the polling."""
         async with self._starting:
+            if self._task is not None and self._task.cancelling():
+                await asyncio.wait([self._task])  # its last watcher has left; its end must not be that of this one
             if self._task is None or self._task.done():
-                self._shared.clear()
+                self._forget_all()
                 self._position = await self._source.begin()
                 self._task = asyncio.create_task(self._run(), name="watch")
         key = representation, selection
@@ -152,7 +153,7 @@ class ChangeStream:
         return shared
 
     def release(self, representation: Representation, selection: Selection) -> None:
-        """Note that a watcher has left: after the last one the shared watch is kept for LINGER_SECONDS."""
+        """Note that a watcher has left, or could not begin: without any the shared watch is kept for LINGER_SECONDS."""
         key = representation, selection
         shared = self._shared.get(key)
         if shared is not None and not shared.watchers and key not in self._expiring:
@@ -160,9 +161,8 @@ class ChangeStream:
 
     async def close(self) -> None:
         """Stop polling, and end all watches."""
-        for timer in self._expiring.values():
-            timer.cancel()
         self._end_watches()
+        self._forget_all()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -173,6 +173,12 @@ class ChangeStream:
             del self._shared[key]
         if not self._shared and self._task is not None:
             self._task.cancel()
+
+    def _forget_all(self) -> None:
+        for timer in self._expiring.values():
+            timer.cancel()
+        self._expiring.clear()
+        self._shared.clear()
 
     def _end_watches(self) -> None:
         for shared in self._shared.values():
