@@ -21,7 +21,15 @@ from admission.api.resources.start_estimates import no_estimates
 from admission.apimachinery.errors import UnusableCertificate
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
-from admission.cli.serve.aggregation import aggregation, api_address, api_app, api_hosts, has_tls, tls_endpoint
+from admission.cli.serve.aggregation import (
+    TlsEndpoint,
+    aggregation,
+    api_address,
+    api_app,
+    api_hosts,
+    has_tls,
+    tls_endpoint,
+)
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cluster.client import Client
 from admission.sandbox.sandbox import Sandbox
@@ -216,6 +224,23 @@ def test_api_certificate_and_key_must_be_set_together():
     for flags in ({"api_certificate": "/a"}, {"api_key": "/b"}):
         with pytest.raises(InvalidSettings, match="belong together"):
             has_tls(load_settings(flags))
+
+
+def test_certificate_of_a_registered_api_needs_its_ca():
+    for flags in ({"apiservice_url": "https://host.example"}, {"apiservice": True}):
+        with pytest.raises(InvalidSettings, match="give apiCa"):
+            has_tls(load_settings({**flags, "api_certificate": "/a", "api_key": "/b"}))
+        assert has_tls(load_settings({**flags, "api_certificate": "/a", "api_key": "/b", "api_ca": "/c"}))
+
+
+async def test_unreadable_ca_of_the_api_is_named(client, tmp_path):
+    authority = Authority(tmp_path, "company-ca")
+    pair = authority.server("sluice.example")
+    flags = {"api_certificate": pair.certificate, "api_key": pair.key, "api_ca": tmp_path / "missing.pem"}
+    settings = load_settings({**flags, "apiservice_url": "https://sluice.example:443"})
+    endpoint = TlsEndpoint(settings, client, OwnCertificates(settings, client))
+    with pytest.raises(InvalidSettings, match=r"apiCa: .*missing\.pem cannot be read"):
+        await endpoint.register()
 
 
 def test_certificate_covers_service_name_external_host_and_loopback():

@@ -141,10 +141,14 @@ def api_address(settings: Settings) -> tuple[str, int]:
 def has_tls(settings: Settings) -> bool:
     """Whether the API uses TLS: always, except on loopback without certificate, APIService and authenticating proxy.
 
-    Raises InvalidSettings if only one of apiCertificate and apiKey is given.
+    Raises InvalidSettings if only one of apiCertificate and apiKey is given, or if apiCa is missing.
     """
     if (settings.api_certificate is None) != (settings.api_key is None):
         raise InvalidSettings("apiCertificate and apiKey belong together: give both or neither")
+    if settings.api_certificate is not None and settings.api_ca is None and aggregation(settings) is not None:
+        raise InvalidSettings(
+            "the API server verifies apiCertificate by the CA in the APIService: give apiCa, the file of that CA, too"
+        )
     needed = (settings.api_certificate, aggregation(settings), settings.request_header)
     given = any(each is not None for each in needed)
     return given or split_address(settings.api_address)[0] not in _LOOPBACK
@@ -232,8 +236,14 @@ class TlsEndpoint:
         self.context.refresh(self.front_proxy.client_ca)
 
     async def register(self) -> None:
-        """Register the APIService if the settings ask for it. Raises ClusterError."""
-        if self._aggregation is not None and await self._aggregation.ensure(self._client, self._ca_file.read_bytes()):
+        """Register the APIService if the settings ask for it. Raises ClusterError, and InvalidSettings for apiCa."""
+        if self._aggregation is None:
+            return
+        try:
+            ca_bundle = self._ca_file.read_bytes()
+        except OSError as error:
+            raise InvalidSettings(f"apiCa: {self._ca_file} cannot be read: {error.strerror}") from error
+        if await self._aggregation.ensure(self._client, ca_bundle):
             log.info("registered as APIService %s.%s with the Service %s", VERSION, GROUP, self._aggregation.host)
 
     async def check_availability(self) -> None:
