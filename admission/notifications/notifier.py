@@ -251,8 +251,10 @@ class Notifier:
         own = [each for each in self._subscriptions if each.spec.receiver == name and not self._fault(each)]
         waiting = await self._outbox.to_send([each.metadata.uid for each in own], limit=_BATCH)
         for one in waiting:
+            if (receiver := self._receivers().by_name.get(name)) is None:
+                return False  # the configuration was reloaded meanwhile
             try:
-                await self._sender.send(self._receivers().by_name[name], one.event, at=self._clock())
+                await self._sender.send(receiver, one.event, at=self._clock())
             except DeliveryFailed as error:
                 await self._note_failure(name, one, error, epoch)
                 return False
