@@ -55,6 +55,11 @@ SCALE_REQUEST: Final = "sluice.dev/asks-for"
 
 JSON, `{pod set: {field: number}}`, for example `{"workers": {"replicas": 5}}`.
 """
+MIN_COUNT: Final = "sluice.dev/min-count"
+"""Annotation: minimum number of pods that pod sets may start with, for example `worker=2,evaluator=1`."""
+MIN_COUNT_PATH: Final = f"metadata.annotations[{MIN_COUNT}]"
+ONLY_WHOLE: Final = "it can only start with all of its pods: remove the annotation"
+"""Message for `MIN_COUNT` on an object that cannot start with fewer pods."""
 MAX_EXEC_TIME: Final = "sluice.dev/max-exec-time-seconds"
 """Label: maximum execution time of the workload in seconds, summed over all of its admissions."""
 KUEUE: Final = "kueue.x-k8s.io/"

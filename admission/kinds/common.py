@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds import paths
 from admission.kinds.admission_gates import gates_fault, gates_of
-from admission.kinds.base import EMPTY_LABEL, HOLD, POD, SUBMITTED_BY, Conventions, Observed
+from admission.kinds.base import (
+    EMPTY_LABEL,
+    HOLD,
+    MIN_COUNT,
+    MIN_COUNT_PATH,
+    ONLY_WHOLE,
+    POD,
+    SUBMITTED_BY,
+    Conventions,
+    Observed,
+)
 from admission.kinds.children import find_pod_set
 from admission.model import names
 from admission.model.text import clean
@@ -40,6 +50,8 @@ class CommonKind(ABC):
     is_composed: ClassVar[bool] = False
     more_labels: ClassVar[tuple[str, ...]] = ()
     rendered_by: ClassVar[tuple[str, str] | None] = None
+    min_count_fault: ClassVar[str] = ONLY_WHOLE
+    """What is wrong with the annotation `MIN_COUNT` on any object of the kind; empty: its pod sets are to be judged."""
 
     conventions: Conventions
 
@@ -151,6 +163,8 @@ class CommonKind(ABC):
         gate = self.conventions.gate_annotation
         if gate in annotations and (fault := gates_fault(gates_of(annotations, gate))):
             yield f"metadata.annotations[{gate}]", fault
+        if self.min_count_fault and MIN_COUNT in annotations:
+            yield MIN_COUNT_PATH, self.min_count_fault
         flags = (("labels", labels, (HOLD,)), ("annotations", annotations, (HOLD, *self.booleans)))
         for where, values, keys in flags:
             for key in keys:

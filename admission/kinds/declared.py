@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
 
@@ -13,6 +13,7 @@ from admission.kinds import partial_admission, paths, scaling, templates
 from admission.kinds.base import (
     GATED_BY,
     HOLD,
+    MIN_COUNT,
     POD,
     POD_SET,
     SCALE_REQUEST,
@@ -65,6 +66,8 @@ _NUMBERS: Final = "numbers"
 @dataclass(frozen=True, slots=True)
 class DeclaredKind(CommonKind):
     """Adapter for a form (see `Kind`)."""
+
+    min_count_fault: ClassVar[str] = ""
 
     form: Form
 
@@ -122,7 +125,7 @@ class DeclaredKind(CommonKind):
     def annotations(self) -> tuple[str, ...]:
         """Annotations that `faults` and the webhook read."""
         scaled = (SCALE_REQUEST,) if self.form.scales else ()
-        return (SUBMITTED_BY, HOLD, GATED_BY, partial_admission.MIN_COUNT, *scaled, *self.form.annotations)
+        return (SUBMITTED_BY, HOLD, GATED_BY, MIN_COUNT, *scaled, *self.form.annotations)
 
     @property
     def gated_by(self) -> Gate:

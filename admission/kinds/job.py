@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from admission.kinds import templates
-from admission.kinds.base import GATED_BY, HOLD, KUEUE, POD_OWNER, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
+from admission.kinds.base import (
+    GATED_BY,
+    HOLD,
+    KUEUE,
+    MIN_COUNT,
+    POD_OWNER,
+    SUBMITTED_BY,
+    KindStatus,
+    Object,
+    Outcome,
+    PodCount,
+)
 from admission.kinds.common import NOTHING, CommonKind, first, lock, quote
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import additions, merged, same_generation
@@ -57,9 +68,17 @@ class JobKind(CommonKind):
     pods_label: ClassVar[str] = POD_OWNER
     plural: ClassVar[str] = "jobs"
     kind: ClassVar[str] = "Job"
-    annotations: ClassVar[tuple[str, ...]] = (SUBMITTED_BY, HOLD, GATED_BY, *MIN_PARALLELISM, *_COMPLETIONS_FOLLOW)
+    annotations: ClassVar[tuple[str, ...]] = (
+        SUBMITTED_BY,
+        HOLD,
+        GATED_BY,
+        MIN_COUNT,
+        *MIN_PARALLELISM,
+        *_COMPLETIONS_FOLLOW,
+    )
 
     booleans: ClassVar[tuple[str, ...]] = _COMPLETIONS_FOLLOW
+    min_count_fault: ClassVar[str] = f"a Job has {MIN_PARALLELISM[-1]} instead: give the minimum number of pods there"
     reports_pods: ClassVar[bool] = True
     ends_by_deletion: ClassVar[bool] = False
     watched_label: ClassVar[str] = ""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from admission.kinds import paths
+from admission.kinds.base import MIN_COUNT_PATH
 from admission.kinds.common import quote
-from admission.kinds.partial_admission import MIN_COUNT_PATH, has_min_count
+from admission.kinds.partial_admission import has_min_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

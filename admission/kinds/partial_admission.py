@@ -5,9 +5,10 @@ An object starts with fewer pods only if its user allows it: by the annotation, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from admission.kinds import paths
+from admission.kinds.base import MIN_COUNT, MIN_COUNT_PATH, ONLY_WHOLE
 from admission.kinds.common import NOTHING, is_positive, quote
 from admission.kinds.patches import pointer
 from admission.kinds.restoring import pointer_keys
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 
     from admission.kinds.base import Object
     from admission.kinds.places import Place
-
-MIN_COUNT: Final = "sluice.dev/min-count"
-"""Annotation: minimum number of pods that pod sets may start with, for example `worker=2,evaluator=1`."""
-MIN_COUNT_PATH: Final = f"metadata.annotations[{MIN_COUNT}]"
 
 LoweredCounts = dict[str, dict[str, int]]
 """By JSON pointer of each count field that a start lowered: the value before (`had`) and since (`given`)."""
@@ -43,7 +40,7 @@ def min_counts(obj: Object, places: Sequence[Place]) -> dict[str, int]:
 def _annotated(text: str, places: Mapping[str, Place]) -> dict[str, int]:
     reducible = [place.name for place in places.values() if place.reducible]
     if not reducible:
-        raise Misconfigured(f"{MIN_COUNT_PATH}: it can only start with all of its pods: remove the annotation")
+        raise Misconfigured(f"{MIN_COUNT_PATH}: {ONLY_WHOLE}")
     found: dict[str, int] = {}
     for part in text.split(","):
         name, _, number = map(str.strip, part.partition("="))

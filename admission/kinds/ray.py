@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from admission.kinds import paths
-from admission.kinds.partial_admission import MIN_COUNT_PATH, has_min_count
+from admission.kinds.base import MIN_COUNT_PATH
+from admission.kinds.partial_admission import has_min_count
 from admission.kinds.places import Place, PodSetForm
 from admission.model import child_sentences
 

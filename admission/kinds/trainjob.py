@@ -23,7 +23,7 @@ import orjson
 
 from admission.apimachinery.patches import json_patch
 from admission.kinds import paths, templates
-from admission.kinds.base import RENDERED
+from admission.kinds.base import ONLY_WHOLE, RENDERED
 from admission.kinds.declared import WORKLOAD_UID, DeclaredKind
 from admission.kinds.patches import merged, pointer, same_generation
 from admission.model.errors import Misconfigured
@@ -86,6 +86,7 @@ DOCUMENT: Final[dict[str, Any]] = {
 class TrainJobKind(DeclaredKind):
     """Adapter for TrainJob. An object without `RENDERED` has no JobSet yet, or it is not known."""
 
+    min_count_fault: ClassVar[str] = ONLY_WHOLE
     rendered_by: ClassVar[tuple[str, str] | None] = ("jobset.x-k8s.io", "JobSet")
 
     def observe(self, obj: Object) -> Observed:

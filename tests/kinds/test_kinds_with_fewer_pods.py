@@ -126,6 +126,25 @@ def test_min_count_on_an_unsupported_kind_is_misconfigured(name):
     assert [path for path, _ in kind.faults(obj)] == [f"metadata.annotations[{MIN_COUNT}]"]
 
 
+@pytest.mark.parametrize("name", ["pod", "deployment", "statefulset", "leaderworkerset", "volcano-torchx-ddp"])
+def test_min_count_where_pods_are_gated_is_a_fault(name):
+    obj = document(name)
+    key = obj["apiVersion"].rpartition("/")[0], obj["kind"]
+    kind = next(each for each in KINDS.gated if (each.group, each.kind) == key)
+    assert kind.faults(obj) == []
+    obj["metadata"]["annotations"] = {MIN_COUNT: "main=1"}
+    message = "it can only start with all of its pods: remove the annotation"
+    assert kind.faults(obj) == [(f"metadata.annotations[{MIN_COUNT}]", message)]
+
+
+def test_min_count_of_a_train_job_is_a_fault_before_it_has_a_job_set():
+    obj = document("trainjob-v2")
+    kind = KINDS.get("trainer.kubeflow.org", "TrainJob")
+    assert kind.faults(obj) == []
+    obj["metadata"]["annotations"] = {MIN_COUNT: "node=1"}
+    assert [path for path, _ in kind.faults(obj)] == [f"metadata.annotations[{MIN_COUNT}]"]
+
+
 @pytest.mark.parametrize("name", ABLE)
 def test_user_edit_of_a_lowered_pod_count_survives_the_restore(name):
     pod_set = ABLE[name]

@@ -33,6 +33,17 @@ def test_job_with_faults_is_refused_with_field_paths():
     assert 'metadata.annotations[sluice.dev/hold]: must be "true" or "false"' in response["status"]["message"]
 
 
+def test_minimum_of_another_kind_on_a_job_is_refused_with_the_annotation_to_use():
+    response = judge(make_job(annotations={"sluice.dev/min-count": "main=1"}))
+    assert response["allowed"] is False
+    assert response["status"]["message"] == (
+        "metadata.annotations[sluice.dev/min-count]: a Job has sluice.dev/job-min-parallelism instead: "
+        "give the minimum number of pods there"
+    )
+    added = judge(make_job(annotations={"sluice.dev/min-count": "main=1"}, suspend=True), WAITING)
+    assert added["allowed"] is False
+
+
 def test_refusal_has_no_patch():
     response = REVIEWER.review(make_review(make_job(annotations={"sluice.dev/hold": "maybe"})))["response"]
     assert response.keys() == {"uid", "allowed", "status"}
