@@ -10,6 +10,7 @@ import errno
 import gc
 import io
 import os
+import signal
 import sys
 from importlib import import_module
 from importlib.metadata import version as installed_version
@@ -154,6 +155,8 @@ class _Group(click.Group):
                 raise
             raise click.UsageError(f'"{cmd_name}" is not in this installation; the image is without it, too') from error
         assert isinstance(function, click.Command)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `__main__` has set it for the imports
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return function
 
     def resolve_command(
