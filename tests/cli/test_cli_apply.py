@@ -304,3 +304,22 @@ async def test_describe_omits_the_last_applied_annotation(sluice):
     assert "last-applied" not in described
     assert "example.com/owner: ada" in described
     assert "annotations" not in (await sluice("describe", "cohort/two")).stdout
+
+
+async def test_dry_run_says_that_each_object_is_judged_without_the_others(sluice, tmp_path):
+    file = tmp_path / "queues.yaml"
+    file.write_text(MIXED)
+    alone = (
+        "note: the dry run judges each object alone: "
+        "its effects and warnings are as if the other objects were not applied"
+    )
+    tried = await sluice("apply", "-f", str(file), "--dry-run")
+    assert tried.exit_code == 0
+    assert "warning: there is no ClusterQueue team-a" in tried.stderr
+    assert tried.stderr.splitlines().count(alone) == 1
+    assert alone not in (await sluice("apply", "-f", str(file), "--dry-run=client")).stderr
+
+    assert alone not in (await sluice("apply", "-f", str(file))).stderr
+    assert alone not in (await sluice("apply", "-f", str(file), "--dry-run")).stderr, "nothing would change"
+    file.write_text(MIXED.replace("main", "new"))  # the last one alone would change
+    assert alone not in (await sluice("apply", "-f", str(file), "--dry-run")).stderr

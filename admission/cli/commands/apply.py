@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from admission.client import Sluice
     from admission.client.transport import Document
     from admission.model.queues import QueueObject
+
+
+_JUDGED_ALONE: Final = (
+    "the dry run judges each object alone: its effects and warnings are as if the other objects were not applied"
+)
 
 
 @click.command(cls=FilesCommand)
@@ -62,7 +67,8 @@ def apply(
     AdmissionChecks and WorkloadPriorityClasses of sluice.dev/v1, kueue.x-k8s.io/v1beta2
     or v1beta1, in any order. All of them are validated before the first one is written.
     A manifest replaces the existing object (unless --server-side is used); applying it
-    again changes nothing. --dry-run shows which workloads would be admitted or evicted.
+    again changes nothing. --dry-run shows which workloads would be admitted or evicted
+    by each object alone, as if the other objects of the files were not applied.
 
     Queues of Volcano, YuniKorn, Koordinator, scheduler-plugins, KAI and MCAD are
     translated to ClusterQueues, Cohorts and, with -n, LocalQueues, as by sluice import;
@@ -93,12 +99,17 @@ def apply(
             await sluice.wait_until_ready(wait, lambda text: click.echo(text, err=True))
             await manifests.note_missing_queues(sluice)
             outcomes = Outcomes(output, writing, manifests.origins)
+            changes = False
             try:
                 for item in objects:
+                    if changes and writing.dry_run == "server":
+                        manifests.note_once(_JUDGED_ALONE)
                     if (existing := await manifests.existing_flavor(sluice, item)) is not None:
                         outcomes.add(item, "unchanged", existing)
                     else:
-                        outcomes.add(item, *await put(sluice, item, writing))
+                        outcome, document = await put(sluice, item, writing)
+                        outcomes.add(item, outcome, document)
+                        changes = changes or outcome != "unchanged"
             finally:  # if the server refuses an object, those before it are written, and must be reported
                 outcomes.finish(manifests.left_out, manifests.notes)
 

@@ -69,6 +69,11 @@ class Manifests:
 
         return await present(sluice, item) if item is self._flavor else None
 
+    def note_once(self, text: str) -> None:
+        """Add a note on the files as a whole, unless it was added before."""
+        if text not in self.notes:
+            self._note(text)
+
     def _note(self, text: str) -> None:
         self.notes.append(text)
         print_note(text)
