@@ -27,7 +27,7 @@ from postgresql_server import NoPostgreSQL, copy_files, running_postgresql
 
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
-from tests import compiled_statements, sluice_server
+from tests import compiled_statements, sandbox_errors, sluice_server
 from tests.event_loop import EventLoop, run
 from tests.virtual_time import VirtualTimeLoop
 
@@ -200,28 +200,15 @@ def process_state() -> Iterator[None]:
     assert _process_state() == before, "the test leaves the process changed"
 
 
-class _Errors(logging.Handler):
-    """Keeps the messages of all records of ERROR and above."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(self.format(record))
-
-
 @pytest.fixture(autouse=True)
 def controller_errors() -> Iterator[list[str]]:
     """Fail a test in which a controller of a sandbox logs an exception: a defect, although the controller goes on.
 
     A test that expects them clears the list.
     """
-    logger, errors = logging.getLogger("admission.sandbox.controllers.base"), _Errors()
-    logger.addHandler(errors)
-    yield errors.messages
-    logger.removeHandler(errors)
-    assert errors.messages == [], "a controller of the sandbox has failed"
+    with sandbox_errors.recorded() as errors:
+        yield errors
+    assert errors == [], "a controller of the sandbox has failed"
 
 
 def _process_state() -> dict[str, object]:

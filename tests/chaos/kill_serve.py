@@ -22,6 +22,7 @@ from admission.cluster.client import Client
 from admission.cluster.errors import AlreadyExists
 from admission.model.errors import ClusterError
 from tests.benchmarks.measure import Figure
+from tests.sandbox_errors import logged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,9 @@ async def chaos(plan: Plan, *, kills: int, seed: int) -> Outcome:
                     async with running_sluice(directory, cluster) as serving, guarded(serving.child):
                         await _finish(account, observer)
             log = (directory / "serve.log").read_text(errors="replace")
-    return Outcome(close(account, Costs({}, 0), observer.elapsed()).promises, log)
+        errors = logged(directory / "sandbox.log")
+    promises = close(account, Costs({}, 0), observer.elapsed()).promises
+    return Outcome((*promises, (not errors, f"no controller of the sandbox failed {errors[:1] or ''}")), log)
 
 
 async def _serve_until(moment: int, directory: Path, cluster: Cluster, account: Account) -> None:

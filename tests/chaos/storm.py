@@ -29,6 +29,7 @@ from tests.chaos.fault_injector import FaultInjector
 from tests.chaos.fleet import Stuck, running_fleet
 from tests.chaos.kinds import PATHS, RestorationCheck, act_as_user, documents
 from tests.chaos.schedule import cut_watches, rules, schedule
+from tests.sandbox_errors import logged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -134,6 +135,7 @@ async def storm(
         *close(account, Costs({}, 0), elapsed).promises,
         (not restoration.altered, f"no other object of a user was altered {sorted(restoration.altered)[:2] or ''}"),
         *await ledger.promises(database_url, plan, {key: job.starts for key, job in account.jobs.items()}),
+        (not (errors := logged(folder / "sandbox.log")), f"no controller of the sandbox failed {errors[:1] or ''}"),
         (not fleet.unexpected_exits, f"no sluice serve process ended by itself {fleet.unexpected_exits[:2] or ''}"),
     )
     return Outcome(promises, _figures(injector, faults_seen, elapsed), _logs(fleet))

@@ -22,6 +22,7 @@ from admission.sandbox.sandbox import Sandbox
 from tests.fuzz.findings import Finding
 from tests.fuzz.kinds_served import SETTINGS, kinds_served
 from tests.ports import free_port
+from tests.sandbox_errors import recorded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,6 +61,7 @@ class World:
         self._read = 0
         self._sessions: dict[str, aiohttp.ClientSession] = {}
         self._stack = AsyncExitStack()
+        self._sandbox_errors = self._stack.enter_context(recorded())
 
     # ------------------------------------------------------------------ serve
 
@@ -112,7 +114,12 @@ class World:
             raise Finding("serve dies", f"exit code {process.returncode} after SIGTERM\n{self.tail()}")
 
     def check_alive(self) -> None:
-        """Raise Finding if the process has ended by itself or logged an error: to survive an error is a defect too."""
+        """Raise Finding if the process has ended by itself or logged an error: to survive an error is a defect too.
+
+        The same holds for the sandbox.
+        """
+        if self._sandbox_errors:
+            raise Finding("a controller of the sandbox fails", self._sandbox_errors[0])
         text = self.log.read_text(errors="replace")[self._read :] if self.log.exists() else ""
         if self._process is not None and self._process.returncode is not None:
             raise Finding("serve dies", f"exit code {self._process.returncode}\n{self.tail()}")
@@ -195,6 +202,7 @@ class World:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
+        await self._stack.aclose()
 
 
 @asynccontextmanager
