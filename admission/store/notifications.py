@@ -54,7 +54,7 @@ class WorkloadEvent:
     kind: str
     local_queue: str
     cluster_queue: str
-    """Where it holds or last held quota; for a long wait: where it waits."""
+    """Where it holds or last held quota; for a long wait, or if it ended without quota: where it waits or waited."""
     user: str
     at: float
     """Seconds since the epoch; for a long wait: its start."""
@@ -349,10 +349,11 @@ _OF_WORKLOAD = tuple(
 def _read_log(connection: Connection, since: Progress) -> LogBatch:
     newest: int = connection.scalar(select(func.coalesce(func.max(transitions.c.id), 0))) or 0
     until = min(newest, since.transition_id + BATCH)
-    columns, versions = transitions.c, queue_object_versions.c
+    columns, versions, held = transitions.c, queue_object_versions.c, workloads.c.cluster_queue
+    shown = (case((held == "", WAITS_IN), else_=held) if column is held else column for column in _OF_WORKLOAD)
     history = (
-        select(*_OF_WORKLOAD, columns.at, columns.state, columns.reason, columns.message)
-        .join_from(transitions, workloads, columns.workload_uid == workloads.c.uid)
+        select(*shown, columns.at, columns.state, columns.reason, columns.message)
+        .join_from(transitions, WITH_LOCAL_QUEUE, columns.workload_uid == workloads.c.uid)
         .where(columns.id > since.transition_id, columns.id <= until, columns.state.in_(_REPORTED_STATES))
         .order_by(columns.id)
     )

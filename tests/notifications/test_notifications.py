@@ -305,22 +305,6 @@ async def test_namespace_subscription_gets_quota_changes_of_its_own_queues_only(
         assert text.splitlines()[1].endswith('nominalQuota: "10" -&gt; "20"')
 
 
-async def test_subscriptions_filter_by_queue_and_user(store, clock, tmp_path):
-    epoch = await store.lead("test")
-    async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:
-        await subscribe(
-            store,
-            subscription("bob", events=["Admitted"], user="bob", receiver="pager"),
-            subscription("fast", events=["Admitted"], localQueue="fast"),
-            subscription("cq", "ops", events=["Admitted"], clusterQueue="cq", scope="Cluster"),
-        )
-        await process_and_deliver(notifier, epoch)
-        for of in (workload("0"), workload("1", user="bob"), workload("2", queue="fast", namespace="team-b")):
-            await store.commit(admits(of, clock()), epoch=epoch)
-        await process_and_deliver(notifier, epoch)
-        assert sorted(subject[-1] for _, subject in box.types_and_subjects()) == ["0", "1", "1", "2"]
-
-
 async def test_receiver_is_used_only_by_subscriptions_of_its_namespaces(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box:
