@@ -39,6 +39,9 @@ Load: TypeAlias = "Callable[[], Awaitable[Configuration]]"
 REFRESH_SECONDS = 60.0
 """Seconds between two reloads of token files, exec plugins and OIDC tokens that can expire; as in client-go."""
 
+LONGEST_PAUSE = 30.0
+"""Maximum number of seconds until a failed reload is tried again."""
+
 RENEW_SECONDS = 10.0
 """Minimum number of seconds between two attempts to renew credentials that the server rejects."""
 
@@ -208,21 +211,36 @@ def kubeconfig_namespace(path: str | None, context: str | None) -> str:
 
 
 class _Refresh:
-    """Hook that the library calls before each request; reloads the credentials at most once every REFRESH_SECONDS."""
+    """Hook that the library calls before each request; reloads the credentials at most once every REFRESH_SECONDS.
+
+    After a failure requests fail with the same error, until the next attempt: after 1 s, then after twice as long as
+    before, up to LONGEST_PAUSE.
+    """
 
     def __init__(self, loader: KubeConfigLoader, clock: Callable[[], float]) -> None:
         self._loader = loader
         self._clock = clock
         self._lock = asyncio.Lock()
         self._next = clock() + REFRESH_SECONDS
+        self._pause = 0.5
+        """Seconds between the last two attempts of which the first failed, or half of the first pause."""
+        self._failure: Exception | None = None
 
     async def __call__(self, configuration: Configuration) -> None:
         async with self._lock:
-            if self._clock() >= self._next:
+            if self._clock() < self._next:
+                if self._failure is not None:
+                    raise self._failure.with_traceback(None)
+                return
+            try:
                 async with asyncio.timeout(PLUGIN_SECONDS):
                     await self._loader._load_authentication()
-                configuration.api_key["BearerToken"] = self._loader.token
-                self._next = self._clock() + REFRESH_SECONDS
+            except _loader_failures() as error:
+                self._pause = min(2 * self._pause, LONGEST_PAUSE)
+                self._next, self._failure = self._clock() + self._pause, error
+                raise
+            configuration.api_key["BearerToken"] = self._loader.token
+            self._next, self._pause, self._failure = self._clock() + REFRESH_SECONDS, 0.5, None
 
 
 def _can_expire(loader: KubeConfigLoader) -> bool:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
+import json
 import os
 import ssl
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -147,6 +150,30 @@ async def test_exec_plugin_may_print_any_amount_of_messages(kubeconfig):
     user = plugin(f"head -c 200000 /dev/zero >&2; echo '{credential}'")
     async with Client.from_kubeconfig(str(kubeconfig(URL, user=user))) as client:
         assert await client.bearer_token() == "made"
+
+
+async def test_failing_exec_plugin_is_run_again_after_doubling_pauses_and_its_recovery_is_noticed(kubeconfig, tmp_path):
+    now, runs, out = [0.0], tmp_path / "runs", tmp_path / "logged-out"
+    status = {"token": "made", "expirationTimestamp": "2020-01-01T00:00:00Z"}
+    credential = json.dumps({"apiVersion": "v1", "status": status})
+    user = plugin(f"echo >> {runs}; test ! -e {out} || {{ echo log in first >&2; exit 3; }}; echo '{credential}'")
+    path = str(kubeconfig(URL, user=user))
+    async with Client(lambda: load_kubeconfig(path, None, clock=lambda: now[0])) as client:
+        for _ in range(2):
+            assert await client.bearer_token() == "made"
+            out.touch()
+            attempts = []
+            for _ in range(200):
+                runs.write_text("")
+                now[0] += 1
+                with suppress(BadKubeconfig):
+                    await client.bearer_token()
+                attempts += [now[0]] * len(runs.read_text())
+            with pytest.raises(BadKubeconfig, match="log in first"):
+                await client.bearer_token()
+            assert [later - earlier for earlier, later in pairwise(attempts)][:7] == [1, 2, 4, 8, 16, 30, 30]
+            out.unlink()
+            now[0] = attempts[-1] + 30
 
 
 async def test_unknown_context_argument_is_rejected(kubeconfig):
