@@ -15,6 +15,7 @@ from aiohttp.test_utils import TestServer
 from queue_manifests import cluster_queue, local_queue
 
 from admission.api.application import create_app, listening
+from admission.api.auth import delegation
 from admission.api.auth.authentication import AuthMethod, Identity
 from admission.api.auth.delegation import Attributes, Delegation
 from admission.api.auth.review_slots import ReviewSlots
@@ -118,7 +119,10 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-async def api(store: Store, tmp_path: Path, cluster: Cluster, clock: Any) -> AsyncIterator[Api]:
+async def api(
+    store: Store, tmp_path: Path, cluster: Cluster, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Api]:
+    monkeypatch.setattr(delegation, "REVIEW_SECONDS", 600.0)  # the cluster holds reviews for as long as a test needs
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(cluster.client(tmp_path))
         app = create_app(store, checks={}, delegation=Delegation(client, clock=clock), clock=clock)

@@ -34,7 +34,7 @@ VALID_TOKEN_SECONDS, INVALID_TOKEN_SECONDS = 10.0, 1.0
 ALLOWED_SECONDS, DENIED_SECONDS = 5.0, 1.0
 """Seconds for which a SubjectAccessReview that allows, and one that denies, is cached."""
 
-_REVIEW_SECONDS = 5.0
+REVIEW_SECONDS = 5.0
 """Timeout of a review, from the moment at which it is sent."""
 
 _CONCURRENT_REVIEWS = 10
@@ -177,11 +177,11 @@ class Delegation:
 
     async def _send(self, slots: ReviewSlots, path: str, body: Object) -> Object:
         try:
-            async with asyncio.timeout(_REVIEW_SECONDS):
+            async with asyncio.timeout(REVIEW_SECONDS):
                 return await self._client.create(path, body)
         except TimeoutError:
             # In an outage reviews would otherwise wait for the timeouts of all earlier ones.
-            slots.give_up(_REVIEW_SECONDS)
+            slots.give_up(REVIEW_SECONDS)
             raise
 
 
