@@ -12,6 +12,7 @@ from workload_records import NOW, NOW_TEXT, record
 
 from admission.api.documents.conditions import conditions as conditions_of
 from admission.store.records import Eviction, State
+from tests.executed_statements import executed
 
 
 def conditions(document):
@@ -199,3 +200,10 @@ def test_condition_requeued_is_false_while_a_workload_is_kept_out_of_the_queue(e
     found = {each["type"]: each for each in conditions_of(waits, now=10.0)}["Requeued"]
     assert (found["status"], found["reason"]) == requeued
     assert found["message"] == ("so it is" if requeued[0] == "False" else "It queues again.")
+
+
+async def test_the_lookup_of_a_workload_counts_no_others(api, commit):
+    await commit(*(record(f"u{number}", f"train-{number:02}") for number in range(30)))
+    with executed("count(") as counts:
+        assert (await api.get("namespaces/a/workloads/train-07")).body["metadata"]["uid"] == "u7"
+    assert counts == []

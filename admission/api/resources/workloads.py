@@ -25,6 +25,7 @@ from admission.model.queues import LocalQueue, WorkloadPriorityClass
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import Page, State
 from admission.store.workloads.places import Place
+from admission.store.workloads.queries import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -242,13 +243,11 @@ class Workloads:
             )
 
     async def _named(self, namespace: str, name: str) -> WorkloadRecord | None:
-        # Lists are sorted by object name: the few workloads with one object name follow each other.
-        after = (namespace, object_name(name), "")
+        # A condition instead of a start: without any, thousands of workloads behind the page would be counted.
+        of_object, after = Condition("name", frozenset({object_name(name)})), None
         while True:
-            page = await self._store.workloads.list(namespace=namespace, after=after, limit=10)
+            page = await self._store.workloads.list(namespace=namespace, where=(of_object,), after=after, limit=10)
             for record in page.workloads:
-                if record.workload.name != object_name(name):
-                    return None
                 if workload_name(record.workload) == name:
                     return record
             if page.after is None:

@@ -233,17 +233,23 @@ class Workloads:
             .where(columns.workload_uid == uid)
             .order_by(columns.id)
         )
-        async with self._database.read() as connection:
-            rows = await connection.execute(statement)
+
+        def query(connection: Connection) -> tuple[Transition, ...]:
+            rows = connection.execute(statement)
             return tuple(Transition(uid, at, State(state), reason, text) for uid, at, state, reason, text in rows)
+
+        return await self._database.read_sync(query)
 
     async def ledger(self, uid: str) -> tuple[LedgerRow, ...]:
         """Return the ledger rows of a workload, oldest first."""
         columns = admissions.c
         wanted = (columns[field.name] for field in fields(LedgerRow))
         statement = select(*wanted).where(columns.workload_uid == uid).order_by(columns.id)
-        async with self._database.read() as connection:
-            return tuple(LedgerRow(*row) for row in await connection.execute(statement))
+
+        def query(connection: Connection) -> tuple[LedgerRow, ...]:
+            return tuple(LedgerRow(*row) for row in connection.execute(statement))
+
+        return await self._database.read_sync(query)
 
     async def find(self, text: str, *, namespaces: Collection[str] | None, limit: int) -> tuple[FoundWorkload, ...]:
         """Return workloads whose name, user or uid contains `text` (case-insensitive), unfinished and newer ones first.
