@@ -87,6 +87,8 @@ class Store:
         self._opened = file_of(database.location)
         self._probe: asyncio.Task[str | None] | None = None
         """The last health check of the database, which may still be running."""
+        self._probe_is_queued = False
+        """Whether that check still waits for a connection."""
 
     def use_password_of(self, url: str) -> None:
         """Authenticate new connections with the password in `url`. Raises InvalidDatabaseUrl."""
@@ -216,6 +218,8 @@ class Store:
             return probe.result()
         if self._database.write_failure is not None:
             return str(self._database.write_failure)
+        if self._is_busy():
+            return None
         return (
             f"the database {self.location} does not answer: {HEALTH_SECONDS:g} s were not enough; "
             "check that it runs, is reached by the network, and has a processor and a disk that are not used up"
@@ -224,7 +228,15 @@ class Store:
     async def unresponsive(self) -> str | None:
         """Return None if the database answers, even with an error; else the message of `health`."""
         fault = await self.health()
-        return fault if self._probe is not None and not self._probe.done() else None
+        is_silent = self._probe is not None and not self._probe.done() and not self._is_busy()
+        return fault if is_silent else None
+
+    def _is_busy(self) -> bool:
+        """Whether the check waits for a connection only because requests use all of them: transactions are completed.
+
+        A check that has its connection and gets no answer is another matter: its table may be locked, others not.
+        """
+        return self._probe_is_queued and time.monotonic() - self._database.answered_at < HEALTH_SECONDS
 
     @property
     def write_failure(self) -> StoreError | None:
@@ -239,7 +251,9 @@ class Store:
         """
         try:
             check_same_file(self._database.location, self._opened)
+            self._probe_is_queued = True
             async with self._database.read() as connection:
+                self._probe_is_queued = False
                 await connection.run_sync(schema_version.check_readable, self._database)
             if self._database.write_failure is not None:
                 if isinstance(self._database.write_failure, DatabaseRefusesWrites):

@@ -7,7 +7,7 @@ import resource
 import shutil
 import sqlite3
 import threading
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -283,3 +283,17 @@ async def write_with_short_lock_timeout(store: Store) -> None:
     async with store._database.write() as connection:
         await connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
         await connection.exec_driver_sql("UPDATE head SET revision = revision + 1")
+
+
+@pytest.mark.parametrize("database_kind", ["sqlite"])
+async def test_health_does_not_take_a_busy_database_for_a_silent_one(store: Store):
+    """The check waits for a connection while others use all of them; whether transactions end is what counts."""
+    async with AsyncExitStack() as busy:
+        for _ in range(4):
+            await busy.enter_async_context(store._database.read())
+        checking = asyncio.create_task(store.health())
+        while not checking.done():
+            await store.workloads.get("team-a", "job")
+        assert checking.result() is None
+        assert "does not answer" in str(await store.unresponsive())  # since then nothing has ended
+    assert await store.health() is None

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import stat
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -165,6 +167,8 @@ class Database:
         """Number of write transactions committed since this object was created."""
         self.write_failure: StoreError | None = None
         """The error of the last write transaction, if the database itself failed; None after a success."""
+        self.answered_at = -math.inf
+        """When the last transaction was completed (monotonic time, s)."""
         self.unblock: Callable[[], Awaitable[None]] | None = None
         """Callback run periodically while a write transaction takes long, see `unblocking`; None: no callback."""
         self._writer = writer
@@ -220,15 +224,19 @@ class Database:
         with translated(self.location):
             async with self._reader.connect() as connection:
                 yield connection
+                self.answered_at = time.monotonic()
 
     async def read_sync(self, work: Callable[[Connection], T]) -> T:
         """Run synchronous code in a read-only transaction, on SQLite on a worker thread as `write_sync` does."""
         with translated(self.location):
             if self._sync_reader is None:
                 async with self._reader.connect() as connection:
-                    return await connection.run_sync(work)
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, _transaction, self._sync_reader, work)
+                    result = await connection.run_sync(work)
+            else:
+                loop = asyncio.get_running_loop()
+                result = await loop.run_in_executor(self._threads, _transaction, self._sync_reader, work)
+            self.answered_at = time.monotonic()
+            return result
 
     @asynccontextmanager
     async def lock_transaction(self) -> AsyncIterator[AsyncConnection]:
@@ -259,6 +267,7 @@ class Database:
             raise
 
     def _note_committed(self) -> None:
+        self.answered_at = time.monotonic()
         self.write_transactions += 1
         self.write_failure = None
 
