@@ -7,6 +7,7 @@ StoreError
     DatabaseUnusable        reachable, but not usable: missing rights, a full disk, no such database
         DatabaseRefusesWrites   temporarily: the server is read-only, or its disk is full
         SchemaMismatch          not migrated, or migrated for another version of Sluice
+    TooManyReports          too many usage reports are being computed; a retry may help
     AlreadyRunning          another Sluice is the leader on this database
     Unwritable              the database works, but rejects the changes of some workloads
         ContradictsLedger   a workload would hold quota twice, or another constraint is violated
@@ -50,6 +51,15 @@ class DatabaseRefusesWrites(DatabaseUnusable):
 
 class SchemaMismatch(DatabaseUnusable):
     """The schema is incompatible with this version of Sluice."""
+
+
+class TooManyReports(StoreError):
+    """Too many usage reports wait for their turn, in total or of one user."""
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        """Seconds after which a retry may succeed."""
 
 
 class AlreadyRunning(StoreError):

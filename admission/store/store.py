@@ -185,8 +185,9 @@ class Store:
         self, by: Sequence[str], *, start: float, end: float, step: float, where: Mapping[str, Collection[str]]
     ) -> UsageSeries:
         """Return usage in buckets of `step` seconds, up to now at most (see `ledger.usage_series`)."""
-        end = min(end, self._clock())
-        return await usage_series(self._database, by, start=start, end=end, step=step, where=where)
+        async with self.reports.turn:
+            end = min(end, self._clock())
+            return await usage_series(self._database, by, start=start, end=end, step=step, where=where)
 
     async def roll_up(self, *, epoch: int) -> int:
         """Add the roll-ups of the ledger's past hours (see `ledger.rollup`); return how many. Raises StaleEpoch."""

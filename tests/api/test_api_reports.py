@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -177,3 +178,14 @@ async def test_pending_report_counts_workloads_by_queue_and_reason_or_by_user(ap
     assert by_user[0]["oldest"] == "2025-06-15T15:06:40Z"
     refused = await api.get("reports/pending?by=namespace")
     assert (refused.status, "give user" in refused.body["message"]) == (400, True)
+
+
+async def test_a_user_with_too_many_reports_at_a_time_may_retry_later(api: Client, store: Store):
+    """Each with another start is a computation of its own; they wait for one that is under way."""
+    async with store.reports.turn:
+        requests = [asyncio.create_task(api.get(f"reports/usage?from=2025-06-01T00:00:{n:02}Z")) for n in range(11)]
+        (refused,), _ = await asyncio.wait(requests, return_when=asyncio.FIRST_COMPLETED)
+    answer = refused.result()
+    assert (answer.status, answer.body["reason"]) == (429, "TooManyRequests")
+    assert answer.headers["Retry-After"] == str(answer.body["details"]["retryAfterSeconds"]) == "1"
+    assert sorted(task.status for task in await asyncio.gather(*requests)) == [200] * 10 + [429]

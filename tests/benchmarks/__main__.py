@@ -36,6 +36,7 @@ _MODULES = {
     "kill9": "tests.chaos.kill_serve",
     "forecast": "tests.benchmarks.bench_forecast",
     "pages": "tests.benchmarks.bench_pages",
+    "readers": "tests.benchmarks.bench_readers",
 }
 # A script that prints its own figures: they are those of one core, not of several communicating processes.
 _ENGINE = "engine"

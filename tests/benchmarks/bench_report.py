@@ -49,10 +49,13 @@ async def run() -> list[Figure]:
     return figures
 
 
-async def fill(url: str) -> float:
-    """Fill a new database with a year of a million workloads; return the year's end in seconds since the epoch."""
+async def fill(url: str, *, workloads: int = _WORKLOADS, seconds: int = _YEAR, last_hours: int = _LAST_HOURS) -> float:
+    """Fill a new database with workloads that began within `seconds`; return the end in seconds since the epoch.
+
+    `last_hours`: number of hours at the end that are not rolled up.
+    """
     await migrate(url)
-    end = float(_START + _YEAR)
+    end = float(_START + seconds)
     async with Store.open(url, clock=lambda: float(_START)) as store:
         for number in range(_QUEUES):
             await store.queues.create(parse_manifest(_queue(number)), author=Author("benchmark"))
@@ -61,7 +64,7 @@ async def fill(url: str) -> float:
     try:
         async with database.write() as connection:
             sqlite = connection.dialect.name == "sqlite"
-            for statement in _bulk(sqlite=sqlite):
+            for statement in _bulk(workloads, seconds, last_hours, sqlite=sqlite):
                 await connection.execute(text(statement))
         async with database.write() as connection:
             await connection.execute(text("ANALYZE"))
@@ -103,7 +106,7 @@ def _queue(number: int) -> dict[str, object]:
     }
 
 
-def _bulk(*, sqlite: bool) -> Iterator[str]:
+def _bulk(count: int, seconds: int, last_hours: int, *, sqlite: bool) -> Iterator[str]:
     """Yield statements for workloads, ledger and roll-ups, all computed from the number of the workload."""
     unit = 1_000_000 if sqlite else 1
 
@@ -111,11 +114,11 @@ def _bulk(*, sqlite: bool) -> Iterator[str]:
         return f"({seconds}) * {unit}" if sqlite else f"to_timestamp({seconds})"
 
     numbers = (
-        f"(WITH RECURSIVE s(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < {_WORKLOADS - 1}) SELECT i FROM s)"
+        f"(WITH RECURSIVE s(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM s WHERE i < {count - 1}) SELECT i FROM s)"
         if sqlite
-        else f"(SELECT generate_series(0, {_WORKLOADS - 1}) AS i)"
+        else f"(SELECT generate_series(0, {count - 1}) AS i)"
     )
-    every = _YEAR / (_WORKLOADS + 1000)
+    every = seconds / (count + 1000)
     begins = f"{_START} + cast(i * {every} as bigint)"
     lasts = f"600 + (cast(i as bigint) * 7919) % {_LONGEST - 600}"
     yield f"""CREATE TEMPORARY TABLE made AS SELECT i, 'w-' || i AS uid, i % {_QUEUES} AS q,
@@ -130,7 +133,7 @@ def _bulk(*, sqlite: bool) -> Iterator[str]:
         local_queue, namespace, submitted_by, priority, from_at, to_at, end_reason, from_revision, to_revision)
         SELECT uid, 'main', r, f, a, 1, 'cq-' || q, 'main', 'team-' || q, u, p, {instant("b")}, {instant("e")},
         'Finished', i + 1, i + 1 FROM made, {resources}"""
-    until = _START + _YEAR - _LAST_HOURS * _HOUR
+    until = _START + seconds - last_hours * _HOUR
     for table, period, length in _SUMS:
         spans = " UNION ALL ".join(f"SELECT {k} AS k" for k in range(_LONGEST // length + 2))
         least, most = ("min", "max") if sqlite else ("least", "greatest")
@@ -144,5 +147,5 @@ def _bulk(*, sqlite: bool) -> Iterator[str]:
             FROM made, ({spans}) AS spans, {resources}
             WHERE f = '{flavor}' AND {span} < e AND {span} < {until // length * length}
             GROUP BY 1, 2, 3, 4, 5, 6, 7, 8"""
-    yield f"UPDATE head SET rolled_up_to = {instant(str(until))}, revision = {_WORKLOADS + 1000}"
+    yield f"UPDATE head SET rolled_up_to = {instant(str(until))}, revision = {count + 1000}"
     yield "DROP TABLE made"

@@ -21,6 +21,7 @@ from admission.store.errors import (
     DatabaseUnavailable,
     NotFound,
     SchemaMismatch,
+    TooManyReports,
 )
 
 if TYPE_CHECKING:
@@ -116,6 +117,9 @@ def _store_failure(request: web.Request, error: StoreError) -> web.Response:
             return _failure(request, 409, "AlreadyExists", str(error))
         case Conflict():
             return _failure(request, 409, "Conflict", str(error))
+        case TooManyReports(retry_after=seconds):
+            headers = {"Retry-After": str(seconds)}
+            return _failure(request, 429, "TooManyRequests", str(error), headers=headers, retryAfterSeconds=seconds)
         case DatabaseUnavailable():
             headers = {"Retry-After": str(_RETRY_SECONDS)}
             return _failure(

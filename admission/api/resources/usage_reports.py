@@ -13,7 +13,8 @@ from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import API_VERSION, PENDING_REPORT
 from admission.api.resources.largest_usage import largest
-from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, PERIODS
+from admission.store.ledger.periods import PERIODS
+from admission.store.ledger.usage_reports import FILTERS, GROUPINGS
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -85,7 +86,11 @@ class Reports:
             options = request.query.get("from"), request.query.get("to"), step, top, *by
             key = *options, *((name, *sorted(values)) for name, values in sorted(filters.items()))
             return reply_encoded(await self._series.get(key, make))
-        report = await self._store.reports.usage(by, start=start, end=end, period=period, where=filters)
+        if not request.query.get("to"):
+            end = math.inf  # until the report has its turn
+        report = await self._store.reports.usage(
+            by, start=start, end=end, period=period, where=filters, user=request[IDENTITY].name
+        )
         return reply(_document(by, period, report, top))
 
     async def pending(self, request: web.Request) -> web.Response:

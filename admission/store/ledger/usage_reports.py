@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sqlalchemy import func, literal, select
@@ -14,8 +13,10 @@ from sqlalchemy import func, literal, select
 from admission.store.database.instant import Instant
 from admission.store.database.tables import head, usage_days, usage_rollups
 from admission.store.ledger import usage_rows, violations
+from admission.store.ledger.ledger_sums import LedgerSums, wanted
+from admission.store.ledger.periods import label
 from admission.store.ledger.rollup import DAY, HOUR, hour_of
-from admission.store.ledger.usage import MICROSECONDS, usage, windows
+from admission.store.ledger.usage import MICROSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from admission.store.database.connection import Database
-    from admission.store.ledger.usage import Holding, QuotaKey, QuotaSteps
+    from admission.store.ledger.ledger_sums import AccountSums
     from admission.store.ledger.violations import Violation
 
 GROUPINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -50,9 +51,6 @@ FILTERS: Final[Mapping[str, str]] = {
     "resource": "resource",
 }
 """Filters of a report, with their columns."""
-
-PERIODS: Final = ("day", "month")
-"""Periods of a report; they start at midnight, UTC."""
 
 Key: TypeAlias = "tuple[str | int, ...]"
 """Values of the columns that usage is grouped by, after the period if there is one."""
@@ -98,6 +96,9 @@ class Reports:
         self._database = database
         self.now = clock
         """Returns seconds since the epoch."""
+        self._ledger_sums = LedgerSums(database, clock=clock)
+        self.turn = self._ledger_sums.turn
+        """Lock of the computations from rows of the ledger, of which there is one at a time."""
 
     async def usage(
         self,
@@ -107,32 +108,47 @@ class Reports:
         end: float,
         period: str = "",
         where: Mapping[str, Collection[str]] | None = None,
+        user: str = "",
     ) -> UsageReport:
         """Return usage from `start` until `end` (now at most), grouped by some of GROUPINGS, and always by resource.
 
-        `period` (of PERIODS) groups by time, too. `where` filters: for columns of FILTERS, the accepted values.
+        `period` (of PERIODS) groups by time, too. `where` filters: for columns of FILTERS, the accepted values. `user`:
+        who requests it. Raises TooManyReports (see `ledger_sums`).
         """
         columns, where = columns_of(by), where or {}
-        sums = _Sums(columns, period, where)
-        end = min(end, self.now())
+        while True:
+            sums = _Sums(columns, period, where)
+            pruned_to, begins, ends, parts = await self._add_rollups(sums, start, end)
+            read = [await self._ledger_sums.get(wanted(*part, period, sums.holder, where), user=user) for part in parts]
+            if all(one.pruned_to == pruned_to for one in read):  # else retention has deleted rows in between
+                break
+        for one in read:
+            await asyncio.to_thread(sums.add_accounts, one.accounts)
+        ends = read[-1].end if read else ends
+        return UsageReport(begins, max(begins, ends), tuple(row for row in sums.rows() if row.amount_seconds))
+
+    async def _add_rollups(
+        self, sums: _Sums, start: float, end: float
+    ) -> tuple[float | None, float, float, list[tuple[float, float | None]]]:
+        """Add the roll-ups to the sums of a report.
+
+        Returns up to when ledger rows are deleted, the report's start and end, and the parts of it that have to be
+        added from ledger rows.
+        """
+        now = self.now()
+        until, end = (None, now) if end >= now else (end, end)
         async with self._database.read() as connection:
             rolled_up_to, pruned_to = (await connection.execute(select(head.c.rolled_up_to, head.c.pruned_to))).one()
             if sums.holder != usage_rows.HOLDER_COLUMNS:
                 start, rolled_up_to = max(start, pruned_to or 0.0), None
-            start, end = _hours_only(start, pruned_to, math.floor), _hours_only(end, pruned_to, math.ceil)
+            start = _hours_only(start, pruned_to, math.floor)
+            if (rounded := _hours_only(end, pruned_to, math.ceil)) != end:
+                until = end = rounded
             first, last = math.ceil(start / HOUR) * HOUR, min(hour_of(end), rolled_up_to or 0.0)
             for times, begins, ends in _summed_up(first, last):
                 await sums.add_rollups(connection, times, begins, ends)
-            parts = [(start, first), (last, end)] if first < last else [(start, end)]
-            read = [
-                (part, await usage_rows.rows_in_force(connection, *part, holder=sums.holder, where=where))
-                for part in parts
-                if part[0] < part[1]
-            ]
-            quotas = await usage_rows.nominal_quotas(connection) if read else {}
-        for part, held in read:
-            await asyncio.to_thread(sums.add_holdings, held, quotas, *part)
-        return UsageReport(start, max(start, end), tuple(row for row in sums.rows() if row.amount_seconds))
+        parts = [(start, first), (last, until)] if first < last else [(start, until)]
+        return pruned_to, start, end, [(at, to) for at, to in parts if at < (end if to is None else to)]
 
     async def violations(self, *, since: float = 0.0) -> tuple[Violation, ...]:
         """Return quota violations by admissions that started at `since` (Unix time, s) or later.
@@ -187,22 +203,17 @@ class _Sums:
         conditions += [table[name].in_([*values]) for name, values in self._where.items()]
         for *key, total, borrowed in await connection.execute(select(*by, *totals).where(*conditions).group_by(*by)):
             if self._period:
-                key[0] = _label(key[0], self._period)
+                key[0] = label(key[0], self._period)
             self._add(tuple(key), total - borrowed, borrowed)
 
-    def add_holdings(
-        self, holdings: Sequence[Holding], quotas: Mapping[QuotaKey, QuotaSteps], start: float, end: float
-    ) -> None:
-        """Add the usage by rows of the ledger between two instants (Unix times, s)."""
-        if holdings and self._period:
-            start = max(start, min(one.begins for one in holdings) / MICROSECONDS)
-        bounds = [usage_rows.micros(at) for at in (start, *_ends(start, end, self._period))] if holdings else []
-        for begins, ends, rows in windows(holdings, bounds):
-            period = (_label(begins / MICROSECONDS, self._period),) if self._period else ()
-            for account, used in usage(rows, quotas, start=begins, end=ends).items():
+    def add_accounts(self, accounts: AccountSums) -> None:
+        """Add the usage by rows of the ledger."""
+        for period, used_by in accounts:
+            first = (period,) if self._period else ()
+            for account, used in used_by.items():
                 values = {**account.quota_key._asdict(), **dict(zip(self.holder, account.holder, strict=True))}
                 if all(values[name] in accepted for name, accepted in self._where.items()):
-                    key = (*period, *(values[name] for name in self._columns))
+                    key = (*first, *(values[name] for name in self._columns))
                     self._add(key, used.nominal / MICROSECONDS, used.borrowed / MICROSECONDS)
 
     def rows(self) -> Iterator[UsageRow]:
@@ -215,24 +226,3 @@ class _Sums:
         seconds = self._sums[key]
         seconds[0] += nominal
         seconds[1] += borrowed
-
-
-def _label(at: float, period: str) -> str:
-    """Return the day or month of an instant in ISO 8601: 2026-11-22, 2026-11."""
-    day = datetime.fromtimestamp(at, UTC).date().isoformat()
-    return day if period == "day" else day[:7]
-
-
-def _ends(start: float, end: float, period: str) -> Iterator[float]:
-    """Yield the ends of the periods between `start` and `end`, the last one being `end` itself."""
-    while start < end:
-        start = min(end, _next(start, period)) if period else end
-        yield start
-
-
-def _next(at: float, period: str) -> float:
-    """Return the start of the period that follows that of an instant."""
-    midnight = datetime.fromtimestamp(at, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    if period == "day":
-        return (midnight + timedelta(days=1)).timestamp()
-    return (midnight.replace(day=1) + timedelta(days=32)).replace(day=1).timestamp()
