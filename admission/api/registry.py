@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, Cohort, LocalQueue, QueueObject
+from admission.model.kind_names import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from admission.model.kind_names import KindNames
+    from admission.model.queues import QueueObject
 
 GROUP: Final = "sluice.dev"
 VERSION: Final = "v1"
@@ -27,8 +30,15 @@ class Resource:
     namespaced: bool
     verbs: tuple[str, ...]
     short_names: tuple[str, ...] = ()
-    model: type[QueueObject] | None = None
-    """Model of the queue objects; None for resources that users do not create."""
+    is_of_queue_objects: bool = False
+    """Whether its objects are queue objects, which users create."""
+
+    @property
+    def model(self) -> type[QueueObject] | None:
+        """Model of the queue objects; None for other resources. Imported on demand: most commands need none."""
+        from admission.model.queues import MODELS
+
+        return MODELS.get(self.kind)
 
     @property
     def singular(self) -> str:
@@ -45,8 +55,8 @@ class Resource:
         return f"{PREFIX}/namespaces/{namespace}/{self.plural}" if namespace else f"{PREFIX}/{self.plural}"
 
 
-def _writable(model: type[QueueObject]) -> Resource:
-    return Resource(model.plural, model.kind, model.namespaced, _WRITE, model.short_names, model)
+def _writable(of: KindNames) -> Resource:
+    return Resource(of.plural, of.kind, of.namespaced, _WRITE, of.short_names, is_of_queue_objects=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +79,7 @@ class Subresource:
 WORKLOADS: Final = Resource(
     "workloads", "Workload", namespaced=True, verbs=("get", "list", "patch", "watch"), short_names=("wl",)
 )
-_TREE: Final[tuple[type[QueueObject], ...]] = (ClusterQueue, Cohort, LocalQueue)
-"""Listed first: users look at these most."""
-RESOURCES: Final = (
-    *map(_writable, _TREE),
-    *(_writable(model) for model in QUEUE_OBJECTS if model not in _TREE),
-    WORKLOADS,
-)
+RESOURCES: Final = (*map(_writable, KINDS), WORKLOADS)
 
 AUDIT_RECORDS: Final = Resource("auditrecords", "AuditRecord", namespaced=False, verbs=("list",))
 REPORTS: Final = Resource("reports", "UsageReport", namespaced=False, verbs=("get",))
@@ -95,8 +99,16 @@ SUBRESOURCES: Final = (
     Subresource("workloads", "explain", "WorkloadExplanation", ("get",)),
     Subresource("workloads", "history", "WorkloadHistory", ("get",)),
     Subresource("workloads", "status", "Workload", ("get", "patch")),
-    *(Subresource(resource.plural, "history", "HistoryList", ("get",)) for resource in RESOURCES if resource.model),
-    *(Subresource(resource.plural, "rollback", "Rollback", ("create",)) for resource in RESOURCES if resource.model),
+    *(
+        Subresource(resource.plural, "history", "HistoryList", ("get",))
+        for resource in RESOURCES
+        if resource.is_of_queue_objects
+    ),
+    *(
+        Subresource(resource.plural, "rollback", "Rollback", ("create",))
+        for resource in RESOURCES
+        if resource.is_of_queue_objects
+    ),
 )
 """All subresources; their handlers are in `admission.api.application`."""
 

@@ -5,7 +5,6 @@ Importing all of them would take longer than most commands run.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import gc
 import io
@@ -13,7 +12,6 @@ import os
 import signal
 import sys
 from importlib import import_module
-from importlib.metadata import version as installed_version
 from keyword import iskeyword
 from platform import python_version
 from typing import Any, NamedTuple
@@ -165,6 +163,8 @@ class _Group(click.Group):
         """Return the called command. Raises UsageError for an unknown one, with its equivalent or a similar name."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            import difflib  # slow to import, and needed for a mistake only
+
             near = difflib.get_close_matches(name.lower(), _COMMANDS, n=1)
             hint = f'did you mean "{near[0]}"?' if near else f"see {ctx.command_path} --help"
             if name.lower() in _EQUIVALENTS:
@@ -208,6 +208,8 @@ def version() -> None:
     Example:
       sluice version
     """
+    from importlib.metadata import version as installed_version
+
     from admission.store.database.tables import SCHEMA_VERSION
 
     click.echo(f"sluice {installed_version('sluice')}, schema {SCHEMA_VERSION}, Python {python_version()}")

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from admission.client import reading
 from admission.client.answers import Written
 from admission.client.documents import Documents, Options
+from admission.client.errors import BadAnswer
 from admission.client.transport import JSON_PATCH, MERGE_PATCH
 from admission.client.watching import Event, pages
-from admission.model.manifests import API_VERSION, to_manifest
+from admission.model.errors import InvalidObject
+from admission.model.manifests import API_VERSION, parse_manifest, to_manifest
 from admission.model.queues import QueueObject
 
 if TYPE_CHECKING:
@@ -133,7 +135,7 @@ class Collection(Generic[Q]):
         return _placed(to_manifest(item), self._scope(None))
 
     def _typed(self, document: Document) -> Q:
-        return cast("Q", reading.queue_object(document))
+        return cast("Q", _queue_object(document))
 
     def _written(self, document: Document) -> Written[Q]:
         return Written(self._typed(document), reading.read(reading.impact, document))
@@ -149,3 +151,11 @@ def _placed(document: Document, namespace: str | None) -> Document:
     if namespace is None or document["metadata"].get("namespace"):
         return document
     return document | {"metadata": document["metadata"] | {"namespace": namespace}}
+
+
+def _queue_object(document: Document) -> QueueObject:
+    """Parse a queue object. Raises BadAnswer for one that this version does not know, such as with a newer field."""
+    try:
+        return parse_manifest(document)
+    except InvalidObject as error:
+        raise BadAnswer(f"the server sent an object that this version of Sluice does not know: {error}") from error

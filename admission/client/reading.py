@@ -25,14 +25,11 @@ from admission.client.answers import (
     Workload,
 )
 from admission.client.errors import BadAnswer
-from admission.model.errors import InvalidObject
-from admission.model.manifests import parse_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from admission.client.transport import Document
-    from admission.model.queues import QueueObject
 
 
 T = TypeVar("T")
@@ -47,14 +44,6 @@ def read(reader: Callable[[Document], T], document: Document) -> T:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise BadAnswer(f"the server's answer is not as expected ({what}); is it of another version?") from error
-
-
-def queue_object(document: Document) -> QueueObject:
-    """Parse a queue object. Raises BadAnswer for one that this version does not know, such as with a newer field."""
-    try:
-        return parse_manifest(document)
-    except InvalidObject as error:
-        raise BadAnswer(f"the server sent an object that this version of Sluice does not know: {error}") from error
 
 
 def workload(document: Document) -> Workload:

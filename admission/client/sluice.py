@@ -5,24 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from admission.client import reading
 from admission.client.access import by_kubeconfig, by_url
-from admission.client.collections import Collection
 from admission.client.documents import Documents
 from admission.client.errors import BadAnswer, NotReady, Unreachable
 from admission.client.transport import PREFIX, Transport
 from admission.client.workloads import Workloads
-from admission.model.queues import (
-    AdmissionCheck,
-    ClusterQueue,
-    Cohort,
-    LocalQueue,
-    QueueObject,
-    ResourceFlavor,
-    WorkloadPriorityClass,
-)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -32,9 +22,19 @@ if TYPE_CHECKING:
 
     from admission.client.access import Endpoint
     from admission.client.answers import Pending, UsageReport
+    from admission.client.collections import Collection
     from admission.client.transport import Document
+    from admission.model.queues import (
+        AdmissionCheck,
+        ClusterQueue,
+        Cohort,
+        LocalQueue,
+        QueueObject,
+        ResourceFlavor,
+        WorkloadPriorityClass,
+    )
 
-Q = TypeVar("Q", bound=QueueObject)
+Q = TypeVar("Q", bound="QueueObject")
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
@@ -145,32 +145,32 @@ class Sluice:
     @property
     def cluster_queues(self) -> Collection[ClusterQueue]:
         """ClusterQueues, the leaves of the quota tree."""
-        return self.collection(ClusterQueue)
+        return self._of_kind("ClusterQueue")
 
     @property
     def cohorts(self) -> Collection[Cohort]:
         """Cohorts, the inner nodes of the quota tree."""
-        return self.collection(Cohort)
+        return self._of_kind("Cohort")
 
     @property
     def local_queues(self) -> Collection[LocalQueue]:
         """LocalQueues, the queues of namespaces."""
-        return self.collection(LocalQueue)
+        return self._of_kind("LocalQueue")
 
     @property
     def resource_flavors(self) -> Collection[ResourceFlavor]:
         """ResourceFlavors, the kinds of nodes."""
-        return self.collection(ResourceFlavor)
+        return self._of_kind("ResourceFlavor")
 
     @property
     def workload_priority_classes(self) -> Collection[WorkloadPriorityClass]:
         """WorkloadPriorityClasses, named priorities."""
-        return self.collection(WorkloadPriorityClass)
+        return self._of_kind("WorkloadPriorityClass")
 
     @property
     def admission_checks(self) -> Collection[AdmissionCheck]:
         """AdmissionChecks, conditions for admission beside quota."""
-        return self.collection(AdmissionCheck)
+        return self._of_kind("AdmissionCheck")
 
     @property
     def workloads(self) -> Workloads:
@@ -179,7 +179,14 @@ class Sluice:
 
     def collection(self, model: type[Q]) -> Collection[Q]:
         """Return the queue objects of a kind, given its model."""
+        from admission.client.collections import Collection  # with the models, which only typed access needs
+
         return Collection(self._transport, model, self._namespace)
+
+    def _of_kind(self, kind: str) -> Collection[Any]:
+        from admission.model.queues import MODELS
+
+        return self.collection(MODELS[kind])
 
     def documents(self, plural: str) -> Documents:
         """Return any resource of the API by its plural name, as JSON documents."""

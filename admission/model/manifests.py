@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from admission.model.base import FieldFaultsError, Model
 from admission.model.errors import InvalidObject
-from admission.model.queues import QUEUE_OBJECTS, QueueObject
+from admission.model.queues import MODELS, QueueObject
 from admission.model.reading import Document, parse_documents
 from admission.model.text import clean
 
@@ -30,7 +30,6 @@ _MAX_FAULTS: Final = 20
 """Faults of one object that are reported at most; formatting a hundred thousand messages would take minutes."""
 _MAX_FIELD_LENGTH: Final = 64
 """Characters of an unknown field's name up to which a similar field is searched."""
-_KINDS: Final = {cls.kind: cls for cls in QUEUE_OBJECTS}
 
 
 def parse_manifest(
@@ -92,13 +91,13 @@ def _kind_of(body: Mapping[str, Any], source: str, suggested: str) -> type[Queue
     if api_version not in _API_VERSIONS:
         given = "is required" if api_version is None else f'"{api_version}" is not known'
         causes.append(("apiVersion", f"{given}; use {suggested}"))
-    if not isinstance(kind, str) or kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in MODELS:
         given = "is required" if kind is None else f'"{kind}" is not known'
-        causes.append(("kind", f"{given}; use one of {', '.join(_KINDS)}"))
+        causes.append(("kind", f"{given}; use one of {', '.join(MODELS)}"))
     if causes:
         raise InvalidObject(causes, subject=source)
     assert isinstance(kind, str)
-    return _KINDS[kind]
+    return MODELS[kind]
 
 
 def _subject(kind: str, body: Mapping[str, Any], source: str) -> str:

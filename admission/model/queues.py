@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from admission.model import kind_names
 from admission.model.base import (
     FieldFaultsError,
     Int32,
@@ -254,9 +255,7 @@ class _Named(Model):
 class ResourceFlavor(_Named):
     """A kind of node (labels, taints) for which ClusterQueues have quota."""
 
-    kind = "ResourceFlavor"
-    plural = "resourceflavors"
-    short_names = ("rf", "flavor", "flavors")
+    kind, plural, short_names, namespaced = kind_names.RESOURCE_FLAVOR
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
     """The nodes of the flavor, and what is added to pods to run there."""
@@ -265,9 +264,7 @@ class ResourceFlavor(_Named):
 class ClusterQueue(_Named):
     """A leaf of the quota tree: nominal quota, borrowing and lending limit for each flavor and resource."""
 
-    kind = "ClusterQueue"
-    plural = "clusterqueues"
-    short_names = ("cq",)
+    kind, plural, short_names, namespaced = kind_names.CLUSTER_QUEUE
     references = (
         Reference("Cohort", "spec.cohortName", column="parent", needed=False),
         Reference("ResourceFlavor", "spec.resourceGroups[].flavors[].name"),
@@ -281,9 +278,7 @@ class ClusterQueue(_Named):
 class Cohort(_Named):
     """An inner node of the quota tree."""
 
-    kind = "Cohort"
-    plural = "cohorts"
-    short_names = ("co",)
+    kind, plural, short_names, namespaced = kind_names.COHORT
     references = (
         Reference("Cohort", "spec.parentName", column="parent", needed=False),
         Reference("ResourceFlavor", "spec.resourceGroups[].flavors[].name"),
@@ -302,11 +297,8 @@ class Cohort(_Named):
 class LocalQueue(_Named):
     """The queue of a namespace, which points to one ClusterQueue; the queue label of a Job names it."""
 
-    kind = "LocalQueue"
-    plural = "localqueues"
-    short_names = ("lq", "queue", "queues")
+    kind, plural, short_names, namespaced = kind_names.LOCAL_QUEUE
     references = (Reference("ClusterQueue", "spec.clusterQueue", column="cluster_queue"),)
-    namespaced = True
 
     spec: LocalQueueSpec
     """The ClusterQueue, and whether the LocalQueue is stopped."""
@@ -315,9 +307,7 @@ class LocalQueue(_Named):
 class WorkloadPriorityClass(_Named):
     """A named priority. A change of the value does not affect existing workloads."""
 
-    kind = "WorkloadPriorityClass"
-    plural = "workloadpriorityclasses"
-    short_names = ("wpc",)
+    kind, plural, short_names, namespaced = kind_names.WORKLOAD_PRIORITY_CLASS
 
     value: Int32
     """The priority: workloads with a higher one come first."""
@@ -348,9 +338,7 @@ class AdmissionCheckSpec(Model):
 class AdmissionCheck(_Named):
     """A condition beside quota that workloads must pass before they start, reported by an external controller."""
 
-    kind = "AdmissionCheck"
-    plural = "admissionchecks"
-    short_names = ("ac",)
+    kind, plural, short_names, namespaced = kind_names.ADMISSION_CHECK
 
     spec: AdmissionCheckSpec
     """Which controller reports the check, and how it is configured."""
@@ -359,10 +347,7 @@ class AdmissionCheck(_Named):
 class Subscription(_Named):
     """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
-    kind = "Subscription"
-    plural = "subscriptions"
-    short_names = ("sub", "subs")
-    namespaced = True
+    kind, plural, short_names, namespaced = kind_names.SUBSCRIPTION
 
     spec: SubscriptionSpec
     """The events to notify of, and the receiver."""
@@ -381,3 +366,6 @@ QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
     Subscription,
 )
 """The classes of all queue objects, each kind before the kinds that name it."""
+
+MODELS: dict[str, type[QueueObject]] = {cls.kind: cls for cls in QUEUE_OBJECTS}
+"""The classes by kind."""

@@ -10,7 +10,7 @@ from one_queue import DRY, MERGE, job, one_queue, serving, submitted
 from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from workload_records import NOW, NOW_TEXT
 
-from admission.api.documents.workload_documents import workload_name
+from admission.api.documents.workload_names import workload_name
 from admission.api.resources.start_estimates import StartEstimate
 from admission.store.records import Changes, Eviction, State, Transition
 

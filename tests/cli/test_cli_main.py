@@ -50,6 +50,48 @@ def test_help_lists_all_commands_without_importing_heavy_libraries():
     assert not [name for name in modules if name.startswith("admission.cli.commands.")]
 
 
+@pytest.mark.parametrize(
+    ("line", "unneeded"),
+    [
+        ("get workloads", HEAVY - {"aiohttp"}),
+        ("top queues", HEAVY - {"aiohttp"}),
+        ("why train", HEAVY - {"aiohttp"}),
+        ("history train", HEAVY - {"aiohttp"}),
+        ("report usage", HEAVY - {"aiohttp"}),
+        ("submit --queue q --image i --name n --dry-run -- true", {"alembic", "pydantic", "sqlalchemy"}),
+    ],
+)
+def test_commands_of_users_import_neither_models_nor_the_server(line, unneeded):
+    """Until they connect, for which the CA is missing."""
+    code = (
+        "import sys, json; from admission.cli.main import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: print(json.dumps(sorted(sys.modules)))"
+    )
+    connection = {"SLUICE_SERVER": "https://sluice.invalid", "SLUICE_CA": "/missing", "SLUICE_CONFIG": ""}
+    command = [sys.executable, "-c", code, *line.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True, env=os.environ | connection)
+    modules = json.loads(done.stdout.splitlines()[-1])
+    assert not (unneeded | {"admission.engine", "admission.store", "admission.model.queues"}) & set(modules), (
+        done.stderr
+    )
+
+
+def test_completion_of_types_imports_no_models():
+    code = (
+        "import sys; from admission.cli.main import main\n"
+        "try: main(prog_name='sluice')\n"
+        "except SystemExit: print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    words = {"_SLUICE_COMPLETE": "bash_complete", "COMP_WORDS": "sluice get clu", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=240, check=True, env=os.environ | words,
+    )  # fmt: skip
+    assert "plain,clusterqueue" in done.stdout
+    assert not HEAVY & set(done.stderr.split())
+
+
 def test_version_option_and_command_print_the_versions():
     short, long = run("--version"), run("version")
     assert (short.returncode, short.stdout) == (0, f"sluice {version('sluice')}\n")

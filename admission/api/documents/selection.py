@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from admission.api.documents.workload_documents import object_name, workload_name
+from admission.api.documents.workload_names import object_name, workload_name
 from admission.api.kinds.all_kinds import KINDS
 from admission.apimachinery.errors import InvalidSelector
 from admission.apimachinery.selectors import parse_field_selector, parse_label_selector

@@ -1,11 +1,11 @@
-"""Documents of workloads, in the form of Kueue's `Workload`, and their names."""
+"""Documents of workloads, in the form of Kueue's `Workload`."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from admission.api.documents.conditions import conditions, timestamp
+from admission.api.documents.workload_names import workload_name
 from admission.api.registry import API_VERSION, WORKLOADS
 from admission.model.quantity import format_amount
 
@@ -15,23 +15,6 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.model.workload import Admission, PodSet, Workload
     from admission.store.records import CheckRecord, Order, WorkloadRecord
-
-_HASH_LENGTH = 5
-
-
-def workload_name(workload: Workload) -> str:
-    """Return the name of a workload, as Kueue forms it: `KIND-NAME-HASH`, such as `job-train-1a2b3`.
-
-    The hash is of the uid: a Job that is deleted and created again under the same name is another workload.
-    """
-    digest = hashlib.blake2b(workload.uid.encode(), digest_size=8).hexdigest()
-    return f"{workload.kind.lower()}-{workload.name}-{digest[:_HASH_LENGTH]}"
-
-
-def object_name(name: str) -> str:
-    """Return the Kubernetes object's name within a `workload_name`; empty if that has another form."""
-    _, _, rest = name.partition("-")
-    return rest[: -_HASH_LENGTH - 1]
 
 
 def workload_document(

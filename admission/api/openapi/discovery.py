@@ -64,7 +64,7 @@ def _row(resource: Resource) -> Document:
 
 def _names(resource: Resource) -> Document:
     names: Document = {"shortNames": list(resource.short_names)} if resource.short_names else {}
-    return names | ({"categories": [_CATEGORY]} if resource.model is not None else {})
+    return names | ({"categories": [_CATEGORY]} if resource.is_of_queue_objects else {})
 
 
 def _sub_row(subresource: Subresource) -> Document:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from admission.api.auth.redaction import named_keys, named_messages
-from admission.api.documents.workload_documents import workload_name
+from admission.api.documents.workload_names import workload_name
 from admission.api.errors import UnknownObject
 from admission.api.http.request_options import number
 from admission.api.http.responses import reply

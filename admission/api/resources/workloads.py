@@ -10,7 +10,7 @@ from admission.api.auth.authorization import may_patch_all_workloads
 from admission.api.documents.presentation import warnings, workload_documents
 from admission.api.documents.representation import Representation
 from admission.api.documents.selection import WorkloadSelection
-from admission.api.documents.workload_documents import object_name, workload_name
+from admission.api.documents.workload_names import object_name, workload_name
 from admission.api.errors import Forbidden, UnknownObject, UnsupportedMediaType
 from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, as_object, check_patched, read_patch
 from admission.api.http.request_options import Paging, WriteOptions, flag

@@ -107,7 +107,7 @@ class Watches:
             await stream.close()
 
     def _source(self, resource: Resource) -> ChangeSource:
-        if resource.model is None:
+        if not resource.is_of_queue_objects:
             return WorkloadSource(self._store, now=self._now)
         return QueueObjectSource(self._store, resource.kind, self._status_schedule)
 

@@ -1,20 +1,16 @@
-"""Kubernetes API access of commands about Jobs: client of the caller's kubeconfig, kinds that can be queued, paths."""
+"""Kubernetes API access of commands about Jobs: client of the caller's kubeconfig, and paths."""
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from admission.cli.arguments.connection import NAMESPACE_HINT, has_no_namespace_flag
-from admission.cli.configuration.integrations import read_integrations
+from admission.cli.arguments.job_kinds import kind_named, kind_of
 from admission.cli.errors import CommandError
 from admission.cluster.client import Client
 from admission.cluster.credentials import kubeconfig_namespace
 from admission.cluster.errors import BadKubeconfig, Forbidden, StatusError, Unauthorized
-from admission.kinds import Kind, Kinds, all_kinds, frameworks_known, parse_form
 from admission.kinds.grouping import GROUP_NAME
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root
@@ -24,6 +20,7 @@ if TYPE_CHECKING:
 
     from admission.cli.arguments.connection import Connection
     from admission.client import Workload
+    from admission.kinds import Kind
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -62,41 +59,6 @@ async def current_user(client: Client) -> str:
     return str(answer["status"]["userInfo"].get("username", ""))
 
 
-def known_kinds() -> Kinds:
-    """Return all kinds that this version supports, and the custom kinds in the configuration file $SLUICE_CONFIG.
-
-    Which of them are enabled is a setting of the server, and not known here. Raises InvalidSettings.
-    """
-    return _kinds_of(os.environ.get("SLUICE_CONFIG", ""))
-
-
-@cache
-def _kinds_of(file: str) -> Kinds:
-    """Return the supported kinds and the custom kinds of a configuration file; empty: no file."""
-    described = read_integrations(Path(file)).kinds if file else ()
-    return all_kinds(frameworks=frameworks_known(), own=map(parse_form, described))
-
-
-def kind_of(manifest: dict[str, Any]) -> Kind | None:
-    """Return the adapter for a manifest's apiVersion and kind; None if it cannot be queued."""
-    group, _, version = str(manifest.get("apiVersion", "")).rpartition("/")
-    kind = known_kinds().get(group, str(manifest.get("kind", "")))
-    return kind if kind is not None and version in kind.versions and kind in list(known_kinds()) else None
-
-
-def kind_named(name: str) -> Kind:
-    """Return the adapter for a kind by its name or plural, in any case. Raises CommandError for an unknown one."""
-    for kind in known_kinds():
-        if name.lower() in (kind.kind.lower(), kind.plural):
-            return kind
-    raise CommandError(f'"{name}" is not a kind that can be queued; supported kinds: {queued_kinds()}')
-
-
-def is_kind(name: str) -> bool:
-    """Return whether this is the name or plural, in any case, of a kind that can be queued."""
-    return any(name.lower() in (kind.kind.lower(), kind.plural) for kind in known_kinds())
-
-
 def kind_of_workload(workload: Workload) -> Kind:
     """Return the adapter for a workload's object. Raises CommandError for an unknown kind and for a pod group."""
     object_reference = workload.document.get("spec", {}).get("object", {})
@@ -113,11 +75,6 @@ def kind_of_workload(workload: Workload) -> Kind:
 def qualified_name(kind: Kind, name: str) -> str:
     """Return the name of an object as kubectl prints it: `job.batch/train`, `pod/train`."""
     return f"{kind.kind.lower()}{'.' if kind.group else ''}{kind.group}/{name}"
-
-
-def queued_kinds() -> str:
-    """Return the names of all kinds that can be queued, for messages: `Job, RayJob`."""
-    return ", ".join(sorted({kind.kind for kind in known_kinds()}))
 
 
 def object_path(kind: Kind, namespace: str, name: str = "", *, version: str = "") -> str:

@@ -7,8 +7,8 @@ import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from admission.api.documents.workload_documents import object_name
-from admission.cli.arguments.kubernetes import is_kind
+from admission.api.documents.workload_names import object_name
+from admission.cli.arguments.job_kinds import is_kind
 from admission.cli.arguments.suggestions import similar_name
 from admission.cli.errors import CommandError
 from admission.model.errors import SluiceError

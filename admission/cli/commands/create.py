@@ -41,7 +41,7 @@ class _Types(click.Group):
         command = super().get_command(ctx, by_kind.get(resource.kind, resource.kind.lower()))
         if command is None:
             by_file = f"{resource.kind} cannot be created from flags: write a manifest, and use `sluice apply -f FILE`"
-            raise click.UsageError(_USE_SUBMIT if resource.model is None else by_file, ctx)
+            raise click.UsageError(by_file if resource.is_of_queue_objects else _USE_SUBMIT, ctx)
         return command
 
 

@@ -9,7 +9,8 @@ import click
 
 from admission.api.registry import by_name
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.files import filename_option, read_objects
+from admission.cli.arguments.files import filename_option
+from admission.cli.arguments.object_files import read_objects
 from admission.cli.arguments.objects import (
     Target,
     complete_type,

@@ -118,7 +118,7 @@ def rollback(
       sluice rollback cq/team-a --to-revision 17 --dry-run
     """
     target = resolve_one(what, name)
-    if target.resource.model is None:
+    if not target.resource.is_of_queue_objects:
         raise click.UsageError("only queue objects have revisions to roll back to")
     if revision is not None and not (revision.isascii() and revision.isdecimal()):
         raise BadFlag(f'--to-revision: "{revision}" is not a revision; `sluice history {what}` lists them')
@@ -147,7 +147,7 @@ def _queue_object(what: str, name: str | None) -> Target | None:
     if slash and not _is_type(kind):
         return None  # job/train
     target = resolve_one(what, name)
-    return None if target.resource.model is None else target
+    return target if target.resource.is_of_queue_objects else None
 
 
 def _is_type(kind: str) -> bool:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
-from admission.cli.arguments.kubernetes import kind_named, kind_of_workload, kubernetes, namespace_of, object_path
+from admission.cli.arguments.job_kinds import kind_named
+from admission.cli.arguments.kubernetes import kind_of_workload, kubernetes, namespace_of, object_path
 from admission.cli.arguments.objects import namespace_option, parse_workload_name, workload_argument
 from admission.cli.arguments.workload_names import find_workload
 from admission.cli.commands.why import position_message

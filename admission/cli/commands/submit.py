@@ -11,14 +11,8 @@ import click
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.files import filename_option, read_documents
 from admission.cli.arguments.job_flags import GPU, JobFlags, job_manifest, key_value, seconds
-from admission.cli.arguments.kubernetes import (
-    kind_of,
-    kubernetes,
-    namespace_of,
-    object_path,
-    qualified_name,
-    queued_kinds,
-)
+from admission.cli.arguments.job_kinds import kind_of, queued_kinds
+from admission.cli.arguments.kubernetes import kubernetes, namespace_of, object_path, qualified_name
 from admission.cli.arguments.objects import namespace_option
 from admission.cli.arguments.suggestions import existing_queues, similar_name
 from admission.cli.commands.logs import JobFound, find_job, follow_job

@@ -14,7 +14,7 @@ import click
 
 from admission.cli.arguments.cluster import ClusterFlags, cluster_options
 from admission.cli.arguments.database import DatabaseFlags
-from admission.cli.arguments.kubernetes import known_kinds
+from admission.cli.arguments.job_kinds import known_kinds
 from admission.cli.configuration.settings import EXTERNAL_SERVICE
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from admission.cli.arguments.files import in_dependency_order
+from admission.cli.arguments.object_files import in_dependency_order
 from admission.model.manifests import API_VERSION, to_manifest
 from admission.model.queues import QUEUE_OBJECTS
 

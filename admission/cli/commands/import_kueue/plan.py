@@ -8,8 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from admission.cli.arguments.files import in_dependency_order
 from admission.cli.arguments.foreign import api_group, import_source, without_equivalent
+from admission.cli.arguments.object_files import in_dependency_order
 from admission.cli.commands.diff import comparable
 from admission.cli.commands.import_kueue.source import GROUP
 from admission.cli.output.tables import aligned

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from admission.cli.arguments.files import print_note, read_objects
+from admission.cli.arguments.object_files import print_note, read_objects
 from admission.cli.errors import BadFlag, CommandError, Unreadable
 from admission.cli.output.outcomes import Origin
 from admission.model.queues import LocalQueue, ResourceFlavor

@@ -1,0 +1,29 @@
+"""Names of the kinds of queue objects, for commands and clients that need no models: those take long to import."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class KindNames(NamedTuple):
+    """The names by which users refer to a kind, and whether its objects are in namespaces."""
+
+    kind: str
+    plural: str
+    short_names: tuple[str, ...]
+    """Further names on a command line, beside kind and plural."""
+    namespaced: bool = False
+
+
+RESOURCE_FLAVOR: Final = KindNames("ResourceFlavor", "resourceflavors", ("rf", "flavor", "flavors"))
+CLUSTER_QUEUE: Final = KindNames("ClusterQueue", "clusterqueues", ("cq",))
+COHORT: Final = KindNames("Cohort", "cohorts", ("co",))
+LOCAL_QUEUE: Final = KindNames("LocalQueue", "localqueues", ("lq", "queue", "queues"), namespaced=True)
+WORKLOAD_PRIORITY_CLASS: Final = KindNames("WorkloadPriorityClass", "workloadpriorityclasses", ("wpc",))
+ADMISSION_CHECK: Final = KindNames("AdmissionCheck", "admissionchecks", ("ac",))
+SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs"), namespaced=True)
+
+KINDS: Final = (
+    CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK, SUBSCRIPTION,
+)  # fmt: skip
+"""All kinds; those that users look at most are first."""
