@@ -365,14 +365,15 @@ async def test_at_most_one_candidate_leads_under_random_kills_and_freezes(seed, 
                 time.start(who, lead(electors[who]))
 
 
+@pytest.mark.virtual_time
 async def test_unresponsive_server_ends_the_leadership(server, client):
     async def hang(_request):
         await asyncio.Event().wait()
 
     made = {"metadata": {"name": "sluice", "resourceVersion": "1"}, "spec": {"holderIdentity": "a"}}
     server.script = [failure(404, "NotFound"), reply(made, 201), *[hang] * 20]
-    timing = Timing(lease_duration=1, renew_deadline=0.3, retry_period=0.1)
-    elector = LeaderElector(client, namespace="default", name="sluice", identity="a", timing=timing)
+    clock = asyncio.get_running_loop().time
+    elector = LeaderElector(client, namespace="default", name="sluice", identity="a", timing=TIMING, clock=clock)
     await elector.acquire()
     with pytest.raises(LeaseLost, match="no answer in time"):
         await elector.keep()
