@@ -35,9 +35,11 @@ async def test_kueue_import_is_refused_while_an_elected_leader_runs(world, tmp_p
 
         leader.send(signal.SIGKILL)  # it does not release the Lease
         await leader.process.wait()
+        await kueue.job("late", admitted=True)
         done = await world.eventually(lambda: _imported(kueue))
-        assert "take over  job/team-a/run" in done.output
-        await world.record("run", "admitted")
+        assert "take over  job/team-a/late" in done.output
+        assert "same       job/team-a/run" in done.output, "it is on record"
+        await world.record("late", "admitted")
 
 
 async def _imported(kueue):

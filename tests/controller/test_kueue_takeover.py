@@ -74,6 +74,54 @@ async def test_imported_job_is_restored_without_fields_of_kueue_at_eviction(kueu
     assert again["spec"]["template"]["spec"]["nodeSelector"] == {"type": "kwok"}
 
 
+async def test_repeated_import_leaves_what_sluice_has_decided_since(kueue):
+    """Kueue's Workloads say forever that the Jobs are admitted."""
+    world = kueue.world
+    await kueue.queues(cpu="3")
+    names = ("held", "over", "run")
+    for name in names:
+        await kueue.job(name, admitted=True)
+    await until_pods(world, 3)
+    await kueue.migrate("--yes")
+    await world.start()
+    await world.order("held", held=True)
+    await world.record("held", "pending", reason="OnHold")
+    (pod,) = [pod for pod in world.user.list("pods", "team-a") if pod["metadata"]["name"].startswith("over-")]
+    done = {"status": {"phase": "Succeeded"}}
+    await world.user.patch("pods", "team-a", pod["metadata"]["name"], done, subresource="status")
+    await world.record("over", "finished")
+    await world.end()
+    before = await _ledger(world)
+
+    again = await kueue.migrate("--yes")
+    lines = again.output.splitlines()
+    assert [line for line in lines if "job/" in line] == [f"same    job/team-a/{name}" for name in names]
+    assert lines[-1].endswith("there is nothing to do")
+    assert await _ledger(world) == before
+    assert {uid: len(rows) for uid, rows in before.items()} == dict.fromkeys(before, 1)
+
+
+async def test_import_plan_names_a_running_job_that_sluice_will_stop(kueue):
+    world = kueue.world
+    await kueue.queues()
+    await kueue.job("run", admitted=True)
+    await kueue.migrate("--yes")
+    await world.start()
+    await world.order("run", held=True)
+    await world.record("run", "pending", reason="OnHold")
+    await world.end()
+    await world.patch("run", {"spec": {"suspend": False}})
+    lines = (await kueue.migrate()).output.splitlines()
+    note = lines[lines.index("same    job/team-a/run") + 1]
+    assert note.strip() == "it is running, but holds no quota in Sluice, which will stop it"
+
+
+async def _ledger(world):
+    """Return the rows of the ledger by uid of the workload."""
+    records = (await world.store.workloads.list()).workloads
+    return {each.workload.uid: await world.store.workloads.ledger(each.workload.uid) for each in records}
+
+
 async def test_eviction_begun_by_kueue_is_completed_after_import(kueue):
     world = kueue.world
     await kueue.queues(cpu="1")

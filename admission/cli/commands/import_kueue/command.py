@@ -115,6 +115,9 @@ def kueue(
                 open_destination(connection, database.url() if database.is_set else None, reason="imported from Kueue")
             )
             plan = await _plan(found, parsed, kinds, destination)
+            if yes and found.workloads and any(entry.writes for entry in plan):
+                await destination.lead()
+                plan = await _plan(found, parsed, kinds, destination)  # with what the former leader decided at last
             for line in plans.lines(plan):
                 print_line(line)
             if yes:
@@ -143,7 +146,7 @@ async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destina
         found,
         kinds,
         queues={item.name for item in items.values() if isinstance(item, ClusterQueue)},
-        known=await destination.known_uids() if found.workloads else (),
+        known=await destination.known() if found.workloads else {},
         now=time.time(),
     )
     if not destination.takes_over:
@@ -155,7 +158,7 @@ async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destina
 
 
 async def _carry_out(plan: Sequence[Entry], destination: Destination) -> None:
-    """Write the plan. Jobs come first: that fails if a Sluice is running, before anything else is written."""
+    """Write the plan."""
     takeovers = [entry.takeover for entry in plan if entry.takeover is not None]
     if takeovers:
         await destination.take_over(takeovers)

@@ -13,9 +13,10 @@ from admission.store.audit_log import Author
 from admission.store.database.migrations import ensure_ready
 from admission.store.records import Changes, State
 from admission.store.store import Store
+from admission.store.workloads.queries import Condition
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from admission.cli.arguments.connection import Connection
     from admission.cli.commands.import_kueue.takeover import Takeover
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _HOLDER = "sluice import"
 """Name under which an import is the leader in the database, and the author of revisions."""
+_HOLDS_QUOTA = Condition("state", frozenset({State.ADMITTED.value, State.EVICTING.value}))
 
 
 class Destination(Protocol):
@@ -35,8 +37,14 @@ class Destination(Protocol):
     async def present(self) -> list[QueueObject]:
         """Return all queue objects that exist."""
 
-    async def known_uids(self) -> Collection[str]:
-        """Return the uids of objects that are admitted or deactivated here already: they are not taken over again."""
+    async def known(self) -> Mapping[str, bool]:
+        """Return all workloads that were ever recorded here, by uid of the object: whether each holds quota.
+
+        Kueue knows nothing of what became of them since: none is taken over again.
+        """
+
+    async def lead(self) -> None:
+        """Keep any Sluice from deciding until the import ends. Called before `take_over`."""
 
     async def write(self, item: QueueObject) -> None:
         """Create or replace the object."""
@@ -58,15 +66,16 @@ class ApiDestination:
         """See `Destination`."""
         return [item for model in QUEUE_OBJECTS async for item in self._sluice.collection(model).list()]
 
-    async def known_uids(self) -> Collection[str]:
+    async def known(self) -> Mapping[str, bool]:
         """See `Destination`."""
-        found = self._sluice.documents("workloads").list()
         return {
             # The uid of the workload's Job, which is the owner of Kueue's Workload, too.
-            item["metadata"]["ownerReferences"][0]["uid"]
-            async for item in found
-            if (item.get("status") or {}).get("admission") or not item["spec"].get("active", True)
+            item["metadata"]["ownerReferences"][0]["uid"]: bool((item.get("status") or {}).get("admission"))
+            async for item in self._sluice.documents("workloads").list()
         }
+
+    async def lead(self) -> None:
+        """Do nothing: it is the running Sluice that decides."""
 
     async def write(self, item: QueueObject) -> None:
         """See `Destination`."""
@@ -87,29 +96,35 @@ class DatabaseDestination:
     def __init__(self, store: Store, reason: str) -> None:
         self._store = store
         self._reason = reason
+        self._epoch = 0
 
     async def present(self) -> list[QueueObject]:
         """See `Destination`."""
         return [item for model in QUEUE_OBJECTS for item in await self._store.queues.list(model.kind)]
 
-    async def known_uids(self) -> Collection[str]:
+    async def known(self) -> Mapping[str, bool]:
         """See `Destination`."""
-        records = (await self._store.load()).workloads
-        return {record.workload.uid for record in records if record.state is not State.PENDING or not record.active}
+        holding, _ = await self._store.workloads.uids(where=[_HOLDS_QUOTA])
+        recorded, _ = await self._store.workloads.uids()
+        return {uid: uid in holding for uid in recorded}
+
+    async def lead(self) -> None:
+        """See `Destination`. Raises AlreadyRunning if a replica of Sluice leads on this database."""
+        self._epoch = await self._store.lead(_HOLDER)
 
     async def write(self, item: QueueObject) -> None:
         """See `Destination`."""
         await self._store.queues.write(item.key, lambda _: item, author=Author(_HOLDER, reason=self._reason))
 
     async def take_over(self, takeovers: Sequence[Takeover]) -> None:
-        """See `Destination`. Raises AlreadyRunning if a replica of Sluice leads on this database."""
+        """See `Destination`. Raises StaleEpoch if a replica of Sluice was elected meanwhile."""
         changes = Changes(
             workloads=tuple(each.record for each in takeovers),
             opened=tuple(each.opened for each in takeovers if each.opened is not None),
             transitions=tuple(each.transition for each in takeovers),
             checks=tuple(check for each in takeovers for check in each.checks),
         )
-        await self._store.commit(changes, epoch=await self._store.lead(_HOLDER))
+        await self._store.commit(changes, epoch=self._epoch)
 
 
 @asynccontextmanager

@@ -35,6 +35,7 @@ _JOB_CONTROLLER_LABELS = (
 )
 """Labels of a template that the Job controller sets: neither the user nor Kueue."""
 _TAKEN_OVER = "taken over from Kueue"
+_WITHOUT_QUOTA = "it is running, but holds no quota in Sluice, which will stop it"
 _NOT_IMPORTED = {
     "requeueState": "status.requeueState: the backoff is not imported: it may be admitted immediately",
     "accumulatedPastExecutionTimeSeconds": (
@@ -60,12 +61,12 @@ class _Refused(Exception):
 
 
 def plan_takeovers(
-    found: Found, kinds: Kinds, *, queues: Collection[str], known: Collection[str], now: float
+    found: Found, kinds: Kinds, *, queues: Collection[str], known: Mapping[str, bool], now: float
 ) -> list[Entry]:
     """Return the plan for all Workloads of Kueue that have not finished.
 
-    `queues` are the names of the ClusterQueues after the import, `known` the uids of Jobs that Sluice has admitted or
-    deactivated already, `now` is the Unix time of the transitions.
+    `queues` are the names of the ClusterQueues after the import, `known` says of each workload that Sluice has on
+    record, by uid, whether it holds quota, `now` is the Unix time of the transitions.
     """
     entries = []
     for document in found.workloads:
@@ -123,13 +124,14 @@ def _entry(
     conditions: Mapping[str, Object],
     *,
     queues: Collection[str],
-    known: Collection[str],
+    known: Mapping[str, bool],
     now: float,
 ) -> Entry:
     """Return the entry for an unfinished Workload. Raises _Refused if its Job cannot be taken over."""
     uid: str = job["metadata"]["uid"]
-    if uid in known:
-        return Entry(Action.SAME, name)
+    if uid in known:  # whatever Kueue's Workload says is older
+        is_stopped = not known[uid] and not observed.suspended and observed.finished is None
+        return Entry(Action.SAME, name, (_WITHOUT_QUOTA,) if is_stopped else ())
     status = document.get("status") or {}
     admission, suspended = status.get("admission"), observed.suspended
     if "Admitted" not in conditions and not suspended:
