@@ -219,7 +219,8 @@ class JobKind(CommonKind):
             spec["parallelism"] = spec["completions"]
         if template := templates.restore(obj["spec"]["template"], original, injected.get("template", NOTHING)):
             spec["template"] = template
-        return {"metadata": lock(obj), "spec": spec} if spec else None
+        # A patch that changes nothing would be sent forever, and the quota of an evicted Job never released.
+        return {"metadata": lock(obj), "spec": spec} if merged(obj["spec"], spec) != obj["spec"] else None
 
     def restored(self, obj: Object, original: Object) -> Object:
         """Return the Job without what its start injected."""

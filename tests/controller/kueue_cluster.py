@@ -71,6 +71,7 @@ class Kueue:
         name,
         *,
         admitted,
+        started=True,
         reserved=False,
         evicted=False,
         active=True,
@@ -80,12 +81,15 @@ class Kueue:
         more_sets=(),
         **status,
     ):
-        """Create a Job and its Workload as left by Kueue; if admitted, it runs with `given` of its `pods` pods."""
-        body = job(name, queue=None, pods=pods, suspend=not admitted)
+        """Create a Job and its Workload as left by Kueue; if admitted, it runs with `given` of its `pods` pods.
+
+        `started`: False if Kueue was stopped between its admission and its start.
+        """
+        body = job(name, queue=None, pods=pods, suspend=not (admitted and started))
         body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "lq"
         body["metadata"]["annotations"] = annotations or {}
         template = deepcopy(body["spec"]["template"])
-        if admitted:
+        if admitted and started:
             body["spec"]["parallelism"] = given
             body["spec"]["template"]["metadata"]["labels"] = {"kueue.x-k8s.io/podset": "main"}
             body["spec"]["template"]["spec"] |= {"nodeSelector": {"type": "kwok"}, "tolerations": [TOLERATION]}

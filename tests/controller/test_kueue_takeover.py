@@ -207,6 +207,23 @@ async def test_imported_job_keeps_its_partial_admission(kueue):
     assert again["spec"]["parallelism"] == 3
 
 
+async def test_imported_partial_admission_is_started_with_its_pods_and_restored(kueue):
+    """Kueue was stopped between admission and start: the Job still has the number of pods that its user wrote."""
+    world = kueue.world
+    await kueue.queues(cpu="3")
+    await kueue.job("part", admitted=True, started=False, pods=4, given=2, annotations=MIN_PARALLELISM)
+    assert (await kueue.migrate("--yes")).exit_code == 0
+    await world.start()
+    started = await world.job("part", runs)
+    assert started["spec"]["parallelism"] == 2
+    assert "OutOfSync" not in [reason for reason, _ in await world.history("part")]
+
+    await world.order("part", held=True)
+    await world.record("part", "pending", reason="OnHold")
+    stopped = await world.job("part", is_gated)
+    assert stopped["spec"]["parallelism"] == 4
+
+
 def said(name, state, **more):
     return {"name": name, "state": state, "message": "", "lastTransitionTime": "2025-06-15T15:06:41Z", **more}
 

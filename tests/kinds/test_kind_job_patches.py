@@ -111,6 +111,13 @@ def test_completions_are_restored_together_with_a_parallelism_edited_by_a_user()
     assert JOBS.restore_patch(both, original) is None
 
 
+def test_restoration_that_changes_nothing_is_none():
+    """Else an evicted Job would wait for it forever, and keep its quota."""
+    job = make_job()
+    same = {"parallelism": job["spec"]["parallelism"]}
+    assert JOBS.restore_patch(job, {**same, "given": same}) is None
+
+
 def test_resume_patch_only_unsuspends():
     assert JOBS.resume_patch(make_job()) == [*SAME, UNSUSPEND]
 

@@ -252,12 +252,12 @@ def _original(job: Object, pod_set: Object, assignment: Object) -> Object:
     if has != had:
         original["tolerations"] = had or None
         injected.setdefault("template", {}).setdefault("spec", {})["tolerations"] = has
-    if assignment.get("count", pod_set["count"]) < pod_set["count"]:  # partial admission
+    if (count := assignment.get("count", pod_set["count"])) < pod_set["count"]:  # partial admission
         annotations = job["metadata"].get("annotations") or {}
         follow = annotations.get("kueue.x-k8s.io/job-completions-equal-parallelism") == "true"
         for field in ("parallelism", "completions") if follow else ("parallelism",):
-            original[field] = pod_set["count"]
-            injected[field] = spec.get(field)
+            if spec.get(field) == count:  # otherwise Kueue has not started it, or its user has changed the number since
+                original[field], injected[field] = pod_set["count"], count
     return {**original, "given": injected} if injected else original
 
 
