@@ -26,6 +26,8 @@ _MAPS = {
     "annotations": ("metadata", "annotations"),
 }
 """Maps of a template that an injection extends: (part of the template, attribute of `Addition`) by field."""
+_LISTS = ("tolerations", "schedulingGates")
+"""Lists of a pod's spec that an injection extends; scheduling gates are those of Kueue, before Sluice took over."""
 
 
 def digest_parts(template: Mapping[str, Any]) -> Object:
@@ -138,12 +140,13 @@ def restore(template: Mapping[str, Any], original: Mapping[str, Any], injected: 
         if ours := [key for key, value in added.items() if has.get(key) == value]:
             nothing_left = len(ours) == len(has) and original.get(field) is None
             patch.setdefault(part, {})[field] = None if nothing_left else dict.fromkeys(ours)
-    had = original.get("tolerations") or []
-    has = (template.get("spec") or {}).get("tolerations") or []
-    added = [item for item in (injected.get("spec") or {}).get("tolerations") or () if item not in had]
-    kept = [item for item in has if item not in added]
-    if kept != has:
-        patch.setdefault("spec", {})["tolerations"] = kept or original.get("tolerations")
+    for field in _LISTS:
+        had = original.get(field) or []
+        has = (template.get("spec") or {}).get(field) or []
+        added = [item for item in (injected.get("spec") or {}).get(field) or () if item not in had]
+        kept = [item for item in has if item not in added]
+        if kept != has:
+            patch.setdefault("spec", {})[field] = kept or original.get(field)
     return patch
 
 

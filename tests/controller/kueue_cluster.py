@@ -77,13 +77,14 @@ class Kueue:
         active=True,
         pods=1,
         given=1,
+        gates=(),
         annotations=None,
         more_sets=(),
         **status,
     ):
         """Create a Job and its Workload as left by Kueue; if admitted, it runs with `given` of its `pods` pods.
 
-        `started`: False if Kueue was stopped between its admission and its start.
+        `started`: False if Kueue was stopped between its admission and its start. `gates`: of a topology, for example.
         """
         body = job(name, queue=None, pods=pods, suspend=not (admitted and started))
         body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "lq"
@@ -93,6 +94,7 @@ class Kueue:
             body["spec"]["parallelism"] = given
             body["spec"]["template"]["metadata"]["labels"] = {"kueue.x-k8s.io/podset": "main"}
             body["spec"]["template"]["spec"] |= {"nodeSelector": {"type": "kwok"}, "tolerations": [TOLERATION]}
+            body["spec"]["template"]["spec"] |= {"schedulingGates": [{"name": each} for each in gates]} if gates else {}
         made = await self.world.submit(body)
         if admitted or reserved:
             assignment = {

@@ -122,6 +122,32 @@ async def _ledger(world):
     return {each.workload.uid: await world.store.workloads.ledger(each.workload.uid) for each in records}
 
 
+async def test_imported_job_loses_the_scheduling_gate_of_a_topology_at_eviction(kueue):
+    world = kueue.world
+    await kueue.queues(cpu="1")
+    await kueue.job("placed", admitted=True, gates=("kueue.x-k8s.io/topology",))
+    (pod,) = await world.eventually(lambda: _pods(world))
+    await world.user.patch("pods", "team-a", pod["metadata"]["name"], {"spec": {"schedulingGates": None}})  # by Kueue
+    await until_pods(world, 1)
+    lines = (await kueue.migrate("--yes")).output.splitlines()
+    assert lines[lines.index("take over  job/team-a/placed") + 1].strip() == (
+        "spec.template.spec.schedulingGates: only Kueue removes kueue.x-k8s.io/topology from new pods, which would "
+        "never start: sluice hold and sluice release restart the Job without it"
+    )
+    await world.start()
+    await world.record("placed", "admitted")
+    await world.order("placed", held=True)
+    await world.record("placed", "pending", reason="OnHold")
+    await world.order("placed", held=False)
+    again = await world.job("placed", runs)
+    assert "schedulingGates" not in again["spec"]["template"]["spec"]
+    await until_pods(world, 1)
+
+
+async def _pods(world):
+    return world.user.list("pods", "team-a")
+
+
 async def test_eviction_begun_by_kueue_is_completed_after_import(kueue):
     world = kueue.world
     await kueue.queues(cpu="1")

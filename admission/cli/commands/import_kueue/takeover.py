@@ -34,6 +34,8 @@ _JOB_CONTROLLER_LABELS = (
     "batch.kubernetes.io/job-name",
 )
 """Labels of a template that the Job controller sets: neither the user nor Kueue."""
+_ELASTIC = f"{KUEUE}elastic-job"
+"""Annotation of a Job, and the scheduling gate that its pods get."""
 _TAKEN_OVER = "taken over from Kueue"
 _WITHOUT_QUOTA = "it is running, but holds no quota in Sluice, which will stop it"
 _NOT_IMPORTED = {
@@ -150,18 +152,23 @@ def _entry(
         takeover, notes = _takeover(document, job, kinds, observed, found, conditions, now=now)
     except (InvalidQuantity, InvalidObject) as error:
         raise _Refused(f"{error}; Sluice will stop and queue it") from error
-    return Entry(Action.TAKE_OVER, name, (*notes, *_gate_notes(job)), takeover=takeover)
+    notes += _gate_notes(job, takeover.record.original)
+    return Entry(Action.TAKE_OVER, name, tuple(notes), takeover=takeover)
 
 
-def _gate_notes(job: Object) -> list[str]:
-    """Return a note for each scheduling gate that Kueue has added to the pod template, as it does for elastic Jobs."""
+def _gate_notes(job: Object, original: Object | None = None) -> list[str]:
+    """Return a note for each scheduling gate that Kueue has added to the pod template. `original`: see `_original`."""
     gates = (job["spec"].get("template") or {}).get("spec", {}).get("schedulingGates") or ()
-    return [
-        f"spec.template.spec.schedulingGates: only Kueue removes {gate['name']} from new pods, which would never "
-        f"start: recreate the Job without the annotation {KUEUE}elastic-job"
-        for gate in gates
-        if gate["name"].startswith(KUEUE)
-    ]
+    notes = []
+    for name in (gate["name"] for gate in gates if gate["name"].startswith(KUEUE)):
+        advice = "recreate the Job without it"
+        if name == _ELASTIC:  # set at creation, as if by the user
+            advice = f"recreate the Job without the annotation {_ELASTIC}"
+        elif "schedulingGates" in (original or {}):
+            advice = "sluice hold and sluice release restart the Job without it"
+        what = f"only Kueue removes {name} from new pods, which would never start"
+        notes.append(f"spec.template.spec.schedulingGates: {what}: {advice}")
+    return notes
 
 
 def _takeover(
@@ -248,10 +255,11 @@ def _original(job: Object, pod_set: Object, assignment: Object) -> Object:
             original[field] = had or None
             added = {key: value for key, value in has.items() if key not in had}
             injected.setdefault("template", {}).setdefault(part, {})[field] = added
-    has, had = ((each.get("spec") or {}).get("tolerations") or [] for each in (spec["template"], before))
-    if has != had:
-        original["tolerations"] = had or None
-        injected.setdefault("template", {}).setdefault("spec", {})["tolerations"] = has
+    for field in ("tolerations", "schedulingGates"):
+        has, had = ((each.get("spec") or {}).get(field) or [] for each in (spec["template"], before))
+        if has != had:
+            original[field] = had or None
+            injected.setdefault("template", {}).setdefault("spec", {})[field] = has
     if (count := assignment.get("count", pod_set["count"])) < pod_set["count"]:  # partial admission
         annotations = job["metadata"].get("annotations") or {}
         follow = annotations.get("kueue.x-k8s.io/job-completions-equal-parallelism") == "true"
