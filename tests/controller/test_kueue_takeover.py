@@ -159,6 +159,17 @@ async def test_eviction_begun_by_kueue_is_completed_after_import(kueue):
     assert ("Admitted", "taken over from Kueue") in await world.history("run")
 
 
+async def test_imported_jobs_have_held_nominal_quota_since_their_admission_by_kueue(kueue):
+    store = kueue.world.store
+    await kueue.queues(cpu="2")
+    for name in ("one", "two"):
+        await kueue.job(name, admitted=True)
+    await kueue.migrate("--yes")
+    assert await store.reports.violations() == ()
+    (row,) = (await store.reports.usage(["clusterqueue"], start=0, end=ADMITTED + 3600)).rows
+    assert (row.nominal_seconds, row.borrowed_seconds) == (2_000 * 3600, 0)
+
+
 async def test_job_deactivated_in_kueue_stays_deactivated_after_import(kueue):
     await kueue.queues()
     await kueue.job("off", admitted=False, active=False)

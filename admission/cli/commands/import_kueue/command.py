@@ -158,10 +158,10 @@ async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destina
 
 
 async def _carry_out(plan: Sequence[Entry], destination: Destination) -> None:
-    """Write the plan."""
-    takeovers = [entry.takeover for entry in plan if entry.takeover is not None]
-    if takeovers:
-        await destination.take_over(takeovers)
+    """Write the plan. Queue objects come first: the ledger is judged by the quota at the revision of an admission."""
     for entry in plan:
         if entry.item is not None and entry.writes:
             await destination.write(entry.item)
+    takeovers = [entry.takeover for entry in plan if entry.takeover is not None]
+    if takeovers:
+        await destination.take_over(takeovers)
