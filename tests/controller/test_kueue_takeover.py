@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from job_examples import is_gated, runs
-from kueue_cluster import ADMITTED, installed, pods, until_pods
+from kueue_cluster import ADMITTED, ADMITTED_AT, installed, pods, until_pods
 
 
 @pytest.fixture
@@ -219,6 +219,31 @@ async def test_import_plan_skips_job_of_missing_cluster_queue(kueue):
     plan = await kueue.migrate()
     assert "skip    job/team-a/run" in plan.output
     assert "status.admission.clusterQueue: cq does not exist" in plan.output
+
+
+async def test_import_plan_skips_running_jobs_without_an_unfinished_workload(kueue):
+    world = kueue.world
+    await kueue.queues()
+    for name in ("fine", "bare", "ended", "waits"):
+        await kueue.job(name, admitted=name != "waits")
+    await world.user.delete("workloads", "team-a", "job-bare")
+    await world.user.delete("workloads", "team-a", "job-waits")
+    ended = {"conditions": [{"type": "Finished", "status": "True", "lastTransitionTime": ADMITTED_AT}]}
+    await world.user.patch("workloads", "team-a", "job-ended", {"status": ended})
+    done = await kueue.migrate("--yes")
+    lines = [line.strip() for line in done.output.splitlines()]
+    assert lines[lines.index("skip       job/team-a/bare") + 1] == (
+        "it is running, but it has no Workload: Sluice will stop and queue it"
+    )
+    assert lines[lines.index("skip       job/team-a/ended") + 1] == (
+        "it is running, but its Workload has finished: Sluice will stop and queue it"
+    )
+    assert "job/team-a/waits" not in done.output
+
+    await world.user.delete("workloads", "team-a", "job-fine")
+    again = await kueue.migrate()
+    assert "job/team-a/bare" in again.output
+    assert "job/team-a/fine" not in again.output, "it holds quota in Sluice"
 
 
 MIN_PARALLELISM = {"kueue.x-k8s.io/job-min-parallelism": "2"}

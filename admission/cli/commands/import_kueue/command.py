@@ -146,7 +146,7 @@ async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destina
         found,
         kinds,
         queues={item.name for item in items.values() if isinstance(item, ClusterQueue)},
-        known=await destination.known() if found.workloads else {},
+        known=await destination.known() if found.objects else {},
         now=time.time(),
     )
     if not destination.takes_over:

@@ -69,8 +69,9 @@ async def in_cluster(client: Client, kinds: Kinds) -> Found:
                 raise
     found = Found(documents, workloads)
     for kind in kinds:
+        named = {"apiVersion": kinds.api_version(kind), "kind": kind.kind}  # items of a list do not have these
         async for page in listed(client, kinds, kind):
-            found.objects.update((item["metadata"]["uid"], item) for item in page if kind.queue_name(item))
+            found.objects.update((item["metadata"]["uid"], item | named) for item in page if kind.queue_name(item))
     for resource, path in PATHS.items():
         async for item in _items(client, path):
             metadata = item["metadata"]

@@ -22,10 +22,11 @@ from admission.model.workload import Admission, PodSetAssignment
 from admission.store.records import CheckRecord, Opened, State, Transition, WorkloadRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from admission.cli.commands.import_kueue.source import Found
     from admission.kinds import Kinds, Object, Observed
+    from admission.kinds.base import Kind
 
 _JOB_CONTROLLER_LABELS = (
     "controller-uid",
@@ -65,24 +66,25 @@ class _Refused(Exception):
 def plan_takeovers(
     found: Found, kinds: Kinds, *, queues: Collection[str], known: Mapping[str, bool], now: float
 ) -> list[Entry]:
-    """Return the plan for all Workloads of Kueue that have not finished.
+    """Return the plan for all Workloads of Kueue that have not finished, and for running Jobs without one.
 
     `queues` are the names of the ClusterQueues after the import, `known` says of each workload that Sluice has on
     record, by uid, whether it holds quota, `now` is the Unix time of the transitions.
     """
     entries = []
+    finished: dict[str, bool] = {}  # uid of a Job -> whether all its Workloads have finished
     for document in found.workloads:
         metadata = document["metadata"]
         conditions = _conditions(document)
         owner = next((each for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
+        if owner is not None:
+            finished[owner["uid"]] = "Finished" in conditions and finished.get(owner["uid"], True)
         if "Finished" in conditions:
             continue
         job = None if owner is None else found.objects.get(owner["uid"])
         name = f"{owner['kind'].lower()}/{metadata['namespace']}/{owner['name']}" if owner else metadata["name"]
         try:
-            kind = (
-                None if owner is None else kinds.get((owner.get("apiVersion") or "").rpartition("/")[0], owner["kind"])
-            )
+            kind = None if owner is None else _kind(kinds, owner)
             if owner is None or kind is None:
                 queued = ", ".join(f"{each.kind}s" for each in kinds)
                 raise _Refused(f"Sluice queues {queued} only: it is not imported, and holds no quota in Sluice")
@@ -94,7 +96,30 @@ def plan_takeovers(
         except _Refused as refusal:
             entry = Entry(Action.SKIP, name, (str(refusal),))
         entries.append(entry)
-    return _once_for_each_job(entries)
+    return _once_for_each_job(entries) + list(_stopped(found, kinds, finished, known))
+
+
+def _stopped(found: Found, kinds: Kinds, finished: Mapping[str, bool], known: Mapping[str, bool]) -> Iterator[Entry]:
+    """Yield an entry for each running Job that no other entry names, and that holds no quota in Sluice.
+
+    `finished`: whether all Workloads of a Job have finished, by its uid.
+    """
+    for uid, job in found.objects.items():
+        if known.get(uid) or not finished.get(uid, True):
+            continue
+        kind = _kind(kinds, job)
+        assert kind is not None, job
+        observed = kind.observe(job)
+        if observed.suspended or observed.finished is not None:
+            continue
+        why = "its Workload has finished" if uid in finished else "it has no Workload"
+        note = _WITHOUT_QUOTA if uid in known else f"it is running, but {why}: Sluice will stop and queue it"
+        yield Entry(Action.SKIP, f"{kind.kind.lower()}/{observed.key}", (note,))
+
+
+def _kind(kinds: Kinds, reference: Object) -> Kind | None:
+    """Return the kind of an object, or of one that is referred to; None: Sluice does not queue it."""
+    return kinds.get((reference.get("apiVersion") or "").rpartition("/")[0], reference["kind"])
 
 
 def _once_for_each_job(entries: list[Entry]) -> list[Entry]:
