@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -166,14 +167,14 @@ class ClusterWatches:
             informer, version = self._objects.get(kind), served.get(kind)
             if informer is not None and version is None and await self._is_absent(kind):
                 log.info("the API server no longer serves %s", self._name(kind))
-                self._stop_following(kind)
+                await self._stop_following(kind)
                 self.kinds.withdraw(kind)
                 if deleted := informer.forget():
                     await self._deliver(kind, deleted)
                 if self._inbox is not None:
                     self._inbox.put(KindListed(self.unlisted()))
             elif informer is not None and version not in (None, self._version(kind)):
-                self._stop_following(kind)  # the same objects are listed again in the other version
+                await self._stop_following(kind)  # the same objects are listed again in the other version
             if kind not in self._objects and version is not None:
                 self.kinds.serve(kind, version)
                 log.info("watching %s", self._name(kind))
@@ -200,8 +201,11 @@ class ClusterWatches:
             log.warning("cannot determine whether the API server still serves %s: %s", self._name(kind), error)
         return False
 
-    def _stop_following(self, kind: Kind) -> None:
-        self._tasks.pop(kind).cancel()
+    async def _stop_following(self, kind: Kind) -> None:
+        """End a kind's watch, and wait until the changes that it has reported are delivered."""
+        task = self._tasks.pop(kind)
+        task.cancel()
+        await asyncio.wait([task])
         del self._objects[kind]
 
     def _version(self, kind: Kind) -> str:
@@ -238,8 +242,9 @@ class ClusterWatches:
     async def _follow(self, kind: Kind, informer: Informer) -> None:
         waiting = asyncio.create_task(self._wait_for_list(informer))
         try:
-            async for batch in informer.batches():
-                await self._deliver(kind, batch)
+            async with aclosing(informer.batches()) as batches:
+                async for batch in batches:
+                    await self._deliver(kind, batch)
         finally:
             waiting.cancel()
 
@@ -257,12 +262,18 @@ class ClusterWatches:
                     objects(kind, change)
                 except Exception as error:  # noqa: BLE001  a faulty object must not end the watch of all others
                     self._faults.report(f"{kind.kind} {change.key}", error)
-        while (inbox := self._inbox) is not None:
-            await inbox.offer(kind, batch)
-            if inbox is self._inbox:
-                break
-        else:
+        try:
+            while (inbox := self._inbox) is not None:
+                await inbox.offer(kind, batch)
+                if inbox is self._inbox:
+                    return
             self._store(kind, batch)
+        except asyncio.CancelledError:  # the informer will not report these changes again
+            if self._inbox is None:
+                self._store(kind, batch)
+            else:
+                self._inbox.put(ObjectsChanged(kind, batch))
+            raise
 
     def _store(self, kind: Kind, batch: list[Change]) -> None:
         for change in batch:
@@ -273,13 +284,14 @@ class ClusterWatches:
                 self._stored.pop(change.uid, None)
 
     async def _follow_context(self, resource: str, informer: Informer) -> None:
-        async for batch in informer.batches():
-            for namespace in {self.context.update(resource, change) for change in batch}:
-                if self._inbox is not None:
-                    self._inbox.put(ContextChanged(namespace))
-            if resource == "namespaces":
-                for _, namespaces in self._listeners:
-                    namespaces()
+        async with aclosing(informer.batches()) as batches:
+            async for batch in batches:
+                for namespace in {self.context.update(resource, change) for change in batch}:
+                    if self._inbox is not None:
+                        self._inbox.put(ContextChanged(namespace))
+                if resource == "namespaces":
+                    for _, namespaces in self._listeners:
+                        namespaces()
 
     def _is_relevant(self, kind: Kind, obj: Object) -> bool:
         try:
