@@ -77,17 +77,21 @@ class EventRecorder:
         queue_size: int = QUEUE_SIZE,
         instance: str | None = None,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Parameters: `busy`: returns whether more important requests are being sent, see MAX_POSTPONEMENT.
         `instance`: reportingInstance, the name of this replica (None: the host name). `now`: Unix time (s).
+        `clock`: monotonic clock (s).
         """
         self._client = client
         self._busy = busy
         self._instance = (instance or socket.gethostname())[:128]
         self._now = now
+        self._clock = clock
         self._sleep = sleep
         self._queue: asyncio.Queue[tuple[float, Object]] = asyncio.Queue(queue_size)
+        """Events, and when they were queued by the monotonic clock."""
         self._recent: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         """When recent events were recorded, by (uid, reason, occasion or note), oldest first."""
         self._numbers = count()
@@ -126,7 +130,7 @@ class EventRecorder:
         if occasion:
             digest = hashlib.blake2b(f"{regarding.uid} {occasion}".encode(), digest_size=8).hexdigest()
             event["metadata"]["name"] = f"{regarding.name[:220]}.{digest}"
-        self._queue.put_nowait((at, event))
+        self._queue.put_nowait((self._clock(), event))
         return True
 
     @property
@@ -146,8 +150,8 @@ class EventRecorder:
 
     async def _work(self) -> NoReturn:
         while True:
-            at, event = await self._queue.get()
-            while self._busy() and self._now() - at < MAX_POSTPONEMENT:
+            queued, event = await self._queue.get()
+            while self._busy() and self._clock() - queued < MAX_POSTPONEMENT:
                 await self._sleep(_POLL_SECONDS)
             namespace = event["metadata"]["namespace"]
             try:

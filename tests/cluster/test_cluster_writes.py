@@ -196,16 +196,18 @@ async def test_event_is_delayed_while_many_patches_are_sent(server, client, runn
 
 
 async def test_event_is_sent_after_ten_seconds_even_if_the_writer_stays_busy(server, client, running):
-    now = [1000.0]
+    """Also if the system clock is set back in the meantime."""
+    seconds, now = [1000.0], [1_700_000_000.0]
     server.script = [reply({}, 201)]
 
     async def sleep(duration):
-        now[0] += duration
+        seconds[0] += duration
+        now[0] -= 3600
         await asyncio.sleep(0)
 
-    recorder = EventRecorder(client, busy=lambda: True, now=lambda: now[0], sleep=sleep)
+    recorder = EventRecorder(client, busy=lambda: True, now=lambda: now[0], clock=lambda: seconds[0], sleep=sleep)
     running(recorder)
     recorder.record(JOB, reason="Admitted", action="Admit", note="x")
     await recorder.idle()
-    assert 1010 <= now[0] <= 1011
+    assert 1010 <= seconds[0] <= 1011
     assert recorder.outcomes == {"ok": 1}
