@@ -160,7 +160,8 @@ def response_error(request: str, code: int, headers: Mapping[str, str], body: by
     if not isinstance(status, dict) or "message" not in status:
         status = {"message": " ".join(body[:200].decode(errors="replace").split())}
     after = headers.get("Retry-After", "")
-    return status_error(request, code, status, retry_after=float(after) if after.isdigit() else None)
+    is_number = after.isascii() and after.isdecimal()
+    return status_error(request, code, status, retry_after=float(after) if is_number else None)
 
 
 def transport_error(request: str, error: Exception) -> Unreachable:

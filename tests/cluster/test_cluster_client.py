@@ -118,8 +118,9 @@ async def test_retries_are_limited_in_number_and_delay(server, client, sleeps):
     assert max(sleeps) < 40
 
 
-async def test_error_without_retry_after_is_raised_immediately(server, client, sleeps):
-    server.script = [failure(503), reply({})]
+@pytest.mark.parametrize("headers", [{}, {"Retry_After": "soon"}, {"Retry_After": "²"}])
+async def test_error_without_a_number_in_retry_after_is_raised_immediately(server, client, sleeps, headers):
+    server.script = [failure(503, **headers), reply({})]
     with pytest.raises(errors.ServerError):
         await client.get(PATH)
     assert sleeps == []
