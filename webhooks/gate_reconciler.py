@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from admission.cluster.desired import Outcome, reconcile
-from admission.cluster.errors import NotFound
+from admission.cluster.errors import BadAnswer, NotFound
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
 from webhooks.pod_policies import PODS_GATED, PODS_KEEP, pod_policies
@@ -156,11 +156,16 @@ class GateReconciler:
                     log.info("removed objects that the gate does not use any more: %s", ", ".join(removed))
             except SluiceError as error:
                 log.warning("the gate could not be checked: %s", error)
+            except Exception:
+                log.exception("the gate could not be checked, and will be checked again")
 
     async def _served_resources(self) -> frozenset[str]:
         """Return the plural names of the resources of admissionregistration.k8s.io/v1 that the API server serves."""
         found = await self.client.get(_PATH)
-        return frozenset(resource["name"] for resource in found["resources"])
+        try:
+            return frozenset(resource["name"] for resource in found["resources"])
+        except (KeyError, TypeError) as error:
+            raise BadAnswer(f"the API server's list of resources at {_PATH} cannot be read ({error!r})") from error
 
     def _by_policies(self, served: Iterable[str]) -> bool:
         if self.mode == "webhooks" or (self.mode == "auto" and _PLURALS[MUTATING] not in served):

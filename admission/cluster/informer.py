@@ -182,7 +182,7 @@ class Informer:
                 if not limit:
                     raise
                 limit = 0  # the snapshot has expired before the last page: an unpaged list cannot expire
-            except (KeyError, TypeError) as error:
+            except (KeyError, TypeError, AttributeError) as error:
                 raise BadAnswer(f"{self._name}: the answer is no list ({error!r})") from error
         if deletions := self._known.delete(unseen):
             yield deletions
@@ -234,7 +234,7 @@ class Informer:
                 changes = self._known.watched(kind, body, began)
             elif kind != "BOOKMARK":
                 log.warning("ignored a watch event of the unknown type %r at %s", kind, self._path)
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadAnswer(f"{self._name}: a line of the watch cannot be read ({error!r})") from error
         if _newer(version, self._version):
             self._version = version
@@ -246,7 +246,8 @@ class Informer:
         A watch from a version in the future is not rejected: the server sends nothing until it has reached that.
         """
         head = await self._client.get(self._path, params={"limit": "1"})
-        now = head.get("metadata", {}).get("resourceVersion", "")
+        metadata = head.get("metadata")
+        now = str(metadata.get("resourceVersion", "")) if isinstance(metadata, dict) else ""
         if now != self._version and _newer(self._version, now):
             self._version = ""
             raise Expired(f"{self._name}: the server has gone back to version {now}", code=410, status={})

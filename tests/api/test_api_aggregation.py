@@ -177,6 +177,25 @@ async def test_sluice_keeps_serving_during_an_outage_of_the_api_server(
             assert answer.status == 200
 
 
+async def test_malformed_status_of_the_api_service_does_not_end_the_checks(store, client, tmp_path, free_port, caplog):
+    async with serving_registered(store, client, tmp_path, apiservice_url=f"https://localhost:{free_port}") as (
+        opened,
+        _,
+    ):
+        rounds = 0
+
+        async def sleep(_: float) -> None:
+            nonlocal rounds
+            rounds += 1
+            if rounds == 3:
+                raise asyncio.CancelledError
+            await client.patch(f"{APISERVICE}/status", {"status": {"conditions": [{}]}})
+
+        with pytest.raises(asyncio.CancelledError):
+            await opened.run(sleep=sleep)
+        assert "KeyError: 'type'" in caplog.text
+
+
 async def test_configured_certificate_is_served_and_reloaded_after_renewal(store, client, tmp_path, free_port):
     authority = Authority(tmp_path, "company-ca")
     pair, renewed = authority.server("sluice.example"), authority.server("sluice.example", "127.0.0.1")

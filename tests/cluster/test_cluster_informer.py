@@ -273,8 +273,15 @@ async def test_recreated_object_is_reported_as_deletion_and_addition(server, obs
 
 @pytest.mark.parametrize(
     "line",
-    [b"{garbage}\n", b"[]\n", b'{"type":"ADDED","object":{}}\n', b'{"type":"ADDED"}\n', b'"x' + b"x" * 9 * 2**20],
-    ids=["no-json", "no-object", "no-metadata", "no-body", "too-long"],
+    [
+        b"{garbage}\n",
+        b"[]\n",
+        b'{"type":"ADDED","object":{}}\n',
+        b'{"type":"ADDED"}\n',
+        b'{"type":"ERROR","object":{"code":"Gone"}}\n',
+        b'"x' + b"x" * 9 * 2**20,
+    ],
+    ids=["no-json", "no-object", "no-metadata", "no-body", "no-code", "too-long"],
 )
 async def test_malformed_event_causes_a_new_list_instead_of_a_resumed_watch(server, observe, line):
     seen = await observe(
@@ -285,6 +292,22 @@ async def test_malformed_event_causes_a_new_list_instead_of_a_resumed_watch(serv
     )
     assert seen[1:] == [("MODIFIED", "a", "11"), ("MODIFIED", "a", "30")]
     assert "resourceVersion" not in query_of(server, 2)
+
+
+@pytest.mark.parametrize("item", [{}, {"metadata": None}, {"metadata": ["a"]}, "a", None])
+async def test_malformed_list_is_requested_again(observe, item):
+    assert await observe(1, listing(10, item), listing(11, job("a", 8))) == [("ADDED", "a", "8")]
+
+
+async def test_list_without_metadata_after_a_broken_watch_does_not_end_the_informer(observe):
+    seen = await observe(
+        2,
+        listing(10, job("a", 8)),
+        watch(end="break"),
+        reply({"kind": "JobList", "metadata": None}),
+        listing(11, job("a", 11)),
+    )
+    assert seen[1:] == [("MODIFIED", "a", "11")]
 
 
 async def test_events_of_unknown_type_and_empty_lines_are_ignored(server, observe):

@@ -71,7 +71,11 @@ async def test_reconciler_without_webhook_configuration_removes_no_gate(sluice, 
     assert await without.remove_obsolete() == []
 
 
-async def pauses_of(gate, count):
+async def no_refresh():
+    return None
+
+
+async def pauses_of(gate, count, refresh=no_refresh):
     """Run the reconciler, and return its first `count` + 1 pauses."""
     pauses = []
 
@@ -80,12 +84,24 @@ async def pauses_of(gate, count):
         if len(pauses) > count:
             raise asyncio.CancelledError
 
-    async def refresh():
-        return None
-
     with pytest.raises(asyncio.CancelledError):
         await gate.run(refresh=refresh, sleep=sleep)
     return pauses
+
+
+async def test_unexpected_error_in_a_check_does_not_end_the_reconciler(sluice, caplog):
+    gate = make_reconciler(sluice)
+    checks = 0
+
+    async def refresh():
+        nonlocal checks
+        checks += 1
+        if checks == 1:
+            raise KeyError("tls.crt")
+
+    await pauses_of(gate, 2, refresh)
+    assert "KeyError: 'tls.crt'" in caplog.text
+    assert await kinds_of(sluice) == POLICIES
 
 
 async def test_old_gate_is_removed_after_the_overlap(sluice, gated):

@@ -283,3 +283,5 @@ class TlsEndpoint:
                 await self.check_availability()
             except (SluiceError, OSError) as error:
                 log.warning("the API's certificates or its APIService could not be checked: %s", error)
+            except Exception:
+                log.exception("the API's certificates or its APIService could not be checked, and are checked again")

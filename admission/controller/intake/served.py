@@ -23,10 +23,11 @@ async def served_versions(client: Client, kinds: Iterable[Kind]) -> dict[Kind, s
     Reads the list of API groups, which every user may read, and the resources of the groups that have a kind. Raises
     ClusterError.
     """
-    offered = {
-        group["name"]: {version["version"] for version in group["versions"]}
-        for group in _items(await client.get("/apis"), "groups")
-    }
+    groups = _items(await client.get("/apis"), "groups")
+    try:
+        offered = {group["name"]: {version["version"] for version in group["versions"]} for group in groups}
+    except (KeyError, TypeError) as error:
+        raise BadAnswer(f"the API server's list of groups cannot be read ({error!r})") from error
     found: dict[Kind, str] = {}
     resources: dict[str, frozenset[str]] = {}
     for kind in kinds:
@@ -63,7 +64,11 @@ async def _resources(client: Client, path: str) -> frozenset[str]:
         answer = await client.get(path)
     except NotFound:  # deleted since the groups were listed
         return frozenset()
-    return frozenset(resource["name"] for resource in _items(answer, "resources"))
+    resources = _items(answer, "resources")
+    try:
+        return frozenset(resource["name"] for resource in resources)
+    except (KeyError, TypeError) as error:
+        raise BadAnswer(f"the API server's list of resources at {path} cannot be read ({error!r})") from error
 
 
 def _items(answer: Object, field: str) -> list[dict[str, Any]]:

@@ -133,8 +133,8 @@ class Aggregator:
         status, reason, message = ("False", error.reason, str(error)) if error else _PASSED
         new = condition(status, reason, message, self._registry.now())
         for old in found.get("status", {}).get("conditions", ()):
-            if old["status"] == status:
-                new["lastTransitionTime"] = old["lastTransitionTime"]
+            if old.get("status") == status:
+                new["lastTransitionTime"] = old.get("lastTransitionTime", new["lastTransitionTime"])
             if old == new:
                 return
         # The APIService may have been deleted in the meantime.
