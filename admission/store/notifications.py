@@ -25,6 +25,7 @@ from admission.store.database.tables import (
 )
 from admission.store.records import State
 from admission.store.workloads.commit import begin
+from admission.store.workloads.loading import UNFINISHED
 from admission.store.workloads.waiting import WAITS_IN, WITH_LOCAL_QUEUE
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class Notifications:
             wanted.append(columns.queued_at > literal(queued_after, Instant()))
         shown = (WAITS_IN if column is columns.cluster_queue else column for column in _OF_WORKLOAD)
         rows = select(*shown, columns.queued_at, columns.state, columns.reason, columns.message)
-        rows = rows.select_from(WITH_LOCAL_QUEUE).where(*wanted)
+        rows = rows.select_from(WITH_LOCAL_QUEUE).where(UNFINISHED, *wanted)
         async with self._database.read() as connection:
             items = [*map(_workload_event, await connection.execute(rows.order_by(columns.queued_at).limit(limit)))]
             number = len(items)

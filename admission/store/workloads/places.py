@@ -16,6 +16,7 @@ from admission.model.queues import LocalQueue
 from admission.store.database.instant import Instant
 from admission.store.database.tables import queue_objects, workload_orders, workloads
 from admission.store.records import State
+from admission.store.workloads.loading import UNFINISHED
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, RowMapping, Select
@@ -109,7 +110,7 @@ def _pending_in(cluster_queue: str | None, *columns: ColumnElement[Any]) -> Sele
         queue_objects.c.cluster_queue == cluster_queue,
     )
     found = select(*columns).select_from(workloads.outerjoin(workload_orders).join(queue_objects, local_queue))
-    return found.where(workloads.c.state == State.PENDING)
+    return found.where(UNFINISHED, workloads.c.state == State.PENDING)
 
 
 async def cluster_queue_of(connection: AsyncConnection, namespace: str, queue: str) -> str | None:

@@ -95,7 +95,7 @@ def _statement() -> Select[Any]:
     groups = columns.namespace, columns.local_queue, columns.reason
     counted = (
         select(*groups, func.count().label("number"), func.min(columns.queued_at).label("oldest"))
-        .where(columns.state == State.PENDING)
+        .where(UNFINISHED, columns.state == State.PENDING)
         .group_by(*groups)
         .subquery()
     )
