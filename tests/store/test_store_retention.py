@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from store_examples import admission, admitted, cluster_queue, finished, workload
 from usage_examples import DAY, EVER, HOUR, START, reported
 
 from admission.store.audit_log import Author
-from admission.store.database.tables import admissions, head
+from admission.store.database.tables import admissions, head, queue_object_versions
 from admission.store.errors import StaleEpoch
 from admission.store.maintenance import run_maintenance
 from admission.store.records import Changes
@@ -180,3 +180,20 @@ async def test_maintenance_prunes_until_the_leader_is_deposed(store: Store, cloc
         await run_maintenance(store, lambda: Retention(finished=2 * DAY), epoch=epoch, sleep=sleep)
     assert len(periods) == 3
     assert (await counts(store))["workloads"] < 20
+
+
+async def test_version_of_a_queue_object_that_cannot_be_read_does_not_end_maintenance(store, clock, caplog):
+    epoch = await aged(store, clock)
+    async with store._database.write() as connection:
+        await connection.execute(update(queue_object_versions).values(content={}))
+    periods: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        periods.append(seconds)
+        if len(periods) == 2:
+            await store.lead("another")
+
+    with pytest.raises(StaleEpoch):
+        await run_maintenance(store, lambda: Retention(finished=2 * DAY), epoch=epoch, sleep=sleep)
+    assert len(periods) == 2
+    assert "KeyError: 'spec'" in caplog.text
