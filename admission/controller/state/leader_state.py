@@ -187,6 +187,7 @@ class EndedWorkloads:
     def add(self, uid: str, version: str) -> None:
         """Add a finished workload; `version`: its object's resourceVersion, empty if the object was deleted."""
         self._versions[uid] = version
+        self._versions.move_to_end(uid)
         if len(self._versions) > MAX_REMEMBERED:
             self._versions.popitem(last=False)
 
