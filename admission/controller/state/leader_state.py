@@ -206,6 +206,9 @@ class Batch:
     """Changes for the next commit: records (the last version of each is written), ledger entries and transitions."""
 
     def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
         self._records: dict[str, WorkloadRecord] = {}
         self._reasons: dict[str, WorkloadRecord] = {}
         """Records of which only the reason or message has changed, by uid: they may be written later."""
@@ -291,7 +294,7 @@ class Batch:
             deactivated=tuple(self._deactivated),
             known=known,
         )
-        self.__init__()  # type: ignore[misc]
+        self._clear()
         return changes
 
 
