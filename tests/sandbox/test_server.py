@@ -67,6 +67,15 @@ async def test_watch_from_expired_version_ends_with_410(sandbox, http):
     assert (event["type"], event["object"]["code"], rest) == ("ERROR", 410, b"")
 
 
+@pytest.mark.parametrize("version", ["²", "1" * 5000])
+@pytest.mark.parametrize(("watch", "code"), [("0", 400), ("1", 500)])
+async def test_resource_version_that_is_no_number_is_refused_as_by_kubernetes(http, version, watch, code):
+    params = {"watch": watch, "resourceVersion": version, "resourceVersionMatch": "" if watch == "1" else "Exact"}
+    async with http.get(JOBS, params=params) as response:
+        assert response.status == code
+        assert "invalid syntax" in (await response.json())["message"]
+
+
 async def test_open_watch_continues_after_the_history_expired(sandbox, http):
     client = sandbox.local("tester")
     await client.create("jobs", "default", job("a"))

@@ -144,7 +144,7 @@ def start_version(query: Query) -> int | None:
     text = query.get("resourceVersion")
     if not text:
         return None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdecimal()) or len(text) > 20:
         message = invalid("resourceVersion", text, "invalid syntax").message
         raise errors.ApiError(500, "", f"resourceVersion: {message}")
     return int(text)

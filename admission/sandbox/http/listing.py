@@ -93,7 +93,7 @@ def _check(query: Query) -> None:
 
 def _version(query: Query) -> int:
     text = query.get("resourceVersion")
-    if not text.isdigit():
+    if not (text.isascii() and text.isdecimal()) or len(text) > 20:
         raise bad_request(f'invalid resource version: resourceVersion: Invalid value: "{text}": invalid syntax')
     return int(text)
 
