@@ -12,9 +12,10 @@ import gc
 import os
 import sys
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
+from pydantic import BaseModel
 
 from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
@@ -25,6 +26,11 @@ from admission.cli.configuration.policy_settings import (
 from admission.model.errors import StoreError
 from admission.simulate.estimator import Estimator
 from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from admission.engine import Policy
+
+T = TypeVar("T", bound=BaseModel)
 
 BUDGET: Final = 1.0
 """Seconds of processor time for one simulation; workloads that it does not reach have no estimate."""
@@ -65,7 +71,7 @@ async def _estimate(store: Store, estimator: Estimator, request: dict[str, Any])
     return {"at": found.at, "starts": found.starts, "shareHeld": found.share_held, "cpuSeconds": spent}
 
 
-def _policy(configuration: dict[str, Any]) -> Any:
+def _policy(configuration: dict[str, Any]) -> Policy:
     settings = configuration["policy"]
     return policy(
         fair_sharing=_setting(FairSharingSettings, settings["fair_sharing"]),
@@ -75,7 +81,7 @@ def _policy(configuration: dict[str, Any]) -> Any:
     ).engine
 
 
-def _setting(model: Any, value: Any) -> Any:
+def _setting(model: type[T], value: Any) -> T | None:
     return None if value is None else model.model_validate(value)
 
 
