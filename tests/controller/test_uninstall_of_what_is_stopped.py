@@ -77,11 +77,11 @@ async def all_are(world, objects, holds):
     await world.eventually(look)
 
 
-async def uninstall(world, folder, *flags):
+async def uninstall(world, folder, *flags, exit_code=0):
     world.sandbox.write_kubeconfig(folder / "admin", "admin")
     arguments = ("uninstall", f"--kubeconfig={folder / 'admin'}", *flags)
     done = await asyncio.to_thread(CliRunner(catch_exceptions=False).invoke, main, arguments)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == exit_code, done.output
     return done.output.splitlines()
 
 
@@ -126,3 +126,25 @@ async def test_uninstall_leaves_running_partially_admitted_job_unchanged(world, 
     told = await uninstall(world, tmp_path, "--database-url", world.url, "--restore", "--yes")
     assert "restore as submitted what is stopped: 0 objects" in told
     assert world.user.get("jobs", "team-a", "few")["spec"] == running["spec"]
+
+
+@pytest.mark.parametrize("code", [400, 403, 500])
+async def test_uninstall_cleans_up_the_others_if_the_patch_of_one_object_is_refused(world, tmp_path, code):
+    await world.apply(flavor(), cluster_queue(cpu="2"), local_queue())
+    await world.start()
+    for name in ("a", "b", "c"):
+        waits = job(name, pods=4)
+        waits["metadata"].setdefault("annotations", {})["sluice.dev/submitted-by"] = "alice"
+        await world.submit(waits)
+        await world.record(name, "pending")
+    await world.end()
+    match = {"verb": "patch", "resource": "jobs", "name": "b"}
+    world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": code}]})
+    lines = await uninstall(world, tmp_path, "--restore", "--yes", exit_code=1)
+    assert lines[-1] == "error: 1 object could not be cleaned up, see above; then run the command again"
+    assert any(line.startswith("not cleaned up: PATCH") and "/jobs/b" in line for line in lines)
+    suspended = {each["metadata"]["name"]: each["spec"]["suspend"] for each in world.user.list("jobs", "team-a")}
+    assert suspended == {"a": False, "b": True, "c": False}
+    world.sandbox.faults.remove()
+    assert (await uninstall(world, tmp_path, "--restore", "--yes"))[-1] == "done"
+    assert not world.user.get("jobs", "team-a", "b")["spec"]["suspend"]

@@ -20,7 +20,7 @@ from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line
 from admission.cluster.claim import LEASE_DURATION, NAME, NAMESPACE
 from admission.cluster.client import PatchType
-from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound
+from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound, StatusError
 from admission.controller.intake.served import watched
 from admission.controller.state.faults import cause
 from admission.kinds import all_kinds, scaling
@@ -335,7 +335,8 @@ def _objects(number: int) -> str:
 
 
 async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
-    """Delete and patch the objects of the plan; those that are gone are skipped, changed ones are reported."""
+    """Delete and patch the objects of the plan, except those that are gone; report those that cannot be patched."""
+    refused = 0
     for path, uid in plan.objects:
         try:
             await client.delete(path, {"preconditions": {"uid": uid}})
@@ -351,6 +352,11 @@ async def _carry_out(client: Client, plan: Plan, *, restore: bool) -> None:
             print_line(message, err=True)
         except (Conflict, Invalid):
             print_line(f"skipped, because it has just been changed: {each.path}; run the command again", err=True)
+        except StatusError as error:  # for example by the webhook of another system
+            refused += 1
+            print_line(f"not cleaned up: {error}", err=True)
+    if refused:
+        raise CommandError(f"{_objects(refused)} could not be cleaned up, see above; then run the command again")
 
 
 class _NotRestored(Exception):
