@@ -73,7 +73,11 @@ def test_range_blocks_can_be_nested():
 
 
 @pytest.mark.parametrize(
-    "template", ["{.a", "}", "{.a[}", "{.a[x]}", "{range .a}", "{end}", "{.a[?(b)]}", "{.a[?(@.b==x)]}", "{'a\\q'}"]
+    "template",
+    [
+        *("{.a", "}", "{.a[}", "{.a[x]}", "{range .a}", "{end}", "{.a[?(b)]}", "{.a[?(@.b==x)]}", "{'a\\q'}"),
+        *("{.a[0:3:0]}", "{.a[-:2]}"),
+    ],
 )
 def test_invalid_template_is_an_error_with_an_example(template):
     with pytest.raises(ValueError, match=r"^invalid JSONPath template .*: .*; use a template such as {.metadata.name}"):

@@ -28,7 +28,7 @@ _FILTER: Final = re.compile(r"\?\(\s*(?P<left>@[^\s=!<>]*)\s*(?:(?P<operator>==|
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge,
 }  # fmt: skip
-_SLICE: Final = re.compile(r"(-?\d*):(-?\d*)(?::(\d+))?")
+_SLICE: Final = re.compile(r"(-?\d+)?:(-?\d+)?(?::([1-9]\d*))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
