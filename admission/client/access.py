@@ -90,13 +90,12 @@ def by_kubeconfig(path: str | None, context: str | None) -> Callable[[], Awaitab
         try:
             namespace = credentials.kubeconfig_namespace(path, context)
             access = await credentials.Access.open(lambda: credentials.load_kubeconfig(path, context))
-            tls = access.ssl_context()
         except ClusterError as error:
             raise BadConnection(str(error)) from error
         access.proxy = access.proxy or proxy_of_environment(access.server)
         where = f"{access.server} ({f'context {context}' if context else 'the current context'} of the kubeconfig)"
         login = "by the credentials of the kubeconfig; log in to the cluster again"
-        return Endpoint(access, tls, where, login, aggregated=True, namespace=namespace or "default")
+        return Endpoint(access, access.tls, where, login, aggregated=True, namespace=namespace or "default")
 
     return open_endpoint
 

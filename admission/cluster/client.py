@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -109,7 +110,7 @@ class Client:
         self._access = await Access.open(self._load, clock=self._clock)
         self._proxy = self._access.proxy or proxy_of_environment(self._access.server)
         self._session = aiohttp.ClientSession(
-            connector=client_connector(self._access.ssl_context(), limit=CONNECTIONS, keepalive=60),
+            connector=client_connector(limit=CONNECTIONS, keepalive=60),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=_TIMEOUT,
             read_bufsize=_READ_BUFFER,
@@ -228,7 +229,9 @@ class Client:
         be long after the call; if it returns False, NotPermitted is raised.
         """
         data = body if body is None or isinstance(body, bytes) else orjson.dumps(body)
+        idempotent = bool({method, content_type} & _IDEMPOTENT)
         for attempt in range(ATTEMPTS - 1):
+            tls = self._access.tls
             try:
                 _check(permitted, path)
                 return await self._once(method, path, params, data, content_type)
@@ -237,7 +240,7 @@ class Client:
                 if wait is None or not (isinstance(error, TooManyRequests) or error.code == 503):
                     raise
             except Unreachable as error:
-                if not {method, content_type} & _IDEMPOTENT or not _was_connected(error):
+                if not _may_repeat(error, idempotent=idempotent, renewed=self._access.tls is not tls):
                     raise
                 wait = 0.1 * 2**attempt
             await self._sleep(min(wait, MAX_RETRY_AFTER) * random.uniform(1.0, 1.2))
@@ -280,21 +283,43 @@ class Client:
         content_type: str,
         timeout: aiohttp.ClientTimeout = _TIMEOUT,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request, again after 401 with renewed credentials; translate exceptions of aiohttp, also in reads."""
-        name = f"{method} {self.server}{path}"
+        """Send a request and yield the response; translate exceptions of aiohttp, also in reads."""
         try:
-            header = await self._access.authorization()
-            try:
-                response = await self._send(method, path, params, data, content_type, timeout, header)
-            except Unauthorized:
-                renewed = await self._access.renew(header)
-                if renewed == header:
-                    raise
-                response = await self._send(method, path, params, data, content_type, timeout, renewed)
-            async with response:
+            async with await self._answer(method, path, params, data, content_type, timeout) as response:
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise transport_error(name, error) from error
+            fault = self._access.fault if _may_be_tls(error) else ""
+            raise transport_error(f"{method} {self.server}{path}", error, fault) from error
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str] | None,
+        data: bytes | None,
+        content_type: str,
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """Send a request, again after 401 with renewed credentials; after a TLS error, load changed certificates.
+
+        Requests under way, such as watches, keep their connections.
+        """
+        access = self._access
+        tls, header = access.tls, await access.authorization()
+        send = partial(self._send, method, path, params, data, content_type, timeout)
+        try:
+            return await send(header)
+        except Unauthorized as error:
+            renewed = await access.renew(header)
+            if renewed == header and access.tls is tls:
+                if fault := access.fault:
+                    error.args = (f"{error}; {fault}",)
+                raise
+            return await send(renewed)
+        except aiohttp.ClientConnectionError as error:
+            if tls is not None and _may_be_tls(error):
+                await access.renew_tls()
+            raise
 
     async def _send(
         self,
@@ -319,6 +344,7 @@ class Client:
                 data=data,
                 headers=headers,
                 timeout=timeout,
+                ssl=self._access.tls or True,
                 proxy=self._proxy,
                 server_hostname=self._access.server_hostname,
                 allow_redirects=False,
@@ -359,7 +385,16 @@ def _check(permitted: Callable[[], bool] | None, path: str) -> None:
         raise NotPermitted(f"{path}: not changed, because this replica may no longer be the leader")
 
 
-def _was_connected(error: Unreachable) -> bool:
-    """Whether an established connection was lost. If it could not be established, a retry is up to the caller."""
+def _may_repeat(error: Unreachable, *, idempotent: bool, renewed: bool) -> bool:
+    """Whether to repeat a request. If it had no connection: with renewed certificates only, else the caller decides."""
     cause = error.__cause__
-    return isinstance(cause, aiohttp.ClientError) and not isinstance(cause, aiohttp.ClientConnectorError)
+    if isinstance(cause, aiohttp.ClientConnectorError):
+        return renewed
+    return idempotent and isinstance(cause, aiohttp.ClientError)
+
+
+def _may_be_tls(error: Exception) -> bool:
+    """Whether a failure may be due to certificates. With TLS 1.3, a server rejects them after the handshake."""
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return isinstance(error, aiohttp.ClientSSLError)
+    return isinstance(error, aiohttp.ClientConnectionError) and not isinstance(error, TimeoutError)

@@ -10,12 +10,15 @@ import asyncio
 import atexit
 import base64
 import hashlib
+import logging
 import os
 import shutil
 import ssl
 import tempfile
 import time
 import weakref
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
     from admission.cluster.credential_loaders import Configuration, KubeConfigLoader
 
+log = logging.getLogger(__name__)
+
 Load: TypeAlias = "Callable[[], Awaitable[Configuration]]"
 
 REFRESH_SECONDS = 60.0
@@ -44,6 +49,9 @@ LONGEST_PAUSE = 30.0
 
 RENEW_SECONDS = 10.0
 """Minimum number of seconds between two attempts to renew credentials that the server rejects."""
+
+RENEW_TLS_SECONDS = 5.0
+"""Timeout in seconds of an attempt to renew credentials because a connection failed; less than a Lease can wait."""
 
 _YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's loader if available: a kubeconfig with hundreds of clusters is parsed in a tenth of the time."""
@@ -61,14 +69,26 @@ class Access:
         self._configuration = configuration
         self._renewing = asyncio.Lock()
         self._renew_from = float("-inf")
+        self._failure = ""
         self.server = str(configuration.host).rstrip("/")
         self.server_hostname: str | None = configuration.tls_server_name
         self.proxy: str | None = configuration.proxy
+        self._tls = _Tls.of(configuration, self.server)
 
     @classmethod
     async def open(cls, load: Load, *, clock: Callable[[], float] = time.monotonic) -> Access:
         """Load the configuration. Raises BadKubeconfig."""
         return cls(load, await load(), clock)
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """The TLS context for new connections; None for a plain HTTP server. A new object if a certificate changed."""
+        return self._tls.context
+
+    @property
+    def fault(self) -> str:
+        """What is known to be wrong with the certificates, for messages about failed requests; empty: nothing."""
+        return self._failure or self._tls.expired(self.server)
 
     async def authorization(self) -> str | None:
         """Return the current Authorization header; None: a client certificate is used, or no credentials."""
@@ -79,23 +99,62 @@ class Access:
         return header.strip() if header else None
 
     async def renew(self, refused: str | None) -> str | None:
-        """Return a new Authorization header after the server answered 401 to `refused`; the same if there is none."""
+        """Return a new Authorization header after the server answered 401 to `refused`; the same if there is none.
+
+        `tls` is another one afterwards if the certificates have changed.
+        """
         async with self._renewing:
-            if await self.authorization() == refused and self._clock() >= self._renew_from:
-                self._renew_from = self._clock() + RENEW_SECONDS
-                self._configuration = await self._load()
+            if await self.authorization() == refused:
+                await self._reload()
             return await self.authorization()
 
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the TLS context; None for a plain HTTP server. Raises BadKubeconfig for an unusable certificate."""
-        if not self.server.startswith("https:"):
-            return None
-        configuration = self._configuration
+    async def renew_tls(self) -> None:
+        """Load changed certificates after a TLS connection has failed; `tls` is another one afterwards.
+
+        Does not delay the request for long: a plugin may hang just because the network is down.
+        """
+        if self._renewing.locked():
+            return
+        with suppress(BadKubeconfig, TimeoutError):
+            async with self._renewing, asyncio.timeout(RENEW_TLS_SECONDS):
+                await self._reload()
+
+    async def _reload(self) -> None:
+        """Load the configuration again, unless that was tried some seconds ago. Raises BadKubeconfig."""
+        if self._clock() < self._renew_from:
+            return
+        self._renew_from = self._clock() + RENEW_SECONDS
+        try:
+            self._configuration = await self._load()
+            if _contents(self._configuration) != self._tls.contents:
+                self._tls = _Tls.of(self._configuration, self.server)
+                log.info("connects to %s with changed certificates", self.server)
+        except BadKubeconfig as error:
+            self._failure = str(error)
+            raise
+        self._failure = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tls:
+    """A TLS context, and what it was made of."""
+
+    context: ssl.SSLContext | None
+    contents: tuple[object, ...]
+    certificate: x509.Certificate | None = None
+    """The client certificate."""
+
+    @classmethod
+    def of(cls, configuration: Configuration, server: str) -> _Tls:
+        """Return the TLS context for a configuration. Raises BadKubeconfig for an unusable certificate."""
+        contents = _contents(configuration)  # before it is used: a file that changes in between counts as changed
+        if not server.startswith("https:"):
+            return cls(None, contents)
         try:
             context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
         except OSError as error:
             raise BadKubeconfig(
-                f"the certificate authority for {self.server} is no PEM certificate ({_one_line(error)}): "
+                f"the certificate authority for {server} is no PEM certificate ({_one_line(error)}): "
                 "check certificate-authority(-data)"
             ) from error
         # Python 3.13 requires certificate extensions that the CAs of many clusters lack, and kubectl does not require.
@@ -103,12 +162,40 @@ class Access:
         if not configuration.verify_ssl:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        if configuration.cert_file:
-            _load_client_certificate(context, configuration.cert_file, configuration.key_file, self.server)
-        return context
+        if not configuration.cert_file:
+            return cls(context, contents)
+        certificate = _load_client_certificate(context, configuration.cert_file, configuration.key_file, server)
+        tls = cls(context, contents, certificate)
+        if expired := tls.expired(server):
+            raise BadKubeconfig(expired)
+        return tls
+
+    def expired(self, server: str) -> str:
+        """Return a message if the client certificate has expired, else an empty text."""
+        if self.certificate is None or self.certificate.not_valid_after_utc >= datetime.now(UTC):
+            return ""
+        return (
+            f"the client certificate for {server} expired on {self.certificate.not_valid_after_utc:%Y-%m-%d %H:%M} "
+            "UTC: renew it and write it into the kubeconfig"
+        )
 
 
-def _load_client_certificate(context: ssl.SSLContext, cert_file: str, key_file: str | None, server: str) -> None:
+def _contents(configuration: Configuration) -> tuple[object, ...]:
+    """Return what a TLS context is made of, for comparison. A file that cannot be read counts as none."""
+
+    def digest(file: str | None) -> str | None:
+        try:
+            return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+        except OSError:
+            return None
+
+    files = configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file
+    return configuration.verify_ssl, *map(digest, files)
+
+
+def _load_client_certificate(
+    context: ssl.SSLContext, cert_file: str, key_file: str | None, server: str
+) -> x509.Certificate:
     try:
         certificate = x509.load_pem_x509_certificate(Path(cert_file).read_bytes())
         context.load_cert_chain(cert_file, key_file)
@@ -117,11 +204,7 @@ def _load_client_certificate(context: ssl.SSLContext, cert_file: str, key_file: 
             f"the client certificate for {server} cannot be used ({_one_line(error)}): "
             "check client-certificate(-data) and client-key(-data)"
         ) from error
-    if certificate.not_valid_after_utc < datetime.now(UTC):
-        raise BadKubeconfig(
-            f"the client certificate for {server} expired on {certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC: "
-            "renew it and write it into the kubeconfig"
-        )
+    return certificate
 
 
 async def load_in_cluster() -> Configuration:

@@ -164,10 +164,13 @@ def response_error(request: str, code: int, headers: Mapping[str, str], body: by
     return status_error(request, code, status, retry_after=float(after) if is_number else None)
 
 
-def transport_error(request: str, error: Exception) -> Unreachable:
-    """Return the error for an exception of aiohttp."""
+def transport_error(request: str, error: Exception, fault: str = "") -> Unreachable:
+    """Return the error for an exception of aiohttp. `fault`: what is wrong with the certificates."""
     misdirected = isinstance(error, aiohttp.ClientConnectorSSLError | aiohttp.ClientSSLError | aiohttp.InvalidURL)
-    return (Misdirected if misdirected else Unreachable)(f"{request}: {_explain(error, request)}")
+    text = _explain(error, request)
+    return (Misdirected if misdirected else Unreachable)(
+        f"{request}: {text}; {fault}" if fault else f"{request}: {text}"
+    )
 
 
 def _explain(error: Exception, request: str) -> str:

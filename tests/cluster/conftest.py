@@ -28,26 +28,29 @@ def authority() -> Certificate:
 async def serve(authority, tmp_path):
     """Return a function that starts a scripted server, by default with a certificate of `authority`.
 
-    It requests a client certificate of `authority`, but does not require one.
+    It requests a client certificate of `authority`, but does not require one unless `required`.
     """
     async with AsyncExitStack() as stack:
 
-        async def start(certificate: Certificate | None = None) -> ScriptedServer:
+        async def start(
+            certificate: Certificate | None = None, *, required: bool = False, port: int = 0
+        ) -> ScriptedServer:
             certificate = certificate or issue("server", authority)
             pem = tmp_path / "server.pem"
             pem.write_bytes(certificate.pem + certificate.key_pem)
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             context.load_cert_chain(pem)
             context.load_verify_locations(cadata=authority.pem.decode())
-            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
             server = ScriptedServer("")
             app = web.Application()
             app.router.add_route("*", "/{path:.*}", server.answer)
             runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+            site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context, reuse_address=True)
             await site.start()
+            server.stop = runner.cleanup
             server.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
             return server
 

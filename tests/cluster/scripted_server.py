@@ -69,6 +69,8 @@ class ScriptedServer:
     bodies: list[bytes] = field(default_factory=list)
     client_certificates: list[str | None] = field(default_factory=list)
     """Subject of the client certificate of each request, such as `CN=me`; None without one."""
+    stop: Callable[[], Awaitable[None]] | None = None
+    """Ends the server and its connections."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request)
