@@ -148,13 +148,19 @@ def _other_nodes(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> It
 
 
 def _other_queues(registry: Registry, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:
-    """Yield the first LocalQueue of the namespace whose ClusterQueue has enough free quota."""
+    """Yield the first LocalQueue of the namespace whose ClusterQueue has enough free quota, and no admission checks.
+
+    With checks the workload would not start, but wait for them, perhaps forever.
+    """
     namespace = item.workload.namespace
     names = sorted(name for own, name in registry.local_queues if own == namespace and name != item.workload.queue)
     for name in names[:_QUEUES]:
         spec = registry.local_queues[namespace, name]
         other = registry.forest.queues.get(spec.cluster_queue)
         if other is None or spec.stop_policy != "None" or spec.cluster_queue == item.cluster_queue:
+            continue
+        checks = other.spec.admission_checks_strategy
+        if checks is not None and checks.admission_checks:
             continue
         blocked = other.spec.queueing_strategy == "StrictFIFO" and len(other.pending) > 0
         if not blocked and registry.accepts(other, namespace) and _fits(other, item.shape, ignore_undeclared):

@@ -236,7 +236,10 @@ async def test_a_cluster_queue_is_inactive_without_its_admission_checks(api):
     check = (await api.post("admissionchecks", admission_check("budget"))).body
     assert check["status"]["conditions"][0]["reason"] == "NotAnswered"
     (condition,) = (await api.get("clusterqueues/one")).body["status"]["conditions"]
-    assert condition["status"] == "True"
+    assert (condition["status"], condition["message"]) == (
+        "True",
+        "Can admit new workloads; AdmissionCheck budget: example.com/budget has not answered for any workload yet",
+    )
     refused = await api.delete("admissionchecks/budget")
     assert (refused.status, refused.body["reason"]) == (409, "Conflict")
 

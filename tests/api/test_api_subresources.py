@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from api_client import PREFIX, Client, on_both_databases
 from one_queue import DRY, MERGE, job, one_queue, serving, submitted
-from queue_manifests import cluster_queue, cohort, flavor, local_queue
-from workload_records import NOW, NOW_TEXT
+from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest
+from workload_records import NOW, NOW_TEXT, commit
 
 from admission.api.documents.workload_names import workload_name
 from admission.api.resources.start_estimates import StartEstimate
-from admission.store.records import Changes, Eviction, State, Transition
+from admission.store.records import Changes, CheckRecord, Eviction, State, Transition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -109,6 +109,25 @@ async def test_explain_mentions_the_last_eviction_exactly_once(api: Client, stor
         sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/{name}/explain")).body["sentences"]
         assert sum(f"It held quota before, and lost it: {said}" == each for each in sentences) == times
         assert sum(said in each for each in sentences) == 1
+
+
+async def test_explain_names_an_admission_check_that_nothing_answers(api: Client, store: Store) -> None:
+    """A workload would wait forever for a controller of Kueue, and its check has no message."""
+    for name, controller in (("clusters", "kueue.x-k8s.io/multikueue"), ("budget", "example.com/budget")):
+        spec = {"controllerName": controller}
+        await api.post(f"{PREFIX}/admissionchecks", manifest("AdmissionCheck", name, spec=spec))
+    waits = job("waits", state=State.ADMITTED, admitted_at=NOW, checks_pending=True, reason="Admitted")
+    checks = tuple(CheckRecord(waits.workload.uid, name, "Pending", NOW) for name in ("budget", "clusters"))
+    epoch = await store.lead("tests")
+    await commit(store, epoch, waits)
+    await store.commit(Changes(checks=checks), epoch=epoch)
+    sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/waits/explain")).body["sentences"]
+    forever = "kueue.x-k8s.io/multikueue is a part of Kueue and does not answer Sluice; workloads would wait forever"
+    assert sentences[-1].splitlines() == [
+        "Admission checks that are not ready:",
+        "  budget: Pending: example.com/budget has not answered for any workload yet",
+        f"  clusters: Pending: {forever}",
+    ]
 
 
 async def test_estimated_start_is_shown_in_status_explain_and_pending_workloads(

@@ -68,6 +68,16 @@ def test_remedies_suggest_fewer_pods_smaller_request_other_queue_and_priority():
         assert admits(scene(), replace(wide, **change)), change
 
 
+@pytest.mark.parametrize(("others", "expected"), [(["checked"], None), (["checked", "free"], "in LocalQueue free")])
+def test_remedy_names_no_queue_in_which_admission_checks_would_follow(others, expected):
+    checks = {"admissionChecksStrategy": {"admissionChecks": [{"name": "clusters"}]}}
+    check = manifest("AdmissionCheck", "clusters", {"controllerName": "kueue.x-k8s.io/multikueue"})
+    queues = [cluster_queue(name, 10, **(checks if name == "checked" else {})) for name in others]
+    objects = check, cluster_queue("q", 1), local_queue("q"), *queues, *map(local_queue, others)
+    engine = engine_of(*objects, running=[workload("first", "q", 1)], waiting=[workload("second", "q", 1)])
+    assert hints(engine, "second").get("LocalQueue") == expected
+
+
 def test_remedy_names_a_flavor_that_the_node_selector_excludes():
     picky = replace(
         workload("picky", "q"), pod_sets=(PodSet("main", 1, {"cpu": 4000}, node_selector={"kind": "plain"}),)

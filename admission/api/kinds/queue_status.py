@@ -29,8 +29,8 @@ class ExistingObjects:
 
     flavors: AbstractSet[str]
     """Names of all ResourceFlavors."""
-    checks: AbstractSet[str]
-    """Names of all AdmissionChecks."""
+    checks: Mapping[str, str]
+    """By name of each AdmissionCheck: why nothing answers it; empty if its controller does."""
     cluster_queues: Mapping[str, ClusterQueue]
     """All ClusterQueues by name; empty where only the status of ClusterQueues is computed."""
 
@@ -43,10 +43,11 @@ The inputs of a thousand queues then refer to the same object, which makes compa
 
 
 async def existing_objects(store: Store, cluster_queues: Iterable[ClusterQueue] = ()) -> ExistingObjects:
-    """Read the names of flavors and checks; `cluster_queues` are those that the caller has read already."""
+    """Read the flavors and checks; `cluster_queues` are those that the caller has read already."""
     flavor, check = ResourceFlavor.kind, AdmissionCheck.kind
     names = await store.queues.names(flavor, check)
-    found = ExistingObjects(names[flavor], names[check], {queue.name: queue for queue in cluster_queues})
+    checks = await unanswered(store) if names[check] else {}
+    found = ExistingObjects(names[flavor], checks, {queue.name: queue for queue in cluster_queues})
     last = _LAST.setdefault(store, {})
     key = bool(found.cluster_queues)
     if found != last.get(key):
@@ -103,18 +104,37 @@ def is_kueue_controller(check: AdmissionCheck) -> bool:
     return check.spec.controller_name.startswith("kueue.x-k8s.io/")
 
 
+async def unanswered(store: Store) -> dict[str, str]:
+    """Return, by name of each AdmissionCheck, why nothing answers it; empty if its controller does."""
+    checks, answered = await store.queues.list(AdmissionCheck.kind), await store.orders.answered()
+    return {
+        check.name: _silence(check, check.name in answered)[1] for check in checks if isinstance(check, AdmissionCheck)
+    }
+
+
 def admission_check_status(check: AdmissionCheck, answered: bool) -> Document:
     """Return the status of an AdmissionCheck; `answered`: whether its controller has answered for any workload."""
-    controller, generation = check.spec.controller_name, check.metadata.generation
-    if answered:
-        condition = _condition("Active", True, "Active", f"{controller} answers it", generation)
-    elif is_kueue_controller(check):
-        text = f"{controller} is a part of Kueue and does not answer Sluice; workloads would wait forever"
-        condition = _condition("Active", False, "NoController", text, generation)
+    generation = check.metadata.generation
+    reason, text = _silence(check, answered)
+    if not reason:
+        condition = _condition("Active", True, "Active", f"{check.spec.controller_name} answers it", generation)
     else:
-        text = f"{controller} has not answered for any workload yet"
-        condition = _condition("Active", False, "NotAnswered", text, generation) | {"status": "Unknown"}
+        condition = _condition("Active", False, reason, text, generation)
+        condition |= {"status": "Unknown"} if reason == "NotAnswered" else {}
     return {"conditions": [condition]}
+
+
+def _silence(check: AdmissionCheck, answered: bool) -> tuple[str, str]:
+    """Return reason and message about a check that is not answered; empty if it is."""
+    controller = check.spec.controller_name
+    if answered:
+        return "", ""
+    if is_kueue_controller(check):
+        return (
+            "NoController",
+            f"{controller} is a part of Kueue and does not answer Sluice; workloads would wait forever",
+        )
+    return "NotAnswered", f"{controller} has not answered for any workload yet"
 
 
 def _activity(queue: ClusterQueue, existing: ExistingObjects) -> tuple[str, str]:
@@ -127,7 +147,10 @@ def _activity(queue: ClusterQueue, existing: ExistingObjects) -> tuple[str, str]
     if missing := missing_checks(queue, existing):
         found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {', '.join(missing)}"))
     if not found:
-        return "Ready", "Can admit new workloads"
+        strategy = queue.spec.admission_checks_strategy
+        names = [rule.name for rule in strategy.admission_checks] if strategy else []
+        silent = [f"AdmissionCheck {name}: {existing.checks[name]}" for name in names if existing.checks[name]]
+        return "Ready", "; ".join(["Can admit new workloads", *silent])
     return found[0][0], f"Can't admit new workloads: {', '.join(message for _, message in found)}."
 
 

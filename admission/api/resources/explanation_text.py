@@ -39,7 +39,7 @@ class ExplainedWorkload:
     """None: it has not finished."""
     checks_pending: bool = False
     checks: tuple[tuple[str, str, str], ...] = ()
-    """Name, state and message of each admission check that is not Ready."""
+    """Name and state of each admission check that is not Ready, and its message, or why nothing answers it."""
     evicted: str = ""
     """Message of its last eviction, if it has been pending since."""
 

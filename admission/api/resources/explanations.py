@@ -10,6 +10,7 @@ from admission.api.documents.workload_names import workload_name
 from admission.api.errors import UnknownObject
 from admission.api.http.request_options import number
 from admission.api.http.responses import reply
+from admission.api.kinds.queue_status import unanswered
 from admission.api.registry import API_VERSION
 from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs, place
 from admission.engine.vocabulary import ON_HOLD, PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA
@@ -73,7 +74,12 @@ class Explanations:
         return reply(document)
 
     async def _explained(self, record: WorkloadRecord, reason: str, message: str, evicted: str) -> ExplainedWorkload:
-        checks = (await self._store.orders.of([record.workload.uid])).checks if record.checks_pending else ()
+        checks: list[tuple[str, str, str]] = []
+        if record.checks_pending:
+            silent = await unanswered(self._store)
+            orders = await self._store.orders.of([record.workload.uid])
+            waiting = (check for check in orders.checks if check.state != "Ready")
+            checks = [(check.name, check.state, check.message or silent.get(check.name, "")) for check in waiting]
         ended = record.state is State.FINISHED
         return ExplainedWorkload(
             title=f"{record.workload.kind} {record.workload.key}",
@@ -84,7 +90,7 @@ class Explanations:
             admitted_at=record.admitted_at,
             finished_at=(record.finished_at or self._engines.now) if ended else None,
             checks_pending=record.checks_pending,
-            checks=tuple((check.name, check.state, check.message) for check in checks if check.state != "Ready"),
+            checks=tuple(checks),
             evicted=evicted,
         )
 
