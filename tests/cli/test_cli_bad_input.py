@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_runner import TOKEN, Sluice
+from displayed_objects import QUEUES, create_queues, create_workloads
 
 from admission.model.workload import PodSet, Workload
 from admission.store.records import Changes, State, WorkloadRecord
@@ -119,6 +120,18 @@ async def test_describe_shows_an_empty_namespace_selector_as_all_namespaces(slui
     described = {name: (await sluice("describe", f"cq/{name}")).stdout for name in ("open", "closed")}
     assert "  namespaceSelector: all namespaces\n" in described["open"]
     assert "namespaceSelector" not in described["closed"]
+
+
+async def test_usage_of_a_removed_flavor_is_shown_by_top_and_describe(sluice, store, clock):
+    await create_queues(store, clock)
+    await create_workloads(store)
+    other = QUEUES.replace("name: default", "name: other")
+    assert (await sluice("apply", "-f", "-", stdin=other)).exit_code == 0
+    rows = [line.split() for line in (await sluice("top", "queues")).stdout.splitlines()]
+    removed, added = ["default", "cpu", "2", "0", "2", "100%"], ["other", "cpu", "0", "4", "0", "0%"]
+    assert rows[1:] == [["team-a", *removed], ["team-a", *added]]
+    described = (await sluice("describe", "cq/team-a")).stdout
+    assert [line.split() for line in described.splitlines() if " cpu " in line] == [removed, added]
 
 
 @pytest.mark.costly

@@ -111,7 +111,7 @@ def queue_rows(cluster_queues: Iterable[Document]) -> list[tuple[str, ...]]:
 
 
 def _usages(queue: Document) -> Iterator[_Usage]:
-    """Yield the usage of each quota of a ClusterQueue."""
+    """Yield the usage of each quota of a ClusterQueue, and of flavors that were removed from it while in use."""
     used = {
         (flavor["name"], resource["name"]): amount(resource["name"], resource["total"])
         for flavor in queue.get("status", {}).get("flavorsUsage", ())
@@ -121,9 +121,11 @@ def _usages(queue: Document) -> Iterator[_Usage]:
         for flavor in group["flavors"]:
             for quota in flavor["resources"]:
                 resource = quota["name"]
-                now = used.get((flavor["name"], resource), 0)
+                now = used.pop((flavor["name"], resource), 0)
                 nominal = amount(resource, quota["nominalQuota"])
                 yield _Usage(queue["metadata"]["name"], flavor["name"], resource, now, nominal)
+    for (removed, resource), now in used.items():
+        yield _Usage(queue["metadata"]["name"], removed, resource, now, 0)
 
 
 def user_rows(workloads: Iterable[Document]) -> tuple[list[str], list[tuple[str, ...]]]:
