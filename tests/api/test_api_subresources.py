@@ -11,7 +11,9 @@ from queue_manifests import cluster_queue, cohort, flavor, local_queue, manifest
 from workload_records import NOW, NOW_TEXT, commit
 
 from admission.api.documents.workload_names import workload_name
+from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs
 from admission.api.resources.start_estimates import StartEstimate
+from admission.engine import Explanation, PreemptionHint
 from admission.store.records import Changes, CheckRecord, Eviction, State, Transition
 
 if TYPE_CHECKING:
@@ -109,6 +111,16 @@ async def test_explain_mentions_the_last_eviction_exactly_once(api: Client, stor
         sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/{name}/explain")).body["sentences"]
         assert sum(f"It held quota before, and lost it: {said}" == each for each in sentences) == times
         assert sum(said in each for each in sentences) == 1
+
+
+def test_explanation_says_only_once_what_is_the_same_for_all_flavors() -> None:
+    never = (PreemptionHint("Never", "Never", "cpu", name, 1000) for name in ("default", "other"))
+    waits = ExplainedWorkload("Job a/waits", "main", NOW, "WaitingForQuota", "It waits.")
+    found = Explanation("Pending", preemption_hints=tuple(never))
+    cut = "if each pod of pod set main asked for 1333m instead of 2 cpu"
+    sentences = paragraphs(waits, found, ahead=(), now=NOW, remedies=[cut, cut])
+    assert sum("its ClusterQueue preempts no workloads" in each for each in sentences) == 1
+    assert sentences[-1] == f"It could start now\n  {cut}"
 
 
 async def test_explain_names_an_admission_check_that_nothing_answers(api: Client, store: Store) -> None:

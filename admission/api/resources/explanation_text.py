@@ -68,7 +68,7 @@ def paragraphs(
         if estimate is not None:
             texts.insert(2, _estimated(estimate, now))
         if remedies:
-            texts.append("\n".join(["It could start now", *(f"  {remedy}" for remedy in remedies)]))
+            texts.append("\n".join(["It could start now", *(f"  {remedy}" for remedy in dict.fromkeys(remedies))]))
         return texts
     reason_text = _reason_text(workload)
     if found.state == "Evicting":
@@ -128,8 +128,8 @@ def _waiting(workload: ExplainedWorkload, found: Explanation | None, ahead: Sequ
         yield f"What would help: {found.lacks[0].hint}."
     if any(found.in_use):
         yield _in_use(found.lacks[0], *found.in_use)
-    for hint in found.preemption_hints:
-        yield f"By preemption: {hint.hint}."
+    for hint in dict.fromkeys(hint.hint for hint in found.preemption_hints):  # some are the same for all flavors
+        yield f"By preemption: {hint}."
     if found.ahead and workload.reason not in HOPELESS:
         more = found.ahead - len(ahead)
         yield f"Ahead of it: {', '.join(ahead)}" + (f" and {more} more." if more > 0 else ".")
