@@ -122,6 +122,15 @@ async def test_describe_shows_an_empty_namespace_selector_as_all_namespaces(slui
     assert "namespaceSelector" not in described["closed"]
 
 
+async def test_unknown_workload_is_reported_with_what_to_check(sluice):
+    told = await sluice("why", "train")
+    assert told.exit_code == 1
+    assert told.stderr.endswith(
+        "; check the namespace (-n), that the object has the label sluice.dev/queue-name, and that no other "
+        "controller manages it (spec.managedBy)\n"
+    )
+
+
 async def test_usage_of_a_removed_flavor_is_shown_by_top_and_describe(sluice, store, clock):
     await create_queues(store, clock)
     await create_workloads(store)

@@ -138,7 +138,8 @@ async def test_top_move_hold_release_history_and_describe_of_jobs(tmp_path):
 
         unknown = await sluice("why", "nothing")
         assert unknown.exit_code == 1
-        assert "check the namespace (-n), and that the object has the label sluice.dev/queue-name" in unknown.stderr
+        assert "check the namespace (-n), that the object has the label sluice.dev/queue-name" in unknown.stderr
+        assert "that no other controller manages it (spec.managedBy)" in unknown.stderr
 
 
 async def until(sluice: Sluice, command: list[str], says: str) -> None:

@@ -53,7 +53,10 @@ async def find_workload(sluice: Sluice, name: str, namespace: str | None, kind: 
         if kind and not near and namespace is None and not is_kind(kind):
             as_namespace = f"if {kind} is its namespace, use {name} -n {kind}"
             other = f"{other}; {as_namespace}" if other else as_namespace
-        unknown = "check the namespace (-n), and that the object has the label sluice.dev/queue-name"
+        unknown = (
+            "check the namespace (-n), that the object has the label sluice.dev/queue-name, "
+            "and that no other controller manages it (spec.managedBy)"
+        )
         hint = other or near or unknown
         raise CommandError(f'{error} in namespace "{where}"; {hint}') from error
 
