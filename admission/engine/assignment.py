@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.tree import available, lowest_subtree
 from admission.engine.vocabulary import NO_MATCHING_FLAVOR, Cause, Excess, Shortage, Undeclared, severity
+from admission.model.pod_set_names import titled
 from admission.model.workload import Admission, PodSetAssignment
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Assignment:
     def message(self) -> str:
         """Return Kueue's message for an assignment that does not simply fit, with the numbers."""
         return "; ".join(
-            f"couldn't assign flavors to pod set {pod_set.name}: {', '.join(sorted(map(str, pod_set.causes)))}"
+            f"couldn't assign flavors to {titled(pod_set.name)}: {', '.join(sorted(map(str, pod_set.causes)))}"
             for pod_set in self.pod_sets
             if pod_set.causes
         )

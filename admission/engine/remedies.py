@@ -14,6 +14,7 @@ from admission.engine.flavors import Assigner
 from admission.engine.outside_cycles import why_outside
 from admission.engine.pending_item import Item, Shape
 from admission.engine.tree import lowest_subtree
+from admission.model.pod_set_names import is_computed, titled
 from admission.model.quantity import format_amount
 from admission.model.workload import Toleration
 
@@ -108,7 +109,8 @@ def _fewer_pods(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Ite
             else:
                 too_many = count
         if fitting:
-            yield Remedy("Pods", f"with {fitting} instead of {pod_set.count} pods in pod set {pod_set.name}")
+            where = "" if is_computed(pod_set.name) else f" in {titled(pod_set.name)}"
+            yield Remedy("Pods", f"with {fitting} instead of {pod_set.count} pods{where}")
 
 
 def _smaller_requests(
@@ -130,7 +132,8 @@ def _smaller_requests(
                     f"{format_amount(name, amount)} instead of {format_amount(name, pod_set.requests[name])} {name}"
                     for name, amount in cut.items()
                 )
-                yield Remedy("Request", f"if each pod of pod set {pod_set.name} asked for {amounts}")
+                each = "each of" if is_computed(pod_set.name) else "each pod of"
+                yield Remedy("Request", f"if {each} {titled(pod_set.name)} asked for {amounts}")
 
 
 def _other_nodes(queue: ClusterQueue, item: Item, ignore_undeclared: bool) -> Iterator[Remedy]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +15,7 @@ from admission.kinds.foreign_groups import declared, declared_faults
 from admission.kinds.gates import SchedulingGate
 from admission.model import names
 from admission.model.errors import Misconfigured
+from admission.model.pod_set_names import is_computed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,6 @@ _VOLCANO_JOB: Final = "volcano.sh/job-name"
 _OUT_OF_SYNC: Final = "volcano.sh/controller-out-of-sync"
 _LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/"
 _STATEFUL_SET: Final = "statefulset.kubernetes.io/pod-name"
-_ROLE: Final = re.compile(r"[0-9a-f]{32}-[0-9a-f]{6}", re.ASCII)
 
 
 def group_of(pod: Object, conventions: Conventions) -> str:
@@ -126,11 +125,6 @@ def _declaration_faults(pod: Object) -> list[tuple[str, str]]:
     return []
 
 
-def is_role(name: str) -> bool:
-    """Whether the name of a pod set is a computed role (`role_of`), and not one that a user gave."""
-    return _ROLE.fullmatch(name) is not None
-
-
 def role_of(pod: Object, leaf: str = "") -> str:
     """Return the role of a pod: a hash of its requests and a hash of where it may run, `HASH32-HASH6`.
 
@@ -143,7 +137,7 @@ def role_of(pod: Object, leaf: str = "") -> str:
     if leaf:
         placement["leaf"] = leaf
     requests_hash, annotated = _hash(part, 16), (pod["metadata"].get("annotations") or NOTHING).get(ROLE, "")
-    if not GATE.is_closed(pod) and _ROLE.fullmatch(annotated) and annotated.startswith(f"{requests_hash}-"):
+    if not GATE.is_closed(pod) and is_computed(annotated) and annotated.startswith(f"{requests_hash}-"):
         return str(annotated)
     return f"{requests_hash}-{_hash(placement, 3)}"
 

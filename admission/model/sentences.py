@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from admission.model.names import listed
+from admission.model.pod_set_names import subject
 from admission.model.quantity import UNLIMITED, format_amount
 from admission.model.text import clean
 
@@ -164,7 +165,7 @@ def does_not_fit(cluster_queue: str, pod_set: str, obstacles: Sequence[str], hel
     """A pod set gets no flavor; `obstacles` are texts of the functions above."""
     named = "; ".join(dict.fromkeys(obstacles[:_NAMED]))
     more = f"; and {len(obstacles) - _NAMED} more" if len(obstacles) > _NAMED else ""
-    return f"Pod set {pod_set} does not fit in ClusterQueue {cluster_queue}: {named}{more}. {help_text}"
+    return f"{subject(pod_set)} not fit in ClusterQueue {cluster_queue}: {named}{more}. {help_text}"
 
 
 def starts_when_free(fewest: int, wanted: int) -> str:
@@ -316,8 +317,7 @@ RAN_TOO_LONG: Final = "it ran as long as its maximum execution time allows"
 
 def rejected(checks: Sequence[tuple[str, str]]) -> str:
     """Admission checks (name, message) have rejected it; the text follows `because`."""
-    noun = "admission check" if len(checks) == 1 else "admission checks"
-    return f"the {noun} {_named_checks(checks)} rejected it"
+    return f"the admission check{'s' if len(checks) > 1 else ''} {_named_checks(checks)} rejected it"
 
 
 def retried(checks: Sequence[tuple[str, str]]) -> str:

@@ -68,6 +68,19 @@ def test_remedies_suggest_fewer_pods_smaller_request_other_queue_and_priority():
         assert admits(scene(), replace(wide, **change)), change
 
 
+def test_pod_set_that_is_named_by_a_hash_is_called_its_pods():
+    """The pods of a group or a StatefulSet, which form pod sets by what they request."""
+    role = "8c6c33af03e13140ceca55a38fb961b3-62e778"
+    wide = replace(workload("wide", "q"), pod_sets=(PodSet(role, 8, {"cpu": 1000}),))
+    engine = engine_of(cluster_queue("q", 10), local_queue("q"), running=[workload("low", "q", 6)], waiting=[wide])
+    assert hints(engine, "wide") == {
+        "Pods": "with 4 instead of 8 pods",
+        "Request": "if each of its pods asked for 500m instead of 1 cpu",
+    }
+    message = engine.explain("wide").message
+    assert message.startswith("Its pods do not fit in ClusterQueue q: 8 cpu in flavor default, of which less is free")
+
+
 @pytest.mark.parametrize(("others", "expected"), [(["checked"], None), (["checked", "free"], "in LocalQueue free")])
 def test_remedy_names_no_queue_in_which_admission_checks_would_follow(others, expected):
     checks = {"admissionChecksStrategy": {"admissionChecks": [{"name": "clusters"}]}}

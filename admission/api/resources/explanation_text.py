@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from admission.apimachinery.tables import duration
 from admission.engine.vocabulary import HOPELESS, PODS_UNSCHEDULED
 from admission.model import sentences
+from admission.model.pod_set_names import is_computed, titled
 from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
@@ -159,8 +160,9 @@ def _free(lack: Lack) -> str:
 
     borrowed = f", {text(lack.borrowable)} of that to borrow" if lack.borrowable else ""
     limit = sentences.limit_of(lack.refused_by)
+    verb = "ask for" if is_computed(lack.pod_set) else "asks for"
     return (
-        f"{lack.resource} in flavor {lack.flavor}: {text(lack.free)}{borrowed}; pod set {lack.pod_set} asks for "
+        f"{lack.resource} in flavor {lack.flavor}: {text(lack.free)}{borrowed}; {titled(lack.pod_set)} {verb} "
         f"{text(lack.requested)}, and at most {text(lack.maximum)} can be used. The limit is {limit}."
     )
 

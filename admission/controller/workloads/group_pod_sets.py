@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from admission.kinds import templates
 from admission.kinds.declared_pods import completed, declared_pod_sets, exceeding, pod_set_named
-from admission.kinds.grouping import is_role
 from admission.model import child_sentences
 from admission.model.errors import Misconfigured
+from admission.model.pod_set_names import is_computed
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def stored_pod_sets(tracked: Tracked | None) -> tuple[PodSet, ...]:
     if tracked is None or not tracked.holds_quota:
         return ()
     pod_sets = tracked.record.workload.pod_sets
-    return () if any(is_role(pod_set.name) for pod_set in pod_sets) else pod_sets
+    return () if any(is_computed(pod_set.name) for pod_set in pod_sets) else pod_sets
 
 
 def pod_sets_of(tracked: Tracked | None, members: Sequence[Member], context: NamespaceContext) -> GroupPodSets:

@@ -19,10 +19,11 @@ from admission.controller.state.inbox import Due, ObjectReturned, ObjectsChanged
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.group_plan import Member, admitted_counts, queue_of, surplus_pods
 from admission.controller.workloads.lost_labels import deleted
-from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion, is_role
+from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
 from admission.kinds.patches import pointer
 from admission.model import child_sentences, sentences
 from admission.model.errors import ClusterError, Misconfigured
+from admission.model.pod_set_names import is_computed
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def _distinct_patches(tracked: Tracked, members: Iterable[Member]) -> Iterable[M
     """
     if tracked.updates:
         return members
-    return {each.role if is_role(each.role) else each.uid: each for each in members}.values()
+    return {each.role if is_computed(each.role) else each.uid: each for each in members}.values()
 
 
 _MAX_CONFLICTS: Final = 10
