@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from admission.model.names import listed
 
-GROUP_OF_SEVERAL_QUEUES: Final = (
-    "metadata.labels: the pods of a group must all be for the same queue: delete those that are for another one"
-)
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_NAMED: Final = 3
+"""Queues, and pods of each, that one message lists at most."""
+
 GROUP_OF_SEVERAL_TOTALS: Final = "metadata.annotations: the pods of a group must all name the same total count"
 GROUP_OF_SEVERAL_DECLARATIONS: Final = (
     "metadata.annotations[sluice.dev/pod-group-pod-sets]: the pods of a group that say which pods it will have must "
@@ -30,6 +32,15 @@ POD_WITHOUT_OWNER: Final = "The object that it names as its owner may not run: t
 STOPPED_WITH_OWNER: Final = (
     "It is part of another object that is queued as a whole, and was suspended: it starts when its owner may run."
 )
+
+
+def group_of_several_queues(pods: Mapping[str, Sequence[str]]) -> str:
+    """The pods of a group are for several queues; `pods`: names by queue, which is empty for pods without one."""
+    parts = [f"{listed(names, limit=_NAMED)} for {queue or 'no queue'}" for queue, names in pods.items()]
+    return (
+        "metadata.labels: the pods of a group must all be for the same queue: delete those that are for another one "
+        f"({'; '.join(parts[:_NAMED])}{'; ...' if len(parts) > _NAMED else ''})"
+    )
 
 
 def part_of(owner: str) -> str:

@@ -89,7 +89,14 @@ async def test_pending_group_is_misconfigured_when_a_pod_loses_its_queue_label(c
     await cluster.record("g", "pending", reason="Suspended")
     await cluster.user.patch("pods", "team-a", "g-0", {"metadata": {"labels": {"sluice.dev/queue-name": None}}})
     await cluster.record("g", "pending", reason="Misconfigured")
-    await says(cluster, child_sentences.GROUP_OF_SEVERAL_QUEUES)
+    await says(cluster, child_sentences.group_of_several_queues({"": ["g-0"], "lq": ["g-1"]}))
+
+
+def test_message_about_several_queues_names_a_bounded_number_of_pods():
+    pods = {"lq": [f"g-{number}" for number in range(5)], "": ["lost"], "other": ["x"], "another": ["y"]}
+    assert child_sentences.group_of_several_queues(pods).endswith(
+        ": delete those that are for another one (g-0, g-1, g-2 and 2 more for lq; lost for no queue; x for other; ...)"
+    )
 
 
 async def test_fast_admission_starts_first_pod_with_quota_for_the_whole_group(cluster):

@@ -60,7 +60,7 @@ async def test_composite_with_pods_of_several_queues_waits(cluster):
     await tree(cluster, gpu=1)
     await pods(cluster, "rc-head", 0)
     await pods(cluster, "rc-gpu", 0, queue="other")
-    await says(cluster, "rc", child_sentences.GROUP_OF_SEVERAL_QUEUES)
+    await says(cluster, "rc", child_sentences.group_of_several_queues({"lq": ["rc-head-0"], "other": ["rc-gpu-0"]}))
     await cluster.user.delete("pods", "team-a", "rc-gpu-0")
     await pods(cluster, "rc-gpu", 1)
     await ungated(cluster, "rc-head-0", "rc-gpu-1")

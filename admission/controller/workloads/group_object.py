@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
-from admission.controller.workloads.group_plan import admitted_counts, gang_pods, planned
+from admission.controller.workloads.group_plan import admitted_counts, gang_pods, names_by_queue, planned
 from admission.controller.workloads.group_pod_sets import group_outcome, in_pod_sets, pod_sets_of
 from admission.kinds import templates
 from admission.kinds.admission_gates import joined
@@ -190,7 +190,8 @@ def without_pods(last: Object, tracked: Tracked, owner: GroupOwner) -> Object:
 
 def _faults(members: Sequence[Member], of_oldest: Iterable[tuple[str, str]], totals: Collection[int]) -> list[str]:
     faults = [": ".join(fault) for fault in of_oldest]
-    faults += [child_sentences.GROUP_OF_SEVERAL_QUEUES] if len({member.queue for member in members}) > 1 else []
+    queues = names_by_queue(members)
+    faults += [child_sentences.group_of_several_queues(queues)] if len(queues) > 1 else []
     faults += [child_sentences.GROUP_OF_SEVERAL_TOTALS] if len(totals) > 1 else []
     return faults
 

@@ -155,6 +155,14 @@ def queue_of(members: Sequence[Member]) -> str:
     return next((each.queue for each in members if each.queue), "")
 
 
+def names_by_queue(members: Sequence[Member]) -> dict[str, list[str]]:
+    """Return the names of the pods of a group by LocalQueue, both in alphabetical order."""
+    names: dict[str, list[str]] = {}
+    for each in sorted(members, key=lambda member: (member.queue, member.name)):
+        names.setdefault(each.queue, []).append(each.name)
+    return names
+
+
 def admitted_counts(tracked: Tracked) -> dict[str, int]:
     """Return the number of pods of each role that the group was admitted with."""
     return {pod_set.name: pod_set.count for pod_set in tracked.record.workload.pod_sets}

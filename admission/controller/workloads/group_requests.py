@@ -17,7 +17,7 @@ from admission.cluster.events import Reference
 from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
 from admission.controller.state.inbox import Due, ObjectReturned, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
-from admission.controller.workloads.group_plan import Member, admitted_counts, queue_of, surplus_pods
+from admission.controller.workloads.group_plan import Member, admitted_counts, names_by_queue, queue_of, surplus_pods
 from admission.controller.workloads.lost_labels import deleted
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
 from admission.kinds.patches import pointer
@@ -82,7 +82,8 @@ class GroupRequests:
             count = admitted_counts(tracked).get(member.role, 0)
             message = child_sentences.beyond_group if tracked.larger is None else child_sentences.waits_beside
             note = message(tracked.record.workload.name, count)
-            note = note if member.queue == queue else child_sentences.GROUP_OF_SEVERAL_QUEUES
+            if member.queue != queue:
+                note = child_sentences.group_of_several_queues(names_by_queue(members))
             self._record_event(tracked, member, "Pending", note)
         self._send(tracked, Step.START, members, self._start_requests(tracked, plan))
 
