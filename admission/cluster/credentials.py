@@ -13,24 +13,22 @@ import hashlib
 import logging
 import os
 import shutil
-import ssl
 import tempfile
 import time
 import weakref
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import aiohttp
 import yaml
-from cryptography import x509
 
-from admission.cluster.errors import BadKubeconfig
+from admission.cluster.errors import BadKubeconfig, one_line
+from admission.cluster.tls import Tls, contents_of
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable, Mapping
 
     from kubernetes_asyncio.config.kube_config import ConfigNode
@@ -73,7 +71,7 @@ class Access:
         self.server = str(configuration.host).rstrip("/")
         self.server_hostname: str | None = configuration.tls_server_name
         self.proxy: str | None = configuration.proxy
-        self._tls = _Tls.of(configuration, self.server)
+        self._tls = Tls.of(configuration, self.server)
 
     @classmethod
     async def open(cls, load: Load, *, clock: Callable[[], float] = time.monotonic) -> Access:
@@ -95,7 +93,7 @@ class Access:
         try:
             header = await self._configuration.get_api_key_with_prefix("BearerToken")
         except _loader_failures() as error:
-            raise BadKubeconfig(f"the credentials for {self.server} cannot be renewed: {_one_line(error)}") from error
+            raise BadKubeconfig(f"the credentials for {self.server} cannot be renewed: {one_line(error)}") from error
         return header.strip() if header else None
 
     async def renew(self, refused: str | None) -> str | None:
@@ -126,85 +124,13 @@ class Access:
         self._renew_from = self._clock() + RENEW_SECONDS
         try:
             self._configuration = await self._load()
-            if _contents(self._configuration) != self._tls.contents:
-                self._tls = _Tls.of(self._configuration, self.server)
+            if contents_of(self._configuration) != self._tls.contents:
+                self._tls = Tls.of(self._configuration, self.server)
                 log.info("connects to %s with changed certificates", self.server)
         except BadKubeconfig as error:
             self._failure = str(error)
             raise
         self._failure = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Tls:
-    """A TLS context, and what it was made of."""
-
-    context: ssl.SSLContext | None
-    contents: tuple[object, ...]
-    certificate: x509.Certificate | None = None
-    """The client certificate."""
-
-    @classmethod
-    def of(cls, configuration: Configuration, server: str) -> _Tls:
-        """Return the TLS context for a configuration. Raises BadKubeconfig for an unusable certificate."""
-        contents = _contents(configuration)  # before it is used: a file that changes in between counts as changed
-        if not server.startswith("https:"):
-            return cls(None, contents)
-        try:
-            context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-        except OSError as error:
-            raise BadKubeconfig(
-                f"the certificate authority for {server} is no PEM certificate ({_one_line(error)}): "
-                "check certificate-authority(-data)"
-            ) from error
-        # Python 3.13 requires certificate extensions that the CAs of many clusters lack, and kubectl does not require.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-        if not configuration.verify_ssl:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if not configuration.cert_file:
-            return cls(context, contents)
-        certificate = _load_client_certificate(context, configuration.cert_file, configuration.key_file, server)
-        tls = cls(context, contents, certificate)
-        if expired := tls.expired(server):
-            raise BadKubeconfig(expired)
-        return tls
-
-    def expired(self, server: str) -> str:
-        """Return a message if the client certificate has expired, else an empty text."""
-        if self.certificate is None or self.certificate.not_valid_after_utc >= datetime.now(UTC):
-            return ""
-        return (
-            f"the client certificate for {server} expired on {self.certificate.not_valid_after_utc:%Y-%m-%d %H:%M} "
-            "UTC: renew it and write it into the kubeconfig"
-        )
-
-
-def _contents(configuration: Configuration) -> tuple[object, ...]:
-    """Return what a TLS context is made of, for comparison. A file that cannot be read counts as none."""
-
-    def digest(file: str | None) -> str | None:
-        try:
-            return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
-        except OSError:
-            return None
-
-    files = configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file
-    return configuration.verify_ssl, *map(digest, files)
-
-
-def _load_client_certificate(
-    context: ssl.SSLContext, cert_file: str, key_file: str | None, server: str
-) -> x509.Certificate:
-    try:
-        certificate = x509.load_pem_x509_certificate(Path(cert_file).read_bytes())
-        context.load_cert_chain(cert_file, key_file)
-    except (OSError, ValueError) as error:
-        raise BadKubeconfig(
-            f"the client certificate for {server} cannot be used ({_one_line(error)}): "
-            "check client-certificate(-data) and client-key(-data)"
-        ) from error
-    return certificate
 
 
 async def load_in_cluster() -> Configuration:
@@ -217,7 +143,7 @@ async def load_in_cluster() -> Configuration:
         incluster_config.InClusterConfigLoader(*files).load_and_set(configuration)
     except (ConfigException, OSError) as error:
         raise BadKubeconfig(
-            f"this is no pod with a service account ({_one_line(error)}): name a kubeconfig instead"
+            f"this is no pod with a service account ({one_line(error)}): name a kubeconfig instead"
         ) from error
     return configuration
 
@@ -243,7 +169,7 @@ async def load_kubeconfig(
         async with asyncio.timeout(PLUGIN_SECONDS):
             await loader.load_and_set(configuration)
     except _loader_failures() as error:
-        raise BadKubeconfig(f"kubeconfig {where}: {_one_line(error)}") from error
+        raise BadKubeconfig(f"kubeconfig {where}: {one_line(error)}") from error
     if _can_expire(loader):
         configuration.refresh_api_key_hook = _Refresh(loader, clock)
     return configuration
@@ -365,7 +291,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         raise BadKubeconfig(f"kubeconfig {path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: {getattr(error, 'problem', '')}" if mark else _one_line(error)
+        where = f"line {mark.line + 1}: {getattr(error, 'problem', '')}" if mark else one_line(error)
         raise BadKubeconfig(f"kubeconfig {path} is not YAML ({where})") from error
     if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
         raise BadKubeconfig(f"{path} is no kubeconfig: it must be a mapping of kind Config")
@@ -397,7 +323,3 @@ def _loader_failures() -> tuple[type[Exception], ...]:
         ConfigException, aiohttp.ClientError, AssertionError, AttributeError, LookupError,
         OSError, RuntimeError, TimeoutError, TypeError, ValueError,
     )  # fmt: skip
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -164,6 +164,11 @@ def response_error(request: str, code: int, headers: Mapping[str, str], body: by
     return status_error(request, code, status, retry_after=float(after) if is_number else None)
 
 
+def one_line(error: Exception) -> str:
+    """Return the text of an exception in one line; its type if it has none."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def transport_error(request: str, error: Exception, fault: str = "") -> Unreachable:
     """Return the error for an exception of aiohttp. `fault`: what is wrong with the certificates."""
     misdirected = isinstance(error, aiohttp.ClientConnectorSSLError | aiohttp.ClientSSLError | aiohttp.InvalidURL)
