@@ -1,4 +1,4 @@
-"""A new kind of queue object takes a model, a descriptor, and an entry in each of two lists."""
+"""A new kind of queue object takes names, a model and a descriptor, and an entry for each of them in a list."""
 
 from __future__ import annotations
 

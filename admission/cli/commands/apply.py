@@ -99,17 +99,18 @@ def apply(
             await sluice.wait_until_ready(wait, lambda text: click.echo(text, err=True))
             await manifests.note_missing_queues(sluice)
             outcomes = Outcomes(output, writing, manifests.origins)
-            changes = False
+            has_changed = False
             try:
                 for item in objects:
-                    if changes and writing.dry_run == "server":
-                        manifests.note_once(_JUDGED_ALONE)
                     if (existing := await manifests.existing_flavor(sluice, item)) is not None:
                         outcomes.add(item, "unchanged", existing)
-                    else:
-                        outcome, document = await put(sluice, item, writing)
-                        outcomes.add(item, outcome, document)
-                        changes = changes or outcome != "unchanged"
+                        continue
+                    outcome, document = await put(sluice, item, writing)
+                    outcomes.add(item, outcome, document)
+                    if outcome != "unchanged":
+                        if has_changed and writing.dry_run == "server":
+                            manifests.note_once(_JUDGED_ALONE)
+                        has_changed = True
             finally:  # if the server refuses an object, those before it are written, and must be reported
                 outcomes.finish(manifests.left_out, manifests.notes)
 

@@ -7,8 +7,12 @@ from typing import Annotated
 from pydantic import Field
 
 from admission.model.base import Model, Name
+from admission.model.kind_names import KindNames
 from admission.model.queues import _Named
 from admission.model.references import Reference
+
+NAMES = KindNames("Budget", "budgets", ("bud",))
+"""As they would be added to `admission/model/kind_names.py`."""
 
 
 class BudgetSpec(Model):
@@ -23,9 +27,7 @@ class BudgetSpec(Model):
 class Budget(_Named):
     """Monthly limit of GPU hours for the workloads of a ClusterQueue."""
 
-    kind = "Budget"
-    plural = "budgets"
-    short_names = ("bud",)
+    kind, plural, short_names, namespaced = NAMES
     references = (Reference("ClusterQueue", "spec.clusterQueue"),)
 
     spec: BudgetSpec

@@ -1,4 +1,4 @@
-"""Process with the toy kind in both lists; uses it by API, command line and client, and prints the results as JSON.
+"""Process with the toy kind in all lists; uses it by API, command line and client, and prints the results as JSON.
 
 Started with the URL of an empty database. The lists are the only places where a kind is named.
 """
@@ -10,11 +10,14 @@ import functools
 import json
 import sys
 
-# The two lines that a kind takes. They come before the other imports, as if they were in those files.
+# The three lines that a kind takes. They come before the other imports, as if they were in those files.
+import admission.model.kind_names
 import admission.model.queues
-from tests.api.toy_kind.model import Budget
+from tests.api.toy_kind.model import NAMES, Budget
 
+admission.model.kind_names.KINDS += (NAMES,)
 admission.model.queues.QUEUE_OBJECTS += (Budget,)
+admission.model.queues.MODELS[Budget.kind] = Budget  # which that file derives from its list
 from admission.api.kinds import all_kinds  # noqa: E402
 from tests.api.toy_kind.descriptor import BUDGET  # noqa: E402
 
