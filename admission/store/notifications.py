@@ -163,7 +163,8 @@ class Notifications:
         """Set the progress to the end of the log: only later commits are reported."""
 
         def write(connection: Connection) -> None:
-            newest = [connection.scalar(select(func.coalesce(func.max(table.c.id), 0))) for table in _LOGS]
+            logs = transitions, queue_object_versions
+            newest = [connection.scalar(select(func.coalesce(func.max(table.c.id), 0))) for table in logs]
             row = dict(zip(("transition_id", "version_id"), newest, strict=True))
             connection.execute(notification_progress.insert().values(id=1, **row))
 
@@ -199,10 +200,9 @@ class Notifications:
         rows = rows.select_from(WITH_LOCAL_QUEUE).where(UNFINISHED, *wanted)
         async with self._database.read() as connection:
             items = [*map(_workload_event, await connection.execute(rows.order_by(columns.queued_at).limit(limit)))]
-            number = len(items)
-            if number == limit:
-                number = (await connection.execute(select(func.count()).select_from(rows.subquery()))).scalar_one()
-        return items, number
+            if len(items) < limit:
+                return items, len(items)
+            return items, (await connection.execute(select(func.count()).select_from(rows.subquery()))).scalar_one()
 
     async def states(self) -> dict[str, SubscriptionState]:
         """Return the delivery states by uid of the Subscription."""
@@ -338,9 +338,8 @@ class Notifications:
         return answer
 
 
-_LOGS = (transitions, queue_object_versions)
 _STATES = subscription_states.c
-_STATE = tuple(column.name for column in subscription_states.c if not column.primary_key)
+_STATE = tuple(column.name for column in _STATES if not column.primary_key)
 _REPORTING_COLUMNS = ("waits_told_to", "hour", "in_hour", "left_out")
 _OF_WORKLOAD = tuple(
     workloads.c[name] for name in ("uid", "namespace", "name", "kind", "local_queue", "cluster_queue", "submitted_by")
@@ -351,7 +350,7 @@ def _read_log(connection: Connection, since: Progress) -> LogBatch:
     newest: int = connection.scalar(select(func.coalesce(func.max(transitions.c.id), 0))) or 0
     until = min(newest, since.transition_id + BATCH)
     columns, versions, held = transitions.c, queue_object_versions.c, workloads.c.cluster_queue
-    shown = (case((held == "", WAITS_IN), else_=held) if column is held else column for column in _OF_WORKLOAD)
+    shown = (case((held == "", WAITS_IN), else_=held) if each is held else each for each in _OF_WORKLOAD)
     history = (
         select(*shown, columns.at, columns.state, columns.reason, columns.message)
         .join_from(transitions, WITH_LOCAL_QUEUE, columns.workload_uid == workloads.c.uid)

@@ -116,10 +116,8 @@ async def storm(
             injector = FaultInjector(fleet, client, account, faults, server, say)
             stuck = ""
             try:
-                async with (
-                    alongside(_submit(client, plan, account)),
-                    alongside(_report_progress(account, observer, say)),
-                ):
+                submitting, reporting = _submit(client, plan, account), _report_progress(account, observer, say)
+                async with alongside(submitting), alongside(reporting):
                     for fault in scheduled:
                         await until(account, lambda moment=fault.moment: account.moves >= moment)
                         await injector.inject(fault)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REFUSED = failure(401, "Unauthorized", "Unauthorized")
+BRIEF = dt.timedelta(seconds=4)
+"""Validity in which the client connects also on a busy machine."""
 LAST = reply({}, Connection="close")
 """Answers, and closes the connection, so that the next request needs another."""
 
@@ -101,7 +103,7 @@ async def test_expired_client_certificate_is_named_and_its_successor_used(serve,
     """The server rejects it in TLS, as a load balancer may do; a file that is half written must not end that."""
     server = await serve(required=True)
     credentials.url = server.url
-    brief = issue("brief", authority, ends=dt.timedelta(seconds=2))
+    brief = issue("brief", authority, ends=BRIEF)
     credentials.use(brief)
     async with credentials.client(sleeps) as client:
         server.script = [LAST]
@@ -128,7 +130,7 @@ async def test_expired_client_certificate_is_named_and_its_successor_used(serve,
 async def test_expired_client_certificate_is_named_after_401(serve, authority, credentials):
     server = await serve()
     credentials.url = server.url
-    brief = issue("brief", authority, ends=dt.timedelta(seconds=2))
+    brief = issue("brief", authority, ends=BRIEF)
     credentials.use(brief)
     async with credentials.client() as client:
         server.script = [reply({}), REFUSED]

@@ -25,14 +25,17 @@ HEADER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encodin
 
 
 @contextmanager
-def silent_server(authority, tmp_path, answer: bytes) -> Iterator[str]:
-    """Run a server that reads one request, sends `answer` and then neither reads nor writes; yield its URL."""
+def silent_server(authority, tmp_path, answer: bytes) -> Iterator[tuple[str, threading.Event]]:
+    """Run a server that reads one request, sends `answer` and then neither reads nor writes.
+
+    Yields its URL, and an event that is set when it has answered.
+    """
     pem = tmp_path / "server.pem"
     certificate = issue("server", authority)
     pem.write_bytes(certificate.pem + certificate.key_pem)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pem)
-    over = threading.Event()
+    answered, over = threading.Event(), threading.Event()
 
     def serve(listener: socket.socket) -> None:
         listener.settimeout(10)
@@ -40,41 +43,44 @@ def silent_server(authority, tmp_path, answer: bytes) -> Iterator[str]:
         with context.wrap_socket(raw, server_side=True) as connection:
             connection.recv(65536)
             connection.sendall(answer)
+            answered.set()
             over.wait()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=[listener])
         thread.start()
         try:
-            yield f"https://127.0.0.1:{listener.getsockname()[1]}"
+            yield f"https://127.0.0.1:{listener.getsockname()[1]}", answered
         finally:
             over.set()
             thread.join()
 
 
-async def leave_a_watch(client: Client) -> None:
+async def leave_a_watch(client: Client, _: threading.Event) -> None:
     async with client.stream("/watch", params={}, idle_timeout=30) as pieces:
         await anext(pieces)
 
 
-async def cancel_a_request(client: Client) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(0.2):
-            await client.get("/slow")
+async def cancel_a_request(client: Client, arrived: threading.Event) -> None:
+    request = asyncio.create_task(client.get("/slow"))
+    await asyncio.to_thread(arrived.wait)
+    request.cancel()
+    with suppress(asyncio.CancelledError):
+        await request
 
 
 @pytest.mark.parametrize(
     ("answer", "use"), [(HEADER + b"3\r\n{}\n\r\n", leave_a_watch), (b"", cancel_a_request)], ids=["watch", "cancelled"]
 )
 def test_connection_to_unresponsive_server_is_closed_with_the_client(authority, tmp_path, kubeconfig, answer, use):
-    async def session(url: str) -> None:
+    async def session(url: str, answered: threading.Event) -> None:
         path = kubeconfig(url)
         async with Client(lambda: load_kubeconfig(str(path), None)) as client:
-            await use(client)
+            await use(client, answered)
 
-    with silent_server(authority, tmp_path, answer) as url, warnings.catch_warnings(record=True) as told:
+    with silent_server(authority, tmp_path, answer) as server, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", ResourceWarning)
-        asyncio.run(session(url))
+        asyncio.run(session(*server))
         gc.collect()
     assert [str(warning.message) for warning in told] == []
 
@@ -95,7 +101,7 @@ def test_closed_tls_transport_can_be_closed_again_and_aborted(authority, tmp_pat
     async def session() -> None:
         context = ssl.create_default_context(cadata=authority.pem.decode())
         loop = asyncio.get_running_loop()
-        with silent_server(authority, tmp_path, b"") as url:
+        with silent_server(authority, tmp_path, b"") as (url, _):
             address = urlsplit(url)
             transport, told = await loop.create_connection(ConnectionEnd, address.hostname, address.port, ssl=context)
             transport.close()

@@ -19,10 +19,13 @@ from admission.cli.output.printing import WritingFlags, output_option, writing_o
 from admission.model.manifests import to_manifest
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
     from admission.client import Sluice
     from admission.client.transport import Document
     from admission.model.queues import QueueObject
 
+    _Put = Callable[[Sluice, QueueObject, WritingFlags], Awaitable[tuple[str, Document | None]]]
 
 _JUDGED_ALONE: Final = (
     "the dry run judges each object alone: its effects and warnings are as if the other objects were not applied"
@@ -99,22 +102,29 @@ def apply(
             await sluice.wait_until_ready(wait, lambda text: click.echo(text, err=True))
             await manifests.note_missing_queues(sluice)
             outcomes = Outcomes(output, writing, manifests.origins)
-            has_changed = False
             try:
-                for item in objects:
-                    if (existing := await manifests.existing_flavor(sluice, item)) is not None:
-                        outcomes.add(item, "unchanged", existing)
-                        continue
-                    outcome, document = await put(sluice, item, writing)
-                    outcomes.add(item, outcome, document)
-                    if outcome != "unchanged":
-                        if has_changed and writing.dry_run == "server":
-                            manifests.note_once(_JUDGED_ALONE)
-                        has_changed = True
+                await _apply_all(sluice, objects, manifests, outcomes, put)
             finally:  # if the server refuses an object, those before it are written, and must be reported
                 outcomes.finish(manifests.left_out, manifests.notes)
 
     asyncio.run(run())
+
+
+async def _apply_all(
+    sluice: Sluice, objects: Iterable[QueueObject], manifests: Manifests, outcomes: Outcomes, put: _Put
+) -> None:
+    """Apply all objects, except flavors that are used as they exist."""
+    has_changed = False
+    for item in objects:
+        if (existing := await manifests.existing_flavor(sluice, item)) is not None:
+            outcomes.add(item, "unchanged", existing)
+            continue
+        outcome, document = await put(sluice, item, outcomes.writing)
+        outcomes.add(item, outcome, document)
+        if outcome != "unchanged":
+            if has_changed and outcomes.writing.dry_run == "server":
+                manifests.note_once(_JUDGED_ALONE)
+            has_changed = True
 
 
 async def _put(sluice: Sluice, item: QueueObject, writing: WritingFlags) -> tuple[str, Document | None]:

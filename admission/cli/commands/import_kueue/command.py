@@ -107,9 +107,8 @@ def kueue(
                 found = in_manifests(read_documents(paths))
                 parsed = _parsed(found, namespace)
             else:
-                found = await in_cluster(
-                    await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context)), kinds
-                )
+                client = await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context))
+                found = await in_cluster(client, kinds)
                 parsed = plans.parse(found.documents, namespace=namespace)
             destination = await stack.enter_async_context(
                 open_destination(connection, database.url() if database.is_set else None, reason="imported from Kueue")
