@@ -194,6 +194,8 @@ class Transport:
                     event = orjson.loads(line)
                 except orjson.JSONDecodeError as error:
                     raise BadAnswer(f"{self.endpoint.where} sent a watch event that is not JSON ({error})") from error
+                if not isinstance(event, dict):
+                    raise BadAnswer(f"{self.endpoint.where} sent a watch event that is no JSON object")
                 yield event
 
     def _parsed(self, response: aiohttp.ClientResponse, body: bytes) -> Document:

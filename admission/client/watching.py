@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
@@ -22,6 +23,8 @@ PAGE = 500
 """Objects in a page of a list."""
 _LONGEST_PAUSE = 30.0
 """Longest pause before a retry."""
+_SHORT_WATCH = 1.0
+"""Seconds within which a server or proxy that ends every watch at once has done so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +65,16 @@ class Watch:
 
     async def changes(self) -> AsyncGenerator[Event[Document]]:
         """Yield the changes after `start`, without end. Those of one object are in order, and none is repeated."""
-        failures = 0
+        failures = short = 0
         while True:
+            began = time.monotonic()
             try:
                 if not self._version:
                     for event in await self._listed():
                         yield event
                 async with aclosing(self._streamed()) as stream:
                     async for event in stream:
-                        failures = 0
+                        failures = short = 0
                         yield event
             except Expired:
                 self._version = ""
@@ -79,6 +83,10 @@ class Watch:
                     self._transport.warn(f"the watch broke and will go on: {error}")
                 await self._transport.sleep(min(2.0**failures, _LONGEST_PAUSE))
                 failures += 1
+                continue
+            short = short + 1 if time.monotonic() - began < _SHORT_WATCH else 0
+            if short > 1:
+                await self._transport.sleep(min(2.0 ** (short - 2), _LONGEST_PAUSE))
 
     async def events(self) -> AsyncGenerator[Event[Document]]:
         """Yield the existing objects as ADDED, then the changes."""
@@ -125,7 +133,8 @@ class Watch:
                 if not isinstance(item, dict) or kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"):
                     raise BadAnswer(f"{self._transport.endpoint.where} sent a watch event of an unknown type or form")
                 if kind == "ERROR":
-                    raise refusal(int(item.get("code", 500)), item)
+                    code = item.get("code")
+                    raise refusal(code if isinstance(code, int) else 500, item)
                 self._version = _version(item) or self._version
                 if kind == "BOOKMARK":
                     continue

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 from client_script import stream
 
-from admission.client import BadAnswer, Forbidden, Unreachable
+from admission.client import BadAnswer, Forbidden, Unreachable, watching
 
 
 def cohort(name: str, version: int, uid: str = "", parent: str = "") -> dict[str, object]:
@@ -112,15 +112,26 @@ async def test_outage_is_retried_with_growing_pauses_and_a_single_warning(script
     assert len(warnings) == 1
 
 
+@pytest.mark.parametrize("ended", [(), (EXPIRED,)], ids=["empty", "expired"])
+async def test_watches_that_end_at_once_are_repeated_with_growing_pauses(scripted, script, ended, monkeypatch):
+    monkeypatch.setattr(watching, "_SHORT_WATCH", 600.0)  # "at once" on a busy machine, too
+    sluice, pauses, warnings = scripted
+    ends = [stream(*ended), *([page(5, cohort("a", 1))] if ended else [])] * 4
+    script.answers = [page(5, cohort("a", 1)), *ends, stream(event("MODIFIED", cohort("a", 6)))]
+    assert await first(sluice, 2) == [("ADDED", "a", "1"), ("MODIFIED", "a", "6")]
+    assert (pauses.seconds, warnings) == ([1.0, 2.0, 4.0], [])
+
+
 async def test_permanent_error_of_a_watch_is_raised(scripted, script):
     sluice, _, _ = scripted
     forbidden = (403, {}, {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "you may not watch"})
     script.answers = [page(5), forbidden]
     with pytest.raises(Forbidden, match="you may not watch"):
         await first(sluice, 1)
-    script.answers = [page(5), stream({"type": "WHAT", "object": {}})]
-    with pytest.raises(BadAnswer):
-        await first(sluice, 1)
+    for unknown in ({"type": "WHAT", "object": {}}, {"type": "ADDED"}, "no object", 3):
+        script.answers = [page(5), stream(unknown)]
+        with pytest.raises(BadAnswer):
+            await first(sluice, 1)
 
 
 async def test_watch_raises_unreachable_if_the_first_list_fails(sluice, url):
