@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 
@@ -123,24 +124,62 @@ class PodLogs:
 
     async def _print(self, pod: dict[str, Any], *, follow: bool, prefix: str) -> bool:
         """Print the log of one pod. Return False, after a note, if it cannot be read: other pods go on."""
-        name, rest = pod["metadata"]["name"], b""
+        name = pod["metadata"]["name"]
         params = self._options.params(pod, follow=follow)
         try:
-            async with self._client.stream(
-                f"{self._path}/{name}/log", params=params, idle_timeout=_IDLE_TIMEOUT
-            ) as pieces:
-                async for piece in pieces:
-                    *lines, rest = (rest + piece).split(b"\n")
-                    for line in lines:
-                        _print_text(prefix, line)
+            with _Printer(prefix) as printer:
+                async with self._client.stream(
+                    f"{self._path}/{name}/log", params=params, idle_timeout=_IDLE_TIMEOUT
+                ) as pieces:
+                    async for piece in pieces:
+                        printer.print(piece)
         except StatusError as error:
             print_line(f"note: {error.status.get('message') or error}", err=True)
             return False
         except Unreachable as error:
             print_line(f"note: the log of {name} is incomplete: {error}", err=True)
-        if rest:
-            _print_text(prefix, rest)
         return True
+
+
+class _Printer:
+    """Prints a log unchanged, with its control characters: programs colour their output.
+
+    With a prefix whole lines are printed, else each piece as it arrives: a progress bar may not end its line for hours.
+    Used as a context manager, which ends the last line.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._line: list[str] = []
+        """With a prefix: what has been received of the current line."""
+        self._has_ended = True
+        """Whether the last line has ended."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._print(self._decoder.decode(b"", final=True))
+        if not self._has_ended:
+            self._print("\n")
+
+    def print(self, piece: bytes) -> None:
+        """Print a piece of the log."""
+        self._print(self._decoder.decode(piece))
+
+    def _print(self, text: str) -> None:
+        if not text:
+            return
+        self._has_ended = text.endswith("\n")
+        if not self._prefix:
+            _write(text)
+            return
+        *lines, rest = text.split("\n")
+        for line in lines:
+            _write(f"{self._prefix}{''.join(self._line)}{line}\n")
+            self._line.clear()
+        self._line.append(rest)
 
 
 @contextmanager
@@ -181,9 +220,8 @@ class _OutputFailed(Exception):
     """
 
 
-def _print_text(prefix: str, line: bytes) -> None:
-    """Print a line of a log unchanged, with its control characters: programs colour their output."""
+def _write(text: str) -> None:
     try:
-        click.echo(prefix + line.decode(errors="replace"))
+        click.echo(text, nl=False)
     except OSError as error:
         raise _OutputFailed from error
