@@ -156,7 +156,7 @@ class GateReconciler:
                     log.info("removed objects that the gate does not use any more: %s", ", ".join(removed))
             except SluiceError as error:
                 log.warning("the gate could not be checked: %s", error)
-            except Exception:
+            except Exception:  # a defect, or a malformed answer of the API server, must not end the process
                 log.exception("the gate could not be checked, and will be checked again")
 
     async def _served_resources(self) -> frozenset[str]:

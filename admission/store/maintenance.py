@@ -41,6 +41,6 @@ async def run_maintenance(
             raise
         except StoreError as error:
             log.warning("roll-ups of the ledger and deletion of old rows have failed: %s", error)
-        except Exception:
+        except Exception:  # one row that cannot be read must not end the leader
             log.exception("roll-ups of the ledger and deletion of old rows have failed, and are tried again")
         await sleep(PERIOD)

@@ -44,6 +44,7 @@ async def test_watcher_that_comes_while_the_stream_ends_receives_changes(store, 
     await store.queues.create(parse_manifest(cohort("one")), author=Author("ada"))
     while shared.position < store.revisions.newest:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
+    assert len(polls()) == 1
 
 
 async def test_watch_that_fails_to_begin_does_not_keep_the_stream_polling(api, store, monkeypatch):

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import statistics
 import sys
-import tempfile
 import time
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -22,8 +20,7 @@ from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Opened, State, WorkloadRecord
 from admission.store.store import Store
-from tests.benchmarks.measure import Figure, at_most
-from tests.postgresql_server import NoPostgreSQL, running_postgresql
+from tests.benchmarks.measure import Figure, at_most, in_each_database
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,15 +52,7 @@ _STEP_SECONDS, _STEPS, _PER_STEP = 0.2, 60, 35
 
 async def run() -> list[Figure]:
     """Measure on SQLite and on PostgreSQL."""
-    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        figures = await _measure("SQLite", f"sqlite:///{Path(folder) / 'sluice.db'}")
-    try:
-        with running_postgresql() as server:
-            await asyncio.to_thread(server.execute, "CREATE DATABASE bench")
-            figures += await _measure("PostgreSQL", server.url("bench"))
-    except NoPostgreSQL as error:
-        figures.append(Figure("PostgreSQL", f"skipped: {error}"))
-    return figures
+    return await in_each_database(_measure)
 
 
 async def _measure(name: str, url: str) -> list[Figure]:

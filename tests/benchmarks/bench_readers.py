@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from contextlib import suppress
-from pathlib import Path
 
 from sqlalchemy import text
 
@@ -20,8 +18,7 @@ from admission.api.registry import PREFIX
 from admission.cli.serve import interpreter
 from admission.store.store import Store
 from tests.benchmarks import bench_report
-from tests.benchmarks.measure import Figure, percentile
-from tests.postgresql_server import NoPostgreSQL, running_postgresql
+from tests.benchmarks.measure import Figure, in_each_database, percentile
 
 _WORKLOADS = 40_000
 _HOURS, _LAST_HOURS = 8, 1
@@ -38,15 +35,7 @@ _PATHS = {
 async def run() -> list[Figure]:
     """Measure on SQLite and on PostgreSQL."""
     interpreter.tune()  # as `serve` does
-    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        figures = await _measure("SQLite", f"sqlite:///{Path(folder) / 'sluice.db'}")
-    try:
-        with running_postgresql() as server:
-            await asyncio.to_thread(server.execute, "CREATE DATABASE bench")
-            figures += await _measure("PostgreSQL", server.url("bench"))
-    except NoPostgreSQL as error:
-        figures.append(Figure("PostgreSQL", f"skipped: {error}"))
-    return figures
+    return await in_each_database(_measure)
 
 
 async def _measure(name: str, url: str) -> list[Figure]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
@@ -15,8 +12,7 @@ from admission.store.audit_log import Author
 from admission.store.database.connection import Location, connect
 from admission.store.database.migrations import migrate
 from admission.store.store import Store
-from tests.benchmarks.measure import Figure, at_most
-from tests.postgresql_server import NoPostgreSQL, running_postgresql
+from tests.benchmarks.measure import Figure, at_most, in_each_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,16 +33,7 @@ _SUMS = (("usage_rollups", "hour", _HOUR), ("usage_days", "day", _DAY))
 
 async def run() -> list[Figure]:
     """Measure the same year in both databases."""
-    figures: list[Figure] = []
-    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
-        figures += await _measure("SQLite", f"sqlite:///{Path(folder) / 'sluice.db'}")
-    try:
-        with running_postgresql() as server:
-            await asyncio.to_thread(server.execute, "CREATE DATABASE bench")
-            figures += await _measure("PostgreSQL", server.url("bench"))
-    except NoPostgreSQL as error:
-        figures.append(Figure("PostgreSQL", f"skipped: {error}"))
-    return figures
+    return await in_each_database(_measure)
 
 
 async def fill(url: str, *, workloads: int = _WORKLOADS, seconds: int = _YEAR, last_hours: int = _LAST_HOURS) -> float:

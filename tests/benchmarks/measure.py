@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
+import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from admission.cli.demo.children import guarded
 from admission.cli.demo.stage import Cluster, Sluice, apply, running_sandbox, running_sluice
 from admission.cluster.client import Client
+from tests.postgresql_server import NoPostgreSQL, running_postgresql
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 REPOSITORY = Path(__file__).parents[2]
 TOOLS = REPOSITORY.parent / "shared" / "tools"
@@ -93,3 +96,15 @@ def cpu_seconds(pid: int) -> float:
 def percentile(values: Sequence[float], share: float) -> float:
     """Return the value at a share (0 to 1) by nearest rank."""
     return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+async def in_each_database(measure: Callable[[str, str], Awaitable[list[Figure]]]) -> list[Figure]:
+    """Return the figures of `measure` (name of a database, URL of an empty one) on SQLite and on PostgreSQL."""
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        figures = await measure("SQLite", f"sqlite:///{Path(folder) / 'sluice.db'}")
+    try:
+        with running_postgresql() as server:
+            await asyncio.to_thread(server.execute, "CREATE DATABASE bench")
+            return figures + await measure("PostgreSQL", server.url("bench"))
+    except NoPostgreSQL as error:
+        return [*figures, Figure("PostgreSQL", f"skipped: {error}")]

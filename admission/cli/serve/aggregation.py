@@ -283,5 +283,5 @@ class TlsEndpoint:
                 await self.check_availability()
             except (SluiceError, OSError) as error:
                 log.warning("the API's certificates or its APIService could not be checked: %s", error)
-            except Exception:
+            except Exception:  # a defect, or a malformed answer of the API server, must not end the process
                 log.exception("the API's certificates or its APIService could not be checked, and are checked again")
