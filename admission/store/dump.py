@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
@@ -71,7 +72,8 @@ async def restore(database: Database, file: Iterable[bytes], progress: Progress)
     Raises UnusableDump and DatabaseNotEmpty, without any row written.
     """
     documents = _documents(file)
-    header, _ = next(documents)
+    current = next(documents)
+    header = current[0]
     if not isinstance(header, dict) or (header.get("format"), header.get("version")) != (_FORMAT, _VERSION):
         raise UnusableDump(_NO_DUMP)
     if header.get("schema") != SCHEMA_VERSION:
@@ -80,18 +82,17 @@ async def restore(database: Database, file: Iterable[bytes], progress: Progress)
             "that has written it, and then upgrade the database by `sluice migrate`"
         )
     async with database.write() as connection:
-        target = _Target(connection, header["rows"], progress)
-        await target.check_empty(str(database.location))
-        for document, checksum in documents:
-            match document:
-                case list():
-                    await target.add(document)
-                case {"table": str(name), "columns": list(columns)}:
-                    await target.begin(name, columns)
-                case {"end": _, "sha256": expected}:
-                    await target.end(intact=expected == checksum)
-                case _:
-                    raise UnusableDump(_DAMAGED)
+        try:
+            target = _Target(connection, header["rows"], progress)
+            await target.check_empty(str(database.location))
+            for current in documents:
+                await target.process(*current)
+        except (UnusableDump, DatabaseNotEmpty):
+            raise
+        except Exception as error:  # of any type: a damaged line can be any value in any column
+            if _is_intact(chain([current], documents)):
+                raise
+            raise UnusableDump(_DAMAGED) from error
 
 
 _NO_DUMP: Final = "the file is no export of Sluice's; give one that `sluice export` has written"
@@ -119,7 +120,18 @@ class _Target:
             if table is not head and await _count(self._connection, table):
                 raise DatabaseNotEmpty(f"the database {name} is not empty (there are {table.name}); use a new one")
 
-    async def begin(self, table: str, columns: list[str]) -> None:
+    async def process(self, document: Any, checksum: str) -> None:
+        match document:
+            case list():
+                await self._add(document)
+            case {"table": str(name), "columns": list(columns)}:
+                await self._begin(name, columns)
+            case {"end": _, "sha256": expected}:
+                await self._end(intact=expected == checksum)
+            case _:
+                raise UnusableDump(_DAMAGED)
+
+    async def _begin(self, table: str, columns: list[str]) -> None:
         await self._flush()
         if table not in {each.name for each in _TABLES} or not all(
             name in metadata.tables[table].c for name in columns
@@ -129,7 +141,7 @@ class _Target:
         self._columns = [self._table.c[name] for name in columns]
         self._done[table] = 0
 
-    async def add(self, row: list[Any]) -> None:
+    async def _add(self, row: list[Any]) -> None:
         if len(row) != len(self._columns):
             raise UnusableDump(_DAMAGED)
         self._batch.append(
@@ -138,7 +150,7 @@ class _Target:
         if len(self._batch) == _BATCH:
             await self._flush()
 
-    async def end(self, *, intact: bool) -> None:
+    async def _end(self, *, intact: bool) -> None:
         await self._flush()
         if not intact or self._done != self._counts:
             raise UnusableDump(_DAMAGED)
@@ -200,6 +212,11 @@ def _documents(file: Iterable[bytes]) -> Iterator[tuple[Any, str]]:
     except (OSError, zlib.error) as error:
         raise UnusableDump(_DAMAGED) from error
     raise UnusableDump(_NO_DUMP if first else _CUT)
+
+
+def _is_intact(rest: Iterable[tuple[Any, str]]) -> bool:
+    """Read the rest of a dump, and return whether it has its checksum. Raises UnusableDump as `_documents` does."""
+    return any(checksum != "" and document.get("sha256") == checksum for document, checksum in rest)
 
 
 async def _count(connection: AsyncConnection, table: Table) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import io
 import json
 from contextlib import asynccontextmanager
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -181,6 +183,27 @@ async def test_truncated_or_changed_compressed_dump_is_rejected(store: Store, cl
         with pytest.raises(UnusableDump):
             await target.restore(gzip.GzipFile(fileobj=io.BytesIO(each)), check_progress)
     await target.restore(gzip.GzipFile(fileobj=io.BytesIO(packed)), check_progress)
+
+
+VALUES = [None, "x", "\0", True, -1, 2**70, 1.5, 1e300, [], {}, [[1]]]
+
+
+@pytest.mark.costly
+async def test_dump_with_any_damaged_value_is_rejected(store: Store, clock: Clock, target: Store):
+    await fill(store, clock)
+    lines = [json.loads(line) for line in (await dumped(store)).splitlines()]
+    empty = await rows(target)
+    random = Random(7)
+    for number, line in enumerate(lines[:-1]):
+        places = [*range(len(line))] if isinstance(line, list) else [*line]
+        for place in random.sample(places, min(3, len(places))):
+            value = random.choice([each for each in VALUES if (each, type(each)) != (line[place], type(line[place]))])
+            damaged = copy.deepcopy(line)
+            damaged[place] = value
+            file = [*lines[:number], damaged, *lines[number + 1 :]]
+            with pytest.raises(UnusableDump):
+                await target.restore((json.dumps(each).encode() + b"\n" for each in file), lambda *_: None)
+    assert await rows(target) == empty
 
 
 @pytest.mark.parametrize("file", [b"", b"apiVersion: v1\n", b"[1, 2]\n", b'{"kind": "List"}\n', b"\xff\xfe"])
