@@ -87,7 +87,7 @@ class Reviewer:
         """
         try:
             request = self._parse(review, managed=managed)
-            answer = self._decide(request, request.kind) if request.kind is not None else _Answer()
+            answer = self._answer(request)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise MalformedReview(f"the body is not an AdmissionReview of a Kubernetes object: {error!r}") from error
         response: Object = {"uid": request.uid, "allowed": not answer.faults}
@@ -121,6 +121,20 @@ class Reviewer:
             old=request["oldObject"] if kind and operation == "UPDATE" else None,
             managed=managed,
         )
+
+    def _answer(self, request: _Request) -> _Answer:
+        """Return the answer; a custom resource with fields of other types than its kind has is refused.
+
+        The API server calls webhooks before it compares an object with the schema of its CustomResourceDefinition.
+        """
+        if (kind := request.kind) is None:
+            return _Answer()
+        try:
+            return self._decide(request, kind)
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            if not kind.is_custom:
+                raise
+            return _Answer(faults=[("spec", f"has another form than a {kind.kind} has ({error!r})")])
 
     def _decide(self, request: _Request, kind: Kind) -> _Answer:
         answer = _Answer()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 
+import pytest
+from kind_manifests import document
 from review_examples import (
     REVIEWER,
     RUNNING,
@@ -14,7 +16,7 @@ from review_examples import (
     mutate,
 )
 
-from admission.kinds import all_kinds
+from admission.kinds import all_kinds, frameworks_known
 from webhooks.review import Reviewer
 
 
@@ -94,3 +96,23 @@ def test_existing_fault_is_refused_when_a_job_joins_a_queue():
     response = judge(joining, broken)
     assert response["allowed"] is False
     assert response["status"]["details"]["causes"][0]["field"] == "metadata.annotations[sluice.dev/hold]"
+
+
+@pytest.mark.parametrize(
+    ("name", "resource", "spec"),
+    [
+        ("volcano-torchx-ddp", "jobs", {"tasks": "x"}),
+        ("volcano-torchx-ddp", "jobs", {"tasks": [{"dependsOn": 3}]}),
+        ("volcano-torchx-ddp", "jobs", {"queue": {}, "tasks": [3]}),
+        ("volcano-torchx-ddp", "jobs", None),
+        ("leaderworkerset", "leaderworkersets", {"leaderWorkerTemplate": [1]}),
+        ("leaderworkerset", "leaderworkersets", {"leaderWorkerTemplate": {"workerTemplate": "x"}}),
+    ],
+)
+def test_custom_resource_of_another_form_is_refused_in_one_sentence(name, resource, spec):
+    obj = document(name) | {"spec": spec}
+    group = obj["apiVersion"].partition("/")[0]
+    reviewer = Reviewer(all_kinds(frameworks=frameworks_known()), own_usernames=())
+    response = reviewer.review(make_review(obj, resource={"group": group, "resource": resource}))["response"]
+    assert response["allowed"] is False
+    assert response["status"]["message"].startswith(f"spec: has another form than a {obj['kind']} has (")
