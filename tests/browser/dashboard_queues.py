@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from admission.store.audit_log import Author
@@ -33,8 +34,14 @@ async def set_weight(running: World, name: str, weight: int) -> None:
     await running.store.queues.write(found.key, weighted, author=Author("ada"))
 
 
-async def received_shares(someone: Person) -> dict[str, str]:
-    """Return the part of each ClusterQueue of the Cohort research in its borrowed GPUs, as the page shows it."""
+def finished_days() -> str:
+    """Return parameters of a report about days that are over, so that running workloads add nothing to it."""
+    today = datetime.now(UTC).date()
+    return f"from={today - timedelta(days=29)}&to={today - timedelta(days=1)}"
+
+
+async def received_shares(someone: Person) -> dict[str, float]:
+    """Return the percentage of each ClusterQueue of the Cohort research in its borrowed GPUs, until now."""
     path = "/apis/sluice.dev/v1/reports/usage?by=clusterqueue&from=7d"
     report = await (await someone.context.request.get(f"{someone.url}{path}")).json()
     borrowed = dict.fromkeys(("vision", "language", "speech"), 0.0)
@@ -43,4 +50,4 @@ async def received_shares(someone: Person) -> dict[str, str]:
             borrowed[item["clusterQueue"]] += item["borrowedSeconds"]
     total = sum(borrowed.values())
     assert total > 0
-    return {name: f"{int(100 * seconds / total + 0.5)} %" for name, seconds in borrowed.items()}
+    return {name: 100 * seconds / total for name, seconds in borrowed.items()}
