@@ -42,6 +42,7 @@ DATABASE: Final = "sluice.dev/database-id"
 LOCATION: Final = "sluice.dev/database"
 EPOCH: Final = "sluice.dev/epoch"
 REVISION: Final = "sluice.dev/revision"
+ELECTION: Final = "sluice.dev/election"
 
 _PATH: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 _RIGHTS: Final = f"the right to get, create and update the Lease {NAMESPACE}/{NAME}: apply deploy/rbac/sluice.yaml"
@@ -69,6 +70,8 @@ class Claimant:
     """Revision of the database at the last renewal: a copy of the database with a lower one was made before."""
     holder: str
     """The process that holds the claim; empty: it has released it at its shutdown."""
+    election: str | None
+    """Lease by which the process was elected; empty: without election; None: unknown, an earlier version claimed."""
     version: str
     """resourceVersion of the Lease, which changes with each renewal."""
 
@@ -126,20 +129,26 @@ class Claim:
         database: str,
         location: str,
         holder: str,
+        election: str,
         revision: Callable[[], int],
+        stored: Callable[[], Awaitable[tuple[int, int]]],
         clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Parameters: `database`: identity of the database. `location`: its location, for messages.
-        `holder`: identity of this process, a different one for each start. `revision`: returns the newest revision that
-        is known to be committed. `clock`: monotonic clock (s). `now`: Unix time (s), only for `renewTime`.
+        `holder`: identity of this process, a different one for each start. `election`: Lease by which it is elected;
+        empty: without election. `revision`: returns the newest revision that is known to be committed. `stored`: reads
+        the last epoch and the newest revision from the database. `clock`: monotonic clock (s). `now`: Unix time (s),
+        only for `renewTime`.
         """
         self.database = database
+        self.election = election
         self.location = location
         self._client = client
         self._holder = holder
         self._revision = revision
+        self._stored = stored
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -182,13 +191,14 @@ class Claim:
     async def take(self, *, epoch: int) -> None:
         """Claim the cluster as the leader of `epoch`.
 
-        Raises RefusedByCluster if another database has claimed it, unless `permit` allows to replace that.
+        Raises RefusedByCluster if another database, or a newer copy of this one, has claimed it, unless `permit` allows
+        to replace that; StoreError.
         """
         self._epoch = epoch
         while True:
             found = await self.read()
-            if found is not None and found.database != self.database and found != self._replacing:
-                raise self._refusal(found)
+            if found is not None and found != self._replacing:
+                await self._check_database(found)
             try:
                 with _explain_forbidden():
                     await self._write()
@@ -197,11 +207,24 @@ class Claim:
             else:
                 return
 
+    async def _check_database(self, found: Claimant) -> None:
+        """Raise RefusedByCluster if `found`, which was just read, has another database or a newer copy of this one."""
+        if found.database != self.database:
+            raise self._refusal(found)
+        # Read after the claim, as in `check_ownership`: on the same database neither is behind that of the claim.
+        epoch, revision = await self._stored()
+        if found.epoch > epoch or found.revision > revision:
+            raise RefusedByCluster(
+                f"the database {self} is an older copy of the one that was last used for the cluster "
+                f"{self._client.server}, at {found.location}: give all replicas the same --database-url"
+            )
+
     async def keep(self) -> None:
         """Renew the claim until cancelled.
 
-        Raises RefusedByCluster when another database has claimed the cluster, or when the API server is that of another
-        cluster, and LeaseLost when another process on the same database has taken the claim.
+        Raises RefusedByCluster when another database, or a process of another election, has claimed the cluster, or
+        when the API server is that of another cluster, and LeaseLost when another process of the same election has
+        taken the claim.
         """
         failed = False
         while True:
@@ -254,6 +277,8 @@ class Claim:
         self._holds_until = float("-inf")
         if found.database != self.database:
             raise self._refusal(found) from error
+        if found.holder and not self.has_election_of(found):
+            raise RefusedByCluster(self.other_election(found)) from error
         if found.holder:
             raise LeaseLost(f"{found.holder} leads now, with the same database at {found.location}") from error
 
@@ -268,6 +293,7 @@ class Claim:
             LOCATION: self.location,
             EPOCH: str(self._epoch),
             REVISION: str(self._revision()),
+            ELECTION: self.election,
         }
         renewed = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {"holderIdentity": holder, "leaseDurationSeconds": int(LEASE_DURATION), "renewTime": renewed}
@@ -278,6 +304,18 @@ class Claim:
         annotations = {**(metadata.get("annotations") or {}), **annotations}
         changed = self._lease | {"metadata": metadata | {"annotations": annotations}, "spec": spec}
         self._lease = await self._client.replace(f"{_PATH}/{NAME}", changed)
+
+    def has_election_of(self, other: Claimant) -> bool:
+        """Whether `other` stands, as far as it is known, in the same election as this process."""
+        return other.election in (None, self.election)
+
+    def other_election(self, other: Claimant) -> str:
+        """Return the message about a process that decides with the same database, or a copy, after another election."""
+        return (
+            f"another Sluice, {other.holder}, decides for the cluster {self._client.server} with the database {other} "
+            f"and {_lease(other.election)}, and this one has the database {self} and {_lease(self.election)}: "
+            "give all replicas on one database the same --lease, or stop the other one first"
+        )
 
     def _refusal(self, other: Claimant) -> RefusedByCluster:
         return RefusedByCluster(
@@ -300,6 +338,7 @@ def _claimant(lease: Object) -> Claimant | None:
         location=annotations.get(LOCATION, ""),
         epoch=number(EPOCH),
         revision=number(REVISION),
+        election=annotations.get(ELECTION),
         holder=str((lease.get("spec") or {}).get("holderIdentity") or ""),
         version=lease["metadata"]["resourceVersion"],
     )
@@ -312,6 +351,10 @@ def _body(annotations: Object, spec: Object) -> Object:
         "metadata": {"name": NAME, "namespace": NAMESPACE, "annotations": annotations},
         "spec": spec,
     }
+
+
+def _lease(election: str | None) -> str:
+    return f"the Lease {election}" if election else "no Lease"
 
 
 def _why(error: Exception) -> str:

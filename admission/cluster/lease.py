@@ -91,6 +91,9 @@ class LeaderElector:
         """When the present record was first read, by the monotonic clock."""
         self._leads_until = float("-inf")
 
+    def __str__(self) -> str:
+        return self._key
+
     def leads(self) -> bool:
         """Whether it is certain that this candidate holds the Lease."""
         return self._clock() < self._leads_until

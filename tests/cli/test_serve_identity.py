@@ -278,6 +278,9 @@ async def test_replicas_share_one_database_and_another_database_is_refused(sandb
         async with serving(tmp_path, shared, *lease) as second:
             await second.until("following")
             assert "another Sluice" in refusal(await start(tmp_path / "kubeconfig", other, *lease, "--adopt"))
+            said = refusal(await start(tmp_path / "kubeconfig", shared, "--lease=default/second", "--adopt"))
+            assert "the Lease default/sluice, and this one" in said
+            assert "the Lease default/second: give all replicas on one database the same --lease" in said
             await submit(sandbox, "runs")
             await running(sandbox, "runs")
             first.send(signal.SIGKILL)

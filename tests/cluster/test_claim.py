@@ -57,10 +57,21 @@ class VirtualTime:
         await asyncio.sleep(0)
 
 
-def claim_of(client: Client, database: str, time: VirtualTime, holder: str = "") -> Claim:
+def claim_of(
+    client: Client,
+    database: str,
+    time: VirtualTime,
+    holder: str = "",
+    *,
+    election: str = "",
+    stored: tuple[int, int] = (7, 12),
+) -> Claim:
+    async def read_stored() -> tuple[int, int]:
+        return stored
+
     claim = Claim(
         client, database=database, location=f"/{database}.db", holder=holder or f"process-of-{database}", clock=time,
-        sleep=time.sleep, revision=lambda: 12,
+        sleep=time.sleep, election=election, revision=lambda: stored[1], stored=read_stored,
     )  # fmt: skip
     claim.permit(cluster="", replacing=None)
     return claim
@@ -149,6 +160,30 @@ async def test_second_process_on_the_same_database_ends_the_first_claim(client: 
     await first.take(epoch=1)
     await second.take(epoch=2)
     with pytest.raises(LeaseLost, match="two leads now"):
+        await first.keep()
+
+
+async def test_older_copy_of_the_database_replaces_the_claim_only_if_that_is_permitted(client: Client):
+    first = claim_of(client, "db", VirtualTime(), "one", election="default/sluice")
+    await first.take(epoch=7)
+    found = await read_claim(first)
+    for stored in ((8, 11), (6, 12)):
+        copy = claim_of(client, "db", VirtualTime(), "two", election="default/sluice", stored=stored)
+        with pytest.raises(RefusedByCluster, match=r"older copy .* give all replicas the same --database-url"):
+            await copy.take(epoch=stored[0])
+        assert await read_claim(first) == found
+    copy.permit(cluster="", replacing=found)
+    await copy.take(epoch=8)
+    assert (await read_claim(first)).holder == "two"
+
+
+async def test_process_of_another_election_ends_the_first_process_instead_of_its_lead(client: Client):
+    first = claim_of(client, "db", VirtualTime(), "one", election="default/sluice")
+    second = claim_of(client, "db", VirtualTime(), "two", election="default/other")
+    await first.take(epoch=1)
+    assert not second.has_election_of(await read_claim(first))
+    await second.take(epoch=2)
+    with pytest.raises(RefusedByCluster, match=r"two, decides .* and the Lease default/other, .* default/sluice:"):
         await first.keep()
 
 

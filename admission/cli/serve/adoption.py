@@ -9,11 +9,12 @@ the records.
 from __future__ import annotations
 
 import logging
+import socket
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from admission.cluster.claim import LEASE_DURATION, cluster_identities
+from admission.cluster.claim import LEASE_DURATION, Claim, cluster_identities
 from admission.cluster.errors import RefusedByCluster
 from admission.controller.intake.served import listed as listed_objects
 from admission.kinds.grouped import belongs_to_groups
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from admission.cli.serve.startup import Starting
-    from admission.cluster.claim import Claim, Claimant
+    from admission.cluster.claim import Claimant
     from admission.cluster.client import Client
     from admission.kinds import Kinds, Observed
     from admission.store.leadership.identity import Identity
@@ -104,23 +105,45 @@ class _Disagreement:
     is_harmful: Callable[[Survey], bool]
 
 
+async def new_claim(starting: Starting, store: Store, client: Client, *, holder: str, election: str) -> Claim:
+    """Return the claim of the database in `store`, of a process that is elected by the Lease `election` if any."""
+    identity = await starting.retry(store.identity)
+
+    async def stored() -> tuple[int, int]:
+        now = await store.identity()
+        return now.epoch, now.revision
+
+    # The same path on two machines means two different files.
+    location = store.location if store.is_shared else f"{store.location} on {socket.gethostname()}"
+    return Claim(
+        client,
+        database=identity.database,
+        location=location,
+        holder=holder,
+        election=election,
+        stored=stored,
+        revision=lambda: max(identity.revision, store.revisions.newest),
+    )
+
+
 async def check_ownership(
-    starting: Starting, store: Store, client: Client, kinds: Kinds, claim: Claim, *, alone: bool, adopt: bool
+    starting: Starting, store: Store, client: Client, kinds: Kinds, claim: Claim, *, adopt: bool
 ) -> None:
     """Permit `claim`, or raise RefusedByCluster with the effects that the start would have. Runs before leading begins.
 
-    `alone`: there is no leader election, so that no other replica uses the same database. `adopt`: accept the effects
-    that would otherwise refuse the start. A Sluice that is running with another database is never replaced, not even
-    with `adopt`.
+    `adopt`: accept the effects that would otherwise refuse the start. A Sluice that is running with another database,
+    or with another election, is never replaced, not even with `adopt`.
     """
     clusters = await starting.retry_request(lambda: cluster_identities(client))
     last = await starting.retry_request(claim.read)
-    if last is not None and not _is_own(last, claim, alone=alone):
+    if last is not None and not _is_own(last, claim):
         if last.holder:
             log.info(
                 "waiting up to %g s to see whether the Sluice with the database %s still runs", LEASE_DURATION, last
             )
         if await starting.retry(partial(claim.is_alive, last)):
+            if last.database == claim.database and not claim.has_election_of(last):
+                raise RefusedByCluster(claim.other_election(last))
             raise RefusedByCluster(
                 f"another Sluice, {last.holder}, decides for the cluster {client.server} with the database {last}, and "
                 f"this one has the database {claim}: stop the other one first, or give its --database-url"
@@ -148,9 +171,10 @@ async def check_ownership(
     claim.permit(cluster=clusters[0], replacing=last)
 
 
-def _is_own(last: Claimant, claim: Claim, *, alone: bool) -> bool:
-    """Whether `last` is this database and not a copy. URLs are compared only without election: replicas' may differ."""
-    return last.database == claim.database and (not alone or last.location == claim.location)
+def _is_own(last: Claimant, claim: Claim) -> bool:
+    """Whether `last` is a replica of this one. URLs are compared only without election: replicas' may differ."""
+    same = last.database == claim.database and claim.has_election_of(last)
+    return same and (bool(claim.election) or last.location == claim.location)
 
 
 def _disagreement(

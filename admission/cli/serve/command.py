@@ -21,7 +21,7 @@ from admission.cli.configuration.settings import load_settings
 from admission.cli.configuration.settings_options import settings_options
 from admission.cli.errors import InvalidSettings
 from admission.cli.serve import interpreter
-from admission.cli.serve.adoption import check_ownership
+from admission.cli.serve.adoption import check_ownership, new_claim
 from admission.cli.serve.aggregation import api_address, api_app, tls_endpoint
 from admission.cli.serve.certificates import OwnCertificates
 from admission.cli.serve.estimates import Estimates
@@ -34,7 +34,6 @@ from admission.cli.serve.signals import until_signal
 from admission.cli.serve.startup import Starting
 from admission.cli.serve.telemetry import opened_tracing
 from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
-from admission.cluster.claim import Claim
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
 from admission.cluster.lease import LeaderElector, Timing
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.aggregation import TlsEndpoint
     from admission.cli.serve.gate_process import Gate
+    from admission.cluster.claim import Claim
     from admission.kinds import Kinds
     from admission.notifications.notifier import Notifier
     from admission.serving.tracing import Tracing
@@ -191,8 +191,8 @@ async def _begin(
     )
     identity = f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"
     elector = _elector(settings, client, identity)
-    claim = await _claim(starting, store, client, holder=identity)
-    await check_ownership(starting, store, client, kinds, claim, alone=elector is None, adopt=adopt)
+    claim = await new_claim(starting, store, client, holder=identity, election=str(elector or ""))
+    await check_ownership(starting, store, client, kinds, claim, adopt=adopt)
 
     def leads() -> bool:
         return claim.holds() and (elector is None or elector.leads())
@@ -325,19 +325,6 @@ def _client(settings: Settings) -> Client:
     if settings.kubeconfig is None and in_pod() and not os.environ.get("KUBECONFIG"):
         return Client.in_cluster()
     return Client.from_kubeconfig(str(settings.kubeconfig) if settings.kubeconfig else None, settings.context)
-
-
-async def _claim(starting: Starting, store: Store, client: Client, *, holder: str) -> Claim:
-    identity = await starting.retry(store.identity)
-    # The same path on two machines means two different files.
-    location = store.location if store.is_shared else f"{store.location} on {socket.gethostname()}"
-    return Claim(
-        client,
-        database=identity.database,
-        location=location,
-        holder=holder,
-        revision=lambda: max(identity.revision, store.revisions.newest),
-    )
 
 
 def _elector(settings: Settings, client: Client, identity: str) -> LeaderElector | None:

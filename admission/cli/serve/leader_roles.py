@@ -134,7 +134,7 @@ class Role:
                 await self._claim.take(epoch=epoch)
             except RefusedByCluster:
                 raise
-            except ClusterError as error:
+            except (ClusterError, DatabaseUnavailable, DatabaseUnusable) as error:
                 if not logged:
                     log.error("cannot claim the cluster for the database yet, retrying: %s", error)
                     logged = True
