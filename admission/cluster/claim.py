@@ -30,7 +30,7 @@ from admission.cluster.lease import monotonic
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from admission.cluster.client import Client, Object
 
@@ -42,6 +42,7 @@ DATABASE: Final = "sluice.dev/database-id"
 LOCATION: Final = "sluice.dev/database"
 EPOCH: Final = "sluice.dev/epoch"
 REVISION: Final = "sluice.dev/revision"
+LEADER: Final = "sluice.dev/leader"
 ELECTION: Final = "sluice.dev/election"
 
 _PATH: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -70,6 +71,8 @@ class Claimant:
     """Revision of the database at the last renewal: a copy of the database with a lower one was made before."""
     holder: str
     """The process that holds the claim; empty: it has released it at its shutdown."""
+    leader: str
+    """The process that claimed last, also after it has released the claim; empty: unknown."""
     election: str | None
     """Lease by which the process was elected; empty: without election; None: unknown, an earlier version claimed."""
     version: str
@@ -188,17 +191,17 @@ class Claim:
         """Allow `take` to claim the cluster with the identity `cluster`, also from the claimant `replacing`."""
         self._cluster, self._replacing = cluster, replacing
 
-    async def take(self, *, epoch: int) -> None:
-        """Claim the cluster as the leader of `epoch`.
+    async def take(self, *, epoch: int, leaders: Mapping[int, str] | None = None) -> None:
+        """Claim the cluster as the leader of `epoch`. `leaders`: leaders of some epochs, according to the database.
 
-        Raises RefusedByCluster if another database, or a newer copy of this one, has claimed it, unless `permit` allows
+        Raises RefusedByCluster if another database, or another copy of this one, has claimed it, unless `permit` allows
         to replace that; StoreError.
         """
         self._epoch = epoch
         while True:
             found = await self.read()
             if found is not None and found != self._replacing:
-                await self._check_database(found)
+                await self._check_database(found, leaders or {})
             try:
                 with _explain_forbidden():
                     await self._write()
@@ -207,16 +210,20 @@ class Claim:
             else:
                 return
 
-    async def _check_database(self, found: Claimant) -> None:
-        """Raise RefusedByCluster if `found`, which was just read, has another database or a newer copy of this one."""
+    async def _check_database(self, found: Claimant, leaders: Mapping[int, str]) -> None:
+        """Raise RefusedByCluster if `found`, which was just read, has another database or another copy of this one.
+
+        A copy with further revisions and epochs of its own is not recognized.
+        """
         if found.database != self.database:
             raise self._refusal(found)
         # Read after the claim, as in `check_ownership`: on the same database neither is behind that of the claim.
         epoch, revision = await self._stored()
-        if found.epoch > epoch or found.revision > revision:
+        is_older = found.epoch > epoch or found.revision > revision
+        if is_older or (found.leader and leaders.get(found.epoch, found.leader) != found.leader):
             raise RefusedByCluster(
-                f"the database {self} is an older copy of the one that was last used for the cluster "
-                f"{self._client.server}, at {found.location}: give all replicas the same --database-url"
+                f"the database {self} is {'an older' if is_older else 'another'} copy of the one that was last used "
+                f"for the cluster {self._client.server}, at {found.location}: give all replicas the same --database-url"
             )
 
     async def keep(self) -> None:
@@ -293,6 +300,7 @@ class Claim:
             LOCATION: self.location,
             EPOCH: str(self._epoch),
             REVISION: str(self._revision()),
+            LEADER: self._holder,
             ELECTION: self.election,
         }
         renewed = datetime.fromtimestamp(self._now(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -338,6 +346,7 @@ def _claimant(lease: Object) -> Claimant | None:
         location=annotations.get(LOCATION, ""),
         epoch=number(EPOCH),
         revision=number(REVISION),
+        leader=annotations.get(LEADER, ""),
         election=annotations.get(ELECTION),
         holder=str((lease.get("spec") or {}).get("holderIdentity") or ""),
         version=lease["metadata"]["resourceVersion"],

@@ -163,7 +163,7 @@ async def test_second_process_on_the_same_database_ends_the_first_claim(client: 
         await first.keep()
 
 
-async def test_older_copy_of_the_database_replaces_the_claim_only_if_that_is_permitted(client: Client):
+async def test_another_copy_of_the_database_replaces_the_claim_only_if_that_is_permitted(client: Client):
     first = claim_of(client, "db", VirtualTime(), "one", election="default/sluice")
     await first.take(epoch=7)
     found = await read_claim(first)
@@ -172,8 +172,12 @@ async def test_older_copy_of_the_database_replaces_the_claim_only_if_that_is_per
         with pytest.raises(RefusedByCluster, match=r"older copy .* give all replicas the same --database-url"):
             await copy.take(epoch=stored[0])
         assert await read_claim(first) == found
+    for leaders in ({7: "three", 8: "two"}, {6: "one", 7: "two"}):  # copies that were used on their own
+        copy = claim_of(client, "db", VirtualTime(), "two", election="default/sluice", stored=(8, 20))
+        with pytest.raises(RefusedByCluster, match="another copy"):
+            await copy.take(epoch=8, leaders=leaders)
     copy.permit(cluster="", replacing=found)
-    await copy.take(epoch=8)
+    await copy.take(epoch=8, leaders={7: "three", 8: "two"})
     assert (await read_claim(first)).holder == "two"
 
 

@@ -12,10 +12,13 @@ from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, StaleE
 from admission.store.maintenance import run_maintenance
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from admission.cluster.claim import Claim
     from admission.cluster.lease import LeaderElector
     from admission.controller.controller import Controller
     from admission.notifications.notifier import Notifier
+    from admission.store.leadership.identity import Identity
     from admission.store.retention import Retention
     from admission.store.store import Store
 
@@ -49,8 +52,8 @@ class Role:
         """Retention policy; a change takes effect at the next run of the leader's bookkeeping."""
         self._notifier = notifier
         self._epoch: int | None = None
-        self._previous_leader = ""
-        """Identity (host, process) of the previous leader; empty if there was none."""
+        self._previous: Identity | None = None
+        """The database before this replica became the leader."""
 
     @property
     def epoch(self) -> int | None:
@@ -75,7 +78,7 @@ class Role:
     async def begin(self) -> None:
         """Take the lead if there is no election, before anything is written. Raises AlreadyRunning if another leads."""
         if self._elector is None:
-            self._previous_leader = await self._store.holder()
+            self._previous = await self._store.identity()
             self._epoch = await self._store.lead(self._identity)
 
     async def run(self) -> None:
@@ -108,7 +111,7 @@ class Role:
     async def _lead_when_possible(self) -> None:
         while True:
             try:
-                self._previous_leader = await self._store.holder()
+                self._previous = await self._store.identity()
                 self._epoch = await self._store.lead(self._identity, elected=True)
             except (DatabaseUnavailable, DatabaseUnusable) as error:
                 log.error("elected, but cannot lead yet: %s", error)
@@ -119,19 +122,20 @@ class Role:
 
     async def _lead(self, epoch: int) -> None:
         """Claim the cluster, then run the leader's tasks until one fails or the lead is lost."""
-        previous = f"after {self._previous_leader}" if self._previous_leader else "as the first one"
-        log.info("became the leader, epoch %d, %s", epoch, previous)
-        await self._claim_cluster(epoch)
+        assert self._previous is not None
+        previous = self._previous.holder
+        log.info("became the leader, epoch %d, %s", epoch, f"after {previous}" if previous else "as the first one")
+        await self._claim_cluster(epoch, {self._previous.epoch: previous, epoch: self._identity})
         try:
             await self._decide(epoch)
         finally:
             await self._claim.release()
 
-    async def _claim_cluster(self, epoch: int) -> None:
+    async def _claim_cluster(self, epoch: int, leaders: Mapping[int, str]) -> None:
         logged = False
         while True:
             try:
-                await self._claim.take(epoch=epoch)
+                await self._claim.take(epoch=epoch, leaders=leaders)
             except RefusedByCluster:
                 raise
             except (ClusterError, DatabaseUnavailable, DatabaseUnusable) as error:

@@ -29,6 +29,8 @@ class Identity(NamedTuple):
     """Epoch of its last leader. Of two copies, the one with the higher epoch was used later."""
     revision: int
     """Newest revision. Of two copies, the one with the higher revision was used later; an import takes a new epoch."""
+    holder: str
+    """Its last leader (host and process); empty if there never was one."""
 
 
 async def read(database: Database) -> Identity:
@@ -50,6 +52,6 @@ async def note_cluster(database: Database, cluster: str) -> None:
 
 
 async def _read(connection: AsyncConnection) -> Identity:
-    columns = select(head.c.identity, head.c.cluster, head.c.epoch, head.c.revision)
+    columns = select(head.c.identity, head.c.cluster, head.c.epoch, head.c.revision, head.c.holder)
     row = (await connection.execute(columns)).one()
-    return Identity(row.identity or "", row.cluster or "", row.epoch, row.revision)
+    return Identity(row.identity or "", row.cluster or "", row.epoch, row.revision, row.holder)
