@@ -61,6 +61,7 @@ async def refusal(url: str, kind: type[StoreError]) -> str:
         ("sqlite://host/file", "names no file"),
         ("postgresql://host", "names no database"),
         ("postgresql://u:secret@host/name?connect_timout=3", "unknown option 'connect_timout'"),
+        ("postgresql://u:p@secret@host/name", "more than one @; write %40 for one in a password"),
         ("postgresql://u:secret@host/name?sslmode=verify", "sslmode=verify in the database URL is none of disable,"),
     ],
 )

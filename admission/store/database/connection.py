@@ -100,6 +100,10 @@ class Location:
             return cls(url.set(drivername="sqlite"), Path(url.database))
         if dialect not in ("postgresql", "postgres"):
             raise InvalidDatabaseUrl(f"the database URL begins with {url.drivername!r}; {_EXPECTED}")
+        if text.count("@") > 1:  # which one ends the password is a guess: the URL cannot be shown without it
+            raise InvalidDatabaseUrl(
+                f"the database URL has more than one @; write %40 for one in a password; {_EXPECTED}"
+            )
         if not url.database:
             raise InvalidDatabaseUrl(f"the database URL names no database; {_EXPECTED}")
         if unknown := set(url.query) - _POSTGRESQL_OPTIONS:
