@@ -270,7 +270,10 @@ async def test_second_leader_is_rejected_with_the_holder_of_the_lock(database_ur
         assert "another Sluice (host-1, process 77, since 2025-06-15 15:06:40 UTC) uses the database" in str(
             caught.value
         )
-        assert "stop it first, or use PostgreSQL, which several may share" in str(caught.value)
+        several = (
+            "start all replicas with the same --lease" if "postgresql" in database_url else "use PostgreSQL, which"
+        )
+        assert f"stop it first, or {several}" in str(caught.value)
         await first.commit(Changes(workloads=(pending(workload("1")),)), epoch=epoch)
         assert len((await second.workloads.list()).workloads) == 1
     async with Store.open(database_url) as third:

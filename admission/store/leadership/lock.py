@@ -134,9 +134,13 @@ class Leadership:
         async with self._database.read() as connection:
             row = (await connection.execute(select(head.c.holder, head.c.held_since))).one()
         since = datetime.fromtimestamp(row.held_since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if row.held_since else "?"
+        location = self._database.location
+        several = (
+            "use PostgreSQL, which several may share" if location.path else "start all replicas with the same --lease"
+        )
         return (
-            f"another Sluice ({row.holder or 'just starting'}, since {since}) uses the database "
-            f"{self._database.location}; stop it first, or use PostgreSQL, which several may share"
+            f"another Sluice ({row.holder or 'just starting'}, since {since}) uses the database {location}; "
+            f"stop it first, or {several}"
         )
 
 
