@@ -103,7 +103,7 @@ def test_show_prints_effective_settings_and_sources_without_secrets(tmp_path: Pa
     done = sluice.run("config", "show", f"--config={file}", "--lease=a/b", "-o", "json", **environment)
     shown = json.loads(done.output)
     assert shown["logLevel"] == {"value": "debug", "from": f"{file}:1"}
-    assert shown["retention"] == {"value": {"finished": 7776000.0, "audit": 2592000.0}, "from": f"{file}:2"}
+    assert shown["retention"] == {"value": {"finished": "7776000s", "audit": "2592000s"}, "from": f"{file}:2"}
     assert shown["lease"] == {"value": "a/b", "from": "--lease"}
     assert shown["logFormat"] == {"value": "json", "from": "SLUICE_LOG_FORMAT"}
     assert shown["adminToken"] == {"value": "(set)", "from": "SLUICE_ADMIN_TOKEN"}

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from admission.cli.configuration.policy_settings import parse_duration
+from admission.cli.configuration.policy_settings import AdmissionFairSharingSettings, parse_duration
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import InvalidSettings
 from admission.controller.state.policy import Policy, WaitForPodsReady
@@ -52,6 +52,15 @@ def test_kueue_configuration_becomes_the_policy(config):
         timeout=5400.0, recovery_timeout=5400.0, block_admission=True, count_from_eviction=False, backoff_limit=5,
         backoff_base=10.0, backoff_max=99.0,
     )  # fmt: skip
+
+
+def test_settings_for_the_process_that_estimates_starts_can_be_read_from_json():
+    written = AdmissionFairSharingSettings.model_validate(
+        {"usageHalfLifeTime": "1h30m", "usageSamplingInterval": "2.5ms", "resourceWeights": {"cpu": 2}}
+    )
+    json = written.model_dump(mode="json", by_alias=True)
+    assert json["usageHalfLifeTime"] == "5400s"
+    assert AdmissionFairSharingSettings.model_validate(json) == written
 
 
 @pytest.mark.parametrize(

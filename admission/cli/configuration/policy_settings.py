@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from admission.controller.state.policy import Policy, WaitForPodsReady
 from admission.engine import Accounting, AdmissionFairSharing, Transformation
@@ -40,6 +40,11 @@ def parse_duration(value: object) -> float:
     return seconds
 
 
+def format_duration(seconds: float) -> str:
+    """Return a duration as text that `parse_duration` accepts."""
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
+
+
 def _factor(value: object) -> str:
     if not isinstance(value, str | int | float):
         raise ValueError("must be a quantity such as 1 or 500m")  # noqa: TRY004
@@ -50,7 +55,7 @@ def _factor(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration)]
+Duration = Annotated[float, BeforeValidator(parse_duration), PlainSerializer(format_duration, when_used="json")]
 Count = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 Strategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 _STRATEGIES: Final[tuple[Strategy, ...]] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
