@@ -50,10 +50,19 @@ def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Ve
     queue = registry.forest.queue(item.cluster_queue)
     if queue.node is None:
         return UNTRIED
-    leaving = sum(uid in registry.held and registry.held[uid].evicting for uid in item.victims)
+    leaving = _leaving(registry, item)
     if leaving:
         return WAITING_FOR_PREEMPTED, sentences.preempting(leaving)
-    return _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
+    verdict = _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
+    preemptor = queue.pending.by_uid.get(queue.pending.sticky) if verdict == UNTRIED else None
+    if preemptor is not None and _leaving(registry, preemptor):
+        return PENDING_EVALUATION, sentences.BEHIND_PREEMPTOR
+    return verdict
+
+
+def _leaving(registry: Registry, preemptor: Item) -> int:
+    """Return the number of workloads preempted for this one that have not stopped."""
+    return sum(uid in registry.held and registry.held[uid].evicting for uid in preemptor.victims)
 
 
 def never_fits(registry: Registry, queue: ClusterQueue, shape: Shape, *, ignore_undeclared: bool) -> bool:

@@ -22,7 +22,8 @@ class Reason:
 
 WAITING: Final = (
     Reason("PendingEvaluation", "It has just been created, is in backoff after an eviction, runs without quota and is "
-           "stopped first, or fits, but a StrictFIFO queue starts the workloads in front of it first", "Waiting"),
+           "stopped first, or fits, but a workload in front of it comes first: in a StrictFIFO queue, or because "
+           "workloads were preempted for it", "Waiting"),
     Reason("WaitingForQuota", "Too little is free now", "Waiting; requesting less; more quota or borrowing"),
     Reason("WaitingForPreemptedWorkloads", "Workloads were preempted, and have not stopped yet", "Waiting"),
     Reason("WaitingForPodsReady", "`waitForPodsReady.blockAdmission`: the pods of an admitted workload are not ready",

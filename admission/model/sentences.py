@@ -30,6 +30,11 @@ _MAX_QUOTED: Final = 300
 """Characters of an author's name, and of the reason an author gives, that a message quotes at most."""
 
 NOT_TRIED: Final = "It has only just arrived, or quota has only just become free: it is evaluated in a moment."
+BEHIND_PREEMPTOR: Final = (
+    "It would fit now, but another workload of its ClusterQueue comes first: it starts when the workloads that were "
+    "preempted for it have stopped."
+)
+BEHIND_UNREADY: Final = "It waits until the pods of all admitted workloads are ready (waitForPodsReady.blockAdmission)."
 ON_HOLD: Final = "It is on hold and does not queue. Release it to let it queue again."
 
 
@@ -208,11 +213,6 @@ def preempting(count: int) -> str:
 def backing_off(until: float) -> str:
     """It was evicted, and its requeue backoff ends at `until`."""
     return f"It was evicted and pauses before it queues again: it takes part again at {time(until)}."
-
-
-def behind_unready() -> str:
-    """`waitForPodsReady.blockAdmission`: pods of another admitted workload are not ready."""
-    return "It waits until the pods of all workloads that are admitted are ready (waitForPodsReady.blockAdmission)."
 
 
 def _workloads(count: int) -> str:

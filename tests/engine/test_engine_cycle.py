@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from admission.engine import Engine, NamespaceChanged, Policy, WorkloadPending
+from admission.model.sentences import BEHIND_PREEMPTOR
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
@@ -56,6 +57,20 @@ def test_preemptor_stays_at_the_head_until_its_victims_have_stopped():
     world.submit(workload("earlier", "cq", 2, priority=5, created=1))
     world.gone("low")
     assert world.admitted() == ["high"]
+
+
+def test_workload_that_fits_behind_a_preemptor_is_told_that_it_waits_for_it():
+    """While the preempted workload does not stop, only the preemptor is tried: no evaluation of others is due."""
+    world = World(cluster_queue("cq", 3, preemption=LOWER), local_queue("cq"))
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    world.submit(workload("high", "cq", 2, priority=5, created=1), workload("small", "cq", 1, created=2))
+    decisions = world.engine.settle(world.now)
+    assert not decisions.admitted
+    reasons = {park.workload.uid: (park.reason, park.message) for park in (*decisions.parked, *world.engine.reasons(9))}
+    assert reasons["small"] == ("PendingEvaluation", BEHIND_PREEMPTOR)
+    world.gone("low")
+    assert world.admitted() == ["high", "small"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from admission.engine import Engine
     from admission.engine.events import Decisions
 
-WAITING = "WaitingForPodsReady", sentences.behind_unready()
+WAITING = "WaitingForPodsReady", sentences.BEHIND_UNREADY
 """Reason and message of pending workloads that were not tried because of it."""
 
 
