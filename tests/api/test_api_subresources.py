@@ -100,6 +100,17 @@ async def test_explain_shows_the_state_of_admitted_finished_and_on_hold_workload
     assert (missing.status, missing.body["message"]) == (404, 'workloads.sluice.dev "none" not found')
 
 
+async def test_explain_says_since_when_a_workload_may_run_not_since_when_it_holds_quota(
+    api: Client, store: Store, clock: Callable[[], float]
+) -> None:
+    now = clock()
+    await submitted(
+        store, job("runs", state=State.ADMITTED, admitted_at=now - 86400, cleared_at=now, reason="Admitted")
+    )
+    sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/runs/explain")).body["sentences"]
+    assert sentences[0] == "Job a/runs does not wait: it is admitted, 0s ago."
+
+
 async def test_explain_mentions_the_last_eviction_exactly_once(api: Client, store: Store) -> None:
     """The sentence is about quota: during its admission checks a workload holds quota, but has never run."""
     said = "It was deactivated because the admission check gpu rejected it."

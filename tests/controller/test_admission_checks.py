@@ -48,6 +48,13 @@ async def test_job_holds_quota_but_does_not_start_until_its_check_is_ready(sluic
     reasons = [reason for reason, _ in await sluice.history("checked")]
     assert reasons == ["Queued", "QuotaReserved", "Admitted"]
 
+    async def told() -> bool:
+        events = (await sluice.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+        (note,) = [each["note"] for each in events if each["reason"] == "Admitted"]
+        return note.endswith(" It waited for 10m.")
+
+    await sluice.eventually(told)
+
 
 async def test_pod_set_updates_of_check_are_applied_at_start_and_reverted_at_eviction(sluice):
     before = await sluice.submit(job("placed"))

@@ -36,6 +36,7 @@ class ExplainedWorkload:
     message: str
     """The message of the reason."""
     admitted_at: float | None = None
+    """Since when it may run; if it may not yet, since when it holds quota."""
     finished_at: float | None = None
     """None: it has not finished."""
     checks_pending: bool = False

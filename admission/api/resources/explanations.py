@@ -87,7 +87,7 @@ class Explanations:
             queued_at=record.queued_at,
             reason=record.outcome if ended else reason,
             message=message,
-            admitted_at=record.admitted_at,
+            admitted_at=record.cleared_at or record.admitted_at,
             finished_at=(record.finished_at or self._engines.now) if ended else None,
             checks_pending=record.checks_pending,
             checks=tuple(checks),

@@ -353,7 +353,7 @@ class Requests:
         record = tracked.record
         if record.admission is None:
             return
-        waited = (record.admitted_at or record.queued_at) - record.queued_at
+        waited = (record.cleared_at or record.admitted_at or record.queued_at) - record.queued_at
         self._events.record(
             reference(record.workload),
             reason="Admitted",
