@@ -219,7 +219,10 @@ async def test_dry_run_predicts_evictions_and_admissions(tmp_path):
         assert "  1 workload would be admitted:\n    default/" in raised
         lowered = await sluice("apply", "-f", "-", "--dry-run", stdin=QUEUES.replace("Quota: 4", "Quota: 2"))
         assert "1 workload could never run:" in lowered.stdout
-        said = "ClusterQueue cq would exceed its quota of cpu in flavor default by 1; running workloads are kept\n"
+        said = (
+            "ClusterQueue cq would exceed its quota of cpu in flavor default by 1; running workloads are kept, except "
+            "in ClusterQueues with spec.overQuota\n"
+        )
         assert said in lowered.stdout
         assert lowered.stderr == "", "not twice"
 

@@ -150,7 +150,7 @@ def impact_warnings(impact: Impact) -> list[str]:
             texts.append(f"would {what} {len(workloads)} workload{'s' * (len(workloads) > 1)}: {names}{more}")
     texts += [
         f"would have {over.kind} {over.name} use {format_amount(over.resource, over.by)} of {over.resource} in flavor "
-        f"{over.flavor} more than it may; running workloads stay"
+        f"{over.flavor} more than it may; running workloads stay, except in ClusterQueues with spec.overQuota"
         for over in impact.overused[:_NAMED]
     ]
     return texts

@@ -160,7 +160,7 @@ def impact_lines(impact: Impact) -> list[str]:
         *_affected("could never run", impact.impossible),
         *(
             f"{over.kind} {over.name} would exceed its quota of {over.resource} in flavor {over.flavor} by {over.by}; "
-            "running workloads are kept"
+            "running workloads are kept, except in ClusterQueues with spec.overQuota"
             for over in impact.over_quota
         ),
     ]
