@@ -40,7 +40,7 @@ class ServedCertificate:
     def update(self, pem: bytes) -> None:
         """Set the certificate that is served now; to be called periodically. Its expiry is logged once."""
         if pem != self._pem:
-            self._pem, self._ends_at, self._told = pem, _expiry(pem), False
+            self._pem, self._ends_at, self._logged = pem, _expiry(pem), False
         if not self._logged and (fault := self.fault()) is not None:
             log.error("%s", fault)
             self._logged = True

@@ -14,6 +14,7 @@ from cryptography import x509
 from admission.serving.tls import ReloadingContext
 from webhooks.certificates import Certificates
 from webhooks.errors import CertificateError
+from webhooks.exposition import ServedCertificate
 
 # The clock of the certificates is injected, that of OpenSSL is not: tests that connect need the present as a start.
 START = datetime.now(UTC).replace(microsecond=0)
@@ -184,3 +185,17 @@ def test_unwritable_directory_is_a_certificate_error(make, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(CertificateError, match="cannot read or write the webhook's certificates"):
         make(directory=tmp_path / "file" / "certificates")
+
+
+def test_expiry_of_each_served_certificate_is_logged_once(make, clock, tmp_path, caplog):
+    served, logged = ServedCertificate(now=lambda: clock().timestamp()), []
+    for _ in range(2):
+        make()
+        pem = (tmp_path / "certificates" / "tls.crt").read_bytes()
+        served.update(pem)
+        assert served.fault() is None
+        clock.now += timedelta(days=91)
+        served.update(pem)
+        served.update(pem)
+        logged.append(caplog.text.count("the certificate of the webhook has expired"))
+    assert logged == [1, 2]
