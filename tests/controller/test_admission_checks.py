@@ -50,8 +50,8 @@ async def test_job_holds_quota_but_does_not_start_until_its_check_is_ready(sluic
 
     async def told() -> bool:
         events = (await sluice.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
-        (note,) = [each["note"] for each in events if each["reason"] == "Admitted"]
-        return note.endswith(" It waited for 10m.")
+        notes = [each["note"] for each in events if each["reason"] == "Admitted"]
+        return len(notes) == 1 and notes[0].endswith(" It waited for 10m.")
 
     await sluice.eventually(told)
 
