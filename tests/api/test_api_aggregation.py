@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import shutil
 import ssl
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -260,6 +262,22 @@ async def test_unreadable_ca_of_the_api_is_named(client, tmp_path):
     endpoint = TlsEndpoint(settings, client, OwnCertificates(settings, client))
     with pytest.raises(InvalidSettings, match=r"apiCa: .*missing\.pem cannot be read"):
         await endpoint.register()
+
+
+async def test_expired_certificate_is_logged_once_and_again_if_its_successor_is_expired(client, tmp_path, caplog):
+    authority = Authority(tmp_path, "company-ca")
+    pair = authority.server("sluice.example", lifetime=timedelta(minutes=-5))
+    settings = load_settings({"api_certificate": pair.certificate, "api_key": pair.key})
+    endpoint = TlsEndpoint(settings, client, OwnCertificates(settings, client))
+    logged = "the certificate of the REST API has expired (2"
+    for lifetime, count in ((None, 1), (None, 1), (timedelta(minutes=-3), 2), (timedelta(days=1), 2)):
+        if lifetime is not None:
+            renewed = authority.server("sluice.example", lifetime=lifetime)
+            shutil.copy(renewed.certificate, pair.certificate)
+            shutil.copy(renewed.key, pair.key)
+        await endpoint.refresh()
+        assert caplog.text.count(logged) == count
+    assert f"replace {pair.certificate} and its key" in caplog.text
 
 
 def test_certificate_covers_service_name_external_host_and_loopback():

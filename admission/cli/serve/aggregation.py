@@ -6,8 +6,11 @@ import asyncio
 import base64
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from cryptography import x509
 
 from admission.api.application import create_app
 from admission.api.auth.delegation import Delegation
@@ -222,18 +225,34 @@ class TlsEndpoint:
         own = settings.certificate_directory
         certificate, key = settings.api_certificate, settings.api_key
         self._ca_file = settings.api_ca or (own / "ca.crt")
-        self.context = ReloadingContext(certificate or own / "tls.crt", key or own / "tls.key")
+        self._certificate_file = certificate or own / "tls.crt"
+        self.context = ReloadingContext(self._certificate_file, key or own / "tls.key")
         self.front_proxy = FrontProxy(_own_proxy(settings))
+        self._expired = b""
+        """The certificate (PEM) that was logged as expired."""
         self._refused = ""
         """Reason of the condition Available=False at the last check; empty if it was True or unknown."""
 
     async def refresh(self) -> None:
         """Load the front proxies' configuration and the certificates, before the first request and then periodically.
 
-        An error of the cluster is logged; `run` tries again. Raises UnusableCertificate.
+        An error of the cluster, and an expired certificate, are logged; `run` tries again. Raises UnusableCertificate.
         """
         await self.front_proxy.refresh(self._client)
         self.context.refresh(self.front_proxy.client_ca)
+        self._log_expiry()
+
+    def _log_expiry(self) -> None:
+        """Log once that the certificate in use has expired."""
+        pem = self.context.certificate
+        end = x509.load_pem_x509_certificate(pem).not_valid_after_utc
+        if pem != self._expired and end <= datetime.now(UTC):
+            self._expired = pem
+            log.error(
+                "the certificate of the REST API has expired (%s), so that clients and the API server refuse it: "
+                "replace %s and its key, which are read again every minute",
+                *(end.strftime("%Y-%m-%d %H:%M:%S UTC"), self._certificate_file),
+            )
 
     async def register(self) -> None:
         """Register the APIService if the settings ask for it. Raises ClusterError, and InvalidSettings for apiCa."""
