@@ -52,8 +52,9 @@ _CONTESTED_MESSAGE: Final = (
 )
 
 _PATH: Final = "/apis/admissionregistration.k8s.io/v1"
+_WEBHOOKS: Final = "MutatingWebhookConfiguration"
 _PLURALS: Final = {
-    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
+    _WEBHOOKS: "mutatingwebhookconfigurations",
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
     MUTATING: "mutatingadmissionpolicies",
     f"{MUTATING}Binding": "mutatingadmissionpolicybindings",
@@ -81,15 +82,29 @@ class GateReconciler:
 
     async def ensure(self) -> bool:
         """Write the desired objects; return whether any changed. Raises ClusterError, PoliciesNotOffered."""
-        desired = self._desired(await self._served_resources())
-        outcomes = {
-            f"{obj['kind']} {obj['metadata']['name']}": await reconcile(
-                self.client, _collection(obj["kind"]), obj, is_ours=is_ours
-            )
-            for obj in desired
-        }
+        served = await self._served_resources()
+        outcomes: dict[str, Outcome] = {}
+        for obj in self._desired(served):
+            if obj["kind"] == _WEBHOOKS and (Outcome.CHANGED in outcomes.values() or not self.is_leader()):
+                obj = await self._with_former_kinds(obj)
+            name = f"{obj['kind']} {obj['metadata']['name']}"
+            outcomes[name] = await reconcile(self.client, _collection(obj["kind"]), obj, is_ours=is_ours)
         self._log_switch({name for name, outcome in outcomes.items() if outcome is Outcome.SWITCHED_OFF})
         return Outcome.CHANGED in outcomes.values()
+
+    async def _with_former_kinds(self, configuration: Object) -> Object:
+        """Return the webhook configuration with the entries of kinds that it gates now, and policies from now on.
+
+        These policies may not be in effect yet, so that for another OVERLAP seconds both have to gate the kinds.
+        """
+        complete = configuration if self.webhook is None else self.webhook()
+        try:
+            present = await self.client.get(f"{_collection(_WEBHOOKS)}/sluice")
+        except NotFound:
+            return configuration
+        kept, known = ({each["name"] for each in obj["webhooks"]} for obj in (configuration, complete))
+        former = {each["name"] for each in present.get("webhooks") or ()} & known - kept
+        return complete if former else configuration
 
     def _log_switch(self, switched_off: set[str]) -> None:
         """Log which objects were switched off or on since the last check; `switched_off` are those that are off now."""
@@ -178,13 +193,14 @@ class GateReconciler:
         return True
 
     def _desired(self, served: Iterable[str]) -> list[Object]:
-        """Return all objects that the gate consists of."""
+        """Return all objects that the gate consists of; the last one is the webhook configuration, if it has one."""
         by_policies = self._by_policies(served)
         if not by_policies and self.webhook is None:
             return []
-        desired = [] if self.webhook is None else [self.webhook()]
+        webhooks = [] if self.webhook is None else [self.webhook()]
         if by_policies:
-            desired = [self._without_policy_kinds(each) for each in desired if any(self._kinds_without_policies())]
+            webhooks = [self._without_policy_kinds(each) for each in webhooks if any(self._kinds_without_policies())]
+        desired: list[Object] = []
         managed = self.scope.managed is not None
         for kinds in policy_groups(self.kinds):
             if by_policies:
@@ -193,7 +209,7 @@ class GateReconciler:
             # Together with webhooks only for Jobs: operators write these fields of their own kinds in good faith.
             if managed and _PLURALS[VALIDATING] in served and (by_policies or is_job(kinds[0])):
                 desired += managed_keep_policies(kinds, self.scope)
-        return desired + (pod_policies(self.kinds, self.scope) if _PLURALS[VALIDATING] in served else [])
+        return [*desired, *(pod_policies(self.kinds, self.scope) if _PLURALS[VALIDATING] in served else ()), *webhooks]
 
     def _kinds_without_policies(self) -> Iterator[Kind]:
         """Yield the kinds that are gated by webhooks in either mode."""

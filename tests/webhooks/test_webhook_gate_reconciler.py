@@ -10,7 +10,7 @@ from policy_examples import GROUP, SLUICE, TEAMS, make_reconciler
 from admission.kinds import all_kinds
 from admission.sandbox import Sandbox
 from webhooks.errors import PoliciesNotOffered
-from webhooks.gate_reconciler import OVERLAP
+from webhooks.gate_reconciler import OVERLAP, RESYNC_INTERVAL
 from webhooks.registration import Registration
 from webhooks.scope import Scope
 
@@ -120,3 +120,25 @@ async def test_replica_removes_the_old_gate_only_while_it_is_the_leader(sluice, 
     leaders.add("this replica")
     await pauses_of(gate, 1)
     assert await kinds_of(sluice) == {"MutatingWebhookConfiguration"}
+
+
+JOB_AND_POD = all_kinds(frameworks=["batch/job", "pod"])
+WEBHOOKS_OF_BOTH = Registration(JOB_AND_POD, "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"a bundle")
+
+
+async def resources_of_webhooks(client):
+    """Return the resources that the webhook is called for."""
+    found = await client.get(f"{GROUP}/mutatingwebhookconfigurations/sluice")
+    return {webhook["rules"][0]["resources"][0] for webhook in found["webhooks"]}
+
+
+async def test_webhook_gates_jobs_until_the_policies_have_been_in_place_for_the_overlap(sluice):
+    settings = {"webhook": lambda: WEBHOOKS_OF_BOTH, "managed": None, "kinds": JOB_AND_POD}
+    await make_reconciler(sluice, "webhooks", **settings).ensure()
+    policies, follower = (make_reconciler(sluice, is_leader=lambda leads=leads: leads, **settings) for leads in (1, 0))
+    assert await policies.ensure()
+    assert await resources_of_webhooks(sluice) == {"jobs", "pods"}
+    assert await pauses_of(follower, 1) == [OVERLAP, RESYNC_INTERVAL]
+    assert await resources_of_webhooks(sluice) == {"jobs", "pods"}
+    assert await pauses_of(policies, 2) == [OVERLAP, OVERLAP, RESYNC_INTERVAL]
+    assert await resources_of_webhooks(sluice) == {"pods"}
