@@ -151,6 +151,16 @@ class GateReconciler:
         service = called[0].get("service", {})
         return str(called[0].get("url") or f"{service.get('namespace')}/{service.get('name')}")
 
+    async def has_registered_policies(self) -> bool:
+        """Whether the API server has a policy that gates Jobs, or other kinds, now. Raises ClusterError."""
+        for name in ("jobs", "kinds"):
+            try:
+                await self.client.get(f"{_collection(MUTATING)}/{name}.gate.sluice.dev")
+            except NotFound:
+                continue
+            return True
+        return False
+
     async def run(
         self, *, refresh: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:

@@ -150,6 +150,21 @@ async def test_api_server_without_admission_policies_ends_the_start(tmp_path, da
     assert "set admission to auto or webhooks" in line
 
 
+async def test_gate_without_webhook_url_is_described_in_the_log(sandbox, queues, tmp_path, database_url):
+    (tmp_path / "sluice.yaml").write_text("integrations: {frameworks: [batch/job, pod, deployment]}")
+    config = f"--config={tmp_path / 'sluice.yaml'}"
+    async with serving(tmp_path, database_url, config, "--admission=policies") as replica:
+        await replica.until_ready()
+    assert (
+        "no --webhook-url: policies cannot gate Pod, Deployment, so that these run without quota"
+        in replica.log.decode()
+    )
+    async with serving(tmp_path, database_url, config) as replica:
+        await replica.until_ready()
+    assert "the admission policies of an earlier run still gate Jobs" in replica.log.decode()
+    assert "start before Sluice can stop them" not in replica.log.decode()
+
+
 # ---------------------------------------------------------------------- the change from one gate to the other
 
 

@@ -13,6 +13,7 @@ from admission.cli.configuration.addresses import split_address
 from admission.cli.serve.gate_process import supervised, webhook_sockets
 from webhooks.gate import GateConfig
 from webhooks.gate_reconciler import GateReconciler
+from webhooks.policies import has_policies
 from webhooks.registration import Registration, ServiceReference
 from webhooks.scope import Scope
 
@@ -115,20 +116,37 @@ async def register_gate(
     by_policies = await retry(reconciler.gates_by_policies)
     if by_policies:
         log.info("Jobs are gated by admission policies in the API server")
-    elif endpoint is None:
-        if registered := await retry(reconciler.registered_webhook):
+        if endpoint is None and (ungated := [kind.kind for kind in kinds.gated if not has_policies(kind)]):
             log.warning(
-                "no --webhook-url, but the API server still calls the webhook of an earlier run at %s: while nothing "
-                "answers there it refuses Jobs with a queue label; start with --webhook-url, or delete the webhook "
-                "with `kubectl delete mutatingwebhookconfiguration sluice`",
-                registered,
+                "no --webhook-url: policies cannot gate %s, so that these run without quota; start with --webhook-url, "
+                "or remove them from integrations.frameworks",
+                ", ".join(ungated),
             )
-        else:
-            log.warning("no --webhook-url: Jobs that are not created suspended start before Sluice can stop them")
+    elif endpoint is None:
+        await _warn_of_no_webhook(reconciler, retry)
         return None
     else:
         log.info("webhooks are registered at %s", endpoint)
     return partial(reconciler.run, refresh=certificates.refresh)
+
+
+async def _warn_of_no_webhook(reconciler: GateReconciler, retry: RetryRequest) -> None:
+    """Log what gates Jobs if this process registers nothing: the gate of an earlier run, or nothing."""
+    registered, policies = await retry(reconciler.registered_webhook), await retry(reconciler.has_registered_policies)
+    if registered:
+        log.warning(
+            "no --webhook-url, but the API server still calls the webhook of an earlier run at %s: while nothing "
+            "answers there it refuses Jobs with a queue label; start with --webhook-url, or delete the webhook "
+            "with `kubectl delete mutatingwebhookconfiguration sluice`",
+            registered,
+        )
+    if policies:
+        log.warning(
+            "no --webhook-url, but the admission policies of an earlier run still gate Jobs, and only the user of that "
+            "run can start them: set admission to policies, or start with --webhook-url"
+        )
+    if not registered and not policies:
+        log.warning("no --webhook-url: Jobs that are not created suspended start before Sluice can stop them")
 
 
 def gate_scope(settings: Settings, username: str) -> Scope:
