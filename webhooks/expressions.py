@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission.kinds.base import KUEUE, SUBMITTED_BY
+from admission.kinds.declared import DeclaredKind
 from admission.kinds.grouping import GROUP_NAME
 from admission.kinds.patches import pointer
 from admission.kinds.rules import dotted
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 ALIVE: Final = "request.operation == 'CREATE' || !has(object.metadata.deletionTimestamp)"
 """CEL: the object is not being deleted."""
+
+_OTHER_ROOTS: Final = {"spec", "status", "metadata"}
+"""Fields of the root of an object that every API object may have."""
 
 _NAME: Final = "^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$"
 """Regular expression of LocalQueue names that can be the value of a label (at most 63 characters)."""
@@ -246,8 +250,11 @@ def touches_gated_fields(*kinds: Kind, created: str = "true") -> str:
         return f"(has({variable}.metadata.labels) ? {variable}.metadata.labels : {{}})"
 
     annotations = [f"{variable}.metadata.annotations" for variable in ("object", "oldObject")]
+    roots = {root for kind in kinds if isinstance(kind, DeclaredKind) for root in kind.form.roots} - _OTHER_ROOTS
+    fields = " || ".join(_differs(root) for root in sorted({"spec", *roots}))
     differs = [
-        "!has(request.subResource) && object.spec != oldObject.spec",  # through the status no spec is written
+        # Through the status no other field is written.
+        f"!has(request.subResource) && {f'({fields})' if roots else 'object.spec != oldObject.spec'}",
         f"{labels('object')} != {labels('oldObject')}",
         *(
             " != ".join(_value(each, key, missing="null") for each in annotations)
@@ -255,6 +262,12 @@ def touches_gated_fields(*kinds: Kind, created: str = "true") -> str:
         ),
     ]
     return f"request.operation == 'CREATE' ? {created} : ({' || '.join(differs)})"
+
+
+def _differs(field: str) -> str:
+    """Whether an update changes a field of the root, which objects need not have."""
+    new, old = (f"{variable}.{field}" for variable in ("object", "oldObject"))
+    return f"has({new}) != has({old}) || (has({new}) && {new} != {old})"
 
 
 def _value(values: str, key: str, *, missing: str = "''") -> str:

@@ -63,3 +63,9 @@ class Form:
     def name(self) -> str:
         """Name in the setting `integrations.frameworks`, for example `jobset.x-k8s.io/jobset`."""
         return f"{self.group}/{self.kind.lower()}"
+
+    @property
+    def roots(self) -> set[str]:
+        """Names of the fields of the object's root that decide whether it runs, and with which pods."""
+        decisive = [self.suspend, *self.suspend_older, self.managed_by, *(each.path for each in self.pod_sets)]
+        return {path[0] for path in decisive if path}

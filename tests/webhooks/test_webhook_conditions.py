@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from custom_kinds import TRAINING_RUN_FORM
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_examples import SLUICE
 
-from admission.kinds import all_kinds
+from admission.kinds import all_kinds, parse_form
 from admission.kinds.rules import QueueRule
 from admission.sandbox.apiserver.cel import MATCH_VARIABLES, compile_expression, evaluate
-from webhooks.expressions import is_created_by_user
+from webhooks.expressions import is_created_by_user, touches_gated_fields
 from webhooks.registration import Registration
 from webhooks.review import Reviewer
 from webhooks.scope import Scope
@@ -79,6 +80,19 @@ def test_update_excluded_by_match_conditions_would_be_allowed_unchanged(old, cha
         review = {"request": request | {"object": new, "oldObject": old}}
         answer = Reviewer(all_kinds(), own_usernames=[SLUICE]).review(review)
         assert answer["response"] == {"uid": "r-1", "allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sent"),
+    [({"control": {"paused": False}}, True), ({"control": {}}, True), ({"roles": [{}]}, True), ({"notes": 1}, False)],
+)
+def test_webhook_is_called_for_fields_of_a_kind_outside_spec(changed, sent):
+    roles = {"path": "roles[*]", "nameFrom": "role", "template": "template", "replicas": "count"}
+    form = parse_form({**TRAINING_RUN_FORM, "suspend": "control.paused", "podSets": [roles]})
+    condition = compile_expression(touches_gated_fields(*all_kinds(own=[form])), MATCH_VARIABLES)
+    old = {"metadata": {"name": "r"}, "control": {"paused": True}}
+    values = {"object": old | changed, "oldObject": old, "request": {"operation": "UPDATE"}}
+    assert evaluate(condition, values) is sent
 
 
 @pytest.mark.parametrize(

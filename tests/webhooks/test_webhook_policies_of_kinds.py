@@ -6,13 +6,13 @@ from itertools import product
 
 import jsonpatch
 import pytest
-from custom_kinds import definition
+from custom_kinds import TRAINING_RUN_FORM, definition
 from kind_manifests import GOLDEN, document
 from policy_examples import JOBS, QUEUE, SUBMITTED_BY, job, make_reconciler
 
 from admission.cluster.client import PatchType
 from admission.cluster.errors import Forbidden, Invalid
-from admission.kinds import GROUPED, LABELLED, MCAD, all_kinds, frameworks_known
+from admission.kinds import GROUPED, LABELLED, MCAD, all_kinds, frameworks_known, parse_form
 from admission.kinds.base import START_WITH_OWNER
 
 KINDS = all_kinds(
@@ -196,3 +196,22 @@ async def test_parallelism_of_a_running_workflow_cannot_be_raised(alice, sluice,
     assert (await alice.patch(path, {"spec": {"parallelism": 3}}))["spec"]["parallelism"] == 3
     assert (await sluice.patch(path, {"spec": {"parallelism": 4}}))["spec"]["parallelism"] == 4
     await alice.patch(path, {"spec": {"parallelism": 5, "suspend": True}})
+
+
+async def test_suspend_field_outside_spec_is_kept_by_policies(alice, sluice):
+    roles = {"path": "roles[*]", "nameFrom": "role", "template": "template", "replicas": "count"}
+    kinds = all_kinds(own=[parse_form({**TRAINING_RUN_FORM, "suspend": "control.paused", "podSets": [roles]})])
+    kind = kinds.get("example.com", "TrainingRun")
+    crd = definition(kind)
+    open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    crd["spec"]["versions"][0]["schema"] = {"openAPIV3Schema": open_schema}
+    await alice.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+    await make_reconciler(sluice, kinds=kinds).ensure()
+    runs = kinds.path(kind, "default", "-").removesuffix("/-")
+    body = {"apiVersion": "example.com/v1", "kind": "TrainingRun", "metadata": {"name": "r", "labels": {QUEUE: "q"}}}
+    assert (await alice.create(runs, body | {"roles": []}))["control"] == {"paused": True}
+    await alice.patch(f"{runs}/r", {"metadata": {"annotations": {"note": "not evaluated"}}})
+    with pytest.raises(Forbidden, match=r"control\.paused: this TrainingRun is queued, and only Sluice starts it"):
+        await alice.patch(f"{runs}/r", {"control": {"paused": False}})
+    with pytest.raises(Forbidden, match=r"control\.paused: this TrainingRun is queued, and only Sluice starts it"):
+        await alice.patch(f"{runs}/r", {"control": None})
