@@ -113,8 +113,9 @@ export function QuotaDialog({ queue, onClose }) {
   });
   const rows = groups.flatMap((group, g) => group.flavors.flatMap((flavor, f) => flavor.resources.map((resource, r) => ({ place: [g, f, r], flavor: flavor.name, resource }))));
   const wrong = rows.find(({ resource }) => resource.nominalQuota === undefined || FIELDS.some(([field]) => resource[field] !== undefined && !QUANTITY.test(resource[field])));
-  const same = JSON.stringify(groups) === JSON.stringify(queue.spec.resourceGroups);
+  const same = JSON.stringify(groups) === JSON.stringify(queue.spec.resourceGroups || []);
   const blocked = wrong ? `${wrong.flavor}, ${resourceName(wrong.resource.name)}: give an amount such as 16, 500m or 64Gi${wrong.resource.nominalQuota === undefined ? "; the nominal quota cannot be empty" : ""}.`
+    : !rows.length ? "The ClusterQueue has no resource groups. Add them to its manifest, with `sluice edit` or `sluice apply`."
     : same ? "Change an amount to see what would follow." : "";
   const send = (options) => patch(path("clusterqueues", queue.metadata.name), { metadata: { resourceVersion: version }, spec: { resourceGroups: groups } }, options);
   return html`<${ChangeDialog} title=${`Quota of ${queue.metadata.name}`} send=${send} blocked=${blocked} revision=${JSON.stringify(groups)} onClose=${onClose} inputs=${html`

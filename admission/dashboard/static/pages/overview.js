@@ -33,7 +33,9 @@ function ClusterOverview() {
   if (!queues.ready) return html`<${PageHead} title="Overview" /><${Card}><${Loading} lines=${8} /><//>`;
   if (!leaves.length) return html`<${PageHead} title="Overview" /><${NoQueues} />`;
   const pending = leaves.reduce((sum, leaf) => sum + leaf.pending, 0), admitted = leaves.reduce((sum, leaf) => sum + leaf.admitted, 0);
-  return html`<${PageHead} title="Overview">${plural(leaves.length, "ClusterQueue")}, ${plural(admitted, "workload")} admitted, ${count(pending)} pending<//>
+  const head = html`<${PageHead} title="Overview">${plural(leaves.length, "ClusterQueue")}, ${plural(admitted, "workload")} admitted, ${count(pending)} pending<//>`;
+  if (!selected) return html`${head}<${NoQuota} leaves=${leaves} />`;
+  return html`${head}
     <${Tiles} roots=${roots} resources=${resources} selected=${selected} onSelect=${setResource} />
     <div class="columns-main overview">
       <${Card} title="Quota" actions=${html`
@@ -45,6 +47,11 @@ function ClusterOverview() {
       <//>
       ${rights.pending && html`<${Attention} leaves=${leaves} changes=${queues.version} />`}
     </div>`;
+}
+
+function NoQuota({ leaves }) {
+  return html`<${Card} title="Quota"><${Empty} title="No quota yet"><p>Nothing can be admitted, as no ClusterQueue has resource groups.</p>
+    <p>${leaves.slice(0, OPEN_QUEUES).map((leaf, index) => html`${index > 0 && ", "}<a key=${leaf.name} href=${queueLink(leaf.name)}><bdi>${leaf.name}</bdi></a>`)}</p><//><//>`;
 }
 
 function Tiles({ roots, resources, selected, onSelect }) {

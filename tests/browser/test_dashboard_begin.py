@@ -1,0 +1,54 @@
+"""Dashboard of a new installation: before there are queues, and before they have quota."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from dashboard_people import Person
+from dashboard_world import ADMIN_TOKEN
+from playwright.async_api import expect
+
+from admission.api.application import create_app, listening
+from admission.model.manifests import parse_manifest
+from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from playwright.async_api import Browser
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+@asynccontextmanager
+async def new_installation(browser: Browser, folder: Path) -> AsyncIterator[tuple[Store, Person]]:
+    """Serve an empty store, without a cluster, to a signed-in admin whose console must stay empty."""
+    url = f"sqlite:///{folder / 'sluice.db'}"
+    await asyncio.to_thread(lambda: asyncio.run(migrate(url)))
+    async with (
+        Store.open(url) as store,
+        listening(create_app(store, checks={}, token=ADMIN_TOKEN), "127.0.0.1", 0) as address,
+    ):
+        context = await browser.new_context()
+        assert (await context.request.post(f"{address}/login", data={"token": ADMIN_TOKEN})).ok
+        someone = Person(context, address)
+        yield store, someone
+        await context.close()
+        assert someone.faults == []
+
+
+async def test_overview_of_queues_without_quota_says_so_and_links_to_them(browser: Browser, tmp_path: Path) -> None:
+    async with new_installation(browser, tmp_path) as (store, someone):
+        document = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": {"name": "new"}, "spec": {}}
+        await store.queues.create(parse_manifest(document), author=Author("ada"))
+        page = await someone.open("")
+        await expect(page.locator("main")).to_contain_text("No quota yet")
+        await page.locator("main").get_by_role("link", name="new").click()
+        await page.get_by_role("button", name="Edit quota").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("has no resource groups. Add them to its manifest")
