@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from dashboard_people import Person
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
 
 from admission.api.application import create_app, listening
+from admission.cli.main import main
 from admission.model.manifests import parse_manifest
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
@@ -52,3 +55,18 @@ async def test_overview_of_queues_without_quota_says_so_and_links_to_them(browse
         await page.locator("main").get_by_role("link", name="new").click()
         await page.get_by_role("button", name="Edit quota").click()
         await expect(page.get_by_role("dialog")).to_contain_text("has no resource groups. Add them to its manifest")
+
+
+@pytest.mark.parametrize("path", ["", "flavors"])
+async def test_commands_that_an_empty_page_shows_succeed(path: str, browser: Browser, tmp_path: Path) -> None:
+    async with new_installation(browser, tmp_path) as (_, someone):
+        page = await someone.open(path)
+        commands = (await page.locator("main pre").inner_text()).strip().splitlines()
+        for command in commands:
+            program, *arguments = shlex.split(command)
+            assert program == "sluice"
+            done = await asyncio.to_thread(
+                CliRunner().invoke, main, [*arguments, "--server", someone.url], env={"SLUICE_TOKEN": ADMIN_TOKEN}
+            )
+            assert done.exit_code == 0, done.output
+        await expect(page.locator("main pre")).to_have_count(0)

@@ -19,7 +19,7 @@ export function Flavors() {
   const head = html`<${PageHead} title="Flavors and nodes">Kinds of nodes that quota is given in<//>`;
   if (flavors.error) return html`${head}<${Failure} error=${flavors.error} />`;
   if (!flavors.ready) return html`${head}<${Card}><${Loading} lines=${6} /><//>`;
-  if (!flavors.items.length) return html`${head}<${Card}><${Empty} title="There are no ResourceFlavors yet"><p>A ResourceFlavor names the labels of the nodes that quota is for; one without labels means any node.</p><pre><code>sluice create flavor a100 --node-label pool=a100</code></pre><//><//>`;
+  if (!flavors.items.length) return html`${head}<${Card}><${Empty} title="There are no ResourceFlavors yet"><p>A ResourceFlavor names the labels of the nodes that quota is for; one without labels means any node.</p><pre><code>sluice create flavor a100 --node-labels pool=a100</code></pre><//><//>`;
   const sorted = [...flavors.items].sort((a, b) => a.metadata.name.localeCompare(b.metadata.name));
   return html`${head}${nodes.error && html`<p class="notice">${nodes.error.message}</p>`}
     ${sorted.map((flavor) => html`<${FlavorCard} key=${flavor.metadata.uid} flavor=${flavor} quota=${given.get(flavor.metadata.name)} capacity=${nodes.data?.items.find((item) => item.flavor === flavor.metadata.name)} />`)}`;

@@ -213,7 +213,7 @@ function NoQueues() {
   return html`<${Card}><${Empty} title="There are no ClusterQueues yet">
     <p>A ClusterQueue gives a team quota of CPUs, memory and GPUs; a LocalQueue leads to it in a namespace. Jobs with the label <code>sluice.dev/queue-name</code> wait there until quota is free.</p>
     <pre><code>sluice create flavor default
-sluice create clusterqueue team-a --quota default:cpu=40,memory=160Gi
+sluice create clusterqueue team-a --nominal-quota "default:cpu=40;memory=160Gi"
 sluice create localqueue batch -n team-a --clusterqueue team-a</code></pre><//><//>`;
 }
 
