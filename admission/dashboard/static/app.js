@@ -106,7 +106,7 @@ function Shell({ onSignOut }) {
           </div>
         </div>
       </aside>
-      <main id="main"><${Standstill} /><${Page} /></main>
+      <main id="main" tabindex="-1"><${Standstill} /><${Page} /></main>
     </div>`;
 }
 

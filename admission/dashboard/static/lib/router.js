@@ -62,6 +62,7 @@ addEventListener("click", (event) => {
   const url = new URL(anchor.href);
   if (anchor.target || anchor.hasAttribute("download") || url.origin !== location.origin) return;
   if (url.pathname !== BASE && !url.pathname.startsWith(`${BASE}/`)) return;
+  if (url.hash && url.pathname + url.search === location.pathname + location.search) return;  // to a place in this page
   event.preventDefault();
   navigate(url.pathname + url.search);
 });
