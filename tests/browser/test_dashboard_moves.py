@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from dashboard_queues import search
 from playwright.async_api import expect
 
 if TYPE_CHECKING:
@@ -21,4 +22,26 @@ async def test_link_to_the_content_skips_the_navigation(admin: Person) -> None:
     await page.keyboard.press("Tab")
     await expect(page.get_by_role("main").get_by_role("link", name="Overview")).to_be_focused()
     await expect(page.get_by_role("heading", name="vision")).to_be_visible()
+    await page.close()
+
+
+async def test_enter_never_opens_what_was_found_for_an_earlier_text(admin: Person) -> None:
+    page = await admin.open("me")
+    await page.route("**/session/workloads?find=neverzz", lambda _: None)  # never answered
+    await search(page, "never")
+    option = page.get_by_role("option", name="vision/never-fits")
+    await expect(option).to_be_visible()
+    await page.keyboard.type("zz")
+    await expect(option).to_have_count(0)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("My work")
+    await page.close()
+
+
+async def test_search_says_that_it_has_failed(admin: Person) -> None:
+    page = await admin.context.new_page()  # `open` would report the failure as an error of the page
+    await page.goto(f"{admin.url}/ui/me")
+    await page.route("**/session/workloads?*", lambda route: route.abort())
+    await search(page, "never")
+    await expect(page.get_by_role("listbox", name="Found")).to_contain_text("Sluice cannot be reached")
     await page.close()

@@ -27,7 +27,7 @@ export function Search() {
   const [text, setText] = useState("");
   const [open, setOpen] = useState(false);
   const [known, setKnown] = useState(null);
-  const [workloads, setWorkloads] = useState({ text: "", items: [] });
+  const [workloads, setWorkloads] = useState({ text: "", items: [], error: null });
   const [chosen, setChosen] = useState(0);
   const field = useRef(null);
   useEffect(() => {
@@ -47,14 +47,15 @@ export function Search() {
     if (wanted.length < 2) return undefined;
     const abort = new AbortController();
     const timer = setTimeout(() => get("/session/workloads", { find: wanted }, abort.signal).then(
-      (page) => setWorkloads({ text: wanted, items: page.items }), () => {}), DELAY_MS);
+      (page) => setWorkloads({ text: wanted, items: page.items, error: null }),
+      (error) => abort.signal.aborted || setWorkloads({ text: wanted, items: [], error })), DELAY_MS);
     return () => {
       clearTimeout(timer);
       abort.abort();
     };
   }, [wanted]);
   const found = wanted ? [...(known || []).filter((each) => each.text.toLowerCase().includes(wanted)).sort((a, b) => a.text.length - b.text.length).slice(0, SHOWN),
-    ...(wanted.length > 1 ? workloads.items : []).map((item) => ({ kind: item.state, text: `${item.namespace}/${item.name}`, href: workloadLink(item.namespace, item.name) }))] : [];
+    ...(workloads.text === wanted ? workloads.items : []).map((item) => ({ kind: item.state, text: `${item.namespace}/${item.name}`, href: workloadLink(item.namespace, item.name) }))] : [];
   const close = () => {
     setOpen(false);
     setKnown(null);
@@ -83,7 +84,7 @@ export function Search() {
     <kbd aria-hidden="true">/</kbd>
     ${shown && html`<div class="found" id="found" role="listbox" aria-label="Found">
       ${found.map((each, index) => html`<a key=${each.kind + each.text} id=${`found-${index}`} role="option" aria-selected=${String(index === chosen)} tabindex="-1" href=${each.href} onClick=${(event) => { event.preventDefault(); go(each); }}><bdi>${each.text}</bdi><span class="soft">${each.kind}</span></a>`)}
-      ${!found.length && html`<p class="soft" role="option" aria-selected="false">${wanted.length < 2 || workloads.text === wanted ? "Nothing of that name" : "Searching …"}</p>`}
+      ${!found.length && html`<p class="soft" role="option" aria-selected="false">${workloads.text === wanted && workloads.error ? workloads.error.message : wanted.length < 2 || workloads.text === wanted ? "Nothing of that name" : "Searching …"}</p>`}
     </div>`}
   </div>`;
 }
