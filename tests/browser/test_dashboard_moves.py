@@ -45,3 +45,15 @@ async def test_search_says_that_it_has_failed(admin: Person) -> None:
     await search(page, "never")
     await expect(page.get_by_role("listbox", name="Found")).to_contain_text("Sluice cannot be reached")
     await page.close()
+
+
+async def test_cohort_that_was_searched_for_is_shown_with_its_members_and_a_way_back(admin: Person) -> None:
+    page = await admin.open("me")
+    await search(page, "research")
+    await expect(page.get_by_role("option", name="research")).to_be_visible()
+    await page.keyboard.press("Enter")
+    tree = page.get_by_role("region", name="Quota tree")
+    await expect(tree.get_by_role("link")).to_have_text(["language", "speech", "vision"])
+    await page.get_by_label("Find queues").fill("")
+    await expect(tree.get_by_role("link", name="ads")).to_be_visible()
+    await page.close()

@@ -96,15 +96,16 @@ function Tree({ roots, resource, flavor }) {
     return next;
   });
   const wanted = filter.toLowerCase();
-  const matches = (each) => each.name.toLowerCase().includes(wanted) || each.children.some(matches);
+  const named = (each) => each.name.toLowerCase().includes(wanted);
+  const matches = (each) => named(each) || each.children.some(matches);
   const rows = [];
-  const add = (nodes) => {
+  const add = (nodes, within = false) => {  // `within`: the members of a found Cohort are shown, too
     for (const each of nodes) {
-      if (wanted && !matches(each)) continue;
+      if (wanted && !within && !matches(each)) continue;
       const sum = totals(each, resource, flavor);
       if (!sum.any && each.kind === "ClusterQueue" && !wanted) continue;
       rows.push({ each, sum });
-      if (each.children.length && isOpen(each)) add(each.children);
+      if (each.children.length && isOpen(each)) add(each.children, within || named(each));
     }
   };
   add(roots);
@@ -114,7 +115,7 @@ function Tree({ roots, resource, flavor }) {
   for (const { each, sum } of rows) scales[levelOf(each)] = Math.max(scales[levelOf(each)] || 0, sum.nominal, sum.used);
   const hidden = roots.flatMap(leavesOf).filter((leaf) => !totals(leaf, resource, flavor).any).length;
   return html`
-    ${many && html`<label class="filter"><${Icon} name="search" /><span class="visually-hidden">Find queues</span><input type="search" placeholder="Find a Cohort or ClusterQueue" value=${filter} onInput=${(event) => setFilter(event.currentTarget.value)} /></label>`}
+    ${(many || filter !== "") && html`<label class="filter"><${Icon} name="search" /><span class="visually-hidden">Find queues</span><input type="search" placeholder="Find a Cohort or ClusterQueue" value=${filter} onInput=${(event) => setFilter(event.currentTarget.value)} /></label>`}
     <div class="table-box" tabindex="0" role="region" aria-label="Quota tree"><table class="tree">
       <thead><tr><th scope="col">Queue</th><th scope="col" class="wide">${resourceName(resource)}</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th>
         <th scope="col" class="number opt">Borrowed</th><th scope="col" class="number opt">Lent</th><th scope="col" class="number">Pending</th><th scope="col" class="number opt">Admitted</th></tr></thead>
