@@ -78,3 +78,20 @@ async def test_page_whose_scripts_are_not_found_asks_to_be_reloaded(
         await page.get_by_role("link", name="Reload the page").click()
         await expect(page.get_by_role("heading", name="My work")).to_be_visible()
         await expect(page.get_by_text("The scripts of this page have not loaded yet")).to_have_count(0)
+
+
+async def test_dialog_without_connection_repeats_the_preview_but_not_the_change(admin: Person) -> None:
+    page = await admin.context.new_page()  # `open` would report the failures as errors of the page
+    await page.goto(f"{admin.url}/ui/queues/speech")
+    await page.route("**/clusterqueues/speech?*", lambda route: route.abort())
+    await page.get_by_role("button", name="Stop").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("alert")).to_contain_text("The page tries again by itself")
+    await page.unroute("**/clusterqueues/speech?*")
+    await expect(dialog.locator(".impact")).to_be_visible()
+    await page.route("**/clusterqueues/speech?*", lambda route: route.abort())
+    await dialog.get_by_label("Reason").fill("maintenance")
+    await dialog.get_by_role("button", name="Stop the queue").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("the change may or may not have been made")
+    await expect(dialog.get_by_role("alert")).not_to_contain_text("by itself")
+    await page.close()

@@ -34,8 +34,8 @@ export function Empty({ title, children }) {
   return html`<div class="empty"><p class="empty-title">${title}</p><div class="empty-text">${children}</div></div>`;
 }
 
+const REPEATED = "The page tries again by itself.";
 const ADVICE = {
-  0: "The page tries again by itself.",
   403: "Ask an administrator for a role with this right; docs/access.md of Sluice lists the roles.",
   404: "It may have been deleted, or its name is spelled differently. Search finds what there is.",
   409: "Cancel, and open this dialog again: it then starts from the present version.",
@@ -43,7 +43,7 @@ const ADVICE = {
   503: "It usually passes; the page tries again when it is opened anew.",
 };
 
-const PASSING = [0, 502, 503, 504];
+export const PASSING = [0, 502, 503, 504];
 const RETRY_MS = 5000;
 
 // `retry` sends the request again. It is also called every few seconds if the failure is one that passes, such as a restart.
@@ -57,7 +57,7 @@ export function Failure({ error, retry }) {
     const timer = setInterval(() => document.hidden || again.current(), RETRY_MS);
     return () => clearInterval(timer);
   }, [retries]);
-  const advice = retries ? ADVICE[0] : ADVICE[error.status];
+  const advice = retries ? REPEATED : ADVICE[error.status];
   return html`<div class="failure" role="alert"><p class="empty-title">${title}</p>
     <p>${error instanceof ApiError || error.message ? error.message : String(error)}</p>
     ${advice && html`<p class="soft">${advice}</p>`}

@@ -1,12 +1,13 @@
 // Dialogs to change a ClusterQueue: each change is previewed by a dry run, and needs a reason before it can be applied.
-import { path, patch, post } from "../lib/api.js";
-import { Badge, Dialog, Empty, Failure, Free, Loading } from "../lib/components.js";
+import { ApiError, path, patch, post } from "../lib/api.js";
+import { Badge, Dialog, Empty, Failure, Free, Loading, PASSING } from "../lib/components.js";
 import { plural, resourceName } from "../lib/format.js";
 import { workloadLink } from "../lib/router.js";
 import { html, useEffect, useState } from "../lib/ui.js";
 import { Difference } from "./history.js";
 
 const NAMED = 20;
+const UNANSWERED = "Sluice did not answer: the change may or may not have been made. Look at the queue and its history before you try again.";
 
 // Impact of a change, from the API's dry run.
 function Impact({ impact }) {
@@ -35,6 +36,8 @@ export function ChangeDialog({ title, send, inputs, blocked = "", danger = false
   const [preview, setPreview] = useState({ key: null, impact: null, error: null });
   const [failure, setFailure] = useState(null);
   const [busy, setBusy] = useState(false);
+  const [round, setRound] = useState(0);
+  const again = () => setRound((n) => n + 1);
   useEffect(() => {
     if (blocked) return undefined;
     let current = true;
@@ -50,7 +53,7 @@ export function ChangeDialog({ title, send, inputs, blocked = "", danger = false
       current = false;
       clearTimeout(timer);
     };
-  }, [revision, blocked]);
+  }, [revision, blocked, round]);
   const known = preview.key === revision;
   const apply = async (event) => {
     event.preventDefault();
@@ -60,7 +63,7 @@ export function ChangeDialog({ title, send, inputs, blocked = "", danger = false
       await send({ dryRun: false, reason: reason.trim() });
       onClose();
     } catch (error) {
-      setFailure(error);
+      setFailure(error.status ? error : new ApiError(0, UNANSWERED));
       setBusy(false);
     }
   };
@@ -70,7 +73,7 @@ export function ChangeDialog({ title, send, inputs, blocked = "", danger = false
     <form id="change" onSubmit=${apply}>
       ${children}${inputs}
       <h3>What would follow</h3>
-      ${blocked ? html`<p class="soft">${blocked}</p>` : !known ? html`<${Loading} lines=${2} />` : preview.error ? html`<${Failure} error=${preview.error} />`
+      ${blocked ? html`<p class="soft">${blocked}</p>` : !known ? html`<${Loading} lines=${2} />` : preview.error ? html`<${Failure} error=${preview.error} retry=${PASSING.includes(preview.error.status) && again} />`
         : preview.impact ? html`<${Impact} impact=${preview.impact} />` : html`<${Empty} title="No preview">The server gave none.<//>`}
       <label class="field"><span>Reason</span><textarea required value=${reason} placeholder="Why, for those who look it up later" onInput=${(event) => setReason(event.currentTarget.value)}></textarea>
         <small class="soft">It is kept in the history and the audit.</small></label>
