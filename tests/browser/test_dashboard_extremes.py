@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -64,3 +65,12 @@ async def test_amounts_of_a_thousandth_are_not_shown_as_zero(running: World, bro
         page = await someone.open("queues/tiny")
         row = page.get_by_role("row").filter(has_text="CPU").first
         await expect(row).to_contain_text("0.001")
+
+
+async def test_days_of_a_chart_are_those_of_the_report_west_of_greenwich(running: World, browser: Browser) -> None:
+    last = datetime.fromtimestamp(running.scenario.now, UTC).date() - timedelta(days=1)
+    first = last - timedelta(days=19)
+    async with person(browser, running, ADMIN_TOKEN, timezone_id="America/Los_Angeles") as someone:
+        page = await someone.open(f"usage?from={first}&to={last}")
+        days = page.locator(".chart text.axis:not([text-anchor])")
+        await expect(days.first).to_have_text(re.compile(rf"^{first.day} \w+"))

@@ -1,5 +1,5 @@
 // Charts as SVG, each with a text alternative.
-import { clock, day, percent, shown } from "./format.js";
+import { clock, day, dayOfReport, percent, shown } from "./format.js";
 import { useWidth } from "./components.js";
 import { html, useState } from "./ui.js";
 
@@ -53,7 +53,7 @@ export function StackedChart({ label, times, series, line, format, stepMs, heigh
   const text = `${label}: on average ${format(mean)}, at most ${format(Math.max(0, ...sums))}${line ? `, ${line.name} ${format(line.value)}` : ""}`;
   // Labels that do not fit before the right end are left out.
   const fits = (index) => width - (left + index * step) > 36;
-  const named = (time) => (stepMs >= 86400000 ? day(time) : clock(time));
+  const named = (time) => (stepMs >= 86400000 ? dayOfReport(time) : clock(time));
   const find = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     const index = Math.floor((((event.clientX - box.left) / box.width) * width - left) / step);
@@ -68,7 +68,7 @@ export function StackedChart({ label, times, series, line, format, stepMs, heigh
       ${hovered >= 0 && html`<rect class="hovered" x=${left + hovered * step} y=${top} width=${step} height=${inner} />`}
     </svg>
     <figcaption class="legend">
-      ${hovered >= 0 && html`<span class="legend-at">${stepMs >= 86400000 ? day(times[hovered]) : `${day(times[hovered])} ${clock(times[hovered])}`}</span>`}
+      ${hovered >= 0 && html`<span class="legend-at">${stepMs >= 86400000 ? dayOfReport(times[hovered]) : `${day(times[hovered])} ${clock(times[hovered])}`}</span>`}
       ${series.map((each, number) => html`<span key=${each.name}><i class=${`swatch s${number % SERIES_COLORS}`}></i><bdi>${each.name}</bdi>${
         hovered >= 0 ? html` <b>${format(each.values[hovered] || 0)}</b>` : ""}</span>`)}
       ${line && html`<span><i class="swatch limit-swatch"></i>${line.name} <b>${format(line.value)}</b></span>`}

@@ -66,8 +66,12 @@ const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" })
 
 export const dateTime = (time) => DATE_TIME.format(new Date(time));
 export const fullTime = (time) => FULL.format(new Date(time));
+const DAY_UTC = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+
 export const clock = (time) => HOUR.format(new Date(time));
 export const day = (time) => DAY.format(new Date(time));
+// The day of the usage report that begins at a time: its days are those of UTC, wherever the browser is.
+export const dayOfReport = (time) => DAY_UTC.format(new Date(time));
 
 export const count = (number) => (number ?? 0).toLocaleString("en");
 export const percent = (part, whole) => (whole ? `${Math.round((100 * part) / whole)} %` : "–");
