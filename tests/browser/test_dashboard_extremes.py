@@ -74,3 +74,18 @@ async def test_days_of_a_chart_are_those_of_the_report_west_of_greenwich(running
         page = await someone.open(f"usage?from={first}&to={last}")
         days = page.locator(".chart text.axis:not([text-anchor])")
         await expect(days.first).to_have_text(re.compile(rf"^{first.day} \w+"))
+
+
+async def test_each_of_many_resources_can_be_chosen_by_its_own_name(running: World, browser: Browser) -> None:
+    names = ["amd.com/gpu", "cpu", "ephemeral-storage", "example.com/fpga", "memory", "nvidia.com/gpu"]
+    async with person(browser, running, ADMIN_TOKEN, viewport={"width": 390, "height": 800}) as someone:
+        flavor = {"name": "a100", "resources": [{"name": name, "nominalQuota": "7"} for name in names]}
+        spec = {"resourceGroups": [{"coveredResources": names, "flavors": [flavor]}]}
+        await create(someone, "clusterqueues", kind="ClusterQueue", metadata={"name": "many"}, spec=spec)
+        page = await someone.open("queues/many")
+        choice = page.get_by_label("Resource", exact=True)
+        texts = ["GPU (amd)", "GPU", "CPU", "Memory", "Disk", "example.com/fpga"]
+        await expect(choice.locator("option")).to_have_text(texts)
+        await choice.select_option("example.com/fpga")
+        await expect(page.locator("main")).to_contain_text("no workload held example.com/fpga")
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -109,7 +109,14 @@ export function Age({ since, until }) {
 
 export const Time = ({ at }) => html`<time datetime=${at} title=${fullTime(at)}>${dateTime(at)}</time>`;
 
+const MOST_SEGMENTS = 5;
+
+// Choice of one option: buttons side by side, or a list if there are many.
 export function Segments({ label, options, value, onChange }) {
+  if (options.length > MOST_SEGMENTS) {
+    return html`<select aria-label=${label} value=${value} onChange=${(event) => onChange(event.currentTarget.value)}>
+      ${options.map((option) => html`<option key=${option.value} value=${option.value}>${option.text}</option>`)}</select>`;
+  }
   return html`<div class="segments" role="group" aria-label=${label}>
     ${options.map((option) => html`<button type="button" key=${option.value} aria-pressed=${String(option.value === value)}
       onClick=${() => onChange(option.value)}>${option.text}</button>`)}

@@ -36,11 +36,11 @@ export function hours(resource, seconds) {
 
 const NAMES = { cpu: "CPU", memory: "Memory", pods: "Pods", "ephemeral-storage": "Disk" };
 
-// Name of a resource for headings: CPU, Memory, GPU (nvidia).
+// Name of a resource for headings: CPU, Memory, GPU, and GPU (amd) for those of other vendors.
 export function resourceName(resource) {
   if (NAMES[resource]) return NAMES[resource];
   const found = /^(?:([\w-]+)\.com\/)?(.+)$/.exec(resource);
-  if (found && found[2] === "gpu") return "GPU";
+  if (found && found[2] === "gpu") return found[1] && found[1] !== "nvidia" ? `GPU (${found[1]})` : "GPU";
   return resource;
 }
 

@@ -27,7 +27,7 @@ export function FairShare({ cohort, name }) {
       all: items.reduce((sum, item) => sum + item.amountSeconds, 0), borrowed: items.reduce((sum, item) => sum + item.borrowedSeconds, 0) };
   });
   const weights = rows.reduce((sum, row) => sum + row.weight, 0), borrowed = rows.reduce((sum, row) => sum + row.borrowed, 0);
-  return html`<div class="filters"><${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.slice(0, 5).map((each) => ({ value: each.name, text: resourceName(each.name) }))} />
+  return html`<div class="filters"><${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.map((each) => ({ value: each.name, text: resourceName(each.name) }))} />
       <${Segments} label="Time" value=${from} onChange=${setFrom} options=${PERIODS} /></div>
     <${Table} label=${`Fair share in the Cohort ${cohort}`} rows=${rows.sort((a, b) => b.borrowed - a.borrowed || a.name.localeCompare(b.name))} keyOf=${(row) => row.name} columns=${[
       { name: "ClusterQueue", cell: (row) => (row.name === name ? html`<b><bdi>${row.name}</bdi></b>` : html`<a href=${queueLink(row.name)}><bdi>${row.name}</bdi></a>`) },

@@ -39,7 +39,7 @@ function ClusterOverview() {
     <${Tiles} roots=${roots} resources=${resources} selected=${selected} onSelect=${setResource} />
     <div class="columns-main overview">
       <${Card} title="Quota" actions=${html`
-        ${resources.length > 1 && html`<${Segments} label="Resource" value=${selected.name} onChange=${setResource} options=${resources.slice(0, 5).map((each) => ({ value: each.name, text: resourceName(each.name) }))} />`}
+        ${resources.length > 1 && html`<${Segments} label="Resource" value=${selected.name} onChange=${setResource} options=${resources.map((each) => ({ value: each.name, text: resourceName(each.name) }))} />`}
         ${selected.flavors.length > 1 && html`<select aria-label="Flavor" value=${flavor} onChange=${(event) => setFlavor(event.currentTarget.value)}>
           <option value="">All flavors</option>${selected.flavors.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}</select>`}`}>
         <${Tree} roots=${roots} resource=${selected.name} flavor=${selected.flavors.includes(flavor) ? flavor : ""} />

@@ -140,7 +140,7 @@ export function Usage({ address = "/apis/sluice.dev/v1/reports/usage", filters, 
   const selected = (resources.find((each) => each.name === resource) || resources[0])?.name;
   const series = report.data && seriesOf(report.data, selected, GROUPS[group].name);
   return html`<${Card} title="Usage over time" actions=${html`
-      <${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.slice(0, 4).map((each) => ({ value: each.name, text: resourceName(each.name) }))} />
+      <${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.map((each) => ({ value: each.name, text: resourceName(each.name) }))} />
       <select aria-label="Divided by" value=${group} onChange=${(event) => setBy(event.currentTarget.value)}>${groups.map((name) => html`<option key=${name} value=${name}>by ${GROUPS[name].text}</option>`)}</select>
       <${Segments} label="Time" options=${PERIOD_OPTIONS} value=${PERIODS[period] ? period : "day"} onChange=${setPeriod} />`}>
     ${report.error && !report.data ? html`<${Failure} error=${report.error} retry=${report.again} />`

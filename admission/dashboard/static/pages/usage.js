@@ -73,7 +73,7 @@ export function UsageReport() {
       <span class="dates" title="Whole days, which begin at 0:00 UTC"><label>From <input type="date" value=${RELATIVE.test(from) ? "" : from} onChange=${(event) => setFrom(event.currentTarget.value || "30d")} /></label>
       <label>To <input type="date" value=${to} onChange=${(event) => setTo(event.currentTarget.value)} /></label></span>
     </div>
-    <${Card} title=${selected ? resourceName(selected) : "Usage"} note=${rows.length > 0 && "In use, on average; below, hours of it"} actions=${resources.length > 1 && html`<${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.slice(0, 5).map((each) => ({ value: each, text: resourceName(each) }))} />`}>
+    <${Card} title=${selected ? resourceName(selected) : "Usage"} note=${rows.length > 0 && "In use, on average; below, hours of it"} actions=${resources.length > 1 && html`<${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.map((each) => ({ value: each, text: resourceName(each) }))} />`}>
       ${report.error && !report.data ? html`<${Failure} error=${report.error} retry=${report.again} />` : !report.data ? html`<${Loading} lines=${5} />`
         : !rows.length ? html`<${Empty} title="Nothing was used in this time">Workloads are counted from their admission until their last pod is gone. Choose a longer time.<//>`
         : html`<${StackedChart} label=${`${resourceName(selected)} in use`} times=${series.times} series=${series.series} stepMs=${interval[1] * 1000} format=${(value) => shown(selected, value)} />
