@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from dashboard_people import person
+from dashboard_people import pending_record, person, put
 from dashboard_world import ADMIN_TOKEN
 from playwright.async_api import expect
 
@@ -89,3 +89,28 @@ async def test_each_of_many_resources_can_be_chosen_by_its_own_name(running: Wor
         await choice.select_option("example.com/fpga")
         await expect(page.locator("main")).to_contain_text("no workload held example.com/fpga")
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_long_names_and_large_priorities_are_readable(running: World, browser: Browser) -> None:
+    long = "m" * 63
+    await put(running, pending_record(running, long, priority=1_000_000_000, queue=long))
+    async with person(browser, running, ADMIN_TOKEN, viewport={"width": 390, "height": 800}) as someone:
+        metadata = {"name": long, "namespace": "vision"}
+        spec = {"clusterQueue": "vision"}
+        await create(someone, "namespaces/vision/localqueues", kind="LocalQueue", metadata=metadata, spec=spec)
+        page = await someone.open(f"namespaces/vision/workloads/{long}")
+        await expect(page.get_by_role("navigation", name="Breadcrumb")).to_contain_text("mmm")
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        name = "q" * 253
+        await create(someone, "clusterqueues", kind="ClusterQueue", metadata={"name": name})
+        page = await someone.open(f"queues/{name}")
+        await page.get_by_role("button", name="Drain").click()
+        dialog = page.get_by_role("dialog")
+        await expect(dialog.get_by_role("button", name="Cancel")).to_be_in_viewport(ratio=1)
+        await expect(dialog.get_by_role("button", name="Close")).to_be_in_viewport(ratio=1)
+    async with person(browser, running, ADMIN_TOKEN, viewport={"width": 1440, "height": 800}) as someone:
+        page = await someone.open("queues/vision")
+        row = page.get_by_role("row").filter(has_text="mmm")
+        assert await row.locator(".priority").evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+        assert await row.locator(".queue").evaluate("cell => cell.offsetHeight < cell.parentElement.offsetHeight")
+        await expect(row.get_by_title(f"vision/{long}")).to_be_visible()

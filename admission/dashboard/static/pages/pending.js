@@ -80,8 +80,8 @@ export function Pending({ address, total, changes, local }) {
   const isEstimated = [...state.pages.values()].some((items) => items.some((item) => item.estimatedStart));
   const columns = [
     { name: "#", className: "number place", cell: (item) => item[position] ? count(item[position]) : "–" },
-    { name: "Name", className: "main", cell: (item) => html`<a class="name" href=${workloadLink(item.metadata.namespace, item.metadata.ownerReferences[0].name)}><bdi>${item.metadata.ownerReferences[0].name}</bdi></a>` },
-    ...(local ? [] : [{ name: "Queue", className: "queue opt", cell: (item) => html`<bdi>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
+    { name: "Name", className: "main", cell: (item) => html`<a class="name" title=${item.metadata.ownerReferences[0].name} href=${workloadLink(item.metadata.namespace, item.metadata.ownerReferences[0].name)}><bdi>${item.metadata.ownerReferences[0].name}</bdi></a>` },
+    ...(local ? [] : [{ name: "Queue", className: "queue opt", cell: (item) => html`<bdi title=${`${item.metadata.namespace}/${item.localQueueName}`}>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
     { name: "Priority", className: "number priority opt", cell: (item) => item.priority },
     { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${HOPELESS.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.message} longest=${200} /></span></span>` },
     ...(isEstimated ? [{ name: "Starts in", className: "number starts opt", cell: (item) => html`<${StartsIn} estimate=${item.estimatedStart} />` }] : []),

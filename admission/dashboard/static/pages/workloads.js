@@ -24,13 +24,13 @@ export function Requests({ requests }) {
   return html`<span class="requests">${entries.length ? entries.map(([resource, value]) => html`<span key=${resource}><b>${shown(resource, value)}</b> ${resourceName(resource)}</span>`) : "–"}</span>`;
 }
 
-export const WorkloadName = ({ workload }) => html`<a class="name" href=${workloadLink(workload.metadata.namespace, workload.spec.object.name)}><bdi>${workload.spec.object.name}</bdi></a>`;
+export const WorkloadName = ({ workload }) => html`<a class="name" title=${workload.spec.object.name} href=${workloadLink(workload.metadata.namespace, workload.spec.object.name)}><bdi>${workload.spec.object.name}</bdi></a>`;
 
 const COLUMNS = {
   name: { name: "Name", className: "main", cell: (workload) => html`<${WorkloadName} workload=${workload} />` },
-  namespace: { name: "Namespace", cell: (workload) => html`<bdi>${workload.metadata.namespace}</bdi>` },
-  queue: { name: "Queue", cell: (workload) => html`<bdi>${workload.spec.queueName}</bdi>` },
-  user: { name: "User", cell: (workload) => html`<${Free} text=${workload.spec.user || "–"} longest=${80} />` },
+  namespace: { name: "Namespace", cell: (workload) => html`<bdi title=${workload.metadata.namespace}>${workload.metadata.namespace}</bdi>` },
+  queue: { name: "Queue", cell: (workload) => html`<bdi title=${workload.spec.queueName}>${workload.spec.queueName}</bdi>` },
+  user: { name: "User", cell: (workload) => html`<span title=${workload.spec.user}><${Free} text=${workload.spec.user || "–"} longest=${Infinity} /></span>` },
   state: { name: "State", cell: (workload) => html`<${StateBadge} workload=${workload} />` },
   requests: { name: "Requests", className: "wide", cell: (workload) => html`<${Requests} requests=${requestsOf(workload)} />` },
   running: { name: "For", className: "number age", cell: (workload) => html`<${Age} since=${conditionOf(workload, "Admitted")?.lastTransitionTime || conditionOf(workload, "QuotaReserved")?.lastTransitionTime} />` },
