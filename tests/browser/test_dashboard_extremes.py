@@ -114,3 +114,17 @@ async def test_long_names_and_large_priorities_are_readable(running: World, brow
         assert await row.locator(".priority").evaluate("cell => cell.scrollWidth <= cell.clientWidth")
         assert await row.locator(".queue").evaluate("cell => cell.offsetHeight < cell.parentElement.offsetHeight")
         await expect(row.get_by_title(f"vision/{long}")).to_be_visible()
+
+
+async def test_quota_with_a_quantity_in_any_form_can_be_edited(running: World, browser: Browser) -> None:
+    async with person(browser, running, ADMIN_TOKEN) as someone:
+        resources = [{"name": "cpu", "nominalQuota": "1e1"}, {"name": "memory", "nominalQuota": "5000000u"}]
+        groups = [{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "a100", "resources": resources}]}]
+        spec = {"cohortName": "apart", "resourceGroups": groups}
+        await create(someone, "clusterqueues", kind="ClusterQueue", metadata={"name": "forms"}, spec=spec)
+        page = await someone.open("queues/forms")
+        await expect(page.get_by_role("row").filter(has_text="Memory").first).to_contain_text("5 B")
+        await page.get_by_role("button", name="Edit quota").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("May lend, a100, CPU").fill("1E0")
+        await expect(dialog.locator(".impact")).to_be_visible()

@@ -102,7 +102,8 @@ export function RollbackDialog({ name, version, onClose }) {
 }
 
 const FIELDS = [["nominalQuota", "Nominal"], ["borrowingLimit", "May borrow"], ["lendingLimit", "May lend"]];
-const QUANTITY = /^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$/;
+// Quantities of Kubernetes that are not negative.
+const QUANTITY = /^\+?([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTPE]i|[eE][+-]?[0-9]+|[numkMGTPE])?$/;
 
 export function QuotaDialog({ queue, onClose }) {
   const [groups, setGroups] = useState(() => structuredClone(queue.spec.resourceGroups || []));
