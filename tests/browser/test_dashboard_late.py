@@ -95,3 +95,26 @@ async def test_dialog_without_connection_repeats_the_preview_but_not_the_change(
     await expect(dialog.get_by_role("alert")).to_contain_text("the change may or may not have been made")
     await expect(dialog.get_by_role("alert")).not_to_contain_text("by itself")
     await page.close()
+
+
+async def test_older_versions_that_cannot_be_loaded_are_loaded_later(admin: Person) -> None:
+    page = await admin.context.new_page()  # `open` would report the failure as an error of the page
+    resource = f"{admin.url}/apis/sluice.dev/v1/clusterqueues/ads"
+    versions = (await (await admin.context.request.get(f"{resource}/history")).json())["items"]
+
+    async def answer(route: Route) -> None:
+        first = "continue=" not in route.request.url
+        metadata = {"continue": "next" if first else ""}
+        await route.fulfill(json={"items": versions if first else [], "metadata": metadata})
+
+    await page.route("**/clusterqueues/ads/history?*", answer)
+    await page.goto(f"{admin.url}/ui/queues/ads?tab=history")
+    older = page.get_by_role("button", name="Older versions")
+    await expect(older).to_be_visible()
+    await page.route("**/clusterqueues/ads/history?*continue=next*", lambda route: route.abort())
+    await older.click()
+    await expect(page.get_by_role("alert")).to_contain_text("Sluice cannot be reached")
+    await page.unroute("**/clusterqueues/ads/history?*continue=next*")
+    await page.get_by_role("button", name="Try again").click()
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    await page.close()

@@ -9,15 +9,19 @@ const VERBS = { create: "created it", replace: "changed it", delete: "deleted it
 
 export function History({ address, changes, mayRollBack, onRollback }) {
   const first = useAnswer(`${address}/history`, { limit: 50 }, { deps: [changes], leastMs: 1000 });
-  const [more, setMore] = useState({ items: [], token: null });
+  const [more, setMore] = useState({ items: [], token: null, error: null });
   if (first.error && !first.data) return html`<${Failure} error=${first.error} retry=${first.again} />`;
   if (!first.data) return html`<${Loading} />`;
   const items = [...first.data.items, ...more.items];
   const token = more.items.length ? more.token : first.data.metadata.continue;
   if (!items.length) return html`<${Empty} title="No versions">Each change of the queue is kept here.<//>`;
   const load = async () => {
-    const page = await get(`${address}/history`, { limit: 50, continue: token });
-    setMore((old) => ({ items: [...old.items, ...page.items], token: page.metadata.continue }));
+    try {
+      const page = await get(`${address}/history`, { limit: 50, continue: token });
+      setMore((old) => ({ items: [...old.items, ...page.items], token: page.metadata.continue, error: null }));
+    } catch (error) {
+      setMore((old) => ({ ...old, error }));
+    }
   };
   return html`<ol class="timeline">${items.map((version, index) => html`<li key=${version.revision} class="calm">
     <p><b><${Free} text=${version.user || "unknown"} longest=${80} /></b> ${VERBS[version.operation] || version.operation} <span class="soft"><${Time} at=${version.at} /></span>
@@ -25,7 +29,7 @@ export function History({ address, changes, mayRollBack, onRollback }) {
     ${version.reason ? html`<p class="quote"><${Free} text=${version.reason} /></p>` : html`<p class="soft">No reason was given.</p>`}
     <${Difference} differences=${version.operation === "create" ? [] : version.diff} object=${version.object} />
   </li>`)}</ol>
-  ${token && html`<button type="button" class="button" onClick=${load}>Older versions</button>`}`;
+  ${more.error ? html`<${Failure} error=${more.error} retry=${load} />` : token && html`<button type="button" class="button" onClick=${load}>Older versions</button>`}`;
 }
 
 const text = (value) => (typeof value === "string" ? value : JSON.stringify(value));
