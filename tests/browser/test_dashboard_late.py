@@ -118,3 +118,16 @@ async def test_older_versions_that_cannot_be_loaded_are_loaded_later(admin: Pers
     await page.get_by_role("button", name="Try again").click()
     await expect(page.get_by_role("alert")).to_have_count(0)
     await page.close()
+
+
+async def test_sign_in_without_cookies_says_what_to_allow(running: World, browser: Browser) -> None:
+    context = await browser.new_context()
+    page = await context.new_page()
+    # What a browser sees that keeps no cookies: the token is accepted, and there is no session afterwards.
+    await page.route("**/login", lambda route: route.fulfill(status=200, json={}))
+    await page.goto(f"{running.url}/ui/")
+    await page.get_by_label("Token of the cluster").fill("admin-token")
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("alert")).to_contain_text("Allow cookies for this site")
+    await expect(page.get_by_role("button", name="Sign in")).to_be_enabled()
+    await context.close()

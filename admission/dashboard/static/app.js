@@ -138,7 +138,9 @@ function App() {
     } catch (failure) {
       if (failure.status === 401) setState((old) => (old === "starting" ? "signed-out" : old));
       else setError(failure);
+      return false;
     }
+    return true;
   };
   useEffect(() => {
     begin();

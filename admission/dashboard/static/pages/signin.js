@@ -51,7 +51,9 @@ export function SignIn({ onSignedIn, ended, refusal }) {
     try {
       await post("/login", { token });
       field.current.value = "";
-      await onSignedIn();
+      if (await onSignedIn()) return;
+      setError("The browser has not kept the session. Allow cookies for this site, then sign in again.");
+      setBusy(false);
     } catch (failure) {
       setError(failure.status === 401 ? "The cluster does not know this token: it may have expired, or it was not copied as a whole." : failure.message);
       setBusy(false);
