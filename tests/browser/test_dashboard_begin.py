@@ -70,3 +70,17 @@ async def test_commands_that_an_empty_page_shows_succeed(path: str, browser: Bro
             )
             assert done.exit_code == 0, done.output
         await expect(page.locator("main pre")).to_have_count(0)
+
+
+async def test_attention_list_counts_what_it_does_not_show(browser: Browser, tmp_path: Path) -> None:
+    async with new_installation(browser, tmp_path) as (store, someone):
+        flavor = {"name": "missing", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+        spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}], "stopPolicy": "Hold"}
+        for number in range(9):
+            metadata = {"name": f"stopped-{number}"}
+            document = {"apiVersion": "sluice.dev/v1", "kind": "ClusterQueue", "metadata": metadata, "spec": spec}
+            await store.queues.create(parse_manifest(document), author=Author("ada"))
+        page = await someone.open("")
+        attention = page.get_by_role("region", name="Needs attention")
+        await expect(attention.get_by_role("listitem").filter(has_text="stopped-")).to_have_count(6)
+        await expect(attention).to_contain_text("and 3 more")

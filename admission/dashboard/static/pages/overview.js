@@ -138,6 +138,9 @@ function Tree({ roots, resource, flavor }) {
 
 const LISTED = 6;
 
+// Last line of a list of which only the first entries are shown.
+const More = ({ of }) => of.length > LISTED && html`<li class="soft">and ${count(of.length - LISTED)} more</li>`;
+
 // Subscriptions whose notifications cannot be delivered.
 function undelivered(subscriptions) {
   return subscriptions.map(({ metadata, status }) => ({ key: `${metadata.namespace}/${metadata.name}`, status, condition: status.conditions.find((each) => each.type === "Delivering") }))
@@ -146,7 +149,7 @@ function undelivered(subscriptions) {
 
 function Undelivered({ found }) {
   return html`<h3>Notifications that are not delivered</h3><ul>${found.slice(0, LISTED).map(({ key, status, condition }) => html`<li key=${key}>
-    <bdi>${key}</bdi><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span><span class="nowrap">${count(status.waitingNotifications)} waiting</span></li>`)}</ul>`;
+    <bdi>${key}</bdi><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span><span class="nowrap">${count(status.waitingNotifications)} waiting</span></li>`)}<${More} of=${found} /></ul>`;
 }
 
 function NamespaceNotifications() {
@@ -165,7 +168,7 @@ function InVain({ found }) {
   const now = useNow() / 1000;
   return html`<h3>Preempted in vain</h3><ul>${found.slice(0, LISTED).map((each) => html`<li key=${`${each.namespace}/${each.name}`}>
     <a href=${workloadLink(each.namespace, each.name)}><bdi>${each.name}</bdi></a><span class="soft clip" title=${each.victims.map((victim) => `${victim.namespace}/${victim.name}`).join(", ")}>${plural(each.victims.length, "workload")} stopped, it still waits</span>
-    <span class="grow"></span><span class="nowrap">${duration(now - seconds(each.preemptedAt))}</span></li>`)}</ul>`;
+    <span class="grow"></span><span class="nowrap">${duration(now - seconds(each.preemptedAt))}</span></li>`)}<${More} of=${found} /></ul>`;
 }
 
 function AuditDifferences({ audit }) {
@@ -196,15 +199,15 @@ function Attention({ leaves, changes }) {
   return html`<${Card} title="Needs attention" className="attention">
     ${quiet && html`<${Empty} title="All is well">No queue is stopped, and no workload waits.<//>`}
     ${hopeless.length > 0 && html`<h3>Can never run as they are</h3><ul>${hopeless.slice(0, LISTED).map((item) => html`<li key=${JSON.stringify(item)}>
-      <a href=${`${queueLink(item.clusterQueue)}?reason=${item.reason}`}><bdi>${item.clusterQueue || item.queue}</bdi></a><span class="grow"></span><${Badge} tone="bad">${count(item.count)} ${item.reason}<//></li>`)}</ul>`}
+      <a href=${`${queueLink(item.clusterQueue)}?reason=${item.reason}`}><bdi>${item.clusterQueue || item.queue}</bdi></a><span class="grow"></span><${Badge} tone="bad">${count(item.count)} ${item.reason}<//></li>`)}<${More} of=${hopeless} /></ul>`}
     ${stopped.length > 0 && html`<h3>Admit nothing</h3><ul>${stopped.slice(0, LISTED).map((leaf) => {
       const condition = leaf.object.status.conditions.find((each) => each.type === "Active");
       return html`<li key=${leaf.name}><a href=${queueLink(leaf.name)}><bdi>${leaf.name}</bdi></a><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span>${leaf.pending > 0 && html`<span class="nowrap">${count(leaf.pending)} waiting</span>`}</li>`;
-    })}</ul>`}
+    })}<${More} of=${stopped} /></ul>`}
     ${inVain.length > 0 && html`<${InVain} found=${inVain} />`}
     ${differs && html`<${AuditDifferences} audit=${more.data.lastAudit} />`}
     ${failing.length > 0 && html`<${Undelivered} found=${failing} />`}
-    ${nowhere.length > 0 && html`<h3>Queues that lead nowhere</h3><ul>${nowhere.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><bdi>${item.namespace}/${item.queue}</bdi><span class="grow"></span>${count(item.count)} waiting</li>`)}</ul>`}
+    ${nowhere.length > 0 && html`<h3>Queues that lead nowhere</h3><ul>${nowhere.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><bdi>${item.namespace}/${item.queue}</bdi><span class="grow"></span>${count(item.count)} waiting</li>`)}<${More} of=${nowhere} /></ul>`}
     ${longest.length > 0 && html`<h3>Wait the longest</h3><ul>${longest.map((item) => html`<li key=${item.clusterQueue}>
       <a href=${queueLink(item.clusterQueue)}><bdi>${item.clusterQueue}</bdi></a><span class="soft clip">${item.reason}</span><span class="grow"></span><span class="nowrap">${duration(now - seconds(item.oldest))}</span></li>`)}</ul>`}
   <//>`;
