@@ -57,3 +57,13 @@ async def test_cohort_that_was_searched_for_is_shown_with_its_members_and_a_way_
     await page.get_by_label("Find queues").fill("")
     await expect(tree.get_by_role("link", name="ads")).to_be_visible()
     await page.close()
+
+
+async def test_page_is_printed_in_dark_ink_and_without_navigation(admin: Person) -> None:
+    page = await admin.open("queues/vision")
+    await page.emulate_media(media="print", color_scheme="dark")
+    for theme in ("dark", "auto"):
+        await page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", theme)
+        await expect(page.get_by_role("heading", name="vision")).to_have_css("color", "rgb(22, 32, 43)")
+        await expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
+    await page.close()
