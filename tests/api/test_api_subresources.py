@@ -111,6 +111,19 @@ async def test_explain_says_since_when_a_workload_may_run_not_since_when_it_hold
     assert sentences[0] == "Job a/runs does not wait: it is admitted, 0s ago."
 
 
+@pytest.mark.parametrize(("seconds", "number"), [(60, 2), (720, 3)])
+async def test_explain_says_what_keeps_pods_from_ending_if_a_stop_takes_long(
+    api: Client, store: Store, clock: Callable[[], float], seconds: float, number: int
+) -> None:
+    stopped = Eviction("Preempted", "It was preempted.", clock() - seconds)
+    given = {"state": State.EVICTING, "admitted_at": NOW, "evict_reason": "Preempted", "eviction": stopped}
+    await submitted(store, job("stuck", reason="Preempted", message=stopped.message, **given))
+    sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/stuck/explain")).body["sentences"]
+    assert len(sentences) == number
+    if number == 3:
+        assert sentences[-1].startswith("It was evicted 12m ago, and pods of it have not ended. `kubectl get pods`")
+
+
 async def test_explain_mentions_the_last_eviction_exactly_once(api: Client, store: Store) -> None:
     """The sentence is about quota: during its admission checks a workload holds quota, but has never run."""
     said = "It was deactivated because the admission check gpu rejected it."

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from admission.api.resources.start_estimates import StartEstimate
     from admission.engine.explain import Explanation, Lack
 
+_LONG_STOP = 120.0
+"""Seconds after an eviction from which it is said what keeps pods from ending: most have a grace period of 30 s."""
 _FLAVORS = 5
 """Most flavors and resources with missing quota that are listed."""
 
@@ -44,6 +46,8 @@ class ExplainedWorkload:
     """Name and state of each admission check that is not Ready, and its message, or why nothing answers it."""
     evicted: str = ""
     """Message of its last eviction, if it has been pending since."""
+    stopping_since: float | None = None
+    """When it was evicted, if its pods have not all ended since."""
 
 
 def paragraphs(
@@ -74,10 +78,17 @@ def paragraphs(
         return texts
     reason_text = _reason_text(workload)
     if found.state == "Evicting":
-        return [
+        texts = [
             f"{workload.title} is being stopped; then its quota in ClusterQueue {found.cluster_queue} is free.",
             reason_text,
         ]
+        if workload.stopping_since is not None and now - workload.stopping_since >= _LONG_STOP:
+            texts.append(
+                f"It was evicted {_since(workload.stopping_since, now)} ago, and pods of it have not ended. "
+                "`kubectl get pods` shows them as Terminating: they end after their grace period, those with a "
+                "finalizer when it is removed, and those of a lost node when they are deleted with --force."
+            )
+        return texts
     if workload.checks_pending:
         lines = [f"  {name}: {state}" + (f": {text}" if text else "") for name, state, text in workload.checks]
         return [

@@ -81,6 +81,7 @@ class Explanations:
             waiting = (check for check in orders.checks if check.state != "Ready")
             checks = [(check.name, check.state, check.message or silent.get(check.name, "")) for check in waiting]
         ended = record.state is State.FINISHED
+        stopping = record.state is State.EVICTING and not record.is_stop_refused
         return ExplainedWorkload(
             title=f"{record.workload.kind} {record.workload.key}",
             local_queue=record.workload.queue,
@@ -92,6 +93,7 @@ class Explanations:
             checks_pending=record.checks_pending,
             checks=tuple(checks),
             evicted=evicted,
+            stopping_since=record.eviction.at if stopping and record.eviction is not None else None,
         )
 
     async def of_cluster_queue(self, request: web.Request) -> web.Response:
