@@ -97,11 +97,17 @@ class Store:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, clock: Callable[[], float] = time.time, elapsed: Callable[[], float] = time.monotonic
+        cls,
+        url: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        elapsed: Callable[[], float] = time.monotonic,
+        writes: bool = True,
     ) -> AsyncIterator[Store]:
         """Open the store at `url` (`sqlite:///FILE` or `postgresql://...`); close it at the end of the block.
 
-        `clock` returns Unix time (s), `elapsed` seconds of a monotonic clock.
+        `clock` returns Unix time (s), `elapsed` seconds of a monotonic clock. `writes`: False: only read it, which a
+        standby and a user without the right to write allow, too.
 
         Raises InvalidDatabaseUrl, DatabaseUnavailable (DatabaseBusy), DatabaseUnusable (missing rights, a missing file,
         or a file that is no database) and SchemaMismatch (migrate first).
@@ -115,7 +121,7 @@ class Store:
             closing.push_async_callback(store._writer.close)
             closing.push_async_callback(store.revisions.close)
             closing.push_async_callback(store._end_probe)
-            await schema_version.check(database)
+            await schema_version.check(database, writes=writes)
             if location.path is not None:
                 keep_private(location.path)  # after the check: a mistyped path may be a folder, or another file
             yield store

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import func, select, text
 from store_examples import (
     ELABORATE_POD_SETS,
     admission,
@@ -29,7 +29,7 @@ from store_examples import (
 from admission.model.checks import CheckReport
 from admission.store.audit_log import Author
 from admission.store.database.tables import head, metadata
-from admission.store.errors import DatabaseNotEmpty, StaleEpoch, UnusableDump
+from admission.store.errors import DatabaseNotEmpty, DatabaseUnusable, StaleEpoch, UnusableDump
 from admission.store.records import Changes, CheckRecord, Transition
 from admission.store.store import Store
 from admission.store.workloads.places import Place
@@ -172,6 +172,18 @@ async def test_truncated_or_changed_dump_is_rejected_and_nothing_is_restored(sto
     assert await rows(target) == empty
     await target.restore(lines, check_progress)
     assert (await rows(target))["workloads"] == (await rows(store))["workloads"]
+
+
+async def test_database_that_is_read_only_can_be_dumped(make_database_url: Any):
+    url = await make_database_url("postgresql")
+    async with opened(url) as store, store._database.write() as connection:
+        name = await connection.scalar(select(func.current_database()))
+        await connection.execute(text(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'))
+    with pytest.raises(DatabaseUnusable):
+        async with Store.open(url):
+            pass
+    async with Store.open(url, writes=False) as store:
+        assert b"sluice-dump" in await dumped(store)
 
 
 async def test_truncated_or_changed_compressed_dump_is_rejected(store: Store, clock: Clock, target: Store):

@@ -65,7 +65,7 @@ def export(
 
 
 async def _dump(url: str, out: gzip.GzipFile) -> None:
-    async with Store.open(url) as store:
+    async with Store.open(url, writes=False) as store:
         with Progress("exported") as progress:
             await store.dump(out.write, progress)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import inspect, select, text
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from admission.store.database.connection import Database
 
 
-async def check(database: Database) -> None:
-    """Raise SchemaMismatch for an incompatible schema, or DatabaseUnusable if the database cannot be written.
+async def check(database: Database, *, writes: bool = True) -> None:
+    """Raise SchemaMismatch for an incompatible schema, or DatabaseUnusable if `writes`, and it cannot be written.
 
     A newer schema is accepted if its `compatible_with` is not newer than ours: so after a migration replicas can be
     upgraded one by one, and rolled back.
@@ -28,7 +29,10 @@ async def check(database: Database) -> None:
         # The row lock fails in a database that is read-only.
         connection.execute(select(head.c.revision).with_for_update())
 
-    await database.write_sync(query)
+    if writes:
+        await database.write_sync(query)
+    else:
+        await database.read_sync(partial(check_readable, database=database))
 
 
 def check_readable(connection: Connection, database: Database) -> None:
