@@ -207,14 +207,12 @@ async def test_dump_with_any_damaged_value_is_rejected(store: Store, clock: Cloc
     empty = await rows(target)
     random = Random(7)
     for number, line in enumerate(lines[:-1]):
-        places = [*range(len(line))] if isinstance(line, list) else [*line]
-        for place in random.sample(places, min(3, len(places))):
-            value = random.choice([each for each in VALUES if (each, type(each)) != (line[place], type(line[place]))])
-            damaged = copy.deepcopy(line)
-            damaged[place] = value
-            file = [*lines[:number], damaged, *lines[number + 1 :]]
-            with pytest.raises(UnusableDump):
-                await target.restore((json.dumps(each).encode() + b"\n" for each in file), lambda *_: None)
+        damaged = copy.deepcopy(line)
+        place = random.choice([*range(len(line))] if isinstance(line, list) else [*line])
+        damaged[place] = random.choice([each for each in VALUES if json.dumps(each) != json.dumps(line[place])])
+        file = [*lines[:number], damaged, *lines[number + 1 :]]
+        with pytest.raises(UnusableDump):
+            await target.restore((json.dumps(each).encode() + b"\n" for each in file), lambda *_: None)
     assert await rows(target) == empty
 
 
