@@ -30,11 +30,10 @@ _MAX_QUOTED: Final = 300
 """Characters of an author's name, and of the reason an author gives, that a message quotes at most."""
 
 NOT_TRIED: Final = "It has only just arrived, or quota has only just become free: it is evaluated in a moment."
-BEHIND_PREEMPTOR: Final = (
-    "It would fit now, but another workload of its ClusterQueue comes first: it starts when the workloads that were "
-    "preempted for it have stopped."
+BEHIND_PREEMPTOR: Final = "It fits, but its ClusterQueue first admits a workload for which others are being stopped."
+BEHIND_UNREADY: Final = (
+    "It waits until the pods of all workloads that are admitted are ready (waitForPodsReady.blockAdmission)."
 )
-BEHIND_UNREADY: Final = "It waits until the pods of all admitted workloads are ready (waitForPodsReady.blockAdmission)."
 ON_HOLD: Final = "It is on hold and does not queue. Release it to let it queue again."
 
 
