@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -21,6 +23,7 @@ async def run_session(database_url):
     return json.loads(out)
 
 
+@pytest.mark.costly
 async def test_api_command_line_and_client_support_a_kind_by_its_descriptor(database_url):
     tried = await run_session(database_url)
     check_command_line_and_client(tried)

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -100,6 +101,7 @@ class CacheMachine(RuleBasedStateMachine):
             old.backup(new)
 
 
+@pytest.mark.costly
 def test_lists_equal_the_objects_after_any_order_of_writes_and_restores(tmp_path: Path):
     CacheMachine.folder, CacheMachine.template = tmp_path, tmp_path / "template"
     asyncio.run(migrate(f"sqlite:///{CacheMachine.template}"))
