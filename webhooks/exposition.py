@@ -40,7 +40,7 @@ class ServedCertificate:
     def update(self, pem: bytes) -> None:
         """Set the certificate that is served now; to be called periodically. Its expiry is logged once."""
         if pem != self._pem:
-            self._pem, self._ends_at, self._logged = pem, _expiry(pem), False
+            self._pem, self._ends_at, self._logged = pem, expiry(pem), False
         if not self._logged and (fault := self.fault()) is not None:
             log.error("%s", fault)
             self._logged = True
@@ -63,7 +63,7 @@ class ServedCertificate:
         return [GaugeMetricFamily("sluice_webhook_certificate_end_timestamp_seconds", text, value=self._ends_at)]
 
 
-def _expiry(pem: bytes) -> float | None:
+def expiry(pem: bytes) -> float | None:
     """Return the expiry (Unix time, s) of the first certificate, the server's own; None if it is unreadable."""
     try:
         return x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()

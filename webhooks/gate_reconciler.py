@@ -17,6 +17,7 @@ from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
 from webhooks.pod_policies import PODS_GATED, PODS_KEEP, pod_policies
 from webhooks.policies import (
+    GATE_POLICIES,
     gate_policies,
     has_policies,
     is_job,
@@ -153,9 +154,9 @@ class GateReconciler:
 
     async def has_registered_policies(self) -> bool:
         """Whether the API server has a policy that gates Jobs, or other kinds, now. Raises ClusterError."""
-        for name in ("jobs", "kinds"):
+        for name in GATE_POLICIES:
             try:
-                await self.client.get(f"{_collection(MUTATING)}/{name}.gate.sluice.dev")
+                await self.client.get(f"{_collection(MUTATING)}/{name}")
             except NotFound:
                 continue
             return True

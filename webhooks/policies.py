@@ -70,6 +70,11 @@ _SUBMITTER: Final = f"metadata.annotations[{SUBMITTED_BY}]: only Sluice writes t
 _LEAVES: Final = (
     "metadata.labels: everything in this namespace is queued; name another queue instead of removing the queue label"
 )
+_JOBS: Final = "jobs"
+_OTHERS: Final = "kinds"
+_GATE: Final = ".gate.sluice.dev"
+GATE_POLICIES: Final = (f"{_JOBS}{_GATE}", f"{_OTHERS}{_GATE}")
+"""Names of the policies that suspend objects at their creation: Jobs, and objects of other kinds."""
 
 
 def has_policies(kind: Kind) -> bool:
@@ -119,7 +124,7 @@ def gate_policies(kinds: Sequence[Kind], scope: Scope, *, owners: Sequence[Kind]
     names_queue, queue = _queue_beside_labels(kinds, scope)
     created = _policy(
         MUTATING,
-        f"{_name(kinds)}.gate.sluice.dev",
+        f"{_name(kinds)}{_GATE}",
         kinds,
         namespaces,
         operations=["CREATE"],
@@ -234,7 +239,7 @@ def managed_keep_policies(kinds: Sequence[Kind], scope: Scope) -> list[Object]:
 
 def _name(kinds: Sequence[Kind]) -> str:
     """Return the first part of the policies' names for one of the `policy_groups`."""
-    return "jobs" if is_job(kinds[0]) else "kinds"
+    return _JOBS if is_job(kinds[0]) else _OTHERS
 
 
 def _queue_labels(kinds: Sequence[Kind]) -> tuple[str, ...]:

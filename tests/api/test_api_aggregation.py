@@ -280,6 +280,16 @@ async def test_expired_certificate_is_logged_once_and_again_if_its_successor_is_
     assert f"replace {pair.certificate} and its key" in caplog.text
 
 
+async def test_certificate_in_a_form_that_only_openssl_reads_is_served(client, tmp_path, caplog):
+    pair = Authority(tmp_path, "company-ca").server("sluice.example", lifetime=timedelta(minutes=-5))
+    pair.certificate.write_bytes(pair.certificate.read_bytes().replace(b" CERTIFICATE", b" TRUSTED CERTIFICATE"))
+    settings = load_settings({"api_certificate": pair.certificate, "api_key": pair.key})
+    endpoint = TlsEndpoint(settings, client, OwnCertificates(settings, client))
+    await endpoint.refresh()
+    assert endpoint.context.certificate == pair.certificate.read_bytes()
+    assert "has expired" not in caplog.text
+
+
 def test_certificate_covers_service_name_external_host_and_loopback():
     settings = load_settings({"apiservice_url": "https://host.example:8443", "api_service": "queues/front"})
     assert api_hosts(settings) == ["front.queues.svc", "host.example", "localhost", "127.0.0.1", "::1"]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-
-from cryptography import x509
 
 from admission.api.application import create_app
 from admission.api.auth.delegation import Delegation
@@ -24,6 +23,7 @@ from admission.cluster.desired import ensure
 from admission.cluster.errors import AlreadyExists, NotFound
 from admission.model.errors import SluiceError
 from admission.serving.tls import ReloadingContext
+from webhooks.exposition import expiry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -245,14 +245,14 @@ class TlsEndpoint:
     def _log_expiry(self) -> None:
         """Log once that the certificate in use has expired."""
         pem = self.context.certificate
-        end = x509.load_pem_x509_certificate(pem).not_valid_after_utc
-        if pem != self._expired and end <= datetime.now(UTC):
-            self._expired = pem
-            log.error(
-                "the certificate of the REST API has expired (%s), so that clients and the API server refuse it: "
-                "replace %s and its key, which are read again every minute",
-                *(end.strftime("%Y-%m-%d %H:%M:%S UTC"), self._certificate_file),
-            )
+        if pem == self._expired or (end := expiry(pem)) is None or time.time() < end:
+            return
+        self._expired = pem
+        log.error(
+            "the certificate of the REST API has expired (%s), so that clients and the API server refuse it: "
+            "replace %s and its key, which are read again every minute",
+            *(datetime.fromtimestamp(end, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"), self._certificate_file),
+        )
 
     async def register(self) -> None:
         """Register the APIService if the settings ask for it. Raises ClusterError, and InvalidSettings for apiCa."""
