@@ -223,25 +223,8 @@ NAMED = {
     for name in re.findall("`(.*?)`", row)
 }
 """Commands in the table of exceptions on the page."""
-EXITS = {
-    "commands/audit.py": "audit",
-    "commands/diff.py": "diff",
-    "commands/gate.py": "gate status",
-    "serve/command.py": "serve",
-    **dict.fromkeys(("main.py", "commands/simulate.py", "demo/__init__.py"), ""),
-}
-"""Files that end the process, with the command that has exit codes of its own; empty: only those of all commands."""
 
 
 def test_documentation_lists_codes_0_to_2_and_only_existing_commands():
     assert re.findall(r"^\| (\d+) \|", SECTION, re.MULTILINE) == ["0", "1", "2"]
     assert NAMED <= LEAVES
-
-
-def test_documentation_names_each_command_that_chooses_its_exit_code():
-    """A file with a new exit belongs into EXITS."""
-    chooses = re.compile(r"\bexit\(|\bSystemExit\(")
-    folder = PAGE.parents[1] / "admission/cli"
-    files = {str(file.relative_to(folder)) for file in folder.rglob("*.py") if chooses.search(file.read_text())}
-    assert files == EXITS.keys()
-    assert {full_name(name) for name in EXITS.values() if name} <= NAMED

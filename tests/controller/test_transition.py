@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -108,10 +107,6 @@ def test_edit_before_the_start_is_written_before_the_request(environment):
 async def test_admitted_job_is_decoded_once_and_its_start_patch_computed_once():
     # A trace may include other work of the controller at the time; the shortest one does not.
     trace = min(await traces(jobs=5), key=lambda trace: len(trace.calls))
-    files = [file for file, _ in trace.calls]
-    assert len(files) <= 205, "calls from the inbox to the PATCH: there were 188"
-    assert len(set(files)) <= 42, "files that they are in: there were 41"
-    assert sum(one != other for one, other in pairwise(files)) <= 107, "changes of file on that way: there were 103"
     assert trace.decoded == 1
     assert trace.count(lambda name: name == "start_patch") == 1
     assert trace.count(lambda name: name in ("verdict_of", "explain_waiting")) == 0, "it is admitted, not explained"
