@@ -136,6 +136,8 @@ BOMB = "a0: &a0 [1,1,1,1,1,1,1,1,1,1]\n" + "".join(
         ("volcano", volcano("{weight: 1.0e+300}"), "spec.weight: must be a whole number from 1 to 65535"),
         ("volcano", volcano(str({"capability": {f"r{n}": 1 for n in range(70)}})), "a ClusterQueue has 64 at most"),
         ("kai", FOREIGN["kai"][:-1] + ", spec: {resources: {cpu: {quota: .nan}}}}", "cpu.quota: must be a number"),
+        ("kai", FOREIGN["kai"][:-1] + ", spec: {resources: {cpu: {quota: 8Gb}}}}", "cpu.quota: "),
+        ("kai", FOREIGN["kai"][:-1] + ', spec: {resources: {cpu: {quota: "8"}}}}', "cpu.quota: must be a number"),
         ("kai", FOREIGN["kai"][:-1] + ", spec: {resources: {cpu: {limit: -2}}}}", "cpu.limit: must be -1 (no limit)"),
         ("koordinator", FOREIGN["koordinator"].replace("name: a", "name: A"), 'metadata.name: "A" is not valid'),
         ("mcad", FOREIGN["mcad"], "metadata.labels.tree: is required"),

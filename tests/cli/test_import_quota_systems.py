@@ -85,6 +85,27 @@ def test_kai_quotas_are_converted_from_its_units():
     assert any("memory.limit: not set, which means 0 in KAI" in note for note in queue.notes)
 
 
+def test_kai_memory_may_be_a_quantity_of_kubernetes():
+    text = """
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: team}
+spec:
+  resources:
+    cpu: {quota: 4000, limit: -1}
+    memory: {quota: "800Gi", limit: "1Ti"}
+    gpu: {quota: 8, limit: 8}
+"""
+    objects, _, _ = translated(kai, text)
+    queue = objects["ClusterQueue team"]
+    assert quota(queue, "memory") == ("800Gi", "224Gi", None)
+    assert quota(queue, "cpu")[0] == "4"
+    assert [note.partition(": ")[0] for note in queue.notes] == [
+        "spec.resources.memory.quota",
+        "spec.resources.memory.limit",
+    ]
+
+
 def test_koordinator_lending_weights_and_namespaces_are_translated():
     text = f"""
 apiVersion: scheduling.sigs.k8s.io/v1alpha1

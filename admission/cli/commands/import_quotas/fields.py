@@ -86,6 +86,18 @@ class Fields:
             self.fail(name, "must be a number")
         return value
 
+    def quantity(self, name: str) -> Fraction | None:
+        """Return a quantity with a unit, such as "800Gi"; None for anything else, which may be a number."""
+        value = self._values.get(name)
+        if not isinstance(value, str) or value.strip().removeprefix("-").replace(".", "").isdigit():
+            return None
+        try:
+            return parse_quantity(value.strip())
+        except InvalidQuantity as error:
+            raise InvalidObject([(self.at(name), str(error))], subject=self.subject) from error
+        finally:
+            self._read.add(name)
+
     def amounts(self, name: str, *, aliases: Mapping[str, str] | None = None, limits: bool = False) -> dict[str, int]:
         """Return an object of quantities as resource -> amount, rounded down.
 

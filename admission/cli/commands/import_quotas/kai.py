@@ -1,4 +1,7 @@
-"""Import of KAI's Queues (`scheduling.run.ai/v2`): cpu in milli-CPU, memory in megabytes; -1: no limit; not set: 0."""
+"""Import of KAI's Queues (`scheduling.run.ai/v2`): cpu in milli-CPU, memory in megabytes; -1: no limit; not set: 0.
+
+KAI's API has numbers only. Its users also write quantities ("800Gi"), which mean what they mean in Kubernetes.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,11 @@ def _queue(fields: Fields, namespaces: Sequence[str]) -> Queue:
 
 
 def _amount(fields: Fields, name: str, resource: str, unit: Fraction, notes: list[str]) -> int:
-    """Return the number of a field as an amount; -1 is UNLIMITED. A rounded number of GPUs is added to `notes`."""
+    """Return a field as an amount; -1 is UNLIMITED. `notes` gets one on a quantity, or a rounded number of GPUs."""
+    quantity = fields.quantity(name)
+    if quantity is not None:
+        notes.append(f"{fields.at(name)}: read as a quantity of {resource}; KAI's API accepts only numbers here")
+        return fields.amount(name, resource, quantity)
     number = fields.number(name)
     if number == _NO_LIMIT:
         return UNLIMITED
