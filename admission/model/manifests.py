@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["API_VERSION", "Document", "faults", "parse_documents", "parse_manifest", "to_manifest"]
 
 API_VERSION: Final = "sluice.dev/v1"
-_API_VERSIONS: Final = (API_VERSION, "kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1")
+_KUEUE: Final = "kueue.x-k8s.io"
+_API_VERSIONS: Final = (API_VERSION, f"{_KUEUE}/v1beta2", f"{_KUEUE}/v1beta1")
+_ALPHA_COHORT: Final = (f"{_KUEUE}/v1alpha1", "Cohort")
+"""Cohorts of Kueue 0.9 to 0.12, whose fields are those of v1beta1."""
+_FROM_ALPHA: Final = {
+    "ClusterQueue": "spec.resources as spec.resourceGroups, quota.min as nominalQuota, quota.max - quota.min as "
+    "borrowingLimit",
+    "ResourceFlavor": "nodeSelector as spec.nodeLabels, taints as spec.nodeTaints",
+    "LocalQueue": "the rest as it is",
+}
+"""Kind of Kueue 0.1 and 0.2 (`v1alpha1`, `v1alpha2`) -> how to write it in `v1beta1`."""
 _OURS: Final = ("admission.model", "admission.cli")
 _MAX_FAULTS: Final = 20
 """Faults of one object that are reported at most; formatting a hundred thousand messages would take minutes."""
@@ -53,7 +63,7 @@ def parse_manifest(
     del body["kind"]
     body.pop("status", None)
     subject = _subject(cls.kind, body, source)
-    if api_version.endswith("/v1beta1"):
+    if api_version.endswith(("/v1beta1", "/v1alpha1")):
         _upgrade(cls.kind, body)
     _default_namespace(cls, body, namespace, subject)
     while True:
@@ -88,9 +98,8 @@ def to_manifest(item: QueueObject, api_version: str = API_VERSION) -> dict[str, 
 def _kind_of(body: Mapping[str, Any], source: str, suggested: str) -> type[QueueObject]:
     causes = []
     api_version, kind = body.get("apiVersion"), body.get("kind")
-    if api_version not in _API_VERSIONS:
-        given = "is required" if api_version is None else f'"{api_version}" is not known'
-        causes.append(("apiVersion", f"{given}; use {suggested}"))
+    if api_version not in _API_VERSIONS and (api_version, kind) != _ALPHA_COHORT:
+        causes.append(("apiVersion", _unknown_version(api_version, kind, suggested)))
     if not isinstance(kind, str) or kind not in MODELS:
         given = "is required" if kind is None else f'"{kind}" is not known'
         causes.append(("kind", f"{given}; use one of {', '.join(MODELS)}"))
@@ -98,6 +107,14 @@ def _kind_of(body: Mapping[str, Any], source: str, suggested: str) -> type[Queue
         raise InvalidObject(causes, subject=source)
     assert isinstance(kind, str)
     return MODELS[kind]
+
+
+def _unknown_version(api_version: object, kind: object, suggested: str) -> str:
+    if api_version is None:
+        return f"is required; use {suggested}"
+    if api_version in (f"{_KUEUE}/v1alpha1", f"{_KUEUE}/v1alpha2") and isinstance(kind, str) and kind in _FROM_ALPHA:
+        return f'"{api_version}" is that of Kueue 0.2 and older; write {_KUEUE}/v1beta1, and {_FROM_ALPHA[kind]}'
+    return f'"{api_version}" is not known; use {suggested}'
 
 
 def _subject(kind: str, body: Mapping[str, Any], source: str) -> str:
@@ -118,7 +135,7 @@ def _default_namespace(cls: type[QueueObject], body: dict[str, Any], namespace: 
 
 
 def _upgrade(kind: str, body: dict[str, Any]) -> None:
-    """Convert a `v1beta1` body to `v1beta2` in place, like Kueue's conversion webhook."""
+    """Convert a `v1beta1` body, or a Cohort of `v1alpha1`, to `v1beta2` in place, like Kueue's conversion webhook."""
     spec = body.get("spec")
     if not isinstance(spec, dict):
         return

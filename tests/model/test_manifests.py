@@ -168,6 +168,26 @@ def test_v1beta1_fields_are_converted():
     assert parse_manifest({**cohort, "spec": {"parent": "b"}}).spec.parent_name == "b"
 
 
+def test_cohorts_of_v1alpha1_are_read_as_those_of_v1beta1():
+    cohort = {"apiVersion": "kueue.x-k8s.io/v1alpha1", "kind": "Cohort", "metadata": {"name": "a"}}
+    assert parse_manifest({**cohort, "spec": {"parent": "root"}}).spec.parent_name == "root"
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "told"),
+    [
+        ("v1alpha2", "ClusterQueue", "spec.resourceGroups"),
+        ("v1alpha1", "ResourceFlavor", "spec.nodeLabels"),
+        ("v1alpha2", "LocalQueue", "kueue.x-k8s.io/v1beta1"),
+        ("v1alpha2", "Cohort", "is not known"),  # there were none
+    ],
+)
+def test_manifests_of_older_apis_are_told_how_to_get_to_a_newer_one(version, kind, told):
+    with pytest.raises(InvalidObject) as caught:
+        parse_manifest({"apiVersion": f"kueue.x-k8s.io/{version}", "kind": kind, "metadata": {"name": "a"}})
+    assert told in str(caught.value)
+
+
 def test_v1beta1_field_is_unknown_in_v1beta2():
     assert causes_of(changed(CLUSTER_QUEUE, "spec.cohort", "x")) == {
         "spec.cohort": 'unknown field; did you mean "cohortName"?'

@@ -30,6 +30,8 @@ _OPTIONAL: Final = {
     "Workload": "workloads",
 }
 """Resources that older versions of Kueue, or some installations, do not have."""
+_ALPHA_COHORTS: Final = ("Cohort", "cohorts", "v1alpha1")
+"""Kind, plural and version of the Cohorts of Kueue 0.9 to 0.12, which has them in no other version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,13 @@ async def in_cluster(client: Client, kinds: Kinds) -> Found:
     version = await _version(client)
     documents: list[Document] = []
     workloads: list[dict[str, Any]] = []
-    for name, plural in (_NEEDED | _OPTIONAL).items():
+    resources = [(name, plural, version) for name, plural in (_NEEDED | _OPTIONAL).items()]
+    for name, plural, at in (*resources, _ALPHA_COHORTS):
+        if at != version and any(document.body["kind"] == name for document in documents):
+            continue
         try:
-            async for item in _items(client, f"/apis/{GROUP}/{version}/{plural}"):
-                item |= {"apiVersion": f"{GROUP}/{version}", "kind": name}
+            async for item in _items(client, f"/apis/{GROUP}/{at}/{plural}"):
+                item |= {"apiVersion": f"{GROUP}/{at}", "kind": name}
                 if name == "Workload":
                     workloads.append(item)
                 else:
