@@ -78,6 +78,7 @@ BEFORE = {
     "integrations: {frameworks: [batch/job, pod, jobset.x-k8s.io/jobset]}' >sluice.yaml\n",
     "docs/migrating-from-kueue.md": "kubectl create namespace kueue-system\n"
     "kubectl create deployment kueue-controller-manager -n kueue-system --image kueue\n"
+    "kubectl create configmap kueue-manager-config -n kueue-system --from-file=controller_manager_config.yaml\n"
     "kubectl apply -f kueue.yaml --server-side\n",
     "docs/notifications.md": QUEUES,
     "docs/operations.md": QUEUES,

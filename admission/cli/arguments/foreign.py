@@ -16,6 +16,9 @@ _SOURCES: Final = {
 }
 """(API group, kind) -> name of the import."""
 _KUEUE: Final = "kueue.x-k8s.io"
+_KUEUE_SETTINGS: Final = "config.kueue.x-k8s.io"
+KUEUE_SETTINGS_KEY: Final = "controller_manager_config.yaml"
+"""Key of Kueue's ConfigMap `kueue-manager-config` with its configuration."""
 _WITHOUT_EQUIVALENT: Final = {
     "Topology": "pods are placed by the Kubernetes scheduler alone, without topology-aware scheduling",
     "MultiKueueCluster": "Jobs run in this cluster only",
@@ -32,6 +35,13 @@ def import_source(body: Mapping[str, Any]) -> str:
     if "partitions" in body or (body.get("kind") == "ConfigMap" and isinstance(data, dict) and "queues.yaml" in data):
         return "yunikorn"
     return _SOURCES.get((api_group(body), str(body.get("kind", ""))), "")
+
+
+def is_kueue_configuration(body: Mapping[str, Any]) -> bool:
+    """Return whether a document is Kueue's own configuration, bare or in the ConfigMap of its installation."""
+    data = body.get("data")
+    in_config_map = body.get("kind") == "ConfigMap" and isinstance(data, dict) and KUEUE_SETTINGS_KEY in data
+    return in_config_map or api_group(body) == _KUEUE_SETTINGS
 
 
 def without_equivalent(body: Mapping[str, Any]) -> str:

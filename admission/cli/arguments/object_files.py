@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.files import read_documents
-from admission.cli.arguments.foreign import import_source, without_equivalent
+from admission.cli.arguments.foreign import import_source, is_kueue_configuration, without_equivalent
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest
@@ -51,6 +51,9 @@ def read_objects(
             continue
         if source := import_source(body):
             foreign.setdefault(source, []).append(document)
+            continue
+        if is_kueue_configuration(body):
+            faults.append(f"{document.source}: is Kueue's own configuration; sluice import kueue -f FILE translates it")
             continue
         if consequence := without_equivalent(body):
             faults.append(

@@ -53,6 +53,10 @@ def read_settings_file(path: Path, names: Collection[str]) -> SettingsFile:
     if len(documents) > 1:
         raise InvalidSettings(f"{path} holds {len(documents)} documents; a configuration file has one")
     content = dict(documents[0].body) if documents else {}
+    if str(content.get("apiVersion")).startswith("config.kueue.x-k8s.io/"):
+        raise InvalidSettings(
+            f"{path} is Kueue's configuration; sluice import kueue -f {path} makes one of Sluice of it"
+        )
     for key, expected in (("apiVersion", "sluice.dev/v1"), ("kind", "Configuration")):
         if content.pop(key, expected) != expected:
             raise InvalidSettings(f"{key} in {path} must be {expected}")

@@ -14,12 +14,15 @@ import click
 from admission.cli.arguments.connection import Connection
 from admission.cli.arguments.database import DatabaseFlags, database_options
 from admission.cli.arguments.files import FilesCommand, read_documents
+from admission.cli.arguments.foreign import is_kueue_configuration
 from admission.cli.commands.import_kueue import plan as plans
+from admission.cli.commands.import_kueue.configuration import only_one, translate
 from admission.cli.commands.import_kueue.destination import open_destination
 from admission.cli.commands.import_kueue.plan import Action
 from admission.cli.commands.import_kueue.source import in_cluster, in_manifests
 from admission.cli.commands.import_kueue.takeover import plan_takeovers
-from admission.cli.errors import Unreadable
+from admission.cli.errors import BadFlag, Unreadable
+from admission.cli.output.output_file import output_file
 from admission.cli.output.printing import print_line
 from admission.cluster.client import Client
 from admission.kinds import all_kinds
@@ -29,10 +32,12 @@ from admission.model.queues import ClusterQueue
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from admission.cli.commands.import_kueue.configuration import Translation
     from admission.cli.commands.import_kueue.destination import Destination
     from admission.cli.commands.import_kueue.plan import Entry, Parsed
     from admission.cli.commands.import_kueue.source import Found
     from admission.kinds import Kinds
+    from admission.model.manifests import Document
 
 _NOT_TAKEN_OVER = "a running Sluice cannot take over Jobs: stop it, and use --database-url"
 
@@ -63,6 +68,12 @@ _NOT_TAKEN_OVER = "a running Sluice cannot take over Jobs: stop it, and use --da
 @click.option(
     "--ca", metavar="FILE", type=click.Path(path_type=Path), help="PEM file with the CA certificate of --server."
 )
+@click.option(
+    "--config-out",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="New file for the settings that Kueue's configuration becomes.  [default: they are printed]",
+)
 @click.option("--yes", is_flag=True, help="Carry out the plan.")
 def kueue(
     *,
@@ -74,9 +85,10 @@ def kueue(
     server: str | None,
     token_file: Path | None,
     ca: Path | None,
+    config_out: Path | None,
     yes: bool,
 ) -> None:
-    """Import Kueue's queues, and take over the Jobs that Kueue has admitted.
+    """Import Kueue's queues and settings, and take over the Jobs that Kueue has admitted.
 
     Without --yes the plan is printed, and nothing is written. ResourceFlavors,
     ClusterQueues, Cohorts, LocalQueues, WorkloadPriorityClasses and AdmissionChecks are
@@ -85,9 +97,13 @@ def kueue(
     keep running, and hold the quota that Kueue assigned to them. The command can be
     repeated.
 
+    Kueue's own configuration (-f), bare or in the ConfigMap kueue-manager-config, becomes
+    a configuration file of sluice serve, with what became of each field.
+
     \b
     Examples:
       sluice import kueue -f queues/
+      sluice import kueue -f kueue-config.yaml --config-out sluice.yaml
       sluice import kueue --context prod --database-url sqlite:///sluice.db
       sluice import kueue --context prod --database-url sqlite:///sluice.db --yes
     """
@@ -100,11 +116,19 @@ def kueue(
     else:  # Sluice's API is registered in the cluster that runs Kueue
         connection = Connection(kubeconfig=kubeconfig, context=context)
 
+    documents, translation = _read(paths)
+    if translation is not None:
+        _give_settings(translation, config_out)
+        if not documents:
+            return
+    elif config_out is not None:
+        raise BadFlag("--config-out: no file of -f contains Kueue's configuration; leave it out, or add that file")
+
     async def run() -> None:
         async with AsyncExitStack() as stack:
             kinds = all_kinds()
             if paths:
-                found = in_manifests(read_documents(paths))
+                found = in_manifests(documents)
                 parsed = _parsed(found, namespace)
             else:
                 client = await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context))
@@ -124,6 +148,32 @@ def kueue(
             click.echo(plans.summary(plan, done=yes))
 
     asyncio.run(run())
+
+
+def _read(paths: Sequence[str]) -> tuple[list[Document], Translation | None]:
+    """Return the manifests, and the settings that Kueue's configuration among them becomes. Raises Unreadable."""
+    documents = read_documents(paths) if paths else []
+    configuration = only_one([document for document in documents if is_kueue_configuration(document.body)])
+    rest = [document for document in documents if document is not configuration]
+    return rest, None if configuration is None else translate(configuration)
+
+
+def _give_settings(translation: Translation, file: Path | None) -> None:
+    """Write the settings to a new file, and print what became of Kueue's; without a file, print both as one.
+
+    Raises BadFlag if the file exists: it may have other settings.
+    """
+    if file is None:
+        for line in translation.text().splitlines():
+            print_line(line)
+        return
+    if file.is_file():
+        raise BadFlag(f"--config-out: {file} exists already; name a new file, and compare the two")
+    with output_file(file) as out:
+        out.write(translation.text().encode())
+    for line in translation.lines():
+        print_line(line)
+    print_line(f"{file}: written; sluice config check {file} validates it")
 
 
 def _parsed(found: Found, namespace: str) -> Parsed:

@@ -1,0 +1,182 @@
+"""The fields of Kueue's configuration, and what becomes of each in Sluice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of a field: `outcome`, a phrase for users."""
+
+    outcome: str
+    is_taken: bool = False
+    seconds_as: str = ""
+    """Name of Sluice's setting that takes this duration in seconds."""
+
+    @classmethod
+    def taken(cls, how: str = "", seconds_as: str = "") -> Self:
+        """Return the fate of a field that Sluice has, too; `how`: under another name, or with a difference."""
+        return cls(f"taken {how}".strip(), is_taken=True, seconds_as=seconds_as)
+
+    @classmethod
+    def meaningless(cls, why: str) -> Self:
+        """Return the fate of a field that Sluice does not need."""
+        return cls(f"not needed: {why}")
+
+    @classmethod
+    def not_taken(cls, what_to_do: str) -> Self:
+        """Return the fate of a field whose effect Sluice does not have, or has elsewhere."""
+        return cls(f"NOT TAKEN: {what_to_do}")
+
+    @classmethod
+    def unknown(cls, near: str) -> Self:
+        """Return the fate of a field that Kueue does not have; `near` is a similar one."""
+        hint = f"; did you mean {near}?" if near else ""
+        return cls(f"UNKNOWN: left out, as if it were not set{hint}")
+
+
+_TAKEN: Final = Fate.taken()
+_ADDRESS: Final = Fate.meaningless("the chart sets the ports; outside a cluster: webhookAddress, apiAddress")
+_CERTIFICATES: Final = Fate.meaningless("Sluice makes and renews its certificates")
+_HEALTH: Final = Fate.meaningless("/healthz and /readyz are on apiAddress")
+_LEASE: Final = Fate.meaningless("in a pod, replicas elect a leader by the Lease of the setting lease")
+_CLUSTERS: Final = Fate.not_taken("Jobs run in this cluster only")
+_QUEUE_VISIBILITY: Final = Fate.meaningless("the API and sluice get workloads list all that waits, with its position")
+_RETENTION: Final = Fate.meaningless(
+    "finished workloads are rows of the database, not objects; the setting retention.finished is 90d"
+)
+_PODS_BY_LABEL: Final = Fate.not_taken(
+    "pods with a queue label are queued in all namespaces; for those without one, set managedJobsNamespaceSelector"
+)
+_TLS: Final = Fate.not_taken("Sluice's listeners accept TLS 1.2 and newer, with the ciphers of its OpenSSL")
+
+FIELDS: Final[Mapping[str, Fate]] = {
+    "namespace": Fate.meaningless("Sluice runs in the namespace into which it is installed"),
+    "manageJobsWithoutQueueName": _TAKEN,
+    "managedJobsNamespaceSelector": _TAKEN,
+    "waitForPodsReady.enable": _TAKEN,
+    "waitForPodsReady.timeout": _TAKEN,
+    "waitForPodsReady.recoveryTimeout": _TAKEN,
+    "waitForPodsReady.blockAdmission": _TAKEN,
+    "waitForPodsReady.requeuingStrategy.timestamp": _TAKEN,
+    "waitForPodsReady.requeuingStrategy.backoffLimitCount": _TAKEN,
+    "waitForPodsReady.requeuingStrategy.backoffBaseSeconds": _TAKEN,
+    "waitForPodsReady.requeuingStrategy.backoffMaxSeconds": _TAKEN,
+    "fairSharing.enable": _TAKEN,
+    "fairSharing.preemptionStrategies": _TAKEN,
+    "admissionFairSharing.usageHalfLifeTime": _TAKEN,
+    "admissionFairSharing.usageSamplingInterval": _TAKEN,
+    "admissionFairSharing.resourceWeights": _TAKEN,
+    "resources.excludeResourcePrefixes": _TAKEN,
+    "resources.quotaCheckStrategy": _TAKEN,
+    "resources.transformations": _TAKEN,
+    "resources.deviceClassMappings": Fate.not_taken(
+        "requests by ResourceClaims do not count against quota; request devices as resources, such as nvidia.com/gpu"
+    ),
+    "integrations.frameworks": _TAKEN,
+    "integrations.externalFrameworks": _TAKEN,
+    "integrations.labelKeysToCopy": Fate.meaningless(
+        "a workload is not a copy of its Job: select by labels of the Job"
+    ),
+    "integrations.podOptions.namespaceSelector": _PODS_BY_LABEL,
+    "integrations.podOptions.podSelector": _PODS_BY_LABEL,
+    "leaderElection.leaderElect": _LEASE,
+    "leaderElection.resourceName": _LEASE,
+    "leaderElection.resourceNamespace": _LEASE,
+    "leaderElection.resourceLock": _LEASE,
+    "leaderElection.leaseDuration": Fate.taken("as leaseDuration, in seconds", seconds_as="leaseDuration"),
+    "leaderElection.renewDeadline": Fate.taken("as renewDeadline, in seconds", seconds_as="renewDeadline"),
+    "leaderElection.retryPeriod": Fate.taken("as retryPeriod, in seconds", seconds_as="retryPeriod"),
+    "internalCertManagement.enable": Fate.meaningless(
+        "Sluice makes and renews its certificates; the chart's certificates.issuer: cert-manager leaves it to that"
+    ),
+    "internalCertManagement.webhookServiceName": _CERTIFICATES,
+    "internalCertManagement.webhookSecretName": _CERTIFICATES,
+    "webhook.port": _ADDRESS,
+    "webhook.host": _ADDRESS,
+    "webhook.certDir": _CERTIFICATES,
+    "metrics.bindAddress": Fate.meaningless("/metrics is on apiAddress"),
+    "metrics.enableClusterQueueResources": Fate.meaningless("these metrics are always exported"),
+    "metrics.localQueueMetrics": Fate.meaningless("metrics of LocalQueues are always exported"),
+    "metrics.customLabels": Fate.not_taken("metrics have the labels of docs/metrics.md; join others in Prometheus"),
+    "health.healthProbeBindAddress": _HEALTH,
+    "health.readinessEndpointName": _HEALTH,
+    "health.livenessEndpointName": _HEALTH,
+    "pprofBindAddress": Fate.meaningless("there is no profiler of Go; sluice debug bundle collects what support needs"),
+    "controller.groupKindConcurrency": Fate.meaningless("one event loop handles all kinds, without workers"),
+    "controller.cacheSyncTimeout": Fate.meaningless("a start waits until the cluster has been listed"),
+    "clientConnection.qps": Fate.meaningless("requests are not limited: there are two or three for each Job"),
+    "clientConnection.burst": Fate.meaningless("requests are not limited: there are two or three for each Job"),
+    "tls.minVersion": _TLS,
+    "tls.cipherSuites": _TLS,
+    "tls.curvePreferences": _TLS,
+    "multiKueue.gcInterval": _CLUSTERS,
+    "multiKueue.origin": _CLUSTERS,
+    "multiKueue.workerLostTimeout": _CLUSTERS,
+    "multiKueue.dispatcherName": _CLUSTERS,
+    "multiKueue.externalFrameworks": _CLUSTERS,
+    "multiKueue.clusterProfile": _CLUSTERS,
+    "multiKueue.incrementalDispatcherConfig": _CLUSTERS,
+    "objectRetentionPolicies.workloads.afterFinished": _RETENTION,
+    "objectRetentionPolicies.workloads.afterDeactivatedByKueue": Fate.not_taken(
+        "deactivated workloads stay until their Job is deleted; sluice get workloads lists them"
+    ),
+    "queueVisibility.updateIntervalSeconds": _QUEUE_VISIBILITY,
+    "queueVisibility.clusterQueues.maxCount": _QUEUE_VISIBILITY,
+    "visibilityServer.bindAddress": _QUEUE_VISIBILITY,
+    "visibilityServer.bindPort": _QUEUE_VISIBILITY,
+}
+"""Path of a field of v1beta1 or v1beta2 -> its fate; objects that are not divided further are here as a whole."""
+
+_WITHOUT: Final = {
+    "TAS": "pods are placed by the Kubernetes scheduler alone",
+    "TopologyAwareScheduling": "pods are placed by the Kubernetes scheduler alone",
+    "MultiKueue": "Jobs run in this cluster only",
+    "KueueDRA": "requests by ResourceClaims do not count against quota",
+    "DynamicResourceAllocation": "requests by ResourceClaims do not count against quota",
+    "ElasticJobs": "workloads scale without an annotation, a running Job gets no more pods (docs/kinds.md, Scaling)",
+    "ConcurrentAdmission": "a workload is tried in one flavor after the other",
+    "PriorityBoost": "the priority is that of the priority class; sluice prioritize changes it",
+    "ManagedJobsNamespaceSelectorAlwaysRespected": "Jobs with a queue label are queued in all namespaces",
+    "FailureRecovery": "pods on unreachable nodes are waited for",
+    "PropagateBatchJobLabels": "a workload is not a copy of its Job",
+}
+"""Beginning of a feature gate's name -> what Sluice does instead, if the gate is on."""
+_OWN_SETTING: Final = {
+    "AdmissionFairSharing": "the setting admissionFairSharing enables it",
+    "DisableWaitForPodsReady": "waitForPodsReady is off unless it is set",
+    "LocalQueueDefaulting": "the LocalQueue default is for managed namespaces only (manageJobsWithoutQueueName)",
+    "QuotaCheckStrategy": "the setting resources.quotaCheckStrategy has this effect",
+    "ConfigurableResourceTransformations": "the setting resources.transformations has this effect",
+    "ObjectRetentionPolicies": "the setting retention has this effect",
+}
+_ALWAYS_ON: Final = frozenset(
+    {
+        "PartialAdmission",
+        "FlavorFungibility",
+        "LendingLimit",
+        "HierarchicalCohorts",
+        "PrioritySortingWithinCohort",
+        "ReclaimablePods",
+        "WorkloadPriorityClassDefaulting",
+        "VisibilityOnDemand",
+    }
+)
+"""Feature gates, on by default in Kueue, of which Sluice has the feature; it cannot be turned off."""
+
+
+def fate_of_gate(name: str, *, enabled: bool) -> Fate:
+    """Return what becomes of a feature gate."""
+    if name in _OWN_SETTING:
+        return Fate.meaningless(_OWN_SETTING[name])
+    if name in _ALWAYS_ON:
+        return Fate.meaningless("always on") if enabled else Fate.not_taken("always on: it cannot be turned off")
+    without = next((text for start, text in _WITHOUT.items() if name.startswith(start)), "")
+    if without:
+        return Fate.not_taken(without) if enabled else Fate.meaningless("Sluice does not have it")
+    return Fate.meaningless("there are no feature gates: Sluice decides as Kueue with the defaults of its gates")

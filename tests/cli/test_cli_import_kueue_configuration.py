@@ -1,0 +1,201 @@
+"""`sluice import kueue` of Kueue's own configuration: the settings it becomes, and what is told of each field."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+V1BETA1 = """
+apiVersion: config.kueue.x-k8s.io/v1beta1
+kind: Configuration
+namespace: kueue-system
+health: {healthProbeBindAddress: ":8081", readinessEndpointName: ready, livenessEndpointName: live}
+metrics:
+  bindAddress: :8443
+  enableClusterQueueResources: true
+  customLabels: [{name: team}]
+  localQueueMetrics: {enable: true}
+webhook: {port: 9443, host: "", certDir: /tmp}
+pprofBindAddress: :8083
+leaderElection:
+  {leaderElect: true, resourceName: kueue, resourceNamespace: x, resourceLock: leases,
+   leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 5s}
+controller: {groupKindConcurrency: {Job.batch: 5}, cacheSyncTimeout: 1m}
+clientConnection: {qps: 50, burst: 100}
+tls: {minVersion: VersionTLS13, cipherSuites: [], curvePreferences: []}
+internalCertManagement: {enable: true, webhookServiceName: a, webhookSecretName: b}
+manageJobsWithoutQueueName: true
+managedJobsNamespaceSelector: {matchLabels: {queued: "yes"}}
+waitForPodsReady: {enable: true, requeuingStrategy: {timestamp: Creation, backoffLimitCount: 3}}
+fairSharing: {enable: true}
+admissionFairSharing: {usageHalfLifeTime: 168h, usageSamplingInterval: 5m, resourceWeights: {cpu: 0}}
+queueVisibility: {updateIntervalSeconds: 5, clusterQueues: {maxCount: 10}}
+multiKueue: {gcInterval: 1m, origin: a, workerLostTimeout: 15m}
+integrations:
+  frameworks: [batch/job, statefulset, trainer.kubeflow.org/trainjob]
+  externalFrameworks: [Workflow.v1alpha1.argoproj.io, Foo.v1.example.com]
+  podOptions: {namespaceSelector: {}, podSelector: {}}
+  labelKeysToCopy: [team]
+resources:
+  excludeResourcePrefixes: [example.com/]
+  transformations: [{input: nvidia.com/mig-1g.5gb, strategy: Replace, outputs: {example.com/gpu-memory: 5Gi}}]
+  deviceClassMappings: [{name: a, deviceClassNames: [b]}]
+featureGates: {TopologyAwareScheduling: true, PartialAdmission: false}
+objectRetentionPolicies: {workloads: {afterFinished: 1h, afterDeactivatedByKueue: 1h}}
+"""
+
+
+def in_config_map(text):
+    document = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kueue-manager-config", "namespace": "kueue-system"},
+        "data": {"controller_manager_config.yaml": text},
+    }
+    return yaml.safe_dump(document)
+
+
+def minimal(fields, version="v1beta2"):
+    return f"apiVersion: config.kueue.x-k8s.io/{version}\nkind: Configuration\n{fields}"
+
+
+def told(lines):
+    """What was told of each field, by its path."""
+    rows = [line.removeprefix("# ").partition(" ") for line in lines]
+    return {path: outcome.strip() for path, _, outcome in rows}
+
+
+async def effective(sluice, file):
+    """The settings that are set by this file."""
+    shown = await sluice("config", "show", "--config", str(file), "-o", "json")
+    assert shown.exit_code == 0, shown.output
+    return {key: each["value"] for key, each in json.loads(shown.stdout).items() if str(file) in each["from"]}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_each_field_of_kueue_is_accounted_for_and_the_result_is_valid(sluice, tmp_path, wrapped):
+    source, file = tmp_path / "kueue.yaml", tmp_path / "sluice.yaml"
+    source.write_text(in_config_map(V1BETA1) if wrapped else V1BETA1)
+    done = await sluice("import", "kueue", "-f", str(source), "--config-out", str(file))
+    assert done.exit_code == 0, done.output
+    account = told(done.stdout.splitlines())
+    assert not [path for path, outcome in account.items() if "UNKNOWN" in outcome]
+    assert account["leaderElection.leaseDuration"] == "taken as leaseDuration, in seconds"
+    for path in (
+        "multiKueue.origin",
+        "integrations.podOptions.podSelector",
+        "integrations.externalFrameworks[1]",
+        "resources.deviceClassMappings",
+        "metrics.customLabels",
+        "tls.minVersion",
+        "featureGates.TopologyAwareScheduling",
+        "featureGates.PartialAdmission",
+        "objectRetentionPolicies.workloads.afterDeactivatedByKueue",
+    ):
+        assert account[path].startswith("NOT TAKEN: "), path
+
+    assert (await sluice("config", "check", str(file))).exit_code == 0
+    settings = await effective(sluice, file)
+    assert settings.keys() == {
+        "leaseDuration",
+        "renewDeadline",
+        "retryPeriod",
+        "manageJobsWithoutQueueName",
+        "managedJobsNamespaceSelector",
+        "waitForPodsReady",
+        "fairSharing",
+        "admissionFairSharing",
+        "integrations",
+        "resources",
+    }
+    assert settings["leaseDuration"] == 30
+    ready = settings["waitForPodsReady"]
+    assert (ready["timeout"], ready["blockAdmission"]) == ("300s", True), "the defaults of v1beta1"
+    assert ready["requeuingStrategy"]["timestamp"] == "Creation"
+    assert settings["integrations"]["frameworks"] == [
+        "batch/job",
+        "statefulset",
+        "trainer.kubeflow.org/trainjob",
+        "argoproj.io/workflow",
+        "jobset.x-k8s.io/jobset",
+        "pod",
+    ]
+
+
+async def test_what_is_printed_without_a_file_is_a_configuration_file(sluice, tmp_path):
+    printed = await sluice("import", "kueue", "-f", "-", stdin=minimal("clientConnection: {qps: 50}\n"))
+    assert told(printed.stdout.splitlines())["clientConnection.qps"].startswith("not needed: ")
+    file = tmp_path / "sluice.yaml"
+    file.write_text(printed.stdout)
+    settings = await effective(sluice, file)
+    assert settings.keys() == {"integrations"}
+    assert settings["integrations"]["frameworks"] == ["batch/job"], "Kueue's default"
+
+
+async def test_disabled_features_of_v1beta1_stay_disabled(sluice, tmp_path):
+    text = minimal("waitForPodsReady: {timeout: 5m}\nfairSharing: {enable: false}\n", "v1beta1")
+    file = tmp_path / "sluice.yaml"
+    file.write_text((await sluice("import", "kueue", "-f", "-", stdin=text)).stdout)
+    settings = await effective(sluice, file)
+    assert settings["waitForPodsReady"]["enable"] is False
+    assert settings["fairSharing"]["enable"] is False
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (minimal("waitForPodsReady: {timeout: soon}"), 'waitForPodsReady.timeout: "soon" is not a duration'),
+        (minimal("waitForPodsReady: 5m"), "waitForPodsReady: must be an object"),
+        (minimal("fairSharing: {preemptionStrategies: [Never]}"), "fairSharing.preemptionStrategies[0]: "),
+        (minimal("leaderElection: {retryPeriod: 3d}"), "leaderElection.retryPeriod: must be from 100ms to 1h"),
+        (minimal("manageJobsWithoutQueueName: 'no'"), "manageJobsWithoutQueueName: must be true or false"),
+        (minimal("featureGates: {MultiKueue: 1}"), "featureGates.MultiKueue: must be true or false"),
+        (minimal("integrations: {frameworks: [batch/jobs]}"), 'frameworks[0]: "batch/jobs"'),
+        (minimal("integrations: {frameworks: batch/job}"), "integrations.frameworks: must be a list"),
+        (minimal("integrations: {externalFrameworks: [Foo]}"), "integrations.externalFrameworks[0]: "),
+        (minimal("", "v1alpha1"), "config.kueue.x-k8s.io/v1beta2"),
+        (in_config_map("[1"), "data[controller_manager_config.yaml]"),
+        (in_config_map("kind: Configuration"), "can be imported"),
+        (minimal("") + "\n---\n" + minimal(""), "keep one"),
+    ],
+)
+async def test_a_bad_value_has_the_path_of_its_field(sluice, tmp_path, text, message):
+    file = tmp_path / "sluice.yaml"
+    done = await sluice("import", "kueue", "-f", "-", "--config-out", str(file), stdin=text)
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not file.exists()
+
+
+async def test_an_unknown_field_is_told_with_a_similar_one(sluice):
+    done = await sluice("import", "kueue", "-f", "-", stdin=minimal("waitForPodsReady: {timeOut: 5m}"))
+    assert "UNKNOWN" in told(done.stdout.splitlines())["waitForPodsReady.timeOut"]
+    assert "did you mean waitForPodsReady.timeout?" in done.stdout
+
+
+async def test_queues_and_configuration_may_be_in_the_same_files(sluice, tmp_path):
+    flavor = "---\n{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: spot}}\n"
+    file = tmp_path / "sluice.yaml"
+    call = ("import", "kueue", "-f", "-", "--config-out", str(file), "--yes")
+    done = await sluice(*call, stdin=minimal("") + flavor)
+    assert done.stdout.splitlines()[-1] == "1 create: done", done.output
+    assert file.exists()
+    again = await sluice(*call, stdin=minimal("") + flavor)
+    assert (again.exit_code, f"{file} exists already" in again.stderr) == (2, True)
+
+
+async def test_settings_of_an_import_without_a_configuration_have_no_file(sluice, tmp_path):
+    flavor = "{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: spot}}"
+    done = await sluice("import", "kueue", "-f", "-", "--config-out", str(tmp_path / "s.yaml"), stdin=flavor)
+    assert (done.exit_code, "--config-out" in done.stderr) == (2, True)
+
+
+async def test_other_commands_name_the_import(sluice, tmp_path):
+    file = tmp_path / "kueue.yaml"
+    file.write_text(minimal(""))
+    for command in (("apply", "-f"), ("config", "check")):
+        done = await sluice(*command, str(file))
+        assert done.exit_code != 0
+        assert "sluice import kueue -f" in done.stderr
