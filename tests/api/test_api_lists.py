@@ -199,16 +199,17 @@ async def test_workload_table_has_the_columns_of_kueue(store, commit):
         "Pods",
         "Requests",
         "Waited",
+        "Elapsed",
         "Starts",
         "Message",
     ]
     assert run[1:] == [
-        "main", "one", "True", None, 5, "alice", None, "admitted", "default", "3", "cpu=1500m", "0s", None,
+        "main", "one", "True", None, 5, "alice", None, "admitted", "default", "3", "cpu=1500m", "0s", "90s", None,
         "Admitted by ClusterQueue one on default.", "90s",
     ]  # fmt: skip
     assert train[1:] == [
         "main", None, None, None, 5, "alice", "ExceedsQuota",
-        "pending", None, "3", "cpu=1500m,memory=3Gi", "90s", None, "", "90s",
+        "pending", None, "3", "cpu=1500m,memory=3Gi", "90s", None, None, "", "90s",
     ]  # fmt: skip
 
 

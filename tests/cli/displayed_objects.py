@@ -68,7 +68,7 @@ async def create_workloads(store: Store) -> None:
     records = (
         record("1", "waits", State.PENDING, several, "bob,a=b", reason="WaitingForQuota"),
         record("2", "runs", State.ADMITTED, admission=admission, admitted_at=created + 60),
-        record("3", "ended", State.FINISHED, finished_at=1.0, outcome="Succeeded"),
+        record("3", "ended", State.FINISHED, admitted_at=created, finished_at=created + 3600, outcome="Succeeded"),
     )
     opened = (Opened(records[1].workload, admission, 1.0),)
     await store.commit(Changes(workloads=records, opened=opened), epoch=await store.lead("tests"))

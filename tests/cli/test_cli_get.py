@@ -78,9 +78,9 @@ async def workloads(store: Store, queues: None) -> None:
         (
             ["clusterqueues"],
             """
-NAME    COHORT    PENDING  ADMITTED  AGE
-team-a  research  1        1         3d
-team-b  <none>    0        0         3d
+NAME    COHORT    PENDING  ADMITTED  ACTIVE  AGE
+team-a  research  1        1         True    3d
+team-b  <none>    0        0         False   3d
 """,
         ),
         (
@@ -113,46 +113,46 @@ NAMESPACE  NAME     CLUSTERQUEUE  PENDING  ADMITTED  AGE
 team-a     lq/main  team-a        1        1         3d
 team-b     lq/main  team-b        0        0         3d
 
-NAME       COHORT    PENDING  ADMITTED  AGE
-cq/team-a  research  1        1         3d
-cq/team-b  <none>    0        0         3d
+NAME       COHORT    PENDING  ADMITTED  ACTIVE  AGE
+cq/team-a  research  1        1         True    3d
+cq/team-b  <none>    0        0         False   3d
 """,
         ),
         (
             ["cq", "--sort-by", ".status.pendingWorkloads", "--no-headers"],
-            "\nteam-b  <none>    0  0  3d\nteam-a  research  1  1  3d\n",
+            "\nteam-b  <none>    0  0  False  3d\nteam-a  research  1  1  True   3d\n",
         ),
         (
             ["workloads", "-n", "team-a"],
             """
-NAME             QUEUE  STATE     FLAVOR   PODS  WAITED  AGE
-job-runs-1bf41   main   admitted  default  2     60s     5h1m
-job-waits-f6fc4  main   pending   <none>   3     5h1m    5h1m
+NAME             QUEUE  STATE     WAITS-FOR        ELAPSED  STARTS  PODS  FLAVOR   AGE
+job-runs-1bf41   main   admitted  <none>           5h       <none>  2     default  5h1m
+job-waits-f6fc4  main   pending   WaitingForQuota  <none>   <none>  3     <none>   5h1m
 """,
         ),
         (
             ["wl", "-A", "-o", "wide"],
             """
-NAMESPACE  NAME             QUEUE  RESERVED-IN  STATE     FLAVOR   PODS  REQUESTS          PRIORITY  USER     WAITED  WAITS-FOR        STARTS  AGE
-team-a     job-runs-1bf41   main   team-a       admitted  default  2     cpu=2             100       alice    60s     <none>           <none>  5h1m
-team-a     job-waits-f6fc4  main   <none>       pending   <none>   3     cpu=5,memory=2Gi  100       bob,a=b  5h1m    WaitingForQuota  <none>  5h1m
+NAMESPACE  NAME             QUEUE  RESERVED-IN  STATE     FLAVOR   PODS  REQUESTS          PRIORITY  USER     WAITED  WAITS-FOR        ELAPSED  STARTS  AGE
+team-a     job-runs-1bf41   main   team-a       admitted  default  2     cpu=2             100       alice    60s     <none>           5h       <none>  5h1m
+team-a     job-waits-f6fc4  main   <none>       pending   <none>   3     cpu=5,memory=2Gi  100       bob,a=b  5h1m    WaitingForQuota  <none>   <none>  5h1m
 """,  # noqa: E501
         ),
         (
             ["wl", "-n", "team-a", "--all", "--no-headers"],
             """
-job-ended-9e251  main  finished  <none>   2  <none>  5h1m
-job-runs-1bf41   main  admitted  default  2  60s     5h1m
-job-waits-f6fc4  main  pending   <none>   3  5h1m    5h1m
+job-runs-1bf41   main  admitted   <none>           5h      <none>  2  default  5h1m
+job-waits-f6fc4  main  pending    WaitingForQuota  <none>  <none>  3  <none>   5h1m
+job-ended-9e251  main  Succeeded  <none>           60m     <none>  2  <none>   5h1m
 """,
         ),
         (
             ["wl", "-n", "team-a", "--field-selector", "status.state=finished", "--no-headers"],
-            "\njob-ended-9e251  main  finished  <none>  2  <none>  5h1m\n",
+            "\njob-ended-9e251  main  Succeeded  <none>  60m  <none>  2  <none>  5h1m\n",
         ),
         (
             ["wl/ended", "-n", "team-a", "--no-headers"],
-            "\njob-ended-9e251  main  finished  <none>  2  <none>  5h1m\n",
+            "\njob-ended-9e251  main  Succeeded  <none>  60m  <none>  2  <none>  5h1m\n",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -162,7 +162,7 @@ async def test_get_prints_the_expected_table(filled, arguments, expected):
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == expected.lstrip("\n")
     if "wide" not in arguments:
-        assert max(map(len, done.stdout.splitlines())) <= 80
+        assert max(map(len, done.stdout.splitlines())) <= 120
 
 
 @read_only
@@ -203,6 +203,17 @@ async def test_get_mine_lists_only_workloads_of_the_requesting_user(sluice, stor
     # User names from certificates may contain commas and equals signs.
     theirs = await sluice("get", "wl", "-A", "-o", "name", "--field-selector", f"spec.user={field_value('bob,a=b')}")
     assert theirs.stdout == "workload.sluice.dev/job-waits-f6fc4\n"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "shown"), [("Failed", "Failed"), ("Deleted", "Cancelled"), ("Evicted", "Evicted"), ("", "finished")]
+)
+async def test_the_state_of_a_finished_workload_is_its_outcome(sluice, store, workloads, outcome, shown):
+    workload = Workload("4", "team-a", "mine", "main", 0, 1.0, POD_SETS)
+    record = WorkloadRecord(workload, State.FINISHED, queued_at=1.0, finished_at=2.0, outcome=outcome)
+    await store.commit(Changes(workloads=(record,)), epoch=await store.lead("tests"))
+    row = (await sluice("get", "wl/mine", "-n", "team-a", "--no-headers")).stdout.split()
+    assert row[2:5] == [shown, "<none>", "<none>"], "it was never admitted"
 
 
 @read_only

@@ -43,7 +43,7 @@ spec:
 {apiVersion: sluice.dev/v1, kind: LocalQueue, metadata: {name: main, namespace: x}, spec: {clusterQueue: team-a}}
 """
 DRAWN = """
-NAME             FLAVOR   RESOURCE  NOMINAL  USED  BORROWED  PENDING
+NAME             FLAVOR   RESOURCE  NOMINAL  USED  BORROWED  PENDING  STATUS
 co/all           default  cpu       14       6               1
 │                default  memory    8Gi      0
 │                spot     cpu       500m     0
@@ -120,10 +120,10 @@ async def test_tree_shortens_long_names(sluice):
     )
     assert done.exit_code == 0, done.stderr
     head, first, second = (await sluice("tree")).stdout.splitlines()
-    assert max(map(len, (head, first, second))) <= 100
+    assert max(map(len, (head, first, second))) <= 120
     assert first.startswith("co/a-queue-of-a-team-whose-name")
     assert "…" in first
-    assert second.split()[-5:] == ["cpu", "4", "0", "0", "0"]
+    assert second.split()[-6:] == ["cpu", "4", "0", "0", "0", "FlavorNotFound"]
 
 
 @pytest.mark.parametrize(
@@ -152,3 +152,11 @@ async def test_tree_refuses_an_ambiguous_name_and_reports_an_empty_tree(sluice):
     assert both.exit_code == 2
     assert '"a" is a Cohort and a ClusterQueue; use co/a or cq/a' in both.stderr
     assert (await sluice("tree", "co/a")).stdout.splitlines()[1].split() == ["co/a", "0"]
+
+
+async def test_tree_shows_why_a_queue_admits_nothing(sluice, queues):
+    assert (await sluice("stop", "cq/team-b", "--reason", "maintenance")).exit_code == 0
+    row = next(line for line in (await sluice("tree")).stdout.splitlines() if "cq/team-b" in line)
+    assert row.split() == ["└─", "cq/team-b", "0", "Stopped"]
+    document = yaml.safe_load((await sluice("tree", "team-b", "-o", "yaml")).stdout)
+    assert document["items"][0]["inactive"] == "Stopped"

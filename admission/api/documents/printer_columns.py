@@ -82,6 +82,30 @@ def _why_pending(document: Document, now: float) -> object:
     return _obstacle(document).get("reason")
 
 
+_OUTCOMES = {"Deleted": "Cancelled"}
+"""Reason of the condition Finished -> its word in tables, where it is another: it was deleted before its end."""
+
+
+def _state(document: Document, now: float) -> object:
+    """Return the state; for a finished workload its outcome: Succeeded, Failed, Cancelled, Evicted, Dequeued."""
+    del now
+    finished = condition_of(document, "Finished")
+    if finished is None or not finished["reason"]:
+        return document["status"]["state"]
+    return _OUTCOMES.get(finished["reason"], finished["reason"])
+
+
+def _elapsed(document: Document, now: float) -> object:
+    """Return how long it has been running since its last admission, or ran until it finished; None: not admitted."""
+    admitted, finished = condition_of(document, "Admitted"), condition_of(document, "Finished")
+    if finished is not None:
+        start = document["status"].get("admittedAt")
+        return None if start is None else duration(_seconds(finished["lastTransitionTime"]) - _seconds(start))
+    if admitted is None or admitted["status"] != "True":
+        return None
+    return duration(now - _seconds(admitted["lastTransitionTime"]))
+
+
 def _message(document: Document, now: float) -> object:
     """Return the message of the condition that matters most: the obstacle, else Finished, else Admitted."""
     del now
@@ -153,11 +177,12 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Priority", at("spec", "priority"), "Higher priorities come first in a queue", "integer", wide=True),
         Column("User", at("spec", "user"), "User who submitted it", wide=True),
         Column("Waits for", _why_pending, "Reason why it does not run", wide=True),
-        Column("State", at("status", "state"), "pending, admitted, evicting or finished", wide=True),
+        Column("State", _state, "pending, admitted or evicting; if it has finished, its outcome", wide=True),
         Column("Flavor", _flavors, "ResourceFlavors of the quota that it holds", wide=True),
         Column("Pods", _pods, "Number of pods; ADMITTED/REQUESTED if only some were admitted", wide=True),
         Column("Requests", _requests, "Total requests of its pods, or the quota that it holds", wide=True),
         Column("Waited", _waited, "Time that it waited for quota since it was last queued", wide=True),
+        Column("Elapsed", _elapsed, "Time since it was admitted, or for which it ran", wide=True),
         Column("Starts", _starts, "Estimated time until it starts, from p50 to p90", wide=True),
         Column("Message", _message, "What the reason means, and what to do about it", wide=True),
     ),

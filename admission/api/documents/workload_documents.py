@@ -104,6 +104,8 @@ def _status(record: WorkloadRecord, checks: Iterable[CheckRecord], now: float) -
         "queuedAt": timestamp(record.queued_at),
         "conditions": conditions(record, now=now),
     }
+    if record.finished_at is not None and (admitted := record.cleared_at or record.admitted_at) is not None:
+        status["admittedAt"] = timestamp(admitted)
     if record.admission is not None:
         status["admission"] = _admission(record.admission)
     if check_states := [_check(check) for check in checks]:

@@ -68,7 +68,7 @@ CLUSTER_QUEUE: Final = ObjectKind(
             wide=True,
         ),
         *WORKLOADS,
-        ACTIVE,
+        ACTIVE._replace(wide=False),  # otherwise a stopped queue would look as an open one
     ),
     selectable_fields={"spec.cohortName": lambda queue: queue.spec.cohort_name},
     status_schema=ClusterQueueStatus,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from admission.client.transport import Document
 
-_COLUMNS = ("NAME", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "PENDING")
-_WIDTH = 100
+_COLUMNS = ("NAME", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "PENDING", "STATUS")
+_WIDTH = 120
 """Characters of a line; longer names and flavors are truncated."""
 _MIN_WIDTHS = (32, 16)
 """Characters to which the columns NAME and FLAVOR are truncated at most, even if lines then exceed `_WIDTH`."""
@@ -55,6 +55,8 @@ class Node:
     """By (flavor, resource)."""
     pending: int = 0
     """Number of pending workloads, including those of everything below it."""
+    inactive: str = ""
+    """Why a ClusterQueue admits nothing, such as Stopped; empty: it is active."""
     children: list[Node] = field(default_factory=list)
 
     def borrowed(self, quota: _Quota) -> int | None:
@@ -74,6 +76,7 @@ class Node:
             "kind": self.kind,
             "name": self.name,
             "pendingWorkloads": self.pending,
+            **({"inactive": self.inactive} if self.inactive else {}),
             "quotas": quotas,
             "children": children,
         }
@@ -97,7 +100,8 @@ def tree(*, name: str | None, output: str | None, connection: Connection) -> Non
     """Show Cohorts and ClusterQueues as a tree, with quota, usage and pending workloads.
 
     NAME is a Cohort or ClusterQueue whose subtree is shown. The values of a Cohort are
-    the sums of its own and of everything below it. Names that do not fit into 100
+    the sums of its own and of everything below it. STATUS says why a ClusterQueue admits
+    nothing, for example Stopped. Names that do not fit into 120
     columns are truncated; -o json and -o yaml have the full names.
 
     \b
@@ -151,6 +155,9 @@ def _node(kind: str, item: Document, parent: str) -> Node:
                 node.quotas[flavor["name"], resource].nominal = amount(resource, quota["nominalQuota"])
     status: dict[str, Any] = item.get("status") or {}
     node.pending = status.get("pendingWorkloads", 0)
+    for condition in status.get("conditions", ()):
+        if condition["type"] == "Active" and condition["status"] == "False":
+            node.inactive = condition["reason"]
     for flavor in status.get("flavorsUsage", ()) if kind == ClusterQueue.kind else ():
         for used in flavor["resources"]:
             node.quotas[flavor["name"], used["name"]].used = amount(used["name"], used["total"])
@@ -210,14 +217,14 @@ def _truncated(text: str, width: int) -> str:
 def _rows(node: Node, head: str, rest: str) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a subtree. `head` are the tree lines before the node's name, `rest` those of the rows below."""
     below = rest + ("│  " if node.children else "")
-    first, pending = f"{head}{_SHORT_NAMES[node.kind]}/{node.name}", str(node.pending)
+    first, pending, inactive = f"{head}{_SHORT_NAMES[node.kind]}/{node.name}", str(node.pending), node.inactive
     for (flavor, resource), quota in node.quotas.items():
         amounts = (quota.nominal, quota.used, node.borrowed(quota))
         shown = ["" if value is None else format_amount(resource, value) for value in amounts]
-        yield first, flavor, resource, *shown, pending
-        first, pending = below, ""
+        yield first, flavor, resource, *shown, pending, inactive
+        first, pending, inactive = below, "", ""
     if not node.quotas:
-        yield first, "", "", "", "", "", pending
+        yield first, "", "", "", "", "", pending, inactive
     for child in node.children:
         last = child is node.children[-1]
         yield from _rows(child, f"{rest}{'└─ ' if last else '├─ '}", f"{rest}{'   ' if last else '│  '}")

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
 
 
-_WORKLOAD_COLUMNS = ("Name", "Queue", "State", "Flavor", "Pods", "Waited", "Age")
+_WORKLOAD_COLUMNS = ("Name", "Queue", "State", "Waits for", "Elapsed", "Starts", "Pods", "Flavor", "Age")
 _WIDE_WORKLOAD_COLUMNS = (
     *("Name", "Queue", "Reserved in", "State", "Flavor", "Pods", "Requests"),
-    *("Priority", "User", "Waited", "Waits for", "Starts", "Age"),
+    *("Priority", "User", "Waited", "Waits for", "Elapsed", "Starts", "Age"),
 )
 """Columns of `-o wide`. Those that `kubectl get` shows as Admitted and Finished are left out: State implies them."""
+
+_STATES = ("admitted", "evicting", "pending")
+"""States in the order in which workloads are listed; outcomes of finished ones come behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +90,20 @@ class ObjectPrinter:
         if rows:
             if after:
                 click.echo()
-            for line in table.lines(
-                columns, sorted_by(self.sort_by, rows, itemgetter("object")) if self.sort_by else rows
-            ):
+            for line in table.lines(columns, self._sorted(kind, columns, rows)):
                 print_line(line)
         else:
             print_line(nothing, err=True)
         return table
+
+    def _sorted(self, kind: Resource, columns: Sequence[Document], rows: Sequence[Document]) -> Sequence[Document]:
+        """Return the rows by `--sort-by`; workloads without it: those that run first, then those that wait."""
+        if self.sort_by:
+            return sorted_by(self.sort_by, rows, itemgetter("object"))
+        place = next((place for place, column in enumerate(columns) if column["name"] == "State"), None)
+        if kind != WORKLOADS or place is None:
+            return rows
+        last = len(_STATES)
+        return sorted(
+            rows, key=lambda row: _STATES.index(row["cells"][place]) if row["cells"][place] in _STATES else last
+        )
