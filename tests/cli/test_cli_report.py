@@ -205,3 +205,18 @@ async def test_queue_objects_are_exported_as_manifests(sluice: Sluice, store: St
     result = await sluice("export", "--as", "kueue", str(tmp_path / "queues.yaml"))
     assert result.exit_code == 0, result.output
     assert "apiVersion: kueue.x-k8s.io/v1beta2" in (tmp_path / "queues.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "note"),
+    [
+        (("--user", "adda"), 'user "adda" has no usage in this time; did you mean "ada"?'),
+        (("--clusterqueue", "cqs"), 'clusterqueue "cqs" has no usage in this time; did you mean "cq"?'),
+        (("--queue", "something-else"), 'queue "something-else" has no usage in this time'),
+        (("--user", "ada", "--resource", "gpu"), 'resource "gpu" has no usage in this time'),
+    ],
+)
+async def test_a_filter_that_selects_nothing_names_a_similar_value(sluice, used, flags, note):
+    done = await sluice("report", "usage", *flags)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "no usage")
+    assert [line.removeprefix("note: ").startswith(note) for line in done.stderr.splitlines()] == [True]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import difflib
 import re
 import sys
 from collections import defaultdict
@@ -18,13 +19,15 @@ from admission.cli.output.printing import print_line, serialized
 from admission.model.usage_units import is_in_bytes, usage_unit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from admission.client.transport import Document
 
 _GROUPINGS: Final = ("queue", "clusterqueue", "user", "namespace", "flavor", "priority", "kind", "workload", "resource")
 _AMOUNTS: Final = ("amountSeconds", "nominalSeconds", "borrowedSeconds")
 """Fields of an item, in amounts times seconds: used, nominal and borrowed."""
+_FIELDS: Final = {"clusterqueue": "clusterQueue"}
+"""Filter -> field of an item, where the two differ."""
 _WIDTH: Final = 80
 """Characters of a line of `-o table` at most."""
 _MIN_NAME_WIDTH: Final = 8
@@ -121,7 +124,11 @@ def usage(
     params = [("by", groupings), ("period", period or ""), ("from", start), ("to", end), ("top", str(top or ""))]
     params += [(name, value) for name, values in only.items() for value in values]
     params += [("namespace", namespace)] if mine else []
-    document = asyncio.run(_ask(connection, namespace, [pair for pair in params if pair[1]], mine=mine))
+    asked = [pair for pair in params if pair[1]]
+    document = asyncio.run(_ask(connection, namespace, asked, mine=mine))
+    if not document["items"]:
+        for hint in asyncio.run(_unknown_names(connection, namespace, asked, only, mine=mine)):
+            print_line(f"note: {hint}", err=True)
     if output == "csv":
         _write_csv(document)
     elif output in ("json", "yaml"):
@@ -144,6 +151,30 @@ async def _ask(connection: Connection, namespace: str, params: Sequence[tuple[st
                 raise
             hint = "you may have access to a single namespace (-n NAMESPACE), and to your own usage (--mine)"
             raise CommandError(f"{error}; {hint}") from error
+
+
+async def _unknown_names(
+    connection: Connection,
+    namespace: str,
+    params: Sequence[tuple[str, str]],
+    only: Mapping[str, tuple[str, ...]],
+    *,
+    mine: bool,
+) -> list[str]:
+    """Return a hint for each value of a filter that has no usage in this time even without the filters."""
+    hints = []
+    times = [(name, value) for name, value in params if name in ("from", "to", "namespace")]
+    for name, values in only.items():
+        if not values:
+            continue
+        without = await _ask(connection, namespace, [("by", name), *times], mine=mine)
+        known = sorted({str(item[_FIELDS.get(name, name)]) for item in without["items"]})
+        for value in values:
+            if value not in known:
+                near = difflib.get_close_matches(value, known, n=1)
+                hint = f'; did you mean "{near[0]}"?' if near else ""
+                hints.append(f'{name} "{value}" has no usage in this time{hint}')
+    return hints
 
 
 def _write_csv(document: Document) -> None:
