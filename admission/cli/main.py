@@ -79,6 +79,24 @@ _COMMANDS = {
 }
 
 
+_GROUPS = {
+    "Jobs": (
+        *("submit", "get", "describe", "why", "position", "logs", "history", "hold", "release", "cancel", "move"),
+        *("prioritize", "activate", "deactivate"),
+    ),
+    "Queues and quota": (
+        *("tree", "top", "create", "edit", "apply", "diff", "delete", "rollback", "stop", "resume", "import", "export"),
+        *("report", "simulate"),
+    ),
+    "Running Sluice": ("serve", "webhook", "config", "kinds", "migrate", "audit", "gate", "debug", "uninstall"),
+    "Trying it, and others": ("demo", "sandbox", "completion", "version"),
+}
+"""Section of `sluice --help` -> its commands, each of which is in one section."""
+
+_LEADING = ("-n", "--namespace", "--server", "--token-file", "--ca", "--kubeconfig", "--context")
+"""Options with a value that may be written before the command, as with kubectl."""
+
+
 _EQUIVALENTS = {
     "sbatch": "submit",
     "srun": "submit --follow",
@@ -94,6 +112,9 @@ _EQUIVALENTS = {
     "kill": "cancel",
     "log": "logs",
     "usage": "report usage",
+    "explain": "why",
+    "queue": "get workloads",
+    "status": "get workloads",
 }
 """Command of Slurm, kueuectl or kubectl -> its equivalent of `sluice`, for the error about an unknown command."""
 
@@ -133,6 +154,18 @@ class _Group(click.Group):
         info_name = "kubectl sluice" if info_name == "kubectl-sluice" else info_name
         return super().make_context(info_name, args, parent, **extra)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, with options of commands that are before the command."""
+        leading: list[str] = []
+        rest = [*args]
+        while rest and rest[0].partition("=")[0] in _LEADING:
+            taken = 1 if "=" in rest[0] else 2
+            leading, rest = leading + rest[:taken], rest[taken:]
+        if leading and rest:
+            place = 2 if isinstance(self.get_command(ctx, rest[0]), click.Group) else 1
+            args = [*rest[:place], *leading, *rest[place:]]
+        return super().parse_args(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the help."""
         del ctx
@@ -161,6 +194,14 @@ class _Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the called command. Raises UsageError for an unknown one, with its equivalent or a similar name."""
+        if args[0] == "help" and not ctx.resilient_parsing:
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [*args[1:], "--help"]
+        if args[0] == "options" and not ctx.resilient_parsing:
+            _print_options()
+            ctx.exit()
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             import difflib  # slow to import, and needed for a mistake only
@@ -173,10 +214,13 @@ class _Group(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands of `sluice --help`, without importing them."""
-        del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
+        """Write the commands of `sluice --help` in sections, without importing them."""
+        for title, names in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, _COMMANDS[name].help) for name in names])
+        formatter.write_paragraph()
+        formatter.write_text(f"{ctx.command_path} help COMMAND shows the options of a command.")
+        formatter.write_text(f"{ctx.command_path} options shows those of the connection, which most commands have.")
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; a SluiceError ends it with a message and exit code."""
@@ -186,6 +230,16 @@ class _Group(click.Group):
             for line in str(error).split("\n"):
                 click.echo(f"error: {visible(line)}", err=True)
             ctx.exit(error.exit_code if isinstance(error, CommandError) else 1)
+
+
+def _print_options() -> None:
+    """Print the options of the connection, which the help of a command has in one line only."""
+    from admission.cli.arguments.connection import connection_records
+
+    formatter = click.HelpFormatter(max_width=88)
+    with formatter.section("Options of all commands that connect to Sluice; also before the command"):
+        formatter.write_dl(connection_records())
+    click.echo(formatter.getvalue(), nl=False)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -92,6 +92,41 @@ def test_completion_of_types_imports_no_models():
     assert not HEAVY & set(done.stderr.split())
 
 
+def test_help_has_each_command_once_and_in_a_section(sluice_offline):
+    lines = sluice_offline.run("--help").stdout.splitlines()
+    sections = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert sections == ["Options:", "Jobs:", "Queues and quota:", "Running Sluice:", "Trying it, and others:"]
+    words = [line.split()[0] for line in lines if line.startswith("  ") and line.strip()]
+    assert [name for name in COMMANDS if words.count(name) != 1] == []
+
+
+@pytest.mark.parametrize("line", [["why"], ["report", "usage"]])
+def test_help_of_a_command_is_shown_by_help_too(sluice_offline, line):
+    assert sluice_offline.run("help", *line).stdout == sluice_offline.run(*line, "--help").stdout
+    assert " options.\n" in sluice_offline.run("help", *line).stdout
+
+
+def test_options_lists_those_of_the_connection(sluice_offline):
+    done = sluice_offline.run("options")
+    assert done.exit_code == 0
+    for option in ("--server URL", "--token-file FILE", "--ca FILE", "--kubeconfig FILE", "--context NAME"):
+        assert option in done.stdout
+    assert "--kubeconfig" not in sluice_offline.run("get", "--help").stdout
+
+
+@pytest.mark.parametrize("line", [["get", "wl"], ["report", "usage"]])
+def test_options_may_be_before_the_command(sluice_offline, line):
+    before = sluice_offline.run("-n", "team-a", "--token-file=/nonexistent", "--server", "http://127.0.0.1:1", *line)
+    assert before.exit_code == 1
+    assert "the token file /nonexistent cannot be read" in before.stderr
+
+
+@pytest.mark.parametrize("name", ["hold", "release", "activate", "deactivate", "stop", "resume", "cancel", "gate"])
+def test_help_of_each_way_to_pause_names_all_of_them(sluice_offline, name):
+    text = sluice_offline.run(name, "--help").stdout
+    assert all(f"\n    {ways}" in text for ways in ("hold, ", "deactivate, ", "cancel ", "stop, ", "gate off"))
+
+
 def test_version_option_and_command_print_the_versions():
     short, long = run("--version"), run("version")
     assert (short.returncode, short.stdout) == (0, f"sluice {version('sluice')}\n")

@@ -60,30 +60,64 @@ def print_warning(text: str) -> None:
     click.echo(f"warning: {visible(text)}", err=True)
 
 
+class _ConnectionOption(click.Option):
+    """Click option of the connection: one line in the help of a command stands for all of them."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the line of the help for `--server`, None for the others."""
+        if self.name != "server":
+            return None
+        return "--server, --context ...", f"Where Sluice is: see {ctx.find_root().command_path} options."
+
+    def full_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return flag and description."""
+        found = super().get_help_record(ctx)
+        assert found is not None, self.name
+        return found
+
+
+def connection_records() -> list[tuple[str, str]]:
+    """Return flag and description of each option of the connection."""
+    command = click.command()(connection_options(lambda **_: None))
+    ctx = click.Context(command)
+    return [each.full_record(ctx) for each in command.params if isinstance(each, _ConnectionOption)]
+
+
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags that locate Sluice's API to a command, which receives them as `connection`."""
 
     @click.option(
-        "--server", metavar="URL", help=f"URL of the Sluice API.  [env: SLUICE_SERVER; default: {DEFAULT_SERVER}]"
+        "--server",
+        cls=_ConnectionOption,
+        metavar="URL",
+        help=f"URL of the Sluice API.  [env: SLUICE_SERVER; default: {DEFAULT_SERVER}]",
     )
     @click.option(
         "--token-file",
+        cls=_ConnectionOption,
         metavar="FILE",
         type=click.Path(path_type=Path),
         help="File with the bearer token.  [default: the token in SLUICE_TOKEN or SLUICE_ADMIN_TOKEN]",
     )
     @click.option(
         "--ca",
+        cls=_ConnectionOption,
         metavar="FILE",
         type=click.Path(path_type=Path),
         help="PEM file with the CA certificate of the server.  [env: SLUICE_CA]",
     )
     @click.option(
         "--kubeconfig",
+        cls=_ConnectionOption,
         metavar="FILE",
         help="Kubeconfig file; connect through the API server of its cluster.  [env: KUBECONFIG]",
     )
-    @click.option("--context", metavar="NAME", help="Kubeconfig context to use.  [default: the current context]")
+    @click.option(
+        "--context",
+        cls=_ConnectionOption,
+        metavar="NAME",
+        help="Kubeconfig context to use.  [default: the current context]",
+    )
     @functools.wraps(command)
     def with_connection(
         *args: Any,

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import difflib
+from typing import Final
 
 import click
+
+WAYS_TO_PAUSE: Final = """\b
+Which command pauses what:
+  hold, release         Jobs, for a time: they wait until they are released
+  deactivate, activate  Jobs, for good: as Sluice itself does after too many evictions
+  cancel                Jobs, for ever: they are deleted
+  stop, resume          a queue: all that is in it waits; --drain stops what runs
+  gate off, gate on     Sluice, in an emergency: Jobs start without quota
+"""
+"""Epilog of the help of each of these commands."""
 
 
 class Group(click.Group):

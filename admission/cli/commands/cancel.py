@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.groups import WAYS_TO_PAUSE
 from admission.cli.arguments.kubernetes import (
     current_user,
     kind_of_workload,
@@ -40,7 +41,7 @@ _MAX_LISTED: Final = 10
 """Jobs that are listed by name in the request for confirmation."""
 
 
-@click.command()
+@click.command(epilog=WAYS_TO_PAUSE)
 @click.argument("names", metavar="[JOB]...", nargs=-1, shell_complete=complete_workload)
 @click.option("--mine", is_flag=True, help="Cancel all unfinished Jobs in the namespace that you submitted.")
 @click.option(

@@ -7,6 +7,7 @@ import asyncio
 import click
 
 from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.groups import WAYS_TO_PAUSE
 from admission.cli.arguments.objects import (
     Target,
     names_argument,
@@ -20,7 +21,7 @@ from admission.cli.output.printing import WritingFlags, print_outcome, writing_o
 _STOPPABLE = ("ClusterQueue", "LocalQueue")
 
 
-@click.command()
+@click.command(epilog=WAYS_TO_PAUSE)
 @what_argument
 @names_argument
 @click.option("--drain", is_flag=True, help="Evict admitted workloads as well; they are queued again.")
@@ -49,7 +50,7 @@ def stop(
     asyncio.run(_set_policy(_queues(what, names), policy, "stopped", namespace, writing, connection))
 
 
-@click.command()
+@click.command(epilog=WAYS_TO_PAUSE)
 @what_argument
 @names_argument
 @namespace_option

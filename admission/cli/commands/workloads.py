@@ -10,6 +10,7 @@ import click
 
 from admission.api.registry import WORKLOADS
 from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.groups import WAYS_TO_PAUSE
 from admission.cli.arguments.objects import (
     complete_workload,
     namespace_option,
@@ -32,7 +33,7 @@ _workloads_argument = click.argument(
 )
 
 
-@click.command()
+@click.command(epilog=WAYS_TO_PAUSE)
 @_workloads_argument
 @namespace_option
 @writing_options
@@ -50,7 +51,7 @@ def hold(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags
     asyncio.run(_change(names, {"hold": True}, "put on hold", namespace, writing, connection))
 
 
-@click.command()
+@click.command(epilog=WAYS_TO_PAUSE)
 @_workloads_argument
 @namespace_option
 @writing_options
@@ -68,7 +69,7 @@ def release(*, names: tuple[str, ...], namespace: str | None, writing: WritingFl
     asyncio.run(_change(names, {"hold": False}, "released", namespace, writing, connection))
 
 
-@click.command()
+@click.command(epilog=WAYS_TO_PAUSE)
 @_workloads_argument
 @namespace_option
 @writing_options
@@ -87,7 +88,7 @@ def activate(*, names: tuple[str, ...], namespace: str | None, writing: WritingF
     asyncio.run(_change(names, {"active": True}, "activated", namespace, writing, connection))
 
 
-@click.command()
+@click.command(epilog=WAYS_TO_PAUSE)
 @_workloads_argument
 @namespace_option
 @writing_options
