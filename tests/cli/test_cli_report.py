@@ -6,10 +6,13 @@ import csv
 import gzip
 import io
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
+from admission.cli.arguments.calendar_periods import calendar_month, calendar_quarter
 from admission.model.manifests import parse_manifest
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
@@ -220,3 +223,54 @@ async def test_a_filter_that_selects_nothing_names_a_similar_value(sluice, used,
     done = await sluice("report", "usage", *flags)
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "no usage")
     assert [line.removeprefix("note: ").startswith(note) for line in done.stderr.splitlines()] == [True]
+
+
+@pytest.mark.parametrize(
+    ("make", "text", "zone", "expected"),
+    [
+        (calendar_month, "2026-10", "UTC", ("2026-10-01T00:00:00Z", "2026-11-01T00:00:00Z")),
+        (calendar_month, "2026-10", "Europe/Berlin", ("2026-09-30T22:00:00Z", "2026-10-31T23:00:00Z")),
+        (calendar_month, "last", "UTC", ("2025-12-01T00:00:00Z", "2026-01-01T00:00:00Z")),
+        (calendar_month, "this", "Pacific/Auckland", ("2026-01-31T11:00:00Z", "2026-02-28T11:00:00Z")),
+        (calendar_quarter, "last", "UTC", ("2025-10-01T00:00:00Z", "2026-01-01T00:00:00Z")),
+        (calendar_quarter, "2025-q4", "UTC", ("2025-10-01T00:00:00Z", "2026-01-01T00:00:00Z")),
+    ],
+)
+def test_months_and_quarters_are_those_of_the_calendar(make, text, zone, expected):
+    assert make(text, ZoneInfo(zone), datetime(2026, 1, 31, 20, tzinfo=UTC)).parameters == expected
+
+
+async def test_a_month_of_the_calendar_is_reported_as_a_whole(sluice, used):
+    whole = await sluice("report", "usage", "--by", "user", "--month", "2025-06", "--resource", "cpu")
+    assert (whole.exit_code, whole.stderr) == (0, "")
+    assert "ada" in whole.stdout
+    before = await sluice("report", "usage", "--month", "2025-05")
+    assert before.stdout.splitlines()[-1] == "no usage"
+    quarter = await sluice("report", "usage", "--quarter", "2025-Q2", "-o", "json")
+    document = json.loads(quarter.stdout)
+    assert document["from"] == "2025-04-01T00:00:00Z"
+    assert document["items"]
+
+
+async def test_a_part_of_a_month_is_never_reported_without_a_note(sluice, used):
+    part = await sluice("report", "usage", "--period", "month", "--from", "2025-06-03")
+    assert "2025-06 is only a part" in part.stderr
+    assert "--from 2025-06-01" in part.stderr
+    whole = await sluice("report", "usage", "--period", "month", "--from", "2025-06-01")
+    assert whole.stderr == ""
+    assert "is not over" in (await sluice("report", "usage", "--month", "this")).stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--month", "october"), "is not a month"),
+        (("--quarter", "2025-5"), "is not a quarter"),
+        (("--month", "9998-01"), "is in the future"),
+        (("--month", "2025-06", "--timezone", "Mars"), "is not a time zone"),
+        (("--month", "2025-06", "--from", "7d"), "use only one of"),
+    ],
+)
+async def test_wrong_periods_are_usage_errors(sluice, used, flags, says):
+    done = await sluice("report", "usage", *flags)
+    assert (done.exit_code, says in done.stderr) == (2, True), done.stderr

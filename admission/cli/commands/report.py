@@ -8,10 +8,12 @@ import difflib
 import re
 import sys
 from collections import defaultdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from admission.cli.arguments.calendar_periods import calendar_month, calendar_quarter
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
@@ -63,12 +65,25 @@ def report() -> None:
 @click.option(
     "--from",
     "start",
-    default="30d",
+    default="",
     metavar="TIME",
-    show_default=True,
+    show_default="30d",
     help="Start: a time, a date, or a duration before now.",
 )
 @click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
+@click.option(
+    "--month", default="", metavar="MONTH", help="A calendar month, instead of --from: 2026-10, this or last."
+)
+@click.option(
+    "--quarter", default="", metavar="QUARTER", help="A calendar quarter, instead of --from: 2026-Q4, this or last."
+)
+@click.option(
+    "--timezone",
+    default="UTC",
+    metavar="ZONE",
+    show_default=True,
+    help="Time zone of --month and --quarter, such as Europe/Berlin.",
+)
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace; access to it is sufficient.")
 @click.option("--mine", is_flag=True, help="Only workloads that you submitted, in all namespaces.")
 @click.option(
@@ -98,6 +113,9 @@ def usage(
     period: str | None,
     start: str,
     end: str,
+    month: str,
+    quarter: str,
+    timezone: str,
     namespace: str,
     mine: bool,
     output: str,
@@ -119,13 +137,26 @@ def usage(
       sluice report usage --mine --period day
       sluice report usage --by workload --top 20 -n team-a
       sluice report usage -n team-a --by user,flavor --period month --from 2025-01-01
-      sluice report usage --by queue --flavor h100 --from 2025-06-01 --to 2025-07-01 -o csv
+      sluice report usage --by queue --flavor h100 --month last --timezone Europe/Berlin -o csv
     """
-    params = [("by", groupings), ("period", period or ""), ("from", start), ("to", end), ("top", str(top or ""))]
+    if month or quarter:
+        if start or end or (month and quarter):
+            raise click.UsageError("use only one of --month, --quarter, and --from with --to")
+        start, end = _calendar(month, quarter, timezone)
+    params = [
+        ("by", groupings),
+        ("period", period or ""),
+        ("from", start or "30d"),
+        ("to", end),
+        ("top", str(top or "")),
+    ]
     params += [(name, value) for name, values in only.items() for value in values]
     params += [("namespace", namespace)] if mine else []
     asked = [pair for pair in params if pair[1]]
     document = asyncio.run(_ask(connection, namespace, asked, mine=mine))
+    if period == "month" and not document["from"].endswith("-01T00:00:00Z"):
+        first = f"{document['from'][:7]} is only a part of that month, from {_second(document['from'])} on"
+        print_line(f"note: {first}; --from {document['from'][:7]}-01 reports all of it", err=True)
     if not document["items"]:
         for hint in asyncio.run(_unknown_names(connection, namespace, asked, only, mine=mine)):
             print_line(f"note: {hint}", err=True)
@@ -136,6 +167,28 @@ def usage(
     else:
         for line in _table(document, width=_WIDTH if output == "table" else None):
             print_line(line)
+
+
+def _calendar(month: str, quarter: str, timezone: str) -> tuple[str, str]:
+    """Return start and end of a month or quarter. A period that is not over has a note, one in the future is an error.
+
+    Raises BadParameter.
+    """
+    from zoneinfo import ZoneInfo
+
+    try:
+        zone = UTC if timezone == "UTC" else ZoneInfo(timezone)  # UTC needs no database of time zones
+    except (KeyError, ValueError, OSError) as error:
+        raise click.BadParameter(f'--timezone: "{timezone}" is not a time zone such as Europe/Berlin') from error
+    now = datetime.now(UTC)
+    found = calendar_month(month, zone, now) if month else calendar_quarter(quarter, zone, now)
+    if found.start > now:
+        raise click.BadParameter(f"{found.name} is in the future")
+    first, last = found.parameters
+    if found.end > now:
+        print_line(f"note: {found.name} is not over: the report is from {first} to now", err=True)
+        return first, ""
+    return first, last
 
 
 async def _ask(connection: Connection, namespace: str, params: Sequence[tuple[str, str]], *, mine: bool) -> Document:
