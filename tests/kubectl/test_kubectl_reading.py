@@ -52,8 +52,8 @@ async def test_api_resources_lists_all_kinds_with_their_short_names(shared_queue
 @reading
 async def test_get_prints_tables(shared_queues):
     assert rows(await shared_queues.ok("get", "cq")) == [
-        ["NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS"],
-        ["vision", "research", "0", "0"],
+        ["NAME", "COHORT", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE"],
+        ["vision", "research", "0", "0", "True"],
     ]
     assert rows(await shared_queues.ok("get", "clusterqueue", "vision", "-o", "wide")) == [
         ["NAME", "COHORT", "STRATEGY", "PENDING WORKLOADS", "ADMITTED WORKLOADS", "ACTIVE"],
@@ -130,10 +130,10 @@ async def test_get_watch_prints_table_rows(queues):
     watching = await queues.start("get", "cq", "-w")
     assert watching.stdout is not None
     header, row = [(await watching.stdout.readline()).decode() for _ in range(2)]
-    assert rows(header + row)[1] == ["vision", "research", "0", "0"]
+    assert rows(header + row)[1] == ["vision", "research", "0", "0", "True"]
     await queues.ok("patch", "cq", "vision", "--type=merge", "-p", '{"spec":{"cohortName":"other"}}')
     changed = (await watching.stdout.readline()).decode()
-    assert rows(header + changed)[1] == ["vision", "other", "0", "0"]
+    assert rows(header + changed)[1] == ["vision", "other", "0", "0", "True"]
     watching.terminate()
     await watching.communicate()
 
