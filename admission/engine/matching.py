@@ -13,6 +13,7 @@ from admission.model import sentences
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from admission.engine.topology.nodes import NodeTaint
     from admission.model.queues import FlavorToleration, ResourceFlavor, Taint
     from admission.model.workload import PodSet, Requirement, Toleration
 
@@ -53,13 +54,14 @@ def _untolerated(flavor: ResourceFlavor, pod_set: PodSet) -> Taint | None:
         (
             taint
             for taint in flavor.spec.node_taints
-            if taint.effect != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in tolerations)
+            if taint.effect != "PreferNoSchedule" and not any(tolerates(each, taint) for each in tolerations)
         ),
         None,
     )
 
 
-def _tolerates(toleration: Toleration | FlavorToleration, taint: Taint) -> bool:
+def tolerates(toleration: Toleration | FlavorToleration, taint: Taint | NodeTaint) -> bool:
+    """Whether a toleration tolerates a taint of a flavor or of a node."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -78,10 +80,11 @@ def _selected(labels: Mapping[str, str], pod_set: PodSet) -> bool:
     # Terms are alternatives, and a term without remaining requirements matches any node.
     if not all(terms):
         return True
-    return any(all(_met(requirement, labels[requirement.key]) for requirement in term) for term in terms)
+    return any(all(met(requirement, labels[requirement.key]) for requirement in term) for term in terms)
 
 
-def _met(requirement: Requirement, value: str) -> bool:
+def met(requirement: Requirement, value: str) -> bool:
+    """Whether a label that exists meets a requirement of node affinity."""
     match requirement.operator:
         case "In":
             return value in requirement.values

@@ -35,6 +35,7 @@ _MODULES = {
     "migrate": "tests.benchmarks.bench_migrate",
     "kill9": "tests.chaos.kill_serve",
     "forecast": "tests.benchmarks.bench_forecast",
+    "topology": "tests.benchmarks.bench_topology",
     "pages": "tests.benchmarks.bench_pages",
     "readers": "tests.benchmarks.bench_readers",
 }

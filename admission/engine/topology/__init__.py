@@ -1,0 +1,1 @@
+"""Topology-aware placement: trees of domains as state, and the search for domains of a workload's pods."""

@@ -1,0 +1,167 @@
+"""Placement by topology: no node holds more than it can, and the tree agrees with one built anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.engine.topology.counting import requests_of
+from admission.engine.topology.nodes import NodeState, PodRules
+from admission.engine.topology.placement import Placed, Question, Rules, place
+from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
+from admission.model.topology import HOSTNAME, SliceLayer, TopologyRequest
+
+LEVELS = ("block", "rack", HOSTNAME)
+
+cpu = st.integers(0, 6).map(lambda n: 1000 * n)
+node = st.builds(
+    lambda number, rack, room, ready: NodeState(
+        f"n{number}",
+        {"pool": "a", "block": f"b{rack % 2}", "rack": f"r{rack}", HOSTNAME: f"n{number}"},
+        {"cpu": room, "pods": 10},
+        ready=ready,
+    ),
+    st.integers(0, 9),
+    st.integers(0, 3),
+    cpu,
+    st.booleans(),
+)
+request = st.one_of(
+    st.sampled_from(LEVELS).map(lambda level: TopologyRequest(required=level)),
+    st.sampled_from(LEVELS).map(lambda level: TopologyRequest(preferred=level)),
+    st.just(TopologyRequest(unconstrained=True)),
+    st.integers(1, 3).map(lambda size: TopologyRequest(preferred="block", layers=(SliceLayer("rack", size),))),
+)
+question = st.builds(
+    lambda count, amount, wanted, leader: Question(
+        count, requests_of({"cpu": amount}), wanted, PodRules(), requests_of({"cpu": leader}) if leader else None
+    ),
+    st.integers(1, 8),
+    st.sampled_from((1000, 2000)),
+    request,
+    st.sampled_from((0, 0, 1000)),
+)
+event = st.one_of(
+    st.tuples(st.just("node"), node),
+    st.tuples(st.just("gone"), st.integers(0, 9).map("n{}".format)),
+    st.tuples(st.just("pod"), st.tuples(st.integers(0, 5), st.integers(0, 9).map("n{}".format), cpu)),
+    st.tuples(st.just("ended"), st.integers(0, 5)),
+    st.tuples(st.just("place"), question),
+    st.tuples(st.just("leave"), st.integers(0, 5)),
+)
+
+
+class World:
+    """Topologies with one flavor, and the placements in it."""
+
+    def __init__(self) -> None:
+        self.topologies = Topologies()
+        self.topologies.set_flavors({"f": TreeSpec("t", LEVELS, {"pool": "a"})})
+        self.held: list[list[PlacedPods]] = []
+        self.pods: dict[int, tuple[str, int]] = {}
+
+    def ask(self, asked: Question) -> Placed | str:
+        return place(self.topologies.trees["f"], asked, Rules())
+
+    def apply(self, what, value) -> None:
+        match what:
+            case "node":
+                self.topologies.node_changed(value)
+            case "gone":
+                self.topologies.node_gone(value)
+            case "pod":
+                number, name, amount = value
+                self.topologies.pod_bound(str(number), name, {"cpu": amount})
+                self.pods[number] = name, amount
+            case "ended":
+                self.topologies.pod_ended(str(value))
+                self.pods.pop(value, None)
+            case "place":
+                placed = self.ask(value)
+                if isinstance(placed, Placed):
+                    self.held.append(_pods(placed, value))
+                    self.topologies.hold(self.held[-1], 1)
+            case "leave" if value < len(self.held):
+                self.topologies.hold(self.held.pop(value), -1)
+
+    def anew(self, seed: int) -> World:
+        """Return a world with the same nodes, pods and placements, told in another order."""
+        other = World()
+        told = [("node", each) for each in self.topologies.nodes.values()]
+        told += [("pod", (number, *pod)) for number, pod in self.pods.items()]
+        told += [("hold", pods) for pods in self.held]
+        Random(seed).shuffle(told)
+        for what, value in told:
+            if what == "hold":
+                other.held.append(value)
+                other.topologies.hold(value, 1)
+            else:
+                other.apply(what, value)
+        return other
+
+
+def _pods(placed: Placed, asked: Question) -> list[PlacedPods]:
+    pods = [PlacedPods("f", placed.pods, asked.requests)]
+    if placed.leader is not None and asked.leader is not None:
+        pods.append(PlacedPods("f", placed.leader, asked.leader))
+    return pods
+
+
+@given(st.lists(event, max_size=25), question, st.integers(0, 99))
+def test_answer_is_that_of_a_tree_built_anew_in_any_order(events, asked, seed):
+    world = World()
+    for what, value in events:
+        world.apply(what, value)
+        world.ask(asked)  # its counts are kept, and follow the next event
+    assert world.ask(asked) == world.anew(seed).ask(asked)
+    assert world.ask(asked._replace(empty=True)) == world.anew(seed).ask(asked._replace(empty=True))
+
+
+@given(st.lists(node, min_size=1, max_size=10), st.lists(question, min_size=1, max_size=8))
+def test_no_node_gets_more_than_it_holds(nodes, questions):
+    world = World()
+    for each in nodes:
+        world.topologies.node_changed(each)
+    free = {name: dict(each.allocatable) for name, each in world.topologies.nodes.items() if each.usable}
+    for asked in questions:
+        before = len(world.held)
+        world.apply("place", asked)
+        for pods in world.held[before:]:
+            for _, assignment, requests in pods:
+                for (name,), count in assignment.domains:
+                    for resource, amount in requests:
+                        free[name][resource] -= amount * count
+                        assert free[name][resource] >= 0
+
+
+@given(st.lists(node, min_size=1, max_size=10), question)
+def test_all_pods_of_a_required_request_are_in_one_domain(nodes, asked):
+    world = World()
+    for each in nodes:
+        world.topologies.node_changed(each)
+    placed = world.ask(asked)
+    if not isinstance(placed, Placed):
+        return
+    assert asked.request is not None
+    size = asked.request.layers[0].size if asked.request.layers else 1
+    assert sum(count for _, count in placed.pods.domains) == asked.number // size * size
+    if asked.request.required:
+        level = LEVELS.index(asked.request.required) + 1
+        labels = [world.topologies.nodes[name].labels for (name,), _ in placed.pods.domains]
+        assert len({tuple(own[key] for key in LEVELS[:level]) for own in labels}) == 1
+
+
+def test_usage_on_a_node_that_was_away_counts_again():
+    world = World()
+    first = NodeState("n1", {"pool": "a", "block": "b", "rack": "r", HOSTNAME: "n1"}, {"cpu": 2000, "pods": 10})
+    asked = Question(1, requests_of({"cpu": 2000}), TopologyRequest(required=HOSTNAME), PodRules())
+    world.topologies.node_changed(first)
+    world.apply("place", asked)
+    world.topologies.node_changed(replace(first, ready=False))
+    assert world.ask(asked) == f"no topology domains at level: {HOSTNAME}"
+    world.topologies.node_changed(first)
+    text = 'topology "t" doesn\'t allow to fit any of 1 pod(s). Total nodes: 1; excluded: resource "cpu": 1'
+    assert world.ask(asked) == text
