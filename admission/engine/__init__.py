@@ -1,7 +1,7 @@
 """Decision engine: quota tree, queue order, flavor assignment, preemption, fair sharing, cycles, explanations."""
 
 from admission.engine.accounting import Accounting, Transformation
-from admission.engine.engine import Engine, Policy
+from admission.engine.engine import Engine, Policy, TopologyRules
 from admission.engine.events import (
     Admit,
     Decisions,
@@ -9,9 +9,14 @@ from admission.engine.events import (
     Evict,
     Flap,
     NamespaceChanged,
+    NodeChanged,
+    NodeDeleted,
     Park,
+    PodBound,
+    PodEnded,
     QueueObjectChanged,
     QueueObjectDeleted,
+    TopologyChanged,
     WorkloadAdmitted,
     WorkloadEvicted,
     WorkloadGone,
@@ -39,9 +44,13 @@ __all__ = [
     "Lack",
     "LocalQueueUsed",
     "NamespaceChanged",
+    "NodeChanged",
+    "NodeDeleted",
     "Park",
     "PastAdmission",
     "PendingWorkload",
+    "PodBound",
+    "PodEnded",
     "Policy",
     "PolicyEvent",
     "PreemptionHint",
@@ -49,6 +58,8 @@ __all__ = [
     "QueueObjectDeleted",
     "RecentUsage",
     "Refusal",
+    "TopologyChanged",
+    "TopologyRules",
     "Transformation",
     "WorkloadAdmitted",
     "WorkloadEvicted",

@@ -7,7 +7,15 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.tree import available, lowest_subtree
-from admission.engine.vocabulary import NO_MATCHING_FLAVOR, Cause, Excess, Shortage, Undeclared, severity
+from admission.engine.vocabulary import (
+    NO_MATCHING_FLAVOR,
+    TOPOLOGY_PLACEMENT_FAILED,
+    Cause,
+    Excess,
+    Shortage,
+    Undeclared,
+    severity,
+)
 from admission.model.pod_set_names import titled
 from admission.model.workload import Admission, PodSetAssignment
 
@@ -15,7 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine.clusterqueue import Plan
+    from admission.engine.topology.state import PlacedPods
     from admission.engine.tree import Node
+    from admission.model.topology import TopologyAssignment
 
 
 class Mode(IntEnum):
@@ -113,6 +123,12 @@ class Assignment:
     """The highest borrowing level of any of its resources."""
     mode: Mode = Mode.NO_FIT
     """The worst mode of its pod sets (Kueue's representative mode)."""
+    placed_pod_sets: dict[int, TopologyAssignment] = field(default_factory=dict)
+    """Index of a pod set to the domains of its pods, if they are placed by topology."""
+    placed: tuple[PlacedPods, ...] = ()
+    """The same with flavors and requests: what the workload uses of their trees."""
+    unplaced: bool = False
+    """Whether it does not fit for the topology's sake alone."""
     admission: Admission | None = None
     """Cached result of `admission_to`; workloads that share the assignment share the Admission, too."""
 
@@ -127,8 +143,9 @@ class Assignment:
                         {resource: choice.flavor for resource, choice in pod_set.choices.items()},
                         {resource: pod_set.requests[resource] for resource in pod_set.choices},
                         pod_set.pods,
+                        self.placed_pod_sets.get(index),
                     )
-                    for pod_set in self.pod_sets
+                    for index, pod_set in enumerate(self.pod_sets)
                 ),
             )
         return self.admission
@@ -158,6 +175,8 @@ class Assignment:
         Within a resource group the mildest reason counts, as the flavors are alternatives; between groups and pod sets
         the most severe one, as all of them are needed. A resource in no group counts as NoMatchingFlavor.
         """
+        if self.unplaced:
+            return TOPOLOGY_PLACEMENT_FAILED
         worst = ""
         for pod_set in self.pod_sets:
             if pod_set.mode is not Mode.NO_FIT:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.matching import mismatch
 from admission.engine.pending import Pending
+from admission.engine.topology.workloads import obstacle
 from admission.engine.tree import add_usage, available, remove_usage
 from admission.model.quantity import add, times
 from admission.model.queues import ClusterQueueSpec
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from admission.engine.assignment import KnownFit
     from admission.engine.pending_item import Shape
+    from admission.engine.topology.state import PlacedPods, Topologies
     from admission.engine.tree import FlavorResource, Node, Tree
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet, Workload
@@ -40,6 +42,8 @@ class Held:
     """Whether it is being evicted; it holds its quota until its pods have terminated."""
     amounts: tuple[tuple[int, int], ...] = ()
     """`usage` with the indices of the flavor-resources in the ClusterQueue's tree."""
+    placed: tuple[PlacedPods, ...] = ()
+    """Its pods that are placed by topology."""
     replaced: Held | None = None
     """Of a workload slice: the holder whose quota it took over, to be restored if the admission is not committed."""
 
@@ -140,6 +144,10 @@ class ClusterQueue:
         """Why it admits no workload, to follow its name: `is stopped`; "" if it is active."""
         self.flavors: Mapping[str, ResourceFlavor] = {}
         """All ResourceFlavors by name."""
+        self.topologies: Topologies | None = None
+        """The trees of flavors with a topology; None: it has no such flavor."""
+        self.only_topology = False
+        """Whether all of its flavors have a topology, so that also pod sets without a request are placed."""
 
     def hold(self, held: Held) -> None:
         """Add a workload that holds quota."""
@@ -191,9 +199,16 @@ class ClusterQueue:
 
         return blocked
 
-    def attach(self, tree: Tree, flavors: Mapping[str, ResourceFlavor]) -> None:
+    def attach(self, tree: Tree, flavors: Mapping[str, ResourceFlavor], topologies: Topologies | None) -> None:
         """Attach the ClusterQueue to its node in a newly built tree, and add the usage of its workloads there."""
         self.tree = tree
+        own = (
+            [quotas.name in topologies.named for group in self.spec.resource_groups for quotas in group.flavors]
+            if topologies is not None
+            else []
+        )
+        self.topologies = topologies if any(own) else None
+        self.only_topology = bool(own) and all(own)
         self.node = tree.queues[self.name]
         self.has_obstacles = False
         self.flavors = flavors
@@ -204,16 +219,26 @@ class ClusterQueue:
         """Add a workload's usage to the tree. Its flavor-resources must be in the tree's index."""
         assert self.tree is not None
         held.amounts = tuple((self.tree.index[fr], amount) for fr, amount in held.usage)
-        self.recount(held)
-
-    def recount(self, held: Held) -> None:
-        """Add a workload's usage again that `uncount` has removed from the same tree."""
         assert self.node is not None
         for fr, amount in held.amounts:
             add_usage(self.node, fr, amount)
 
+    def recount(self, held: Held) -> None:
+        """Add a workload's usage again that `uncount` has removed from the same trees."""
+        assert self.node is not None
+        for fr, amount in held.amounts:
+            add_usage(self.node, fr, amount)
+        if held.placed and self.topologies is not None:
+            self.topologies.charge(held.placed, 1)
+
     def uncount(self, held: Held) -> None:
-        """Remove a workload's usage from the tree."""
+        """Remove a workload's usage from the quota tree, and from the trees of topologies, until `recount`."""
+        if held.placed and self.topologies is not None:
+            self.topologies.charge(held.placed, -1)
+        self.release(held)
+
+    def release(self, held: Held) -> None:
+        """Remove a workload's usage from the quota tree for good."""
         assert self.node is not None
         for fr, amount in held.amounts:
             remove_usage(self.node, fr, amount)
@@ -222,10 +247,11 @@ class ClusterQueue:
         """Return the cached results for a shape in the current tree, created if there are none."""
         facts = shape.facts.get(self)
         if facts is None or facts.tree is not self.tree:
-            facts = shape.facts[self] = Facts(self.tree, self._make_plan(shape.pod_sets))
+            facts = shape.facts[self] = Facts(self.tree, self._make_plan(shape))
         return facts
 
-    def _make_plan(self, pod_sets: tuple[PodSet, ...]) -> Plan:
+    def _make_plan(self, shape: Shape) -> Plan:
+        pod_sets = shape.pod_sets
         covered = {
             resource: i for i, group in enumerate(self.spec.resource_groups) for resource in group.covered_resources
         }
@@ -244,13 +270,21 @@ class ClusterQueue:
             totals.append(total)
             groups.append(
                 self._make_group(
-                    [pod_sets[index] for index in indices], indices, sorted(total, key=_precedence), covered
+                    # Pods are placed by what they request themselves, before transformations of resources.
+                    [(pod_sets[index], shape.written[index]) for index in indices],
+                    indices,
+                    sorted(total, key=_precedence),
+                    covered,
                 )
             )
         return Plan(tuple(groups), requests, full, tuple(totals))
 
     def _make_group(
-        self, pod_sets: list[PodSet], indices: list[int], resources: list[str], covered: Mapping[str, int]
+        self,
+        pod_sets: list[tuple[PodSet, PodSet]],
+        indices: list[int],
+        resources: list[str],
+        covered: Mapping[str, int],
     ) -> Group:
         parts: dict[tuple[int, str], list[str]] = {}
         for resource in resources:
@@ -264,7 +298,7 @@ class ClusterQueue:
             ),
         )
 
-    def _options(self, group: int, resources: list[str], pod_sets: list[PodSet]) -> tuple[Option, ...]:
+    def _options(self, group: int, resources: list[str], pod_sets: list[tuple[PodSet, PodSet]]) -> tuple[Option, ...]:
         assert self.tree is not None
         index = self.tree.index
         options = []
@@ -273,10 +307,25 @@ class ClusterQueue:
             if flavor is None:
                 fault = f"flavor {quotas.name} not found"
             else:
-                fault = next(filter(None, (mismatch(flavor, pod_set) for pod_set in pod_sets)), "")
+                fault = (
+                    self._unplaceable(quotas.name, resources, [written for _, written in pod_sets])
+                    if self.topologies is not None
+                    else ""
+                )
+                fault = fault or next(filter(None, (mismatch(flavor, pod_set) for pod_set, _ in pod_sets)), "")
             frs = {resource: index[quotas.name, resource] for resource in resources}
             options.append(Option(quotas.name, fault, frs))
         return tuple(options)
+
+    def _unplaceable(self, flavor: str, resources: list[str], pod_sets: list[PodSet]) -> str:
+        """Return why the flavor is none for these pod sets for the topology's sake; "" if it is one."""
+        assert self.topologies is not None
+        for pod_set in pod_sets:
+            if any(resource == PODS or resource in pod_set.requests for resource in resources):
+                fault = obstacle(self, self.topologies, flavor, pod_set)
+                if fault:
+                    return fault
+        return ""
 
 
 def _precedence(resource: str) -> int:

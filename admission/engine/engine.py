@@ -19,17 +19,22 @@ from admission.engine.fair_preemption import STRATEGIES, fair
 from admission.engine.fair_skipping import SkippedQueues
 from admission.engine.flapping import PreemptionTracker
 from admission.engine.levels import cohort_levels, queue_levels
+from admission.engine.order import classical as in_order
 from admission.engine.over_quota import Overuse, overuse
 from admission.engine.preemption import Search, classical
 from admission.engine.queue_listing import PendingWorkload, pending_workloads
 from admission.engine.reason_refresh import ReasonRefresh, unguarded
 from admission.engine.registry import Registry
 from admission.engine.remedies import remedies
+from admission.engine.topology.placement import Rules
+from admission.engine.topology.state import Topologies
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from admission.engine.clusterqueue import Held
+    from admission.engine.entry import Result
     from admission.engine.fair_skipping import SkipPlan
     from admission.engine.forest import Domain
     from admission.engine.levels import CohortLevels, QueueLevels
@@ -37,6 +42,15 @@ if TYPE_CHECKING:
     from admission.engine.remedies import Remedy
     from admission.model.queues import LocalQueueSpec
     from admission.model.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRules:
+    """Kueue's feature gates of topology-aware scheduling that an engine knows."""
+
+    placement: Rules = field(default_factory=Rules)
+    places_again: bool = True
+    """Whether a head whose domains another head has taken is placed anew in the same cycle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,8 @@ class Policy:
     accounting: Accounting = field(default_factory=Accounting)
     ignore_undeclared: bool = False
     """Kueue's quotaCheckStrategy IgnoreUndeclared: ignore resources for which a ClusterQueue has no quota."""
+    topology: TopologyRules | None = None
+    """How pods are placed in the domains of a topology; None: `topologyName` of flavors is ignored."""
     exceeds_quota_as_kueue: bool = False
     """Let all heads of a cycle use the quota of its preemption targets before these have released it, as Kueue does.
 
@@ -72,7 +88,9 @@ class Engine:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
-        self._registry = Registry(self._policy.policies, self._policy.accounting)
+        topologies = Topologies() if self._policy.topology is not None else None
+        self._registry = Registry(self._policy.policies, self._policy.accounting, topologies)
+        self._topology_version = 0
         find = classical
         if self._policy.fair_sharing:
             strategies = [STRATEGIES[name] for name in self._policy.preemption_strategies]
@@ -105,8 +123,11 @@ class Engine:
         parked = registry.newly_outside()
         admitted: list[Admit] = []
         domains = registry.forest.domains.values()
+        self._follow_topology()
         if any(domain.dirty or domain.waiting for domain in domains):
             self._cycle += 1
+        cycles: list[tuple[Domain, Cycle]] = []
+        victims: dict[str, Held] = {}
         for domain in domains:
             if domain.converging:
                 evicted += converge(domain, now)
@@ -116,7 +137,7 @@ class Engine:
             skip_plan = self._plan_skips(domain, lean=lean) if self._policy.fair_sharing else None
             if domain.freed:
                 domain.requeue_inadmissible(lean=lean)
-            result = Cycle(
+            cycle = Cycle(
                 domain,
                 self._search,
                 policy=self._policy,
@@ -125,7 +146,10 @@ class Engine:
                 lean=lean,
                 skip_plan=skip_plan,
                 policies=registry.policies,
-            ).run()
+                victims=victims if domain.placing else None,
+            )
+            cycles.append((domain, cycle))
+        for domain, result in self._results(cycles):
             # Another cycle without heads, and without usage over a lowered quota, would decide nothing.
             is_over = lean and not domain.converging and not any(queue.pending.by_uid for queue in domain.queues)
             domain.dirty = result.moved and not is_over
@@ -146,9 +170,39 @@ class Engine:
             flaps += self._preemptions.without_effect()
         return Decisions(tuple(admitted), tuple(evicted), tuple(parked), flapping=tuple(flaps))
 
+    def _follow_topology(self) -> None:
+        """Have all trees processed whose workloads may be placed otherwise since nodes or usage of them changed."""
+        topologies = self._registry.topologies
+        if topologies is None or topologies.version == self._topology_version:
+            return
+        self._topology_version = topologies.version
+        for domain in self._registry.forest.domains.values():
+            domain.dirty = domain.dirty or domain.placing
+
+    def _results(self, cycles: list[tuple[Domain, Cycle]]) -> Iterator[tuple[Domain, Result]]:
+        """Yield the results of the cycles of these trees.
+
+        Trees whose workloads share nodes are decided together: all of their heads are nominated first.
+        """
+        for domain, cycle in cycles:
+            if not domain.placing:
+                yield domain, cycle.run()
+        together = [cycle for domain, cycle in cycles if domain.placing]
+        of = {entry: cycle for cycle in together for entry in cycle.begin()}
+        if self._policy.fair_sharing:  # trees have no order among each other
+            for cycle in together:
+                for entry in cycle.in_order():
+                    cycle.decide(entry)
+        else:
+            for entry in in_order(list(of)):
+                of[entry].decide(entry)
+        for domain, cycle in cycles:
+            if domain.placing:
+                yield domain, cycle.end()
+
     def _plan_skips(self, domain: Domain, *, lean: bool) -> SkipPlan | None:
         """Decide which ClusterQueues the next cycle skips; None: none."""
-        if self._registry.policies.filtering:
+        if domain.placing or self._registry.policies.filtering:
             return None  # predictions consider quota alone, and a policy may refuse the head
         if domain.skipped is None:
             if not (lean and self._policy.fair_sharing and domain.flat):

@@ -67,7 +67,19 @@ class Entry:
         """Whether it fits without the usage of its own targets and of those of the cycle so far (Kueue's `fits`)."""
         gone = {**victims, **{target.held.workload.uid: target.held for target in self.targets}}
         with without(gone.values()):
-            return fits(self.node, self.assignment.usage)  # topology-aware placement would be checked again here
+            return fits(self.node, self.assignment.usage)
+
+    def is_placed_without(self, victims: Mapping[str, Held], ignored: str = "") -> bool:
+        """Whether its domains still have room for its pods, without the usage of those targets.
+
+        `ignored` is a resource that is not looked at.
+        """
+        topologies = self.queue.topologies
+        if topologies is None or not self.assignment.placed:
+            return True
+        gone = {**victims, **{target.held.workload.uid: target.held for target in self.targets}}
+        with without(gone.values()):
+            return topologies.holds(self.assignment.placed, ignored=ignored)
 
     def fits_beside(self, cycle_usage: Sequence[tuple[Node, int, int]]) -> bool:
         """Whether it fits while the cycle's targets still hold quota, and the heads that wait for them do not yet.

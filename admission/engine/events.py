@@ -12,6 +12,7 @@ from admission.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQu
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from admission.engine.topology.nodes import NodeState
     from admission.model.queues import QueueObject
     from admission.model.workload import Admission, Workload
 
@@ -103,11 +104,54 @@ class WorkloadGone:
     """As in WorkloadPending, if it is requeued."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopologyChanged:
+    """A Topology was created or changed. Only with `Policy.topology`, as all events of nodes and pods."""
+
+    name: str
+    levels: tuple[str, ...] | None
+    """The node labels of its levels, coarse to fine; None: it was deleted."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node was added or has changed."""
+
+    node: NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeleted:
+    """A node is gone."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodBound:
+    """A pod that is not placed by topology takes room on a node."""
+
+    uid: str
+    node: str
+    requests: Mapping[str, int]
+    """Resource to amount, without `pods`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodEnded:
+    """Such a pod has ended, or is gone."""
+
+    uid: str
+
+
+TopologyEvent: TypeAlias = TopologyChanged | NodeChanged | NodeDeleted | PodBound | PodEnded
+
 Event: TypeAlias = (
     QueueObjectChanged
     | QueueObjectDeleted
     | NamespaceChanged
     | PolicyEvent
+    | TopologyEvent
     | WorkloadPending
     | WorkloadAdmitted
     | WorkloadEvicted

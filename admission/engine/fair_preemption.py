@@ -55,10 +55,14 @@ def fair(domain: Domain, preemptor: Preemptor, strategies: Sequence[Strategy]) -
         remove_usage(preemptor.node, fr, amount)
     targets = search.targets
     if found:
-        targets = fill_back(targets, lambda: fits(preemptor.node, preemptor.requests))
+        targets = fill_back(targets, lambda: _fits(preemptor))
     for target in targets:
         target.held.queue.recount(target.held)
     return targets if found else []
+
+
+def _fits(preemptor: Preemptor) -> bool:
+    return fits(preemptor.node, preemptor.requests) and (preemptor.placing is None or preemptor.placing())
 
 
 class _Search:
@@ -144,7 +148,7 @@ class _Search:
         preemptor = self._preemptor
         for fr, amount in preemptor.requests.items():
             remove_usage(preemptor.node, fr, amount)
-        fit = fits(preemptor.node, preemptor.requests)
+        fit = _fits(preemptor)
         for fr, amount in preemptor.requests.items():
             add_usage(preemptor.node, fr, amount)
         return fit

@@ -88,6 +88,7 @@ class Assigner:
         self._may_borrow_and_preempt = preemption.borrow_within_cohort.policy != "Never" or (
             fair and preemption.reclaim_within_cohort != "Never"
         )
+        self._quota_alone = queue.topologies is None
         self._shape = shape
         self._facts = queue.facts(shape)
         self._plan: Plan = self._facts.plan
@@ -103,7 +104,11 @@ class Assigner:
     def assign(self, counts: Sequence[int] | None = None) -> Assignment:
         """Return the assignment for the full pod counts, or for the given ones, which partial admission tries."""
         assignment = Assignment()
-        plain = counts is None and not (self._progress or self._only or self._replaced or self._all_obstacles)
+        plain = (
+            self._quota_alone
+            and counts is None
+            and not (self._progress or self._only or self._replaced or self._all_obstacles)
+        )
         self._checks = [] if plain else None
         results: list[PodSetResult | None] = [None] * len(self._shape.pod_sets)
         for number, group in enumerate(self._plan.groups):
@@ -112,7 +117,8 @@ class Assigner:
             if not done and not self._all_obstacles:
                 break
         assignment.pod_sets = [result for result in results if result is not None]
-        modes = (result.mode if result.causes else Mode.FIT for result in assignment.pod_sets)
+        # A pod set that requests nothing has no choices of its own, but the obstacles of its group.
+        modes = (result.mode if result.causes and result.requests else Mode.FIT for result in assignment.pod_sets)
         assignment.mode = min(modes, default=Mode.NO_FIT)
         if self._checks is not None and assignment.mode is Mode.FIT and not self._shape.replaces:
             self._facts.known_fit = KnownFit(tuple(self._checks), assignment)
@@ -271,7 +277,6 @@ class Assigner:
             if grade.better_than(own, self._fungibility):
                 grade = own
             choices[resource] = Choice(option.flavor, fr, MODES[possibility], borrow, 0)
-        # Topology-aware placement would be checked here, if the quota suffices (docs/semantics.md, section 11).
         if grade.possibility is Possibility.NO_FIT:
             choices = {}
         return grade, choices, Attempt(part.group, option.flavor, grade.possibility, highest, tuple(causes), reason)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from admission.engine.fair import Shares
     from admission.engine.fair_skipping import SkippedQueues
+    from admission.engine.topology.state import Topologies
     from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec, CohortSpec, ResourceFlavor
     from admission.model.quotas import ResourceGroup
@@ -60,6 +61,11 @@ class Domain:
     """The ClusterQueues that cycles with fair sharing skip; None: all take part."""
 
     @property
+    def placing(self) -> bool:
+        """Whether a ClusterQueue has a flavor with a topology: then decisions depend on other such trees, too."""
+        return any(queue.topologies is not None for queue in self.queues)
+
+    @property
     def flat(self) -> bool:
         """Whether the tree has several ClusterQueues, all of them direct children of the root."""
         return len(self.queues) > 1 and not self.tree.root.cohorts
@@ -84,6 +90,8 @@ class Forest:
 
     def __init__(self) -> None:
         self.flavors: dict[str, ResourceFlavor] = {}
+        self.topologies: Topologies | None = None
+        """The trees of flavors with a topology; None: topologies are ignored."""
         self.checks: set[str] = set()
         """The names of all AdmissionChecks."""
         self.cohorts: dict[str, CohortSpec] = {}
@@ -151,6 +159,9 @@ class Forest:
             for quotas in group.flavors:
                 if quotas.name not in self.flavors:
                     return f"names ResourceFlavor {quotas.name}, which does not exist"
+                topology = self.topologies.missing(quotas.name) if self.topologies is not None else ""
+                if topology:
+                    return f"names ResourceFlavor {quotas.name}, whose Topology {topology} does not exist"
         if spec.admission_checks_strategy is not None:
             for rule in spec.admission_checks_strategy.admission_checks:
                 if rule.name not in self.checks:
@@ -189,7 +200,7 @@ class Forest:
         ]
         tree = build(leaves, self._cohort_specs(self._cohort_names(root)), held)
         for queue in queues:
-            queue.attach(tree, self.flavors)
+            queue.attach(tree, self.flavors, self.topologies)
             queue.generation += 1
             if queue.spec.over_quota is None:
                 queue.over_since = None

@@ -211,4 +211,5 @@ def _value(pod_set: PodSet) -> Hashable:
         pod_set.tolerations,
         pod_set.affinity,
         pod_set.group,
+        pod_set.topology,
     )

@@ -87,12 +87,19 @@ class Search:
         self._preemptor = Preemptor(queue, queue.node, item.shape.priority, item.since, {}, frozenset(), excluded)
         self._found: dict[tuple[frozenset[tuple[int, int]], frozenset[int]], list[Target]] = {}
 
-    def targets(self, assignment: Assignment) -> list[Target]:
-        """Return the targets for a whole assignment; empty if preemption cannot make it fit (Kueue's `GetTargets`)."""
+    def targets(self, assignment: Assignment, placing: Callable[[], bool] | None = None) -> list[Target]:
+        """Return the targets for a whole assignment; empty if preemption cannot make it fit (Kueue's `GetTargets`).
+
+        `placing`: whether it can be placed by topology at the present usage; None: it is not placed.
+        """
         # As in Kueue the implicit resource `pods` does not count here, only what the pods request themselves.
         frs = self._domain.tree.frs
         requests = {fr: amount for fr, amount in assignment.usage.items() if amount and frs[fr][1] != PODS}
-        return self._victims(requests, assignment.needing_preemption())
+        needed = assignment.needing_preemption()
+        if placing is not None:
+            preemptor = self._preemptor._replace(requests=requests, needed=needed, placing=placing)
+            return self._find(self._domain, preemptor)
+        return self._victims(requests, needed)
 
     def _victims(self, requests: Mapping[int, int], needed: frozenset[int]) -> list[Target]:
         # Often the assignment needs just the flavor-resource that was simulated before.
@@ -153,7 +160,7 @@ def _attempt(preemptor: Preemptor, candidates: list[Candidate], *, may_borrow: b
     def fit() -> bool:
         if not may_borrow and any(borrows_with(node, fr, amount) for fr, amount in preemptor.requests.items()):
             return False
-        return fits(node, preemptor.requests)
+        return fits(node, preemptor.requests) and (preemptor.placing is None or preemptor.placing())
 
     targets: list[Target] = []
     found = False

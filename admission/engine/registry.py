@@ -9,9 +9,14 @@ from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.draining import drain
 from admission.engine.events import (
     NamespaceChanged,
+    NodeChanged,
+    NodeDeleted,
     Park,
+    PodBound,
+    PodEnded,
     QueueObjectChanged,
     QueueObjectDeleted,
+    TopologyChanged,
     WorkloadAdmitted,
     WorkloadEvicted,
     WorkloadGone,
@@ -22,6 +27,7 @@ from admission.engine.outside_cycles import park_outside, runs_elsewhere
 from admission.engine.pending_item import Item, Shapes
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
+from admission.engine.topology.workloads import placed_pods
 from admission.model.names import STOP_REASON
 from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor
 from admission.model.queues import ClusterQueue as ClusterQueueObject
@@ -30,8 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.engine.accounting import Accounting
-    from admission.engine.events import Event, Evict
+    from admission.engine.events import Event, Evict, TopologyEvent
     from admission.engine.policies.contract import PolicyConfig
+    from admission.engine.topology.state import Topologies
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec, QueueObject
     from admission.model.workload import Workload
 
@@ -39,8 +46,11 @@ if TYPE_CHECKING:
 class Registry:
     """The engine's state. Changes of queue objects are recorded by `observe` and take effect together in `refresh`."""
 
-    def __init__(self, policies: Iterable[PolicyConfig], accounting: Accounting) -> None:
+    def __init__(
+        self, policies: Iterable[PolicyConfig], accounting: Accounting, topologies: Topologies | None = None
+    ) -> None:
         self.forest = Forest()
+        self.topologies = self.forest.topologies = topologies
         self.items: dict[str, Item] = {}
         """Pending workloads by uid, including those on hold or without a LocalQueue."""
         self.held: dict[str, Held] = {}
@@ -83,7 +93,8 @@ class Registry:
                 self._leave(event.workload.uid)
                 queue = self.forest.queue(event.admission.cluster_queue)
                 usage = usage_of(event.admission)
-                self._load(Held(event.workload, event.admission, queue, usage, event.at, event.evicting))
+                held = Held(event.workload, event.admission, queue, usage, event.at, event.evicting)
+                self._load(held)
             case WorkloadEvicted():
                 self._mark_evicted(event.uid)
             case QueueObjectChanged():
@@ -92,8 +103,41 @@ class Registry:
                 self._delete(event)
             case NamespaceChanged():
                 self._change_namespace(event)
+            case TopologyChanged() | NodeChanged() | NodeDeleted() | PodBound() | PodEnded():
+                self._observe_topology(event)
             case PolicyEvent():
                 self.policies.resume(event)
+
+    def _observe_topology(self, event: TopologyEvent) -> None:
+        topologies = self.topologies
+        assert topologies is not None, "Policy.topology is not set"
+        concerned = False
+        match event:
+            case TopologyChanged(name, levels):
+                if levels is None:
+                    topologies.levels.pop(name, None)
+                else:
+                    topologies.levels[name] = levels
+                self._objects_changed = True
+            case NodeChanged(node):
+                concerned = topologies.node_changed(node)
+            case NodeDeleted(name):
+                concerned = topologies.node_gone(name)
+            case PodBound(uid, node_name, requests):
+                topologies.pod_bound(uid, node_name, requests)
+            case PodEnded(uid):
+                self._free_node(topologies.pod_ended(uid))
+        if concerned:  # another place may be free: as in Kueue everything is tried again
+            for domain in self.forest.domains.values():
+                domain.dirty = domain.freed = True
+
+    def _free_node(self, node: str) -> None:
+        """Have the workloads tried again that may fit onto a node of which a pod has freed a part."""
+        assert self.topologies is not None
+        flavors = self.topologies.flavors_of(node)
+        for queue, domain in self.forest.domain_of.items():
+            if any(quotas.name in flavors for group in queue.spec.resource_groups for quotas in group.flavors):
+                domain.dirty = domain.freed = True
 
     # --- workloads
 
@@ -182,6 +226,7 @@ class Registry:
         queue = held.queue
         self.held[held.workload.uid] = held
         queue.hold(held)
+        self._place(held)
         self.policies.restore(held)
         if queue.tree is None:
             return
@@ -192,6 +237,15 @@ class Registry:
         else:  # the tree must be rebuilt to number these flavor-resources
             self.forest.domain_of[queue].built_from = ()
             self._objects_changed = True
+
+    def _place(self, held: Held) -> None:
+        """Count the pods of a workload that are placed by topology, in the trees of all flavors with their nodes."""
+        if self.topologies is None:
+            return
+        if not held.placed:
+            held.placed = placed_pods(held.workload, held.admission, self.topologies.named)
+        if held.placed:
+            self.topologies.hold(held.placed, 1)
 
     def _mark_evicted(self, uid: str) -> None:
         held = self.held.get(uid)
@@ -210,6 +264,7 @@ class Registry:
             held.replaced, replaced.replaced = replaced, None  # committed long ago: not a chain of all former sizes
         self.held[held.workload.uid] = held
         held.queue.hold(held)
+        self._place(held)
         if self.policies.all:
             self.policies.charge_after_cycle(held)
 
@@ -219,7 +274,7 @@ class Registry:
         self._drop(held)
         queue.generation += 1
         if queue.node is not None:
-            queue.uncount(held)
+            queue.release(held)
         self.mark_dirty(queue)
         if (domain := self.forest.domain_of.get(queue)) is not None:
             domain.freed = True
@@ -234,6 +289,8 @@ class Registry:
     def _drop(self, held: Held) -> None:
         del self.held[held.workload.uid]
         held.queue.drop(held)
+        if held.placed and self.topologies is not None:
+            self.topologies.hold(held.placed, -1)
         if self.policies.all:
             self.policies.release(held)
 
@@ -361,6 +418,9 @@ class Registry:
 
     def _rebuild(self) -> None:
         inactive = {queue: queue.inactive for queue in self.forest.queues.values()}
+        if self.topologies is not None and self.topologies.follow(self.forest.flavors):
+            for domain in self.forest.domains.values():
+                domain.built_from = ()
         rebuilt = self.forest.refresh()
         self._accepted.clear()
         for queue in self.forest.queues.values():

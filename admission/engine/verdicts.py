@@ -24,6 +24,7 @@ from admission.engine.vocabulary import (
     Excess,
     Shortage,
     Undeclared,
+    Unplaced,
 )
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED, format_amount
@@ -155,6 +156,8 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
                     pass  # it concerns no flavor, and follows below
                 case str():
                     yield cause
+                case Unplaced():
+                    pass  # it is an obstacle of the whole assignment, not of a flavor that was tried
     declared = {resource for group in queue.spec.resource_groups for resource in group.covered_resources}
     yield from (
         sentences.undeclared(resource)

@@ -69,6 +69,8 @@ class Preemptor(NamedTuple):
     """The requested flavor-resources of which too little is free (Kueue's `frsNeedPreemption`)."""
     excluded: Mapping[str, object]
     """Uids of workloads that are no candidates, as their preemption was decided earlier in this cycle."""
+    placing: Callable[[], bool] | None = None
+    """Whether it can be placed by topology at the present usage; None: it is not placed."""
 
 
 def permitted(preemptor: Preemptor, queue: ClusterQueue, policy: str) -> Iterator[Held]:

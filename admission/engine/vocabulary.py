@@ -12,6 +12,8 @@ from admission.model.quantity import format_amount
 WAITING_FOR_QUOTA: Final = "WaitingForQuota"
 EXCEEDS_MAX_QUOTA: Final = "ExceedsMaxQuota"
 NO_MATCHING_FLAVOR: Final = "NoMatchingFlavor"
+TOPOLOGY_PLACEMENT_FAILED: Final = "TopologyPlacementFailed"
+NO_TREE: Final = "no TAS flavor assigned"
 WAITING_FOR_PREEMPTED: Final = "WaitingForPreemptedWorkloads"
 MISCONFIGURED: Final = "Misconfigured"
 SUSPENDED: Final = "Suspended"
@@ -122,5 +124,19 @@ class Undeclared(NamedTuple):
         return f"resource {self.resource} unavailable in ClusterQueue"
 
 
-Cause = str | Shortage | Excess | Undeclared
+class Unplaced(NamedTuple):
+    """The pods have no place in the nodes of the chosen flavor."""
+
+    why: str
+
+    def __str__(self) -> str:
+        return self.why
+
+
+def several_trees(flavors: list[str]) -> str:
+    """Return the cause for a pod set with several flavors that have a topology."""
+    return f"more than one TAS flavor assigned: {', '.join(flavors)}"
+
+
+Cause = str | Shortage | Excess | Undeclared | Unplaced
 """One reason why a flavor does not fit; `str` of it is the message."""

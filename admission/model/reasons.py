@@ -33,6 +33,8 @@ WAITING: Final = (
     Reason("NoMatchingFlavor", "Its pods can run on the nodes of no flavor, or request a resource without quota; the "
            "message names the label, taint or resource", "Changing nodeSelector, affinity, tolerations or requests; "
            "another LocalQueue"),
+    Reason("TopologyPlacementFailed", "In `sluice simulate` only: the nodes of its flavor have no place for its pods, "
+           "even if nothing else ran there", "Requesting another level, or less; more nodes"),
     Reason("Misconfigured", "The workload, its LocalQueue, or its namespace has a fault; the message says which, and "
            "where", "What the message says; it is evaluated again when it changes"),
     Reason("Suspended", "Its LocalQueue or ClusterQueue is stopped, or not complete",

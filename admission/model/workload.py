@@ -15,6 +15,8 @@ from admission.model.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from admission.model.topology import TopologyAssignment, TopologyRequest
+
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
@@ -52,6 +54,8 @@ class PodSet:
     """Required node affinity: terms, one of which must match; None: no required node affinity."""
     group: str = ""
     """Pod sets of the same non-empty group get the same flavors (Kueue's podset-group-name)."""
+    topology: TopologyRequest | None = None
+    """In which domains of a topology its pods have to be; None: it requests nothing."""
 
 
 @frozen(frozen=True, slots=True)
@@ -111,6 +115,10 @@ class PodSetAssignment:
     """Resource name to the amount held, for all `count` pods together."""
     count: int
     """Number of admitted pods."""
+    topology: TopologyAssignment | None = None
+    """The domains of its pods, if the flavor has a topology."""
+    delayed: bool = False
+    """Whether its pods are placed only when all admission checks are Ready."""
 
 
 @dataclass(frozen=True, slots=True)

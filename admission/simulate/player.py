@@ -6,17 +6,21 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from admission.engine import (
+    Accounting,
     AdmissionFairSharing,
     Engine,
     NamespaceChanged,
     Policy,
     QueueObjectChanged,
+    Transformation,
     WorkloadAdmitted,
     WorkloadGone,
     WorkloadPending,
 )
 from admission.engine.fair_preemption import STRATEGIES
+from admission.model.quantity import parse_quantity
 from admission.simulate.scenario import admission_document, decimal, key_of, parse_duration, queue_objects, seconds
+from admission.simulate.topology import topology_events, topology_rules
 from admission.simulate.workloads import WorkloadReader
 
 if TYPE_CHECKING:
@@ -53,7 +57,23 @@ def policy_of(document: Mapping[str, Any]) -> Policy:
         fair_sharing=bool(document.get("fairSharing")),
         preemption_strategies=strategies,
         policies=policies,
+        accounting=_accounting(document),
+        topology=topology_rules(document),
         exceeds_quota_as_kueue=True,
+    )
+
+
+def _accounting(document: Mapping[str, Any]) -> Accounting:
+    rules = document.get("resourceTransformations") or ()
+    return Accounting(
+        transformations=tuple(
+            Transformation(
+                rule["input"],
+                {resource: parse_quantity(value) for resource, value in rule["outputs"].items()},
+                replace=rule.get("strategy") == "Replace",
+            )
+            for rule in rules
+        )
     )
 
 
@@ -84,6 +104,8 @@ class Player:
     def _load(self, document: Mapping[str, Any]) -> None:
         for namespace in document.get("namespaces") or ():
             self.engine.observe(NamespaceChanged(namespace["name"], namespace.get("labels") or {}), now=self._clock)
+        for change in topology_events(document):
+            self.engine.observe(change, now=self._clock)
         for item in queue_objects(document):
             self.engine.observe(QueueObjectChanged(item), now=self._clock)
         for key, given in self._workloads.items():

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from admission.model.manifests import parse_manifest
 from admission.model.quantity import format_amount, parse_quantity
+from admission.model.topology_documents import topology_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from admission.model.queues import QueueObject
-    from admission.model.workload import Admission
+    from admission.model.workload import Admission, PodSetAssignment
 
 Case = dict[str, Any]
 """A scenario, or its result, as a JSON document."""
@@ -46,18 +47,22 @@ def admission_document(admission: Admission) -> Case:
     """Return an admission in the form of `status.admission` of a Kueue Workload."""
     return {
         "clusterQueue": admission.cluster_queue,
-        "podSetAssignments": [
-            {
-                "count": pod_set.count,
-                "flavors": dict(pod_set.flavors),
-                "name": pod_set.name,
-                "resourceUsage": {
-                    resource: format_amount(resource, amount) for resource, amount in pod_set.usage.items()
-                },
-            }
-            for pod_set in admission.pod_sets
-        ],
+        "podSetAssignments": [_assignment_document(pod_set) for pod_set in admission.pod_sets],
     }
+
+
+def _assignment_document(pod_set: PodSetAssignment) -> Case:
+    document: Case = {
+        "count": pod_set.count,
+        "flavors": dict(pod_set.flavors),
+        "name": pod_set.name,
+        "resourceUsage": {resource: format_amount(resource, amount) for resource, amount in pod_set.usage.items()},
+    }
+    if pod_set.topology is not None:
+        document["topologyAssignment"] = topology_document(pod_set.topology)
+    if pod_set.delayed:
+        document["delayedTopologyRequest"] = "Pending" if pod_set.topology is None else "Ready"
+    return document
 
 
 def seconds(timestamp: str | None) -> float:

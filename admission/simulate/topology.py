@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from admission.engine import NodeChanged, PodBound, PodEnded, TopologyChanged, TopologyRules
 from admission.engine.topology.nodes import NodeState, NodeTaint
+from admission.engine.topology.placement import Rules
 from admission.kinds.limits import NamespaceContext
 from admission.kinds.requests import pod_requests
 from admission.model.quantity import amount
 from admission.simulate.scenario import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from admission.engine.events import TopologyEvent
 
 _PREFIX = "kueue.x-k8s.io/podset-"
 _OF_TOPOLOGY = tuple(
@@ -25,6 +29,36 @@ _OF_TOPOLOGY = tuple(
     )
 )
 """Annotations of pods that were placed by topology, and are counted with their workload."""
+
+
+def topology_rules(document: Mapping[str, Any]) -> TopologyRules | None:
+    """Return how the workloads of a scenario are placed; None: the scenario has no topologies."""
+    if not document.get("topologies"):
+        return None
+    gates = document.get("featureGates") or {}
+    if not gates.get("TopologyAwareScheduling", True):
+        return None
+    again = gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True)
+    return TopologyRules(Rules(mixed=gates.get("TASProfileMixed", True)), places_again=again)
+
+
+def topology_events(document: Mapping[str, Any]) -> Iterator[TopologyEvent]:
+    """Yield the topologies, nodes and pods that a scenario begins with, as events for an engine that places pods."""
+    if topology_rules(document) is None:
+        return
+    for manifest in document["topologies"]:
+        levels = tuple(level["nodeLabel"] for level in manifest["spec"]["levels"])
+        yield TopologyChanged(manifest["metadata"]["name"], levels)
+    for manifest in document.get("nodes") or ():
+        yield NodeChanged(node_state(manifest))
+    for manifest in document.get("pods") or ():
+        yield pod_event(manifest)
+
+
+def pod_event(manifest: Mapping[str, Any]) -> PodBound | PodEnded:
+    """Return what a pod in this state means for placement."""
+    counted = counted_pod(manifest)
+    return PodEnded(key_of(manifest)) if counted is None else PodBound(*counted)
 
 
 def node_state(manifest: Mapping[str, Any]) -> NodeState:

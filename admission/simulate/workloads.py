@@ -10,6 +10,7 @@ from admission.kinds.limits import NamespaceContext
 from admission.kinds.templates import pod_set as read_template
 from admission.model.errors import Misconfigured
 from admission.model.quantity import amount
+from admission.model.topology_documents import topology_assignment, topology_request
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.simulate.scenario import key_of, seconds
 
@@ -109,6 +110,7 @@ class WorkloadReader:
             count=result.count - reclaimable.get(result.name, 0),
             min_count=result.min_count if partial else None,
             group=group,
+            topology=topology_request(entry.get("topologyRequest")),
         )
 
     def _gated(self, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
@@ -139,7 +141,11 @@ class WorkloadReader:
             usage = {name: amount(name, value) for name, value in (entry.get("resourceUsage") or {}).items()}
             if left != count:
                 usage = {name: value // count * left for name, value in usage.items()}
-            pod_sets.append(PodSetAssignment(entry["name"], entry.get("flavors") or {}, usage, left))
+            placed = entry.get("topologyAssignment")
+            topology = None if placed is None else topology_assignment(placed)
+            delayed = bool(entry.get("delayedTopologyRequest"))
+            flavors = entry.get("flavors") or {}
+            pod_sets.append(PodSetAssignment(entry["name"], flavors, usage, left, topology, delayed))
         return Admission(document["clusterQueue"], tuple(pod_sets))
 
 

@@ -22,7 +22,11 @@ def _cases() -> list[Any]:
 
 @pytest.mark.parametrize("path", _cases())
 def test_decision_of_a_single_case_matches_the_reference(path):
-    case = json.loads(path.read_text())
+    check(json.loads(path.read_text()))
+
+
+def check(case: dict[str, Any]) -> None:
+    """Compare the decision in a case with the reference."""
     answer = answer_of(case)
     expected = case["expect"]
     assert _comparable({key: answer.get(key) for key in expected}) == _comparable(expected)

@@ -9,7 +9,10 @@ import pytest
 
 from tests.vectors.recorded import files
 from tests.vectors.suites.topology import placements
+from tests.vectors.test_vectors_cases import check
+from tests.vectors.test_vectors_recorded import compare
 
+SECOND_PASS = {"nodeEvents", "podEvents", "checkEvents"}
 UNSUPPORTED = {"TASBalancedPlacement", "TASRespectNodeAffinityPreferred", "ElasticJobsViaWorkloadSlicesWithTAS"}
 """Feature gates of Kueue that are off by default, and that Sluice does not have."""
 
@@ -21,6 +24,22 @@ def read(path: Any) -> dict[str, Any]:
     if gates:
         pytest.skip(f"Sluice has no {', '.join(sorted(gates))}")
     return document
+
+
+@pytest.mark.parametrize("path", files("topology/recorded/*/*.json"))
+def test_decisions_of_a_recorded_scenario_match_the_reference(path):
+    scenario = read(path)
+    if SECOND_PASS.intersection(field for field in scenario if scenario[field]):
+        pytest.skip("placement again after the admission is not supported")
+    compare(scenario)
+
+
+@pytest.mark.parametrize("path", files("topology/cases/schedule-tas*/*.json"))
+def test_decision_of_a_single_cycle_matches_the_reference(path):
+    case = read(path)
+    if case["admissionChecks"] or any((item.get("status") or {}).get("unhealthyNodes") for item in case["workloads"]):
+        pytest.skip("placement again after the admission is not supported")
+    check(case)
 
 
 @pytest.mark.parametrize("path", files("topology/cases/topology-assign/*.json"))

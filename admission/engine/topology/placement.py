@@ -278,13 +278,12 @@ class Search:
         children = [child for child in share.domain.children if child.present]
         capacity: Sequence[int] | Mapping[int, int] = counts.pods
         beside: Sequence[int] | Mapping[int, int] = counts.pods_beside
-        order: Sequence[int] | Mapping[int, int] = counts.slices
         if unit > 1:
-            capacity = order = {child.number: counts.pods[child.number] // unit for child in children}
+            capacity = {child.number: counts.pods[child.number] // unit for child in children}
             beside = {child.number: counts.pods_beside[child.number] // unit for child in children}
         if not share.amount and not share.leader:
             return []
-        in_order = self._by_slices(children, order)  # type: ignore[arg-type]
+        in_order = self._by_slices(children, counts.slices)
         given = self.give(in_order, share.amount // unit, capacity, beside, leader=share.leader)  # type: ignore[arg-type]
         return [Share(domain, amount * unit, leads) for domain, amount, leads in self._certain(given)]
 

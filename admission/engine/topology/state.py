@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from admission.engine.topology.nodes import NodeState
     from admission.engine.topology.tree import Leaf
+    from admission.model.queues import ResourceFlavor
     from admission.model.topology import TopologyAssignment, Values
 
 
@@ -48,7 +49,27 @@ class Topologies:
         self.version = 0
         """Incremented by every change that may let another workload fit, or fit no more."""
 
+        self.named: Mapping[str, str] = {}
+        """Flavor to the name of its Topology, whether that exists or not."""
+        self.levels: dict[str, tuple[str, ...]] = {}
+        """The levels of each Topology that exists."""
+
     # --- flavors
+
+    def missing(self, flavor: str) -> str:
+        """Return the Topology that a flavor names and that does not exist; "" if there is none such."""
+        name = self.named.get(flavor, "")
+        return name if name not in self.levels else ""
+
+    def follow(self, flavors: Mapping[str, ResourceFlavor]) -> bool:
+        """Have a tree for each of these flavors that has a topology. Returns whether any tree is another one now."""
+        self.named = {name: flavor.spec.topology_name for name, flavor in flavors.items() if flavor.spec.topology_name}
+        specs = {
+            flavor: TreeSpec(name, self.levels[name], flavors[flavor].spec.node_labels)
+            for flavor, name in self.named.items()
+            if name in self.levels
+        }
+        return self.set_flavors(specs)
 
     def set_flavors(self, specs: Mapping[str, TreeSpec]) -> bool:
         """Build the trees of new or changed flavors, and forget those that are gone. Returns whether any changed."""
@@ -105,6 +126,13 @@ class Topologies:
                 self._put(flavor, tree, now)
         self.version += concerned
         return concerned
+
+    def flavors_of(self, node: str) -> set[str]:
+        """Return the flavors whose nodes this one is among, by its labels."""
+        known = self._nodes.get(node)
+        if known is None:
+            return set()
+        return {flavor for flavor, tree in self.trees.items() if known.values(tree.selector, tree.levels)}
 
     @property
     def nodes(self) -> Mapping[str, NodeState]:
@@ -175,8 +203,11 @@ class Topologies:
                 if leaf is not None:
                     _change(tree, leaf, leaf.assumed, requests, count * sign)
 
-    def holds(self, pods: Iterable[PlacedPods]) -> bool:
-        """Whether every assigned domain exists and has room for its pods at the present usage."""
+    def holds(self, pods: Iterable[PlacedPods], *, ignored: str = "") -> bool:
+        """Whether every assigned domain exists and has room for its pods at the present usage.
+
+        `ignored` is a resource that is not looked at.
+        """
         wanted: dict[tuple[str, Values], Amounts] = {}
         for flavor, assignment, requests in pods:
             for values, count in assignment.domains:
@@ -188,7 +219,7 @@ class Topologies:
                 return False
             for resource, amount in amounts.items():
                 free = leaf.base.get(resource, 0) - leaf.used.get(resource, 0) - leaf.extra.get(resource, 0)
-                if amount > free:
+                if amount > free and resource != ignored:
                     return False
         return True
 

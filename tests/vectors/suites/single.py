@@ -25,6 +25,7 @@ from admission.simulate.scenario import (
     queue_objects,
     seconds,
 )
+from admission.simulate.topology import topology_events
 from admission.simulate.workloads import WorkloadReader
 from tests.vectors.suites.status import Statuses
 from tests.vectors.suites.unchecked import read_unchecked
@@ -66,13 +67,15 @@ class Single:
             }
             for key, manifest in manifests.items()
         }
-        self._statuses = Statuses(manifests, document.get("clock", ""))
+        self._statuses = Statuses(manifests, document.get("clock", ""), policy_of(document).accounting)
         self._load()
 
     def _load(self) -> None:
         document, now = self._document, self._now
         for namespace in document.get("namespaces") or ():
             self.engine.observe(NamespaceChanged(namespace["name"], namespace.get("labels") or {}), now=now)
+        for event in topology_events(document):
+            self.engine.observe(event, now=now)
         for item in queue_objects(document, read_unchecked):
             if isinstance(item, LocalQueue) and item.name not in self._local_queues:
                 # The object is deleted while its workloads wait on: only its weight is lost.
@@ -122,6 +125,7 @@ class Single:
             "events": self._events,
             "skippedPreemptions": self._skipped,
             "preemptionTargetRecomputations": self._recomputed,
+            "newCacheAssignments": {key: admission_document(admission) for key, admission in self._admitted.items()},
             "cacheAssignments": {key: admission_document(admission) for key, admission in self._assignments.items()},
         }
         if document.get("admissionFairSharing"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from admission.engine.accounting import Accounting
 from admission.engine.vocabulary import FOREIGN, SLICE_REPLACED
 from admission.model.quantity import format_amount
 from admission.simulate.scenario import Case, admission_document
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine import Admit, Evict, Park
-    from admission.model.workload import Workload
+    from admission.model.workload import PodSet
 
 _PREEMPTOR = re.compile(rf"(workload \S+|{FOREIGN}) \(UID: [^)]*\)")
 
@@ -21,7 +22,10 @@ _PREEMPTOR = re.compile(rf"(workload \S+|{FOREIGN}) \(UID: [^)]*\)")
 class Statuses:
     """The statuses of all Workloads of a document, updated by decisions at the document's `clock`."""
 
-    def __init__(self, manifests: Mapping[str, Mapping[str, Any]], clock: str) -> None:
+    def __init__(
+        self, manifests: Mapping[str, Mapping[str, Any]], clock: str, accounting: Accounting | None = None
+    ) -> None:
+        self._accounting = accounting or Accounting()
         self._manifests = manifests
         self._clock = clock
         self._statuses: dict[str, Case] = {key: dict(item.get("status") or {}) for key, item in manifests.items()}
@@ -34,7 +38,7 @@ class Statuses:
         """Update the status of a workload that was tried and not admitted."""
         self._set(key, "QuotaReserved", "False", park.reason, park.message)
         self._set(key, "Admitted", "False", "NoReservation", "The workload has no reservation")
-        self._statuses[key]["resourceRequests"] = _requests(park.workload)
+        self._statuses[key]["resourceRequests"] = _requests(self._accounting.pod_sets(park.workload.pod_sets))
 
     def admitted(self, key: str, admit: Admit, *, checked: bool) -> None:
         """Update the status of a workload that got quota; `checked`: all its admission checks are Ready."""
@@ -83,7 +87,7 @@ class Statuses:
         self._statuses[key]["conditions"] = conditions
 
 
-def _requests(workload: Workload) -> list[Case]:
+def _requests(pod_sets: tuple[PodSet, ...]) -> list[Case]:
     return [
         {
             "name": pod_set.name,
@@ -91,5 +95,5 @@ def _requests(workload: Workload) -> list[Case]:
                 name: format_amount(name, amount * pod_set.count) for name, amount in pod_set.requests.items()
             },
         }
-        for pod_set in workload.pod_sets
+        for pod_set in pod_sets
     ]

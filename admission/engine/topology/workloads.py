@@ -1,0 +1,199 @@
+"""Placement of whole workloads: their pod sets in the trees of the flavors that quota has chosen for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.engine.assignment import Mode
+from admission.engine.topology.counting import requests_of
+from admission.engine.topology.nodes import PodRules
+from admission.engine.topology.placement import Placed, Question, place
+from admission.engine.topology.state import PlacedPods
+from admission.engine.vocabulary import NO_TREE, Unplaced, several_trees
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from admission.engine.assignment import Assignment
+    from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.pending_item import Shape
+    from admission.engine.topology.placement import Rules
+    from admission.engine.topology.state import Topologies
+    from admission.model.queues import ResourceFlavor
+    from admission.model.workload import Admission, PodSet, Workload
+
+
+def places(queue: ClusterQueue, pod_set: PodSet) -> bool:
+    """Whether the pod set is placed by topology: by its request, or as all flavors of the ClusterQueue have one."""
+    return pod_set.topology is not None or queue.only_topology
+
+
+def placed_pods(workload: Workload, admission: Admission, flavors: Mapping[str, object]) -> tuple[PlacedPods, ...]:
+    """Return the pods of an admission that are placed; `flavors`: those with a topology."""
+    requests = {pod_set.name: pod_set.requests for pod_set in workload.pod_sets}
+    found = []
+    for pod_set in admission.pod_sets:
+        if pod_set.topology is None:
+            continue
+        names = sorted(set(pod_set.flavors.values()))
+        flavor = next((name for name in names if name in flavors), names[0] if names else "")
+        found.append(PlacedPods(flavor, pod_set.topology, requests_of(requests.get(pod_set.name, {}))))
+    return tuple(found)
+
+
+class Placer:
+    """Places the pod sets of one workload with an assignment of flavors in one ClusterQueue."""
+
+    def __init__(self, topologies: Topologies, rules: Rules, queue: ClusterQueue, shape: Shape) -> None:
+        self._topologies = topologies
+        self._rules = rules
+        self._queue = queue
+        self._pod_sets = shape.written
+
+    def complete(self, assignment: Assignment) -> None:
+        """Place a workload for which quota has been found; without a place its mode gets worse.
+
+        If its pods do not fit beside what is placed now, they may after preemption, unless they would not fit into
+        empty nodes either. (Kueue's `updateForTAS` of flavor assignment.)
+        """
+        if assignment.mode is Mode.NO_FIT or self._lacks_tree(assignment):
+            return
+        if assignment.mode is Mode.FIT and not self._place(assignment, empty=False):
+            assignment.mode = Mode.PREEMPT
+        if assignment.mode is Mode.PREEMPT:
+            if not self._place(assignment, empty=True):
+                assignment.mode, assignment.unplaced = Mode.NO_FIT, True
+                return
+            for index in assignment.placed_pod_sets:
+                result = assignment.pod_sets[index]
+                choices = {name: choice._replace(mode=Mode.PREEMPT) for name, choice in result.choices.items()}
+                assignment.pod_sets[index] = result._replace(choices=choices)
+
+    def fits(self, assignment: Assignment) -> bool:
+        """Whether the workload can be placed at the present usage."""
+        return not isinstance(self._search(assignment, empty=False), tuple)
+
+    def place_now(self, assignment: Assignment) -> None:
+        """Give the assignment the place that it has at the present usage, if there is one."""
+        found = self._search(assignment, empty=False)
+        if not isinstance(found, tuple):
+            self._record(assignment, found)
+
+    def _place(self, assignment: Assignment, *, empty: bool) -> bool:
+        found = self._search(assignment, empty=empty)
+        if isinstance(found, tuple):
+            if empty:  # the obstacles to a place beside what is placed now say more
+                return False
+            index, cause = found
+            result = assignment.pod_sets[index]
+            assignment.pod_sets[index] = result._replace(causes=(*result.causes, Unplaced(cause)))
+            return False
+        self._record(assignment, found)
+        return True
+
+    def _record(self, assignment: Assignment, found: Mapping[int, PlacedPods]) -> None:
+        assignment.placed_pod_sets = {index: pods.assignment for index, pods in found.items()}
+        assignment.placed = tuple(found.values())
+
+    def _lacks_tree(self, assignment: Assignment) -> bool:
+        """Whether a pod set has not exactly one flavor with a topology; then the assignment does not fit."""
+        for indices in self._groups(assignment):
+            trees = self._flavors(assignment, indices)
+            if len(trees) != 1:
+                why = several_trees(trees) if trees else NO_TREE
+                for index in indices:
+                    result = assignment.pod_sets[index]
+                    cause = f"failed to assign flavors to pod set {result.name}: {why}"
+                    assignment.pod_sets[index] = result._replace(causes=(*result.causes, Unplaced(cause)))
+                assignment.mode, assignment.unplaced = Mode.NO_FIT, True
+                return True
+        return False
+
+    def _groups(self, assignment: Assignment) -> Iterator[list[int]]:
+        """Yield the pod sets that are placed together, by index."""
+        groups: dict[str | int, list[int]] = {}
+        for index, pod_set in enumerate(self._pod_sets[: len(assignment.pod_sets)]):
+            if places(self._queue, pod_set) and assignment.pod_sets[index].pods:
+                groups.setdefault(pod_set.group or index, []).append(index)
+        yield from groups.values()
+
+    def _flavors(self, assignment: Assignment, indices: Sequence[int]) -> list[str]:
+        chosen = {choice.flavor for index in indices for choice in assignment.pod_sets[index].choices.values()}
+        return sorted(chosen & self._topologies.trees.keys())
+
+    def _search(self, assignment: Assignment, *, empty: bool) -> dict[int, PlacedPods] | tuple[int, str]:
+        """Return the place of each pod set by index, or the index of a pod set that has none, and why."""
+        by_flavor: dict[str, list[list[int]]] = {}
+        for indices in self._groups(assignment):
+            (flavor,) = self._flavors(assignment, indices)
+            by_flavor.setdefault(flavor, []).append(indices)
+        found: dict[int, PlacedPods] = {}
+        failure: tuple[int, str] | None = None
+        assumed: list[PlacedPods] = []
+        for flavor in sorted(by_flavor):
+            for indices in by_flavor[flavor]:
+                placed = self._search_group(flavor, assignment, indices, empty=empty)
+                if isinstance(placed, str):
+                    failure = failure or (indices[0], placed)
+                    break
+                found.update(placed)
+                for pods in placed.values():
+                    assumed.append(pods)
+                    self._topologies.assume(pods, 1)
+        for pods in assumed:
+            self._topologies.assume(pods, -1)
+        return failure if failure is not None else dict(sorted(found.items()))
+
+    def _search_group(
+        self, flavor: str, assignment: Assignment, indices: Sequence[int], *, empty: bool
+    ) -> dict[int, PlacedPods] | str:
+        counts = [assignment.pod_sets[index].pods for index in indices]
+        # The pod set with fewer pods is the leader; with equal numbers the second one.
+        workers = max(range(len(indices)), key=lambda at: (counts[at], -at))
+        leader = next((at for at in range(len(indices)) if at != workers), None)
+        pod_set = self._pod_sets[indices[workers]]
+        leader_requests = requests_of(self._pod_sets[indices[leader]].requests) if leader is not None else None
+        question = Question(
+            counts[workers],
+            requests_of(pod_set.requests),
+            pod_set.topology,
+            pod_rules(pod_set, self._queue.flavors[flavor]),
+            leader_requests,
+            empty,
+        )
+        placed = place(self._topologies.trees[flavor], question, self._rules)
+        if not isinstance(placed, Placed):
+            return placed
+        found = {indices[workers]: PlacedPods(flavor, placed.pods, question.requests)}
+        if leader is not None and placed.leader is not None and leader_requests is not None:
+            # As in Kueue a leader that requests nothing has no flavor, and so no place that could be confirmed.
+            own = flavor if assignment.pod_sets[indices[leader]].choices else ""
+            found[indices[leader]] = PlacedPods(own, placed.leader, leader_requests)
+        return found
+
+
+def pod_rules(pod_set: PodSet, flavor: ResourceFlavor) -> PodRules:
+    """Return which nodes of a flavor the pods can run on."""
+    return PodRules(
+        (*pod_set.tolerations, *flavor.spec.tolerations),
+        tuple(sorted(pod_set.node_selector.items())),
+        pod_set.affinity,
+    )
+
+
+def obstacle(queue: ClusterQueue, topologies: Topologies, flavor: str, pod_set: PodSet) -> str:
+    """Return why a pod set cannot have the flavor for its topology's sake, as Kueue's message; "" if it can."""
+    tree = topologies.trees.get(flavor)
+    request = pod_set.topology
+    if request is None:
+        lone = tree is not None and not queue.only_topology
+        return f'Flavor "{flavor}" supports only TopologyAwareScheduling' if lone else ""
+    if flavor not in topologies.named:
+        return f'Flavor "{flavor}" does not support TopologyAwareScheduling'
+    if tree is None:
+        return f'Flavor "{flavor}" information missing in TAS cache'
+    wanted = [level for level, _ in request.layers]
+    wanted += [level for level in (request.required, request.preferred) if level]
+    if any(level not in tree.levels for level in wanted):
+        return f'Flavor "{flavor}" does not contain the requested level'
+    return ""
