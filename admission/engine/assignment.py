@@ -127,6 +127,8 @@ class Assignment:
     """Index of a pod set to the domains of its pods, if they are placed by topology."""
     placed: tuple[PlacedPods, ...] = ()
     """The same with flavors and requests: what the workload uses of their trees."""
+    delayed: frozenset[int] = frozenset()
+    """Indices of pod sets that are placed only when all admission checks are Ready."""
     unplaced: bool = False
     """Whether it does not fit for the topology's sake alone."""
     admission: Admission | None = None
@@ -144,6 +146,7 @@ class Assignment:
                         {resource: pod_set.requests[resource] for resource in pod_set.choices},
                         pod_set.pods,
                         self.placed_pod_sets.get(index),
+                        index in self.delayed,
                     )
                     for index, pod_set in enumerate(self.pod_sets)
                 ),

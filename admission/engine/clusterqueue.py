@@ -27,6 +27,10 @@ PODS = "pods"
 """The implicit resource: each pod requests one, if the ClusterQueue has quota for it."""
 
 
+_PROVISIONING = "kueue.x-k8s.io/provisioning-request"
+"""The controller of admission checks that add nodes to the cluster."""
+
+
 @dataclass(slots=True, eq=False)
 class Held:
     """A workload that holds quota, from its admission until its pods have terminated."""
@@ -146,6 +150,8 @@ class ClusterQueue:
         """All ResourceFlavors by name."""
         self.topologies: Topologies | None = None
         """The trees of flavors with a topology; None: it has no such flavor."""
+        self.provisioned: frozenset[str] = frozenset()
+        """Flavors whose nodes are provisioned once quota is reserved: pods are placed on them afterwards."""
         self.only_topology = False
         """Whether all of its flavors have a topology, so that also pod sets without a request are placed."""
 
@@ -199,21 +205,28 @@ class ClusterQueue:
 
         return blocked
 
-    def attach(self, tree: Tree, flavors: Mapping[str, ResourceFlavor], topologies: Topologies | None) -> None:
+    def attach(self, tree: Tree, flavors: Mapping[str, ResourceFlavor]) -> None:
         """Attach the ClusterQueue to its node in a newly built tree, and add the usage of its workloads there."""
         self.tree = tree
-        own = (
-            [quotas.name in topologies.named for group in self.spec.resource_groups for quotas in group.flavors]
-            if topologies is not None
-            else []
-        )
-        self.topologies = topologies if any(own) else None
-        self.only_topology = bool(own) and all(own)
         self.node = tree.queues[self.name]
         self.has_obstacles = False
         self.flavors = flavors
         for held in self.held.values():
             self.count(held)
+
+    def place_in(self, topologies: Topologies, checks: Mapping[str, str]) -> None:
+        """Place workloads in the trees of its flavors, if any has a topology; `checks`: controllers by name."""
+        flavors = {quotas.name for group in self.spec.resource_groups for quotas in group.flavors}
+        named = flavors & topologies.named.keys()
+        self.topologies = topologies if named else None
+        self.only_topology = named == flavors
+        strategy = self.spec.admission_checks_strategy
+        self.provisioned = frozenset(
+            flavor
+            for rule in (strategy.admission_checks if strategy is not None else ())
+            if checks.get(rule.name) == _PROVISIONING
+            for flavor in rule.on_flavors or flavors
+        )
 
     def count(self, held: Held) -> None:
         """Add a workload's usage to the tree. Its flavor-resources must be in the tree's index."""

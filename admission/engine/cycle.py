@@ -292,7 +292,7 @@ class Cycle:
         topologies, rules = entry.queue.topologies, self._policy.topology
         if topologies is None or rules is None:
             return None
-        return Placer(topologies, rules.placement, entry.queue, entry.item.shape)
+        return Placer(topologies, rules.placement, entry.queue, entry.item.shape.written)
 
     def decide(self, entry: Entry) -> None:
         """Admit, preempt, reserve quota or skip, by the entry's mode (Kueue's `processEntry`)."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from admission.engine.accounting import Accounting
 from admission.engine.convergence import converge, deadline
 from admission.engine.cycle import Cycle
-from admission.engine.events import Admit, Decisions, Event, Evict, Flap, Park
+from admission.engine.events import Admit, Decisions, Event, Evict, Flap, Park, Reassign, WorkloadEvicted
 from admission.engine.explain import Explanation, explain_held, explain_waiting
 from admission.engine.fair import share
 from admission.engine.fair_preemption import STRATEGIES, fair
@@ -27,6 +27,7 @@ from admission.engine.reason_refresh import ReasonRefresh, unguarded
 from admission.engine.registry import Registry
 from admission.engine.remedies import remedies
 from admission.engine.topology.placement import Rules
+from admission.engine.topology.second_pass import SecondPass
 from admission.engine.topology.state import Topologies
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class TopologyRules:
     """Kueue's feature gates of topology-aware scheduling that an engine knows."""
 
     placement: Rules = field(default_factory=Rules)
+    fail_fast: bool = True
+    """Whether a workload is evicted at once if no other node can take the place of a failed one."""
     places_again: bool = True
     """Whether a head whose domains another head has taken is placed anew in the same cycle."""
 
@@ -90,7 +93,6 @@ class Engine:
         self._policy = policy or Policy()
         topologies = Topologies() if self._policy.topology is not None else None
         self._registry = Registry(self._policy.policies, self._policy.accounting, topologies)
-        self._topology_version = 0
         find = classical
         if self._policy.fair_sharing:
             strategies = [STRATEGIES[name] for name in self._policy.preemption_strategies]
@@ -123,8 +125,8 @@ class Engine:
         parked = registry.newly_outside()
         admitted: list[Admit] = []
         domains = registry.forest.domains.values()
-        self._follow_topology()
-        if any(domain.dirty or domain.waiting for domain in domains):
+        again = self._second_pass(now)
+        if again is not None or any(domain.dirty or domain.waiting for domain in domains):
             self._cycle += 1
         cycles: list[tuple[Domain, Cycle]] = []
         victims: dict[str, Held] = {}
@@ -149,7 +151,7 @@ class Engine:
                 victims=victims if domain.placing else None,
             )
             cycles.append((domain, cycle))
-        for domain, result in self._results(cycles):
+        for domain, result in self._results(cycles, again):
             # Another cycle without heads, and without usage over a lowered quota, would decide nothing.
             is_over = lean and not domain.converging and not any(queue.pending.by_uid for queue in domain.queues)
             domain.dirty = result.moved and not is_over
@@ -168,18 +170,40 @@ class Engine:
         flaps = self._preemptions.record(admitted, evicted) if evicted or self._preemptions.watches else []
         if self._preemptions.watches and not self._moving():
             flaps += self._preemptions.without_effect()
-        return Decisions(tuple(admitted), tuple(evicted), tuple(parked), flapping=tuple(flaps))
+        reassigned, unplaced = self._take_second_pass(again, evicted)
+        return Decisions(
+            tuple(admitted),
+            tuple(evicted),
+            tuple(parked),
+            flapping=tuple(flaps),
+            reassigned=reassigned,
+            unplaced=unplaced,
+        )
 
-    def _follow_topology(self) -> None:
-        """Have all trees processed whose workloads may be placed otherwise since nodes or usage of them changed."""
-        topologies = self._registry.topologies
-        if topologies is None or topologies.version == self._topology_version:
-            return
-        self._topology_version = topologies.version
-        for domain in self._registry.forest.domains.values():
-            domain.dirty = domain.dirty or domain.placing
+    def _take_second_pass(
+        self, again: SecondPass | None, evicted: list[Evict]
+    ) -> tuple[tuple[Reassign, ...], tuple[Park, ...]]:
+        """Apply the result of a second pass; its evictions are added to `evicted`."""
+        if again is None:
+            return (), ()
+        assert self._registry.placed is not None
+        for held, reassign in again.reassigned:
+            self._registry.placed.reassign(held, reassign.admission)
+        for held, evict in again.evicted:
+            evicted.append(evict)
+            self._registry.observe(WorkloadEvicted(held.workload.uid))
+        return tuple(reassign for _, reassign in again.reassigned), tuple(again.failed)
 
-    def _results(self, cycles: list[tuple[Domain, Cycle]]) -> Iterator[tuple[Domain, Result]]:
+    def _second_pass(self, now: float) -> SecondPass | None:
+        """Return the search for places of workloads that hold quota; None: none is due."""
+        placed, rules = self._registry.placed, self._policy.topology
+        if placed is None or rules is None:
+            return None
+        placed.mark_changed()
+        due = list(placed.due(now))
+        return SecondPass(placed.topologies, rules.placement, due, now, fail_fast=rules.fail_fast) if due else None
+
+    def _results(self, cycles: list[tuple[Domain, Cycle]], again: SecondPass | None) -> Iterator[tuple[Domain, Result]]:
         """Yield the results of the cycles of these trees.
 
         Trees whose workloads share nodes are decided together: all of their heads are nominated first.
@@ -189,6 +213,8 @@ class Engine:
                 yield domain, cycle.run()
         together = [cycle for domain, cycle in cycles if domain.placing]
         of = {entry: cycle for cycle in together for entry in cycle.begin()}
+        if again is not None:
+            again.decide()
         if self._policy.fair_sharing:  # trees have no order among each other
             for cycle in together:
                 for entry in cycle.in_order():
@@ -199,6 +225,8 @@ class Engine:
         for domain, cycle in cycles:
             if domain.placing:
                 yield domain, cycle.end()
+        if again is not None:
+            again.end()
 
     def _plan_skips(self, domain: Domain, *, lean: bool) -> SkipPlan | None:
         """Decide which ClusterQueues the next cycle skips; None: none."""
@@ -228,6 +256,8 @@ class Engine:
         evicted: list[Evict] = []
         parked: dict[str, Park] = {}
         flapping: list[Flap] = []
+        reassigned: list[Reassign] = []
+        unplaced: list[Park] = []
         cycles = 0
         while cycles < limit:
             decisions = self._run(now, lean=True)
@@ -236,11 +266,21 @@ class Engine:
             evicted += decisions.evicted
             parked.update((park.workload.uid, park) for park in decisions.parked)
             flapping += decisions.flapping
+            reassigned += decisions.reassigned
+            unplaced += decisions.unplaced
             if not self._moving() or (until_admitted and admitted):
                 break
         for admit in admitted:
             parked.pop(admit.workload.uid, None)
-        return Decisions(tuple(admitted), tuple(evicted), tuple(parked.values()), cycles, tuple(flapping))
+        return Decisions(
+            tuple(admitted),
+            tuple(evicted),
+            tuple(parked.values()),
+            cycles,
+            tuple(flapping),
+            tuple(reassigned),
+            tuple(unplaced),
+        )
 
     def reasons(
         self, limit: int, *, isolated: Callable[[str], AbstractContextManager[None]] = unguarded
@@ -271,7 +311,13 @@ class Engine:
         delays = (deadline(domain) for domain in self._registry.forest.domains.values() if domain.converging)
         registry = self._registry
         woken = registry.wake_at() if registry.asleep or registry.policies.refused else None
-        return min((at for at in (woken, *delays) if at is not None), default=None)
+        again = registry.placed.due_at() if registry.placed is not None else None
+        return min((at for at in (woken, again, *delays) if at is not None), default=None)
+
+    @property
+    def is_placing_again(self) -> bool:
+        """Whether workloads that hold quota wait for other domains."""
+        return self._registry.placed is not None and self._registry.placed.due_at() is not None
 
     @property
     def policies(self) -> tuple[AdmissionPolicy, ...]:

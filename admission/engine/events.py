@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from admission.engine.topology.nodes import NodeState
     from admission.model.queues import QueueObject
-    from admission.model.workload import Admission, Workload
+    from admission.model.workload import Admission, Toleration, Workload
 
 _NAMED: Final = 3
 """Of many workloads a sentence names so many."""
@@ -144,7 +144,33 @@ class PodEnded:
     uid: str
 
 
-TopologyEvent: TypeAlias = TopologyChanged | NodeChanged | NodeDeleted | PodBound | PodEnded
+@dataclass(frozen=True, slots=True)
+class NodesFailed:
+    """Nodes on which an admitted workload has pods have failed, so that these need another place."""
+
+    uid: str
+    nodes: tuple[str, ...]
+    """All failed nodes of the workload; empty: all work again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodAdditions:
+    """What an admission check adds to the pods of a pod set, as far as it decides where they may run."""
+
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksReady:
+    """All admission checks of a workload are Ready that holds quota: pods whose placement was delayed are placed."""
+
+    uid: str
+    additions: Mapping[str, PodAdditions]
+    """By name of the pod set."""
+
+
+TopologyEvent: TypeAlias = TopologyChanged | NodeChanged | NodeDeleted | PodBound | PodEnded | NodesFailed | ChecksReady
 
 Event: TypeAlias = (
     QueueObjectChanged
@@ -182,6 +208,14 @@ class Evict:
     """Uid of the workload for which it is evicted; None: it is evicted for another reason."""
     preemption_reason: str = ""
     """For Preempted: InClusterQueue, InCohortReclamation, InCohortFairSharing, InCohortReclaimWhileBorrowing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reassign:
+    """A workload that holds quota has other domains: a node has failed, or its placement was delayed."""
+
+    workload: Workload
+    admission: Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +261,10 @@ class Decisions:
     """The number of cycles."""
     flapping: tuple[Flap, ...] = ()
     """Preemptions without effect that were detected."""
+    reassigned: tuple[Reassign, ...] = ()
+    """Workloads that were placed once more."""
+    unplaced: tuple[Park, ...] = ()
+    """Workloads that could not be placed once more; they hold quota, and it is tried again."""
 
     def __bool__(self) -> bool:
-        return bool(self.admitted or self.evicted or self.parked)
+        return bool(self.admitted or self.evicted or self.parked or self.reassigned)

@@ -92,8 +92,8 @@ class Forest:
         self.flavors: dict[str, ResourceFlavor] = {}
         self.topologies: Topologies | None = None
         """The trees of flavors with a topology; None: topologies are ignored."""
-        self.checks: set[str] = set()
-        """The names of all AdmissionChecks."""
+        self.checks: dict[str, str] = {}
+        """The controllers of all AdmissionChecks, by name."""
         self.cohorts: dict[str, CohortSpec] = {}
         self.specs: dict[str, ClusterQueueSpec] = {}
         self.queues: dict[str, ClusterQueue] = {}
@@ -200,7 +200,9 @@ class Forest:
         ]
         tree = build(leaves, self._cohort_specs(self._cohort_names(root)), held)
         for queue in queues:
-            queue.attach(tree, self.flavors, self.topologies)
+            if self.topologies is not None:
+                queue.place_in(self.topologies, self.checks)
+            queue.attach(tree, self.flavors)
             queue.generation += 1
             if queue.spec.over_quota is None:
                 queue.over_since = None

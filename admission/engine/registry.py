@@ -9,14 +9,9 @@ from admission.engine.clusterqueue import ClusterQueue, Held, usage_of
 from admission.engine.draining import drain
 from admission.engine.events import (
     NamespaceChanged,
-    NodeChanged,
-    NodeDeleted,
     Park,
-    PodBound,
-    PodEnded,
     QueueObjectChanged,
     QueueObjectDeleted,
-    TopologyChanged,
     WorkloadAdmitted,
     WorkloadEvicted,
     WorkloadGone,
@@ -27,7 +22,7 @@ from admission.engine.outside_cycles import park_outside, runs_elsewhere
 from admission.engine.pending_item import Item, Shapes
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
-from admission.engine.topology.workloads import placed_pods
+from admission.engine.topology.placed import PlacedWorkloads
 from admission.model.names import STOP_REASON
 from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor
 from admission.model.queues import ClusterQueue as ClusterQueueObject
@@ -36,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.engine.accounting import Accounting
-    from admission.engine.events import Event, Evict, TopologyEvent
+    from admission.engine.events import Event, Evict
     from admission.engine.policies.contract import PolicyConfig
     from admission.engine.topology.state import Topologies
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec, QueueObject
@@ -50,14 +45,16 @@ class Registry:
         self, policies: Iterable[PolicyConfig], accounting: Accounting, topologies: Topologies | None = None
     ) -> None:
         self.forest = Forest()
-        self.topologies = self.forest.topologies = topologies
+        self.forest.topologies = topologies
+        self.placed = PlacedWorkloads(self, topologies) if topologies is not None else None
+        """What is placed by topology; None: nothing is."""
         self.items: dict[str, Item] = {}
         """Pending workloads by uid, including those on hold or without a LocalQueue."""
         self.held: dict[str, Held] = {}
         """Workloads that hold quota, by uid."""
         self.now = 0.0
         """The time of the last event or cycle, in seconds since the epoch."""
-        self._shapes = Shapes(accounting)
+        self.shapes = Shapes(accounting)
         self.local_queues: dict[tuple[str, str], LocalQueueSpec] = {}
         self.stop_reasons: dict[tuple[str, str, str], str] = {}
         """(kind, namespace, name) to the reason given for stopping the queue; only queues with a known reason."""
@@ -75,7 +72,7 @@ class Registry:
         list; 0: all. Kept per tree: decisions are more frequent than refreshes, and need not visit each queue."""
         self.asleep: list[tuple[float, str]] = []
         """Heap of (Unix time (s) at which the requeue backoff ends, uid)."""
-        self._objects_changed = False
+        self.objects_changed = False
         self._local_queues_changed: set[tuple[str, str]] = set()
         self._namespaces_changed: set[str] = set()
         self.policies = ActivePolicies(policies, self)
@@ -103,41 +100,11 @@ class Registry:
                 self._delete(event)
             case NamespaceChanged():
                 self._change_namespace(event)
-            case TopologyChanged() | NodeChanged() | NodeDeleted() | PodBound() | PodEnded():
-                self._observe_topology(event)
             case PolicyEvent():
                 self.policies.resume(event)
-
-    def _observe_topology(self, event: TopologyEvent) -> None:
-        topologies = self.topologies
-        assert topologies is not None, "Policy.topology is not set"
-        concerned = False
-        match event:
-            case TopologyChanged(name, levels):
-                if levels is None:
-                    topologies.levels.pop(name, None)
-                else:
-                    topologies.levels[name] = levels
-                self._objects_changed = True
-            case NodeChanged(node):
-                concerned = topologies.node_changed(node)
-            case NodeDeleted(name):
-                concerned = topologies.node_gone(name)
-            case PodBound(uid, node_name, requests):
-                topologies.pod_bound(uid, node_name, requests)
-            case PodEnded(uid):
-                self._free_node(topologies.pod_ended(uid))
-        if concerned:  # another place may be free: as in Kueue everything is tried again
-            for domain in self.forest.domains.values():
-                domain.dirty = domain.freed = True
-
-    def _free_node(self, node: str) -> None:
-        """Have the workloads tried again that may fit onto a node of which a pod has freed a part."""
-        assert self.topologies is not None
-        flavors = self.topologies.flavors_of(node)
-        for queue, domain in self.forest.domain_of.items():
-            if any(quotas.name in flavors for group in queue.spec.resource_groups for quotas in group.flavors):
-                domain.dirty = domain.freed = True
+            case _:
+                assert self.placed is not None, "Policy.topology is not set"
+                self.placed.observe(event)
 
     # --- workloads
 
@@ -159,7 +126,7 @@ class Registry:
                 self.stale_reasons[workload.uid] = None
                 return
             self._withdraw(known)
-        item = Item(workload, self._shapes.of(workload))
+        item = Item(workload, self.shapes.of(workload))
         item.fault = fault
         item.not_before = not_before
         self.items[workload.uid] = item
@@ -226,7 +193,8 @@ class Registry:
         queue = held.queue
         self.held[held.workload.uid] = held
         queue.hold(held)
-        self._place(held)
+        if self.placed is not None:
+            self.placed.add(held)
         self.policies.restore(held)
         if queue.tree is None:
             return
@@ -236,16 +204,7 @@ class Registry:
             self.mark_dirty(queue)
         else:  # the tree must be rebuilt to number these flavor-resources
             self.forest.domain_of[queue].built_from = ()
-            self._objects_changed = True
-
-    def _place(self, held: Held) -> None:
-        """Count the pods of a workload that are placed by topology, in the trees of all flavors with their nodes."""
-        if self.topologies is None:
-            return
-        if not held.placed:
-            held.placed = placed_pods(held.workload, held.admission, self.topologies.named)
-        if held.placed:
-            self.topologies.hold(held.placed, 1)
+            self.objects_changed = True
 
     def _mark_evicted(self, uid: str) -> None:
         held = self.held.get(uid)
@@ -264,7 +223,8 @@ class Registry:
             held.replaced, replaced.replaced = replaced, None  # committed long ago: not a chain of all former sizes
         self.held[held.workload.uid] = held
         held.queue.hold(held)
-        self._place(held)
+        if self.placed is not None:
+            self.placed.add(held)
         if self.policies.all:
             self.policies.charge_after_cycle(held)
 
@@ -289,8 +249,8 @@ class Registry:
     def _drop(self, held: Held) -> None:
         del self.held[held.workload.uid]
         held.queue.drop(held)
-        if held.placed and self.topologies is not None:
-            self.topologies.hold(held.placed, -1)
+        if self.placed is not None:
+            self.placed.remove(held)
         if self.policies.all:
             self.policies.release(held)
 
@@ -311,20 +271,20 @@ class Registry:
         match item:
             case ResourceFlavor():
                 self.forest.flavors[item.name] = item
-                self._objects_changed = True
+                self.objects_changed = True
             case Cohort():
                 self.forest.cohorts[item.name] = item.spec
-                self._objects_changed = True
+                self.objects_changed = True
             case ClusterQueueObject():
                 self.forest.specs[item.name] = item.spec
-                self._objects_changed = True
+                self.objects_changed = True
             case LocalQueue():
                 key = item.metadata.namespace, item.name
                 self.local_queues[key] = item.spec
                 self._local_queues_changed.add(key)
             case AdmissionCheck():
-                self.forest.checks.add(item.name)
-                self._objects_changed = True
+                self.forest.checks[item.name] = item.spec.controller_name
+                self.objects_changed = True
             case _:  # see `decisive_part`, which has to name what is used here
                 pass
 
@@ -333,19 +293,19 @@ class Registry:
         match event.kind:
             case ResourceFlavor.kind:
                 self.forest.flavors.pop(event.name, None)
-                self._objects_changed = True
+                self.objects_changed = True
             case Cohort.kind:
                 self.forest.cohorts.pop(event.name, None)
-                self._objects_changed = True
+                self.objects_changed = True
             case ClusterQueueObject.kind:
                 self.forest.specs.pop(event.name, None)
-                self._objects_changed = True
+                self.objects_changed = True
             case LocalQueue.kind:
                 self.local_queues.pop((event.namespace, event.name), None)
                 self._local_queues_changed.add((event.namespace, event.name))
             case AdmissionCheck.kind:
-                self.forest.checks.discard(event.name)
-                self._objects_changed = True
+                self.forest.checks.pop(event.name, None)
+                self.objects_changed = True
             case _:
                 pass
 
@@ -395,14 +355,14 @@ class Registry:
     @property
     def has_changes(self) -> bool:
         """Whether queue objects or namespaces have changed since the last `refresh`."""
-        return bool(self._objects_changed or self._local_queues_changed or self._namespaces_changed)
+        return bool(self.objects_changed or self._local_queues_changed or self._namespaces_changed)
 
     def refresh(self) -> list[Evict]:
         """Apply the recorded changes of queue objects; return the evictions they cause (stopPolicy HoldAndDrain)."""
         if not self.has_changes:
             return []
         self.policies.changed()
-        if self._objects_changed:
+        if self.objects_changed:
             self._rebuild()
         for item in list(self.items.values()):
             workload = item.workload
@@ -411,16 +371,15 @@ class Registry:
                 self._dequeue(item)
                 self._enqueue(item)
                 self.stale_reasons[item.uid] = None
-        self._objects_changed = False
+        self.objects_changed = False
         self._local_queues_changed.clear()
         self._namespaces_changed.clear()
         return drain(self)
 
     def _rebuild(self) -> None:
         inactive = {queue: queue.inactive for queue in self.forest.queues.values()}
-        if self.topologies is not None and self.topologies.follow(self.forest.flavors):
-            for domain in self.forest.domains.values():
-                domain.built_from = ()
+        if self.placed is not None:
+            self.placed.follow_flavors()
         rebuilt = self.forest.refresh()
         self._accepted.clear()
         for queue in self.forest.queues.values():

@@ -63,6 +63,8 @@ EVICTED: Final = (
            "An admin opens it with `sluice resume`"),
     Reason("OverQuota", "Quota was lowered below use, and its ClusterQueue converges to it (`overQuota`)",
            "It queues again by itself", own=True),
+    Reason("NodeFailures", "In `sluice simulate` only: nodes of its topology have failed, and no others could take "
+           "their place", "It queues again by itself"),
     Reason("OutOfSync", "It was edited after it had been admitted", "It queues again as it is now", own=True),
     Reason("Moved", "It was moved to another LocalQueue", "It queues there", own=True),
     Reason("OnHold", "Its user or an admin put it on hold", "`sluice release`, by its user if it is on hold by "

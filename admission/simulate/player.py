@@ -18,7 +18,9 @@ from admission.engine import (
     WorkloadPending,
 )
 from admission.engine.fair_preemption import STRATEGIES
+from admission.engine.vocabulary import NODE_FAILURES
 from admission.model.quantity import parse_quantity
+from admission.simulate.node_events import NodeEvents
 from admission.simulate.scenario import admission_document, decimal, key_of, parse_duration, queue_objects, seconds
 from admission.simulate.topology import topology_events, topology_rules
 from admission.simulate.workloads import WorkloadReader
@@ -99,6 +101,10 @@ class Player:
         self.admitted: dict[str, Admission] = {}
         self._keys = {given.workload.uid: key for key, given in self._workloads.items()}
         self._arrived: dict[str, Workload] = {}
+        self._events = NodeEvents(
+            document, self.engine, {key: given.workload for key, given in self._workloads.items()}
+        )
+        self._last_event = max(self._last_event, self._events.last)
         self._load(document)
 
     def _load(self, document: Mapping[str, Any]) -> None:
@@ -128,7 +134,7 @@ class Player:
                 stopped = reason
                 break
         if stopped == "quiet":
-            while len(reports) > 1 and _still(states, len(reports) - 1):
+            while len(reports) > max(1, self._events.ready_at) and _still(states, len(reports) - 1):
                 del reports[-1]
         return {"cycles": reports, "final": self._final(), "stopped": stopped}
 
@@ -136,7 +142,7 @@ class Player:
         """Return why the play ends after this cycle: `quiet` or `flapping`; "" if it goes on."""
         if cycle < self._last_event or any(end > cycle for end in self._ends.values()):
             return ""
-        none_active = not states[-1][_VISIBLE.index("active")]
+        none_active = not states[-1][_VISIBLE.index("active")] and not self.engine.is_placing_again
         if none_active or (
             len(states) > _QUIET and all(_still(states, at) for at in range(len(states) - _QUIET, len(states)))
         ):
@@ -159,11 +165,12 @@ class Player:
             self.admitted[key] = admit.admission
             if key in self._run_cycles:
                 self._ends[key] = cycle + self._run_cycles[key] - 1
+        for reassign in decisions.reassigned:
+            key = self._keys[reassign.workload.uid]
+            self.admitted[key] = reassign.admission
+            self._events.left(key)
         for evict in decisions.evicted:
-            key = self._keys[evict.workload.uid]
-            del self.admitted[key]
-            self._ends.pop(key, None)
-            self.engine.observe(WorkloadGone(evict.workload.uid, requeue=evict.workload), now=now)
+            self._requeue(self._keys[evict.workload.uid], now)
         due = [key for key, end in self._ends.items() if end == cycle] + self._finish.get(cycle, [])
         finished = sorted(key for key in set(due) if key in self.admitted)
         self._finished += finished
@@ -173,7 +180,36 @@ class Player:
             self.engine.observe(WorkloadGone(self._workloads[key].workload.uid), now=now)
             del self._arrived[key]
             self._arrivals[key] = 0
-        return self._report(cycle, decisions, finished)
+            self._events.left(key)
+        failed = {}
+        for key, message in list(self._events.after(cycle, self.admitted, now)):
+            failed[key] = {"reason": NODE_FAILURES, "message": message}
+            self._requeue(key, now)
+        return {**self._report(cycle, decisions, finished), **self._placement_report(decisions, failed)}
+
+    def _requeue(self, key: str, now: float) -> None:
+        """Complete an eviction: the workload's quota is free, and it waits again."""
+        workload = self._workloads[key].workload
+        del self.admitted[key]
+        self._ends.pop(key, None)
+        self._events.left(key)
+        self.engine.observe(WorkloadGone(workload.uid, requeue=workload), now=now)
+
+    def _placement_report(self, decisions: Decisions, failed: Case) -> Case:
+        """Return the parts of a report that only placement by topology has; those that are empty are left out."""
+        evicted = {
+            evict.workload.key: {"reason": evict.reason, "message": evict.message}
+            for evict in decisions.evicted
+            if evict.preemptor is None
+        }
+        reassigned = {each.workload.key: admission_document(each.admission) for each in decisions.reassigned}
+        report: Case = {
+            "reassigned": reassigned,
+            "evicted": evicted,
+            "evictedAfter": failed,
+            "unhealthyNodes": {key: list(names) for key, names in self._events.unhealthy.items()},
+        }
+        return {field: value for field, value in report.items() if value}
 
     def _report(self, cycle: int, decisions: Decisions, finished: list[str]) -> Case:
         active, inadmissible = {}, {}
@@ -190,6 +226,7 @@ class Player:
                     "reason": evict.preemption_reason or evict.reason,
                 }
                 for evict in decisions.evicted
+                if evict.preemptor is not None
             },
             "finished": finished,
             "active": {name: keys for name, keys in active.items() if keys},

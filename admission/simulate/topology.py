@@ -38,8 +38,9 @@ def topology_rules(document: Mapping[str, Any]) -> TopologyRules | None:
     gates = document.get("featureGates") or {}
     if not gates.get("TopologyAwareScheduling", True):
         return None
+    fail_fast = gates.get("TASFailedNodeReplacementFailFast", True)
     again = gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True)
-    return TopologyRules(Rules(mixed=gates.get("TASProfileMixed", True)), places_again=again)
+    return TopologyRules(Rules(mixed=gates.get("TASProfileMixed", True)), places_again=again, fail_fast=fail_fast)
 
 
 def topology_events(document: Mapping[str, Any]) -> Iterator[TopologyEvent]:

@@ -12,7 +12,6 @@ from tests.vectors.suites.topology import placements
 from tests.vectors.test_vectors_cases import check
 from tests.vectors.test_vectors_recorded import compare
 
-SECOND_PASS = {"nodeEvents", "podEvents", "checkEvents"}
 UNSUPPORTED = {"TASBalancedPlacement", "TASRespectNodeAffinityPreferred", "ElasticJobsViaWorkloadSlicesWithTAS"}
 """Feature gates of Kueue that are off by default, and that Sluice does not have."""
 
@@ -28,18 +27,12 @@ def read(path: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", files("topology/recorded/*/*.json"))
 def test_decisions_of_a_recorded_scenario_match_the_reference(path):
-    scenario = read(path)
-    if SECOND_PASS.intersection(field for field in scenario if scenario[field]):
-        pytest.skip("placement again after the admission is not supported")
-    compare(scenario)
+    compare(read(path))
 
 
 @pytest.mark.parametrize("path", files("topology/cases/schedule-tas*/*.json"))
 def test_decision_of_a_single_cycle_matches_the_reference(path):
-    case = read(path)
-    if case["admissionChecks"] or any((item.get("status") or {}).get("unhealthyNodes") for item in case["workloads"]):
-        pytest.skip("placement again after the admission is not supported")
-    check(case)
+    check(read(path))
 
 
 @pytest.mark.parametrize("path", files("topology/cases/topology-assign/*.json"))

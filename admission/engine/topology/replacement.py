@@ -56,4 +56,7 @@ def replace_node(
     total: dict[Values, int] = {}
     for values, count in (*rest, *placed.pods.domains):
         total[values] = total.get(values, 0) + count
-    return TopologyAssignment(present.levels, tuple(DomainCount(*item) for item in sorted(total.items())))
+    return TopologyAssignment(
+        present.levels,
+        tuple(DomainCount(*item) for item in sorted(total.items(), key=lambda item: tree.leaves[item[0]].values)),
+    )

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.pending_item import Shape
     from admission.engine.topology.placement import Rules
     from admission.engine.topology.state import Topologies
     from admission.model.queues import ResourceFlavor
@@ -44,11 +43,11 @@ def placed_pods(workload: Workload, admission: Admission, flavors: Mapping[str, 
 class Placer:
     """Places the pod sets of one workload with an assignment of flavors in one ClusterQueue."""
 
-    def __init__(self, topologies: Topologies, rules: Rules, queue: ClusterQueue, shape: Shape) -> None:
+    def __init__(self, topologies: Topologies, rules: Rules, queue: ClusterQueue, pod_sets: tuple[PodSet, ...]) -> None:
         self._topologies = topologies
         self._rules = rules
         self._queue = queue
-        self._pod_sets = shape.written
+        self._pod_sets = pod_sets
 
     def complete(self, assignment: Assignment) -> None:
         """Place a workload for which quota has been found; without a place its mode gets worse.
@@ -58,6 +57,12 @@ class Placer:
         """
         if assignment.mode is Mode.NO_FIT or self._lacks_tree(assignment):
             return
+        assignment.delayed = frozenset(
+            index
+            for indices in self._groups(assignment)
+            if not self._queue.provisioned.isdisjoint(self._flavors(assignment, indices))
+            for index in indices
+        )
         if assignment.mode is Mode.FIT and not self._place(assignment, empty=False):
             assignment.mode = Mode.PREEMPT
         if assignment.mode is Mode.PREEMPT:
@@ -71,16 +76,16 @@ class Placer:
 
     def fits(self, assignment: Assignment) -> bool:
         """Whether the workload can be placed at the present usage."""
-        return not isinstance(self._search(assignment, empty=False), tuple)
+        return not isinstance(self.search(assignment, empty=False), tuple)
 
     def place_now(self, assignment: Assignment) -> None:
         """Give the assignment the place that it has at the present usage, if there is one."""
-        found = self._search(assignment, empty=False)
+        found = self.search(assignment, empty=False)
         if not isinstance(found, tuple):
             self._record(assignment, found)
 
     def _place(self, assignment: Assignment, *, empty: bool) -> bool:
-        found = self._search(assignment, empty=empty)
+        found = self.search(assignment, empty=empty)
         if isinstance(found, tuple):
             if empty:  # the obstacles to a place beside what is placed now say more
                 return False
@@ -113,7 +118,8 @@ class Placer:
         """Yield the pod sets that are placed together, by index."""
         groups: dict[str | int, list[int]] = {}
         for index, pod_set in enumerate(self._pod_sets[: len(assignment.pod_sets)]):
-            if places(self._queue, pod_set) and assignment.pod_sets[index].pods:
+            delayed = index in assignment.delayed or not assignment.pod_sets[index].pods
+            if places(self._queue, pod_set) and not delayed:
                 groups.setdefault(pod_set.group or index, []).append(index)
         yield from groups.values()
 
@@ -121,7 +127,7 @@ class Placer:
         chosen = {choice.flavor for index in indices for choice in assignment.pod_sets[index].choices.values()}
         return sorted(chosen & self._topologies.trees.keys())
 
-    def _search(self, assignment: Assignment, *, empty: bool) -> dict[int, PlacedPods] | tuple[int, str]:
+    def search(self, assignment: Assignment, *, empty: bool) -> dict[int, PlacedPods] | tuple[int, str]:
         """Return the place of each pod set by index, or the index of a pod set that has none, and why."""
         by_flavor: dict[str, list[list[int]]] = {}
         for indices in self._groups(assignment):

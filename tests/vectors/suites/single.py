@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from admission.engine import (
+    ChecksReady,
     Engine,
     LocalQueueUsed,
     NamespaceChanged,
+    NodesFailed,
     QueueObjectChanged,
     WorkloadAdmitted,
     WorkloadPending,
@@ -47,6 +49,8 @@ class Single:
         self._keys: dict[str, str] = {}
         self._assignments: dict[str, Admission] = {}
         self._admitted: dict[str, Admission] = {}
+        self._placed_again: dict[str, Admission] = {}
+        """Admissions of workloads that held quota and were tried again, with their result."""
         self._evicted: dict[str, str] = {}
         self._preempted: dict[str, str] = {}
         self._finished: dict[str, str] = {}
@@ -101,6 +105,14 @@ class Single:
             self._assignments[key] = given.admission
             at = given.at or self._now
             self.engine.observe(WorkloadAdmitted(given.workload, given.admission, at, given.evicting), now=self._now)
+            self._place_again(key, given.workload.uid, manifest.get("status") or {})
+
+    def _place_again(self, key: str, uid: str, status: Mapping[str, Any]) -> None:
+        """Tell the engine that a workload which holds quota has to be placed, for failed nodes or delayed."""
+        if nodes := tuple(node["name"] for node in status.get("unhealthyNodes") or ()):
+            self.engine.observe(NodesFailed(uid, nodes), now=self._now)
+        elif self._ready[key]:
+            self.engine.observe(ChecksReady(uid, {}), now=self._now)
 
     def play(self) -> Case:
         """Run the cycles that the case asks for."""
@@ -114,6 +126,7 @@ class Single:
             waiting = self.engine.pending(name)
             left[name] = sorted(workload.key for workload in waiting.active)
             inadmissible[name] = sorted(workload.key for workload in waiting.inadmissible)
+        decided = {**self._admitted, **self._placed_again}
         result: Case = {
             "admitted": {key: admission_document(admission) for key, admission in self._admitted.items()},
             "preempted": self._preempted,
@@ -125,7 +138,7 @@ class Single:
             "events": self._events,
             "skippedPreemptions": self._skipped,
             "preemptionTargetRecomputations": self._recomputed,
-            "newCacheAssignments": {key: admission_document(admission) for key, admission in self._admitted.items()},
+            "newCacheAssignments": {key: admission_document(admission) for key, admission in decided.items()},
             "cacheAssignments": {key: admission_document(admission) for key, admission in self._assignments.items()},
         }
         if document.get("admissionFairSharing"):
@@ -145,9 +158,24 @@ class Single:
             self._statuses.admitted(key, admit, checked=checked)
             self._happened(key, "QuotaReserved", *(["Admitted"] if checked else []))
             admitted[key] = self._admitted[key] = self._assignments[key] = admit.admission
+        for reassign in decisions.reassigned:
+            key = self._keys[reassign.workload.uid]
+            self._assignments[key] = self._placed_again[key] = reassign.admission
+            if self._statuses.reassigned(key, reassign.admission):
+                self._happened(key, "Admitted")
+        for park in decisions.unplaced:
+            key = self._keys[park.workload.uid]
+            self._events.append({"object": key, "type": "Warning", "reason": park.reason, "message": park.message})
+            self._placed_again[key] = self._assignments[key]
         preempted = {}
         for evict in decisions.evicted:
             key = self._keys[evict.workload.uid]
+            if evict.preemptor is None:
+                self._statuses.node_failed(key, evict)
+                self._happened(key, f"EvictedDueTo{evict.reason}")
+                self._evicted[key] = evict.reason
+                self._placed_again[key] = self._assignments[key]
+                continue
             self._statuses.evicted(key, evict, self._keys[evict.preemptor or ""])
             if evict.reason == SLICE_REPLACED:
                 self._finished[key] = evict.reason

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from admission.engine import Admit, Evict, Park
-    from admission.model.workload import PodSet
+    from admission.model.workload import Admission, PodSet
 
 _PREEMPTOR = re.compile(rf"(workload \S+|{FOREIGN}) \(UID: [^)]*\)")
 
@@ -48,6 +48,36 @@ class Statuses:
         self._set(key, "QuotaReserved", "True", "QuotaReserved", reserved)
         if checked:
             self._set(key, "Admitted", "True", "Admitted", "The workload is admitted")
+        elif self._statuses[key].get("admissionChecks"):
+            self._set(key, "Admitted", "False", "UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
+            self._stamp_checks(key)
+
+    def _stamp_checks(self, key: str) -> None:
+        checks = self._statuses[key].get("admissionChecks")
+        if checks:
+            self._statuses[key]["admissionChecks"] = [{**check, "lastTransitionTime": self._clock} for check in checks]
+
+    def reassigned(self, key: str, admission: Admission) -> bool:
+        """Update the status of a workload that got other domains; returns whether it is admitted only now."""
+        status = self._statuses[key]
+        status["admission"] = admission_document(admission)
+        reserved = f"Quota reserved in ClusterQueue {admission.cluster_queue}"
+        conditions = {entry["type"]: entry for entry in status["conditions"]}
+        new = "Admitted" not in conditions
+        for kind, reason, message in (
+            ("QuotaReserved", "QuotaReserved", reserved),
+            ("Admitted", "Admitted", "The workload is admitted"),
+        ):
+            at = conditions[kind]["lastTransitionTime"] if kind in conditions else self._clock
+            self._set(key, kind, "True", reason, message, at=at)
+        if new:
+            self._stamp_checks(key)
+        return new
+
+    def node_failed(self, key: str, evict: Evict) -> None:
+        """Update the status of a workload that is evicted as its nodes have failed."""
+        self._set(key, "Evicted", "True", evict.reason, evict.message, after="QuotaReserved")
+        self._note_eviction(key, evict)
 
     def evicted(self, key: str, evict: Evict, by: str) -> None:
         """Update the status of a workload that is preempted by the workload `by`."""
@@ -63,13 +93,18 @@ class Statuses:
         message = _PREEMPTOR.sub(who, evict.message)
         self._set(key, "Evicted", "True", evict.reason, message, after="QuotaReserved")
         self._set(key, "Preempted", "True", evict.preemption_reason, message)
+        self._note_eviction(key, evict)
+
+    def _note_eviction(self, key: str, evict: Evict) -> None:
         self._statuses[key]["schedulingStats"] = {
             "evictions": [{"count": 1, "reason": evict.reason, "underlyingCause": ""}]
         }
 
-    def _set(self, key: str, kind: str, status: str, reason: str, message: str, *, after: str = "") -> None:
+    def _set(
+        self, key: str, kind: str, status: str, reason: str, message: str, *, after: str = "", at: str = ""
+    ) -> None:
         condition = {
-            "lastTransitionTime": self._clock,
+            "lastTransitionTime": at or self._clock,
             "message": message,
             "reason": reason,
             "status": status,

@@ -1,0 +1,115 @@
+"""Workloads that are placed by topology, and what has to be placed once more: the registry's part of topology."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from admission.engine.events import (
+    ChecksReady,
+    NodeChanged,
+    NodeDeleted,
+    NodesFailed,
+    PodBound,
+    PodEnded,
+    TopologyChanged,
+)
+from admission.engine.topology.second_pass import Due
+from admission.engine.topology.workloads import placed_pods
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.engine.clusterqueue import Held
+    from admission.engine.events import TopologyEvent
+    from admission.engine.registry import Registry
+    from admission.engine.topology.state import Topologies
+    from admission.model.workload import Admission
+
+
+class PlacedWorkloads:
+    """Keeps the usage of placed workloads in the trees of topologies, and the workloads due for a second pass."""
+
+    def __init__(self, registry: Registry, topologies: Topologies) -> None:
+        self._registry = registry
+        self.topologies = topologies
+        self._due: dict[str, Due] = {}
+        """Workloads to be placed once more, by uid."""
+        self._version = 0
+
+    def observe(self, event: TopologyEvent) -> None:
+        """Apply an event of nodes, pods or placement."""
+        concerned = False
+        match event:
+            case TopologyChanged(name, levels):
+                if levels is None:
+                    self.topologies.levels.pop(name, None)
+                else:
+                    self.topologies.levels[name] = levels
+                self._registry.objects_changed = True
+            case NodeChanged(node):
+                concerned = self.topologies.node_changed(node)
+            case NodeDeleted(name):
+                concerned = self.topologies.node_gone(name)
+            case PodBound(uid, node_name, requests):
+                self.topologies.pod_bound(uid, node_name, requests)
+            case PodEnded(uid):
+                self._free_node(self.topologies.pod_ended(uid))
+            case NodesFailed(uid, nodes):
+                self._due.pop(uid, None)
+                if nodes and uid in self._registry.held:
+                    held = self._registry.held[uid]
+                    self._due[uid] = Due(held, self._registry.shapes.of(held.workload), nodes)
+            case ChecksReady(uid, additions):
+                held = self._registry.held[uid]
+                if any(pod_set.delayed and pod_set.topology is None for pod_set in held.admission.pod_sets):
+                    self._due[uid] = Due(held, self._registry.shapes.of(held.workload), additions=additions)
+        if concerned:  # another place may be free: as in Kueue everything is tried again
+            for domain in self._registry.forest.domains.values():
+                domain.dirty = domain.freed = True
+
+    def _free_node(self, node: str) -> None:
+        """Have the workloads tried again that may fit onto a node of which a pod has freed a part."""
+        flavors = self.topologies.flavors_of(node)
+        for queue, domain in self._registry.forest.domain_of.items():
+            if any(quotas.name in flavors for group in queue.spec.resource_groups for quotas in group.flavors):
+                domain.dirty = domain.freed = True
+
+    def follow_flavors(self) -> None:
+        """Have a tree for each flavor with a topology, after a change of flavors or topologies."""
+        if self.topologies.follow(self._registry.forest.flavors):
+            for domain in self._registry.forest.domains.values():
+                domain.built_from = ()
+
+    def mark_changed(self) -> None:
+        """Have the quota trees processed whose workloads may be placed otherwise since nodes or usage have changed."""
+        if self.topologies.version != self._version:
+            self._version = self.topologies.version
+            for domain in self._registry.forest.domains.values():
+                domain.dirty = domain.dirty or domain.placing
+
+    def add(self, held: Held) -> None:
+        """Count the pods of a workload that are placed by topology, in the trees of all flavors with their nodes."""
+        if not held.placed:
+            held.placed = placed_pods(held.workload, held.admission, self.topologies.named)
+        if held.placed:
+            self.topologies.hold(held.placed, 1)
+
+    def remove(self, held: Held) -> None:
+        """Count them no more."""
+        self._due.pop(held.workload.uid, None)
+        if held.placed:
+            self.topologies.hold(held.placed, -1)
+
+    def reassign(self, held: Held, admission: Admission) -> None:
+        """Replace the domains of a workload that was placed once more."""
+        self.remove(held)
+        held.admission, held.placed = admission, ()
+        self.add(held)
+
+    def due(self, now: float) -> Iterator[Due]:
+        """Return the workloads to be placed once more now, in the order in which that became known."""
+        return (one for one in self._due.values() if one.at <= now and not one.held.evicting)
+
+    def due_at(self) -> float | None:
+        """Return the Unix time (s) of the next second pass; None: there is none."""
+        return min((one.at for one in self._due.values() if not one.held.evicting), default=None)
