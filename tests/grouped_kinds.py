@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 GROUPED = ("batch.volcano.sh/job", "leaderworkerset.x-k8s.io/leaderworkerset")
-KINDS = all_kinds(frameworks=("batch/job", "pod", *GROUPED))
+KINDS = all_kinds(frameworks=("batch/job", "pod", "statefulset", *GROUPED))
 GATE = {"name": "sluice.dev/admission"}
 __all__ = ["GATE", "GROUPED", "JOBS", "KINDS", "grouped_served", "lasting", "manifest", "pods_until", "running"]
 

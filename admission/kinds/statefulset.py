@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _WHOLES: Final = frozenset({"AppWrapper", "LeaderWorkerSet"})
 """Kinds that are queued as a whole together with the StatefulSets that they create."""
+_LEADER_WORKER_SET: Final = "leaderworkerset.sigs.k8s.io/name"
+"""Label in the templates of a LeaderWorkerSet's StatefulSets; that of a group's workers is owned by its leader Pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ class StatefulSetKind(GroupedKind):
         """Whether its owner is queued as a whole, or its template names the group of its pods."""
         owner = controller_of(obj)
         labels = _template_labels(obj)
-        return bool(owner and owner["kind"] in _WHOLES) or bool(first(labels, GROUP_NAME))
+        if owner and (owner["kind"] in _WHOLES or (owner["kind"] == "Pod" and _LEADER_WORKER_SET in labels)):
+            return True
+        return bool(first(labels, GROUP_NAME))
 
     def queue_name(self, obj: Object) -> str:
         """Return the queue that its own label names, else that of its template."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver import errors
@@ -12,7 +13,7 @@ from admission.sandbox.apiserver.requests import Call, DeleteOptions
 from admission.sandbox.builtin.pods import bind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.registry import Registry
@@ -109,6 +110,12 @@ class LocalClient:
         """Return the name by which `_resource` finds it: with the group if the plural alone means another resource."""
         is_meant = self._resource(resource.plural).group == resource.group
         return resource.plural if is_meant else f"{resource.plural}.{resource.group}"
+
+    @contextmanager
+    def mutating_new(self, plural: str, change: Callable[[Object], Object]) -> Iterator[None]:
+        """Pass new objects of a resource through a function during the block, as an operator's own webhook would."""
+        with self._registry.admission.mutating_new(self._resource(plural), change):
+            yield
 
     def watch(self, *plurals: str) -> Watcher:
         """Watch resources: existing objects as ADDED, then every change."""

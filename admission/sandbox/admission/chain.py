@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from admission.sandbox.admission.policies import Policies
 from admission.sandbox.admission.webhook_calls import Webhooks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.registry import Registry
     from admission.sandbox.apiserver.requests import Call
@@ -22,6 +25,7 @@ class Admission:
     def __init__(self, registry: Registry, *, delay: float) -> None:
         self._webhooks = Webhooks(registry, self.in_force)
         self._policies = Policies(registry, self.in_force)
+        self._of_operators: list[tuple[Resource, Callable[[Object], Object]]] = []
         self._delay = delay
         self._written: dict[tuple[str, str], Object] = {}
         self._in_force: dict[tuple[str, str], Object] = {}
@@ -62,6 +66,16 @@ class Admission:
         self._webhooks.reload()
         self._policies.reload()
 
+    @contextmanager
+    def mutating_new(self, resource: Resource, change: Callable[[Object], Object]) -> Iterator[None]:
+        """Pass new objects of a resource through a function before webhooks during the block."""
+        own = resource, change
+        self._of_operators.append(own)
+        try:
+            yield
+        finally:
+            self._of_operators.remove(own)
+
     async def mutate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> Object:
@@ -70,6 +84,8 @@ class Admission:
         If a webhook changed it, policies with reinvocationPolicy IfNeeded run again.
         """
         new = self._policies.mutate(resource, subresource, operation, new, old, call)
+        for admitted, change in self._of_operators if operation == "CREATE" and not subresource else ():
+            new = change(new) if admitted is resource else new
         changed = await self._webhooks.mutate(resource, subresource, operation, new, old, call)
         if changed is new:
             return new

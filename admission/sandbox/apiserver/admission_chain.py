@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from admission.sandbox.apiserver.objects import Object
     from admission.sandbox.apiserver.requests import Call
     from admission.sandbox.apiserver.resources import Resource
@@ -18,6 +21,9 @@ class AdmissionChain(Protocol):
 
         `new` is None after a deletion, `old` after a creation.
         """
+
+    def mutating_new(self, resource: Resource, change: Callable[[Object], Object]) -> AbstractContextManager[None]:
+        """Pass new objects of a resource through a function before webhooks during the block."""
 
     async def mutate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
