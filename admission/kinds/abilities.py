@@ -47,8 +47,21 @@ class Owner(Protocol):
     def makes(self, group: str, kind: str) -> bool:
         """Whether the kind's controller creates objects of the given kind, which may be a queued kind, too."""
 
-    def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
-        """Return how `child` belongs to `obj`, which its controller owner reference names (see `children`)."""
+    def part(
+        self,
+        obj: Object,
+        child_kind: Kind,
+        child: Object,
+        context: NamespaceContext,
+        held: Mapping[str, int] = ...,
+        *,
+        was_part: bool = False,
+    ) -> Part:
+        """Return how `child` belongs to `obj`, which its controller owner reference names (see `children`).
+
+        `held`: number of pods that `obj` holds quota for, by pod set: an edit that asks for fewer takes nothing from a
+        child. `was_part`: it was part of it before, and stays so if `obj` names no such child any more.
+        """
 
 
 class Composed(Protocol):

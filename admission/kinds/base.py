@@ -133,6 +133,8 @@ class PodCount(NamedTuple):
     """Pods that exist, including terminating ones."""
     scale_up: int = 0
     """Pods of a requested scale-up that waits for quota; 0: no more than `wanted`."""
+    stays: bool = False
+    """Whether its pods stay when fewer are requested: the controller passes the number on to a new child only."""
 
     @property
     def needed(self) -> int:

@@ -99,7 +99,16 @@ class CommonKind(ABC):
         """Whether the given kind is Pod: by default controllers create pods only."""
         return (group, kind) == POD
 
-    def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
+    def part(
+        self,
+        obj: Object,
+        child_kind: Kind,
+        child: Object,
+        context: NamespaceContext,
+        held: Mapping[str, int] = NOTHING,
+        *,
+        was_part: bool = False,
+    ) -> Part:
         """Return how a pod belongs to the object, by the pod's requests."""
         return find_pod_set(self.pod_sets, obj, child_kind, child, context)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -23,7 +23,7 @@ from admission.kinds.base import (
     PodCount,
 )
 from admission.kinds.children import Part, children, find_part, find_pod_set
-from admission.kinds.common import CommonKind
+from admission.kinds.common import NOTHING, CommonKind
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import merged, pointer, same_generation
 from admission.kinds.places import as_template
@@ -162,7 +162,8 @@ class DeclaredKind(CommonKind):
             places, larger = [], []
         requested = {place.name: place.pods for place in larger}
         counts = tuple(
-            PodCount(place.name, place.pods, place.left, UNLIMITED, requested.get(place.name, 0)) for place in places
+            PodCount(place.name, place.pods, place.left, UNLIMITED, requested.get(place.name, 0), place.stays)
+            for place in places
         )
         return KindStatus(
             suspended=suspended,
@@ -237,16 +238,31 @@ class DeclaredKind(CommonKind):
         made = any((child.group, child.kind) == (group, kind) for child in self.form.children)
         return made or self.form.wrapped is not None or (group, kind) == POD
 
-    def part(self, obj: Object, child_kind: Kind, child: Object, context: NamespaceContext) -> Part:
+    def part(
+        self,
+        obj: Object,
+        child_kind: Kind,
+        child: Object,
+        context: NamespaceContext,
+        held: Mapping[str, int] = NOTHING,
+        *,
+        was_part: bool = False,
+    ) -> Part:
         """Return how a child belongs to the object, by name, pod counts and requests; a pod, by requests."""
-        if (child_kind.group, child_kind.kind) == POD:
+        made = child_kind.group, child_kind.kind
+        if made == POD:
             return find_pod_set(self.pod_sets, obj, child_kind, child, context)
         try:
-            places = self.places(obj)
+            places = [place._replace(pods=max(place.pods, held.get(place.name, 0))) for place in self.places(obj)]
             owner_pods = list(zip(places, self.templates(obj), strict=True))
         except Misconfigured:
             return Part.NONE
-        expected = [each for form in self.form.children for each in children(form, obj, places)]
+        forms = self.form.children
+        expected = [each for form in forms for each in children(form, obj, places)]
+        if was_part and not any((each.group, each.kind) == made for each in expected):
+            # The controller has cleared its name from the status, before it deletes the child itself.
+            forms = tuple(replace(form, name=child["metadata"]["name"], name_from=()) for form in forms)
+            expected = [each for form in forms for each in children(form, obj, places)]
         expected += () if self.form.wrapped is None else self.form.wrapped(obj)
         return find_part(expected, owner_pods, child_kind, child, context)
 

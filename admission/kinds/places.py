@@ -46,6 +46,8 @@ class Place(NamedTuple):
     """Minimum value of that field."""
     min_count: int = 0
     """Minimum number of pods to start with, if a field of the object says so; 0: none says so."""
+    stays: bool = False
+    """Whether a changed number of pods takes effect with the next start only (see `PodCount`)."""
 
     @property
     def label(self) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Pod sets and faults of Ray's kinds, beyond what `Form` describes: the autoscaler container and the submitter pod.
 
 Sources: KubeRay 1.7, `common/pod.go` (autoscaler container), `common/job.go` (submitter) and `rayjob_controller.go`
-(the submitter beside the head, and which states of a RayJob are suspended).
+(the submitter beside the head, and which states of a RayJob are suspended). As was recorded, KubeRay does not pass a
+changed number of workers on to the cluster that a RayJob or RayService has.
 """
 
 from __future__ import annotations
@@ -56,13 +57,12 @@ def cluster_places(obj: Object) -> list[Place]:
 
 def service_places(obj: Object) -> list[Place]:
     """Return the pod sets of a RayService: those of one cluster. Raises Misconfigured."""
-    # KubeRay does not propagate changed numbers of workers to a RayService's existing cluster.
-    return [place._replace(reducible=()) for place in _cluster(obj, ("spec", "rayClusterConfig"))]
+    return [place._replace(reducible=(), stays=True) for place in _cluster(obj, ("spec", "rayClusterConfig"))]
 
 
 def job_places(obj: Object) -> list[Place]:
     """Return the pod sets of a RayJob: its cluster's, and the submitter if that is a pod. Raises Misconfigured."""
-    found = _cluster(obj, ("spec", "rayClusterSpec"))
+    found = [place._replace(stays=True) for place in _cluster(obj, ("spec", "rayClusterSpec"))]
     spec = obj["spec"]
     mode = spec.get("submissionMode", "K8sJobMode")
     if mode == "SidecarMode":

@@ -107,9 +107,10 @@ async def test_child_job_left_suspended_by_its_controller_is_not_started(sluice)
     assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
 
 
-async def test_raycluster_of_rayjob_needs_no_quota_and_a_forged_raycluster_queues(sluice):
+async def ray_job_with_its_cluster(sluice, workers):
+    """Start a RayJob "ray", and create its cluster "ray-x7k2p" as KubeRay does; return the cluster."""
     pods = {"template": {"spec": {"containers": [{"name": "ray", "resources": {"requests": {"cpu": "1"}}}]}}}
-    cluster = {"headGroupSpec": pods, "workerGroupSpecs": [{"groupName": "w", "replicas": 1, **pods}]}
+    cluster = {"headGroupSpec": pods, "workerGroupSpecs": [{"groupName": "w", "replicas": workers, **pods}]}
     rayjob = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
@@ -129,13 +130,44 @@ async def test_raycluster_of_rayjob_needs_no_quota_and_a_forged_raycluster_queue
         },
         "spec": {**owner["spec"]["rayClusterSpec"], "suspend": True},
     }  # fmt: skip
-    forged = {**child, "metadata": {**child["metadata"], "name": "ray-other"}}
     await sluice.user.patch(
         "rayjobs", "team-a", "ray", {"status": {"rayClusterName": "ray-x7k2p"}}, subresource="status"
     )
-    await sluice.user.create("rayclusters", "team-a", child)
+    await sluice.user.create("rayclusters", "team-a", copy.deepcopy(child))
     await until(sluice.user, "rayclusters", "ray-x7k2p", started)
     assert await is_no_workload(sluice, "ray-x7k2p")
+    return child
+
+
+async def test_fewer_workers_of_a_running_rayjob_leave_its_cluster_and_its_quota(sluice):
+    """KubeRay passes the lower number on to the next cluster only."""
+    await ray_job_with_its_cluster(sluice, workers=2)
+    groups = sluice.user.get("rayjobs", "team-a", "ray")["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    fewer = {"rayClusterSpec": {"workerGroupSpecs": [{**groups[0], "replicas": 1}]}}
+    await sluice.user.patch("rayjobs", "team-a", "ray", {"spec": fewer})
+    await sluice.submit(job("later", cpu="2"))
+    await sluice.record("later", "pending", reason="WaitingForQuota")  # all earlier events are processed
+    assert started(sluice.user.get("rayclusters", "team-a", "ray-x7k2p"))
+    admission = (await sluice.record("ray", "admitted")).admission
+    assert {each.name: each.count for each in admission.pod_sets} == {"head": 1, "w": 2}
+
+
+async def test_cluster_whose_name_a_stopped_rayjob_has_cleared_is_still_part_of_it(sluice):
+    """KubeRay clears the name before it deletes the cluster."""
+    await ray_job_with_its_cluster(sluice, workers=1)
+    await sluice.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    cleared = {"status": {"rayClusterName": None, "jobDeploymentStatus": "Suspending"}}
+    await sluice.user.patch("rayjobs", "team-a", "ray", cleared, subresource="status")
+    await until(sluice.user, "rayclusters", "ray-x7k2p", lambda obj: not started(obj))
+    await sluice.submit(job("later"))
+    await sluice.record("later", "pending")  # all earlier events are processed
+    names = [each.workload.name for each in (await sluice.store.workloads.list(namespace="team-a")).workloads]
+    assert "ray-x7k2p" not in names
+
+
+async def test_raycluster_of_rayjob_needs_no_quota_and_a_forged_raycluster_queues(sluice):
+    child = await ray_job_with_its_cluster(sluice, workers=1)
+    forged = {**child, "metadata": {**child["metadata"], "name": "ray-other"}}
     await sluice.submit(job("fill", cpu="2"))
     await sluice.job("fill", runs)
     await sluice.user.create("rayclusters", "team-a", forged)

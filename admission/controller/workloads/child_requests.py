@@ -93,6 +93,8 @@ class Child:
     """Whether a request for it is under way."""
     runs: bool = False
     """Whether it is neither suspended (a pod: gated) nor being deleted, or its start is under way."""
+    was_part: bool = False
+    """Whether its owner was seen to have specified it."""
     was_ungated: bool = False
     """Whether this process has ungated it: it then takes precedence over a pod of the same second that it has not."""
     created: str = ""

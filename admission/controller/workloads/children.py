@@ -185,7 +185,7 @@ class Children:
             return False
         if verdict is Verdict.RUN and kind.ends_by_deletion:
             owner = self._owner(claimed.kind, child.owner, MAX_OWNER_DEPTH)[0]
-            if owner is not None and self._excess_pods.has(child, uid, claimed.kind, owner):
+            if owner is not None and self._excess_pods.has(child, uid, claimed.kind, owner, self._held(child.owner)):
                 verdict = Verdict.EXCESS
         self._child_requests.follow(child, seen, obj, verdict)
         return True
@@ -270,11 +270,24 @@ class Children:
             return verdict
         if verdict is Verdict.WAIT and rendered_owner(kind, obj, claimed):
             return verdict  # the owner's pod sets are read from this child: comparing them would mean nothing
-        part = owner_kind.part(owner, kind, obj, self._context.of_namespace(obj["metadata"]["namespace"]))
+        child, context = (
+            self._children.get(obj["metadata"]["uid"]),
+            self._context.of_namespace(obj["metadata"]["namespace"]),
+        )
+        was_part = child is not None and child.was_part
+        part = owner_kind.part(owner, kind, obj, context, self._held(uid), was_part=was_part)
+        if child is not None and part is not Part.NONE:
+            child.was_part = True
         is_uncounted = kind.ends_by_deletion and not self._environment.queues_pods_of(owner_kind, owner, kind)
         if part is Part.NONE or is_uncounted:
             return Verdict.WORKLOAD
         return Verdict.OUTDATED if part is Part.OUTDATED and verdict is Verdict.RUN else verdict
+
+    def _held(self, uid: str) -> dict[str, int]:
+        """Return the number of pods that an owner holds quota for, by pod set; empty: it is no workload, or waits."""
+        tracked = self._registry.get(uid)
+        admission = None if tracked is None else tracked.record.admission
+        return {} if admission is None else {each.name: each.count for each in admission.pod_sets}
 
     def _owner(self, kind: Kind, uid: str, owners: int) -> tuple[Object | None, Verdict]:
         """Return the last observed version of an owner, if known, and the verdict on children that are part of it."""

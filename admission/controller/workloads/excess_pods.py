@@ -34,13 +34,16 @@ class ExcessPods:
         self._by_owner = by_owner
         self._context = context
 
-    def has(self, child: Child, uid: str, owner_kind: Kind, owner: Object) -> bool:
+    def has(self, child: Child, uid: str, owner_kind: Kind, owner: Object, held: Mapping[str, int]) -> bool:
         """Return whether the owner needs no further pod such as `child`, whose uid is `uid`.
 
-        Pods of the owner's children count, such as those of the Jobs of a JobSet. If the pod itself runs, only older
-        ones count.
+        `held`: number of pods that the owner holds quota for, by pod set. Pods of the owner's children count, such as
+        those of the Jobs of a JobSet. If the pod itself runs, only older ones count.
         """
-        counts = owner_kind.observe(owner).counts
+        counts = [
+            count._replace(wanted=max(count.wanted, held.get(count.name, 0)), left=None) if count.stays else count
+            for count in owner_kind.observe(owner).counts
+        ]
         own_age = (*_age(child), uid)
         preceding = [
             other

@@ -130,6 +130,8 @@ def _release_surplus(change: WorkloadChange, seen: Observed, counted: Mapping[st
     held, new_counts, wanted = _held_pods(tracked), {}, {}
     admitted = {each.name: each.count for each in tracked.record.workload.pod_sets}
     for count in seen.counts:
+        if count.stays:
+            continue
         had = held.get(count.name, 0)
         # Pods for which quota is reserved and that the object is about to be scaled to are needed as well.
         least = max(count.needed, count.scale_up if count.scale_up <= had else 0)
