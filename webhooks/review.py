@@ -191,13 +191,10 @@ class Reviewer:
         # Faults that a queued object had before do not count: its finalizers and labels must remain changeable.
         known = kind.faults(old) if old is not None and kind.queue_name(old) else []
         answer.faults = [fault for fault in kind.faults(new) if fault not in known]
+        answer.warnings += kind.cautions(new) if old is None else []
         enters_queue = old is None or kind.queue_name(old) != queue
-        if (
-            enters_queue
-            and not answer.faults
-            and self._queue_exists
-            and not self._queue_exists(request.namespace, queue)
-        ):
+        is_missing = self._queue_exists is not None and not self._queue_exists(request.namespace, queue)
+        if enters_queue and not answer.faults and is_missing:
             answer.warnings.append(messages.missing_queue(_labels(new), kind, queue, request.namespace))
 
 

@@ -273,7 +273,10 @@ class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel
         """
 
     def remarks(self, obj: Object) -> list[str]:
-        """Return warnings for the user about an object that is accepted."""
+        """Return warnings for the user about an object that is admitted."""
+
+    def cautions(self, obj: Object) -> list[str]:
+        """Return warnings for the user who creates an object: what it asks for and will not get."""
 
     def gate(self, obj: Object) -> list[Object]:
         """Return the JSON patch that keeps a new object from running; empty if it is gated already."""

@@ -216,8 +216,13 @@ _OF_APP_WRAPPERS: Final = {
 _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
     **{f"kubeflow.org/{kind.lower()}": {"faults": partial(kubeflow.faults, *of)} for kind, of in _ROLES.items()},
     "ray.io/raycluster": {"places": ray.cluster_places, "faults": ray.cluster_faults, "remarks": ray.remarks},
-    "ray.io/rayjob": {"places": ray.job_places, "faults": ray.job_faults, "remarks": ray.job_remarks},
-    "ray.io/rayservice": {"places": ray.service_places, "remarks": ray.remarks},
+    "ray.io/rayjob": {
+        "places": ray.job_places,
+        "faults": ray.job_faults,
+        "remarks": ray.job_remarks,
+        "cautions": ray.cautions,
+    },
+    "ray.io/rayservice": {"places": ray.service_places, "remarks": ray.remarks, "cautions": ray.cautions},
     "workload.codeflare.dev/appwrapper": _OF_APP_WRAPPERS,
     "mcad.ibm.com/appwrapper": _OF_APP_WRAPPERS,
     "argoproj.io/workflow": {"places": argo.places, "faults": argo.faults, "most_pods": argo.MOST_PODS},

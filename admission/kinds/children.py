@@ -116,6 +116,25 @@ def rendered_owner(kind: Kind, obj: Object, claimed: Claim) -> str:
     return str(reference["uid"]) if is_it else ""
 
 
+def specified(
+    forms: Iterable[ChildForm], owner: Object, places: Sequence[Place], made: tuple[str, str], known: str
+) -> list[Child]:
+    """Return all children that an object specifies.
+
+    `known`: name of a child of the group and kind `made` that it had before; it is one still if the object names none
+    of that kind now. Its controller clears the name some time before it deletes the child.
+    """
+    found = [each for form in forms for each in children(form, owner, places)]
+    if known and not any((each.group, each.kind) == made for each in found):
+        found += [
+            each
+            for form in forms
+            if (form.group, form.kind) == made
+            for each in children(replace(form, name=known, name_from=()), owner, places)
+        ]
+    return found
+
+
 def children(form: ChildForm, owner: Object, places: Sequence[Place]) -> Iterator[Child]:
     """Yield all children of a form that an object specifies; `places` are the object's pod sets."""
     every = tuple(range(len(places)))

@@ -95,6 +95,10 @@ class CommonKind(ABC):
         """Return no warnings."""
         return []
 
+    def cautions(self, obj: Object) -> list[str]:
+        """Return no warnings."""
+        return []
+
     def makes(self, group: str, kind: str) -> bool:
         """Whether the given kind is Pod: by default controllers create pods only."""
         return (group, kind) == POD

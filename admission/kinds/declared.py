@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -22,7 +22,7 @@ from admission.kinds.base import (
     Outcome,
     PodCount,
 )
-from admission.kinds.children import Part, children, find_part, find_pod_set
+from admission.kinds.children import Part, find_part, find_pod_set, specified
 from admission.kinds.common import NOTHING, CommonKind
 from admission.kinds.gates import SuspendField
 from admission.kinds.patches import merged, pointer, same_generation
@@ -49,10 +49,7 @@ if TYPE_CHECKING:
     from admission.model.workload import Admission, PodSet
 
 WORKLOAD_UID: Final = "sluice.dev/workload-uid"
-"""Label that a start injects into all pod templates.
-
-Pods are found by it, as the object's status does not count them.
-"""
+"""Label that a start injects into all pod templates: pods are found by it, as the status does not count them."""
 MAX_POD_SETS: Final = 32
 """Maximum number of pod sets of one object; more are rejected, as a cycle's duration grows with them."""
 _MOST_PODS: Final = 2**31 - 1
@@ -221,6 +218,10 @@ class DeclaredKind(CommonKind):
         """Return the form's warnings."""
         return [] if self.form.remarks is None else self.form.remarks(obj)
 
+    def cautions(self, obj: Object) -> list[str]:
+        """Return the form's warnings at creation."""
+        return self.form.cautions(obj) if self.form.cautions else []
+
     def _own_faults(self, obj: Object) -> list[tuple[str, str]]:
         return [] if self.form.faults is None else read_by(self.form.faults, obj)
 
@@ -257,12 +258,7 @@ class DeclaredKind(CommonKind):
             owner_pods = list(zip(places, self.templates(obj), strict=True))
         except Misconfigured:
             return Part.NONE
-        forms = self.form.children
-        expected = [each for form in forms for each in children(form, obj, places)]
-        if was_part and not any((each.group, each.kind) == made for each in expected):
-            # The controller has cleared its name from the status, before it deletes the child itself.
-            forms = tuple(replace(form, name=child["metadata"]["name"], name_from=()) for form in forms)
-            expected = [each for form in forms for each in children(form, obj, places)]
+        expected = specified(self.form.children, obj, places, made, child["metadata"]["name"] if was_part else "")
         expected += () if self.form.wrapped is None else self.form.wrapped(obj)
         return find_part(expected, owner_pods, child_kind, child, context)
 

@@ -57,7 +57,9 @@ class Form:
     faults: Callable[[Object], list[tuple[str, str]]] | None = None
     """Function that returns (field path, message) of faults beyond resources, such as what its controller rejects."""
     remarks: Callable[[Object], list[str]] | None = None
-    """Function that returns warnings for the user about an accepted object."""
+    """Function that returns warnings for the user about an admitted object."""
+    cautions: Callable[[Object], list[str]] | None = None
+    """Function that returns warnings for the user who creates an object."""
 
     @property
     def name(self) -> str:

@@ -121,6 +121,13 @@ def remarks(obj: Object) -> list[str]:
     return [child_sentences.native_gang_too_large(groups, _MOST_GROUPS)] if groups > _MOST_GROUPS else []
 
 
+def cautions(obj: Object) -> list[str]:
+    """Warn of an autoscaler in the cluster of a RayJob or RayService: the number of its owner stays as it is."""
+    spec = obj["spec"]
+    cluster = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or {}
+    return [child_sentences.no_scale_up(obj["kind"])] if cluster.get("enableInTreeAutoscaling") is True else []
+
+
 def _is_native_gang(obj: Object) -> bool:
     metadata = obj["metadata"]
     values = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}

@@ -155,6 +155,14 @@ def native_gang_too_large(groups: int, most: int) -> str:
     )
 
 
+def no_scale_up(kind: str) -> str:
+    """A RayJob or RayService is created whose cluster has an autoscaler."""
+    return (
+        f"the autoscaler of a {kind} gets no quota for more workers than it starts with: write those that it needs "
+        "into replicas, or create a RayCluster, whose autoscaler gets more as soon as there is quota"
+    )
+
+
 INTERACTIVE_RAY_JOB = (
     "It is in InteractiveMode: until spec.jobId names a job, KubeRay does not suspend it: it cannot be evicted, and "
     "holds its quota until a job is submitted or it is deleted."

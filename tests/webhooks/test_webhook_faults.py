@@ -116,3 +116,14 @@ def test_custom_resource_of_another_form_is_refused_in_one_sentence(name, resour
     response = reviewer.review(make_review(obj, resource={"group": group, "resource": resource}))["response"]
     assert response["allowed"] is False
     assert response["status"]["message"].startswith(f"spec: has another form than a {obj['kind']} has (")
+
+
+@pytest.mark.parametrize(("manifest", "cluster"), [("rayjob", "rayClusterSpec"), ("rayservice", "rayClusterConfig")])
+def test_autoscaler_that_can_get_no_more_workers_is_told_of_at_creation(manifest, cluster):
+    obj = document(manifest)
+    obj["spec"][cluster]["enableInTreeAutoscaling"] = True
+    reviewer = Reviewer(all_kinds(frameworks=frameworks_known()), own_usernames=())
+    plural = f"{obj['kind'].lower()}s"
+    resource = {"group": "ray.io", "version": "v1", "resource": plural}
+    answer = reviewer.review(make_review(obj, resource=resource))["response"]
+    assert any("autoscaler" in warning for warning in answer["warnings"])
