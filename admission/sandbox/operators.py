@@ -11,6 +11,7 @@ from admission.sandbox.apiserver.errors import SandboxError
 from admission.sandbox.background import background
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
 from admission.sandbox.controllers.operator import Operator
+from admission.sandbox.controllers.rayowners import RayOwnerController
 from admission.sandbox.controllers.volcano import VolcanoController
 
 if TYPE_CHECKING:
@@ -18,14 +19,24 @@ if TYPE_CHECKING:
 
     from admission.kinds.base import Kind
     from admission.sandbox.apiserver.objects import Object
+    from admission.sandbox.clock import Clock
     from admission.sandbox.controllers.base import Controller
+    from admission.sandbox.local import LocalClient
     from admission.sandbox.sandbox import Sandbox
 
 _USER = "system:serviceaccount:operators:operator"
+_CLUSTERS = "ray.io/raycluster"
+_WITH_CLUSTERS = frozenset({"ray.io/rayjob", "ray.io/rayservice"})
+"""Kinds whose pods belong to a RayCluster."""
 _OF_GROUPED_KINDS = {
     ("batch.volcano.sh", "Job"): VolcanoController,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): LeaderWorkerSetController,
 }
+
+
+def operator(local: LocalClient, clock: Clock, kind: DeclaredKind) -> Controller[tuple[str, str]]:
+    """Return the simulated operator of a kind with a suspend field."""
+    return (RayOwnerController if kind.form.name in _WITH_CLUSTERS else Operator)(local, clock, kind)
 
 
 def definition(kind: Kind, version: str | None = None) -> Object:
@@ -54,15 +65,21 @@ async def run_operators(sandbox: Sandbox, names: Iterable[str]) -> AsyncIterator
     """
     client, user = sandbox.local("system:admin"), sandbox.local(_USER)
     running: dict[str, Controller[tuple[str, str]]] = {}
-    for name in dict.fromkeys(names):
+    names = dict.fromkeys(names)
+    if names.keys() & _WITH_CLUSTERS:
+        names[_CLUSTERS] = None
+    for name in names:
         (kind,) = all_kinds(frameworks=(name,))
         grouped = _OF_GROUPED_KINDS.get((kind.group, kind.kind))
         if grouped is not None:
             running[name] = grouped(user, sandbox.clock)
         elif isinstance(kind, DeclaredKind):
-            running[name] = Operator(user, sandbox.clock, kind)
+            running[name] = operator(user, sandbox.clock, kind)
         else:
             raise SandboxError(f"The sandbox has no operator for {name}.")
+    # Each operator watches kinds of others, too.
+    for name in names:
+        (kind,) = all_kinds(frameworks=(name,))
         await client.create("customresourcedefinitions", "", definition(kind))
     async with background(**{name: each.run() for name, each in running.items()}):
         yield
