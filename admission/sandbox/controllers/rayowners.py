@@ -70,11 +70,11 @@ class RayOwnerController(Controller[tuple[str, str]]):
             name = _random_name(job)
             begun = {"jobDeploymentStatus": "Initializing", "rayClusterName": name, "jobId": _random_name(job)}
             await self._write(job, {**_NO_CLUSTER, **begun})
-        elif suspended:
-            if state != "Suspending":
-                await self._write(job, {**status, "jobDeploymentStatus": "Suspending"})
-            elif not await self._delete_children(job):
+        elif state == "Suspending":  # to its end, even if it is resumed meanwhile
+            if not await self._delete_children(job):
                 await self._write(job, {**_NO_CLUSTER, "jobDeploymentStatus": "Suspended"})
+        elif suspended:
+            await self._write(job, {**status, "jobDeploymentStatus": "Suspending"})
         elif state == "Initializing":
             cluster = await self._cluster(job, name, job["spec"]["rayClusterSpec"])
             if (cluster.get("status") or {}).get("state") == "ready":
