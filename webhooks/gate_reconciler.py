@@ -142,15 +142,11 @@ class GateReconciler:
 
         The address is a URL, or a Service as `namespace/name`. Another instance of Sluice may have registered it.
         """
-        try:
-            found = await self.client.get(f"{_collection('MutatingWebhookConfiguration')}/sluice")
-        except NotFound:
+        called = await registered_client_config(self.client)
+        if called is None:
             return ""
-        called = [webhook["clientConfig"] for webhook in found.get("webhooks") or ()]
-        if not called:
-            return ""
-        service = called[0].get("service", {})
-        return str(called[0].get("url") or f"{service.get('namespace')}/{service.get('name')}")
+        service = called.get("service", {})
+        return str(called.get("url") or f"{service.get('namespace')}/{service.get('name')}")
 
     async def has_registered_policies(self) -> bool:
         """Whether the API server has a policy that gates Jobs, or other kinds, now. Raises ClusterError."""
@@ -258,6 +254,19 @@ class GateReconciler:
         except NotFound:
             return False
         return True
+
+
+async def registered_client_config(client: Client) -> Object | None:
+    """Return the `clientConfig` of the webhooks that the API server calls now; None: it calls none.
+
+    Raises ClusterError.
+    """
+    try:
+        found = await client.get(f"{_collection(_WEBHOOKS)}/sluice")
+    except NotFound:
+        return None
+    called: list[Object] = [webhook["clientConfig"] for webhook in found.get("webhooks") or ()]
+    return called[0] if called else None
 
 
 def is_ours(obj: Object) -> bool:

@@ -26,7 +26,7 @@ from admission.api.http.responses import add_warning
 from admission.api.http.security_headers import add_security_headers
 from admission.api.kinds.descriptor import no_receiver_fault
 from admission.api.openapi import discovery, document
-from admission.api.probes import Probes
+from admission.api.probes import Probes, no_webhook_fault
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
 from admission.api.resources.attention_report import AttentionReport
 from admission.api.resources.audit_records import AuditRecords
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from admission.api.auth.front_proxy import FrontProxy
     from admission.api.auth.oidc.client import OidcClient
     from admission.api.kinds.descriptor import ReceiverFault
-    from admission.api.probes import Checks
+    from admission.api.probes import Checks, WebhookFault
     from admission.api.registry import Resource
     from admission.api.resources.cluster_views import Cluster
     from admission.api.resources.explaining_engine import LocalController
@@ -98,6 +98,7 @@ def create_app(
     leader: LeaderView | None = None,
     estimate_of: EstimateOf = no_estimates,
     receiver_fault: ReceiverFault = no_receiver_fault,
+    webhook_fault: WebhookFault = no_webhook_fault,
     cluster: Cluster | None = None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
@@ -113,6 +114,7 @@ def create_app(
     leader: the leading replica, as seen from this one.
     estimate_of: start estimates of pending workloads.
     receiver_fault: checks the receivers of subscriptions.
+    webhook_fault: says why the API server does not reach the webhooks.
     cluster: pods, logs and nodes for the dashboard.
     clock: monotonic, seconds. now: Unix time, seconds.
 
@@ -137,11 +139,12 @@ def create_app(
     _add_sessions(app, store, login)
     if oidc is not None:
         _add_oidc(app, Issuer(oidc, clock=clock), sessions, logins)
-    _add_probes(app, Probes(checks, authentication))
+    _add_probes(app, Probes(checks, authentication, webhook_fault=webhook_fault))
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
-    _add_reports(app, Reports(store), ClusterViews(store, cluster), AttentionReport(store, leader, now=now))
-    _add_audits(app, Audits(store, controller, leader))
+    attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault)
+    _add_reports(app, Reports(store), ClusterViews(store, cluster), attention)
+    _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault))
     engines = Engines(store, controller, receiver_fault=receiver_fault, clock=now)
     _add_resources(app, store, engines, estimate_of, now=now)
     add_dashboard(app)

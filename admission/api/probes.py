@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 Checks: TypeAlias = "Mapping[str, Callable[[], Awaitable[str | None]]]"
 """Readiness checks by name; each returns None if it passes, else a message that says what is wrong."""
 
+WebhookFault: TypeAlias = "Callable[[], str]"
+"""Returns a sentence that says why the API server does not reach the webhooks; empty: it does, as far as is known."""
+
+
+def no_webhook_fault() -> str:
+    """For an API without webhooks."""
+    return ""
+
+
 _CHECK_SECONDS = 5.0
 """Timeout of a check, which then counts as failed."""
 
@@ -28,8 +37,12 @@ class Probes:
     Details of failures are shown to superusers only; others see `reason withheld`, as in kube-apiserver.
     """
 
-    def __init__(self, checks: Checks, authentication: Authentication) -> None:
+    def __init__(
+        self, checks: Checks, authentication: Authentication, *, webhook_fault: WebhookFault = no_webhook_fault
+    ) -> None:
+        """`webhook_fault` is shown by `?verbose`, and makes nothing unready: see `cli.serve.webhook_check`."""
         self._checks = checks
+        self._webhook_fault = webhook_fault
         self._authentication = authentication
 
     async def alive(self, request: web.Request) -> web.Response:
@@ -51,6 +64,8 @@ class Probes:
         for name, fault in faults.items():
             shown = fault if show_details else "reason withheld"
             lines.append(f"[-]{name} failed: {shown}" if fault else f"[+]{name} ok")
+        if faults and (remark := self._webhook_fault()):
+            lines.append(f"[!]webhook-address: {remark if show_details else 'reason withheld'}")
         lines.append(f"{probe} check {'failed' if failed else 'passed'}")
         return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200, headers=headers)
 

@@ -325,6 +325,8 @@ class AttentionReport(Model):
     """Preemptions without effect of the last day, the latest first."""
     last_audit: AuditSummary | None = None
     """Result of the last audit; not set: the leader has made none yet."""
+    webhook_fault: str | None = None
+    """Why the API server does not reach the webhooks; not set: it does, as far as is known."""
 
 
 class FlavorNodes(Model):

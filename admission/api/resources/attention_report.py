@@ -1,4 +1,4 @@
-"""The report `reports/attention`: preemptions without effect, and the result of the leader's last audit."""
+"""The report `reports/attention`: webhooks out of reach, preemptions without effect, the leader's last audit."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.http.responses import Document
+    from admission.api.probes import WebhookFault
     from admission.api.resources.leader_view import LeaderView
     from admission.store.store import Store
 
@@ -25,10 +26,13 @@ _RECHECK_SECONDS: Final = 30.0
 class AttentionReport:
     """Handler of the report, which is computed once a second at most. `now` returns the Unix time (s)."""
 
-    def __init__(self, store: Store, leader: LeaderView, *, now: Callable[[], float]) -> None:
+    def __init__(
+        self, store: Store, leader: LeaderView, *, now: Callable[[], float], webhook_fault: WebhookFault
+    ) -> None:
         self._store = store
         self._leader = leader
         self._now = now
+        self._webhook_fault = webhook_fault
         # Revision and time only grow, so their sum changes if one of them does.
         self._preemptions = RevisionCache(self._in_vain, revision=lambda: store.revisions.newest + self._half_minutes())
 
@@ -37,6 +41,8 @@ class AttentionReport:
         del request
         body: Document = {"kind": ATTENTION_REPORT, "apiVersion": API_VERSION, "metadata": {}}
         body["preemptionsInVain"] = await self._preemptions.get()
+        if fault := self._webhook_fault():
+            body["webhookFault"] = fault
         if (found := self._leader.last_audit()) is not None:
             differences = [
                 {"problem": problem, "count": count} for problem, count in sorted(found.differences.items()) if count

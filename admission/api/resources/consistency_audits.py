@@ -13,6 +13,7 @@ from admission.model.errors import ClusterError
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from admission.api.probes import WebhookFault
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
     from admission.store.store import Store
@@ -33,13 +34,29 @@ def _not_leading(holder: str) -> NotLeading:
     )
 
 
+def _unanswered_webhook(fault: str) -> dict[str, str]:
+    """Return the item of webhooks that do not answer, in the form of a difference that no repair removes."""
+    return {
+        "problem": "WebhookUnreachable",
+        "object": "MutatingWebhookConfiguration sluice",
+        "uid": "",
+        "found": fault,
+        "expected": "Sluice's webhooks answer at the address that is registered",
+        "remedy": "nothing; an admin has to make the address reachable",
+        "left": "true",
+    }
+
+
 class Audits:
     """Handlers of audits. Only the leader has the memory to compare, and only it may repair."""
 
-    def __init__(self, store: Store, controller: LocalController, leader: LeaderView) -> None:
+    def __init__(
+        self, store: Store, controller: LocalController, leader: LeaderView, *, webhook_fault: WebhookFault
+    ) -> None:
         self._store = store
         self._controller = controller
         self._leader = leader
+        self._webhook_fault = webhook_fault
 
     async def get(self, _: web.Request) -> web.Response:
         """Return all differences. Raises NotLeading and Unanswered."""
@@ -58,4 +75,6 @@ class Audits:
             raise Unanswered(f"the audit needs the cluster: {error}") from error
         if items is None:
             raise _not_leading(await self._store.holder())
+        if fault := self._webhook_fault():
+            items = [_unanswered_webhook(fault), *items]
         return reply({"kind": "Audit", "apiVersion": API_VERSION, "metadata": {}, "items": items})

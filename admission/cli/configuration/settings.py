@@ -162,7 +162,11 @@ class Settings(BaseSettings):
     webhook_service: NamespacedName = Field(
         "sluice-system/sluice-webhook", description="NAMESPACE/NAME of the Service of the webhooks; used in a pod."
     )
-    webhook_address: Address = Field(":9443", description="HOST:PORT that the webhooks listen on.")
+    webhook_address: Address = Field(
+        ":9443",
+        description="HOST:PORT that the webhooks listen on. With webhookUrl the default is its port, on all addresses, "
+        "or on loopback alone if its host is.",
+    )
     webhook_process: bool = Field(
         True, description="Serve the webhooks in a child process. Disable it if `sluice webhook` runs separately."
     )

@@ -15,6 +15,7 @@ from admission.api.application import create_app
 from admission.api.auth.delegation import Delegation
 from admission.api.auth.front_proxy import AuthenticatingProxy, FrontProxy
 from admission.api.kinds.descriptor import no_receiver_fault
+from admission.api.probes import no_webhook_fault
 from admission.api.registry import GROUP, VERSION
 from admission.cli.configuration.addresses import split_address
 from admission.cli.configuration.settings import EXTERNAL_SERVICE
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.kinds.descriptor import ReceiverFault
-    from admission.api.probes import Checks
+    from admission.api.probes import Checks, WebhookFault
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
@@ -178,6 +179,7 @@ def api_app(
     checks: Checks,
     estimate_of: EstimateOf,
     receiver_fault: ReceiverFault = no_receiver_fault,
+    webhook_fault: WebhookFault = no_webhook_fault,
 ) -> web.Application:
     """Return the API's application, which authenticates users of the cluster and, if configured, the admin token.
 
@@ -194,6 +196,7 @@ def api_app(
         leader=leader,
         estimate_of=estimate_of,
         receiver_fault=receiver_fault,
+        webhook_fault=webhook_fault,
         cluster=client,
     )
 

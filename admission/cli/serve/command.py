@@ -33,6 +33,7 @@ from admission.cli.serve.reload import Reload
 from admission.cli.serve.signals import until_signal
 from admission.cli.serve.startup import Starting
 from admission.cli.serve.telemetry import opened_tracing
+from admission.cli.serve.webhook_check import WebhookCheck
 from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
@@ -49,6 +50,7 @@ from admission.serving.loop import new_loop
 from admission.store.database.connection import Location
 from admission.store.database.migrations import ensure_ready, migrate
 from admission.store.store import Store
+from webhooks.gate_reconciler import registered_client_config
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -141,7 +143,20 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
         estimates = Estimates(settings, controller)
         background.append(estimates.run)
         fault = replica.notifier.receiver_fault
-        app = api_app(settings, store, client, controller, replica.report, endpoint, checks, estimates.of, fault)
+        webhook_check = WebhookCheck(lambda: registered_client_config(client))
+        background.append(webhook_check.run)
+        app = api_app(
+            settings,
+            store,
+            client,
+            controller,
+            replica.report,
+            endpoint,
+            checks,
+            estimates.of,
+            fault,
+            lambda: webhook_check.fault,
+        )
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
         metrics = ReplicaMetrics(store, controller, role, client, replica.notifier, gate)
         app.router.add_get(PATH, Metrics(metrics.collectors).get)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -60,7 +61,7 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
     """
     if _endpoint(settings) is None or not settings.webhook_process:
         return None
-    host, port = split_address(settings.webhook_address)
+    host, port = webhook_listening(settings)
     sockets = await webhook_sockets(host, port)
     for one in sockets:
         stack.callback(one.close)
@@ -165,6 +166,26 @@ def gate_scope(settings: Settings, username: str) -> Scope:
 def excluded_namespaces() -> tuple[str, ...]:
     """Return the namespaces in which nothing is queued. Sluice's own pods must be able to start without Sluice."""
     return tuple(filter(None, ("kube-system", own_namespace())))
+
+
+def webhook_listening(settings: Settings) -> tuple[str, int]:
+    """Return host and port that the webhooks listen on: `webhookAddress` if given, else derived from `webhookUrl`.
+
+    A URL without a port is usually that of a load balancer, so that the default port remains.
+    """
+    default = split_address(settings.webhook_address)
+    if settings.webhook_url is None or "webhook_address" in settings.model_fields_set:
+        return default
+    url = urlsplit(settings.webhook_url)
+    host = url.hostname or ""
+    return host if _is_loopback(host) else default[0], url.port or default[1]
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def webhook_hosts(settings: Settings) -> list[str]:

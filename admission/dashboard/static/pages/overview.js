@@ -195,9 +195,10 @@ function Attention({ leaves, changes }) {
   const failing = undelivered(subscriptions.data?.items || []);
   const inVain = more.data?.preemptionsInVain || [];
   const differs = more.data?.lastAudit?.differences.length > 0;
-  const quiet = !hopeless.length && !stopped.length && !longest.length && !nowhere.length && !failing.length && !inVain.length && !differs;
+  const quiet = !hopeless.length && !stopped.length && !longest.length && !nowhere.length && !failing.length && !inVain.length && !differs && !more.data?.webhookFault;
   return html`<${Card} title="Needs attention" className="attention">
     ${quiet && html`<${Empty} title="All is well">No queue is stopped, and no workload waits.<//>`}
+    ${more.data?.webhookFault && html`<h3>The webhooks do not answer</h3><p class="small">${more.data.webhookFault}</p>`}
     ${hopeless.length > 0 && html`<h3>Can never run as they are</h3><ul>${hopeless.slice(0, LISTED).map((item) => html`<li key=${JSON.stringify(item)}>
       <a href=${`${queueLink(item.clusterQueue)}?reason=${item.reason}`}><bdi>${item.clusterQueue || item.queue}</bdi></a><span class="grow"></span><${Badge} tone="bad">${count(item.count)} ${item.reason}<//></li>`)}<${More} of=${hopeless} /></ul>`}
     ${stopped.length > 0 && html`<h3>Admit nothing</h3><ul>${stopped.slice(0, LISTED).map((leaf) => {
