@@ -1,7 +1,8 @@
 """Decision engine: quota tree, queue order, flavor assignment, preemption, fair sharing, cycles, explanations."""
 
 from admission.engine.accounting import Accounting, Transformation
-from admission.engine.engine import Engine, Policy, TopologyRules
+from admission.engine.configuration import Policy, TopologyRules
+from admission.engine.engine import Engine
 from admission.engine.events import (
     Admit,
     ChecksReady,

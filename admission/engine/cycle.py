@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Assignment, Mode, obstacles
-from admission.engine.clusterqueue import PODS, Held, usage_of
+from admission.engine.clusterqueue import Held, usage_of
 from admission.engine.entry import Entry, Outcome, Result
 from admission.engine.events import Admit, Evict, Park
 from admission.engine.flavors import Assigner
@@ -18,7 +18,7 @@ from admission.engine.head_prediction import Reservation, reserved
 from admission.engine.order import classical, rank_of, tournament
 from admission.engine.partial import largest_that_fits
 from admission.engine.pending_item import Progress
-from admission.engine.topology.workloads import Placer
+from admission.engine.topology.heads import PlacedHeads, targets_of
 from admission.engine.tree import add_usage, available, fits, remove_usage
 from admission.engine.victims import eviction, without
 from admission.engine.vocabulary import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.engine import Policy
+    from admission.engine.configuration import Policy
     from admission.engine.fair_skipping import SkipPlan
     from admission.engine.forest import Domain
     from admission.engine.head_prediction import Contender
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from admission.engine.pending_item import Item
     from admission.engine.policies.active import ActivePolicies
     from admission.engine.preemption import MakeSearch, Search
-    from admission.engine.topology.state import PlacedPods, Topologies
     from admission.engine.tree import Node
     from admission.engine.victims import Target
 
@@ -81,8 +80,7 @@ class Cycle:
         self._victims: dict[str, Held] = {} if victims is None else victims
         self._cycle_usage: list[tuple[Node, int, int]] = []
         """Usage of heads that wait for preemption: counted until the end of the cycle only."""
-        self._placed: list[tuple[Topologies, tuple[PlacedPods, ...]]] = []
-        """Pods of all heads that the cycle has placed: afterwards those of admitted ones count in all trees."""
+        self._places = PlacedHeads(policy, self._victims)
         self._skip_plan = skip_plan
         self._filters = policies if policies is not None and policies.filtering else None  # None: no policy filters
         self._entries: list[Entry] = []
@@ -109,8 +107,7 @@ class Cycle:
     def end(self) -> Result:
         """Requeue the heads that were not admitted, and return the decisions."""
         entries = self._entries
-        for topologies, pods in self._placed:
-            topologies.charge(pods, -1)
+        self._places.end()
         for node, fr, amount in self._cycle_usage:
             remove_usage(node, fr, amount)
         for entry in entries:
@@ -262,37 +259,19 @@ class Cycle:
             ignore_undeclared=self._policy.ignore_undeclared,
         )
 
-        placer = self._placer(entry)
-
-        def assign(counts: Sequence[int] | None) -> tuple[Assignment, list[Target]]:
-            assignment = assigner.assign(counts)
-            if placer is None:
-                return assignment, search().targets(assignment) if assignment.mode is Mode.PREEMPT else []
-            placer.complete(assignment)
-            if assignment.mode is not Mode.PREEMPT:
-                return assignment, []
-            targets = search().targets(assignment, lambda: placer.fits(assignment))
-            with without([target.held for target in targets]):
-                if targets:
-                    placer.place_now(assignment)
-            return assignment, targets
+        placer = self._places.placer(entry)
 
         def attempt(counts: Sequence[int]) -> tuple[Assignment, list[Target]] | None:
-            assignment, targets = assign(counts)
+            assignment = assigner.assign(counts)
+            targets = targets_of(assignment, search, placer)
             return (assignment, targets) if targets or assignment.mode is Mode.FIT else None
 
-        full, targets = assign(None)
+        full = assigner.assign(None)
+        targets = targets_of(full, search, placer)
         found = None
         if entry.item.shape.partial and not targets and full.mode is not Mode.FIT:
             found = largest_that_fits(entry.item.shape.pod_sets, attempt)
         entry.assignment, entry.targets = found or (full, targets)
-
-    def _placer(self, entry: Entry) -> Placer | None:
-        """Return what places the pods of a head by topology; None: its ClusterQueue has no flavor with a topology."""
-        topologies, rules = entry.queue.topologies, self._policy.topology
-        if topologies is None or rules is None:
-            return None
-        return Placer(topologies, rules.placement, entry.queue, entry.item.shape.written)
 
     def decide(self, entry: Entry) -> None:
         """Admit, preempt, reserve quota or skip, by the entry's mode (Kueue's `processEntry`)."""
@@ -304,8 +283,9 @@ class Cycle:
                 return
         if not self._victims.keys().isdisjoint(target.held.workload.uid for target in entry.targets):
             self._reassign_without_victims(entry)
-        elif entry.queue.topologies is not None:
-            self._place_again(entry)
+        elif entry.queue.topologies is not None and self._places.needs_other_place(entry):
+            self._assign(entry, only=entry.assignment)
+            self._domain.shares = None
         assignment, usage = entry.assignment, entry.assignment.usage
         if assignment.mode is Mode.NO_FIT:
             entry.reason, entry.message = assignment.reason(), assignment.message()
@@ -314,7 +294,7 @@ class Cycle:
             if entry.queue.spec.preemption.reclaim_within_cohort != "Any":
                 kept = reserved(entry.node, usage, borrows=assignment.borrowing > 0)
                 self._add_cycle_usage(entry.node, kept)
-                self._occupy(entry)
+                self._places.occupy(entry)
         elif assignment.mode is Mode.DEFERRED_FIT:
             self._defer(entry, DEFERRED)
         elif assignment.mode is Mode.PREEMPT and not entry.item.workload.may_preempt:
@@ -323,44 +303,19 @@ class Cycle:
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, OVERLAPS
         # Most Jobs have no victims beside them: for these the plain check is a call less.
         elif not (
-            self._still_fits(entry) if self._victims or entry.targets or assignment.placed else fits(entry.node, usage)
+            entry.fits_without(self._victims) and self._places.is_placed(entry)
+            if self._victims or entry.targets or assignment.placed
+            else fits(entry.node, usage)
         ):
             entry.outcome, entry.reason, entry.message = Outcome.SKIPPED, WAITING_FOR_QUOTA, NO_LONGER_FITS
         elif assignment.mode is Mode.PREEMPT:
             self._add_cycle_usage(entry.node, usage)
-            self._occupy(entry)
+            self._places.occupy(entry)
             self._preempt(entry)
         elif self._victims and not (self._policy.exceeds_quota_as_kueue or entry.fits_beside(self._cycle_usage)):
             self._defer(entry, FITS_WITHOUT_PREEMPTED)
         else:
             self._admit(entry)
-
-    def _place_again(self, entry: Entry) -> None:
-        """Repeat the assignment with the nominated flavors if other heads have taken its domains, but not its quota.
-
-        Kueue's TASRecomputeAssignmentWithinSchedulingCycle.
-        """
-        assignment = entry.assignment
-        rules = self._policy.topology
-        if assignment.mode is Mode.NO_FIT or rules is None or not rules.places_again or self._is_placed(entry):
-            return
-        if entry.fits_without(self._victims):
-            self._assign(entry, only=assignment)
-            self._domain.shares = None
-
-    def _still_fits(self, entry: Entry) -> bool:
-        return entry.fits_without(self._victims) and self._is_placed(entry)
-
-    def _is_placed(self, entry: Entry) -> bool:
-        # Kueue does not count pods here, so that heads of one cycle may get a node that has no room for all of them.
-        return entry.is_placed_without(self._victims, PODS if self._policy.exceeds_quota_as_kueue else "")
-
-    def _occupy(self, entry: Entry) -> None:
-        """Count the pods of a head in the tree of their own flavor until the end of the cycle."""
-        topologies, pods = entry.queue.topologies, entry.assignment.placed
-        if topologies is not None and pods:
-            topologies.charge(pods, 1)
-            self._placed.append((topologies, pods))
 
     def _reassign_without_victims(self, entry: Entry) -> None:
         """Repeat the assignment with the nominated flavors, without the targets so far: `updateAssignmentIfNeeded`."""
@@ -375,7 +330,7 @@ class Cycle:
         entry.outcome, entry.reason, entry.message = Outcome.PREEMPTING, WAITING_FOR_PREEMPTED, message
         entry.item.victims = tuple(self._victims)
         self._add_cycle_usage(entry.node, entry.assignment.usage)
-        self._occupy(entry)
+        self._places.occupy(entry)
 
     def _add_cycle_usage(self, node: Node, usage: Mapping[int, int]) -> None:
         for fr, amount in usage.items():
@@ -409,7 +364,7 @@ class Cycle:
             amounts = tuple((tree.index[fr], amount) for fr, amount in usage)
             message = f"Replaced to accommodate a workload (UID: {workload.uid}) due to workload slice aggregation"
             self._result.evicted.append(Evict(replaced.workload, SLICE_REPLACED, message, workload.uid))
-        self._occupy(entry)
+        self._places.occupy(entry)
         placed = entry.assignment.placed
         held = Held(workload, admission, entry.queue, usage, self._now, amounts=amounts, placed=placed)
         entry.outcome = Outcome.ADMITTED

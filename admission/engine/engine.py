@@ -5,11 +5,11 @@ Deterministic: decisions follow from the sequence of events and the times passed
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from admission.engine.accounting import Accounting
+from admission.engine.configuration import Policy
 from admission.engine.convergence import converge, deadline
 from admission.engine.cycle import Cycle
 from admission.engine.events import Admit, Decisions, Event, Evict, Flap, Park, Reassign, WorkloadEvicted
@@ -26,7 +26,6 @@ from admission.engine.queue_listing import PendingWorkload, pending_workloads
 from admission.engine.reason_refresh import ReasonRefresh, unguarded
 from admission.engine.registry import Registry
 from admission.engine.remedies import remedies
-from admission.engine.topology.placement import Rules
 from admission.engine.topology.second_pass import SecondPass
 from admission.engine.topology.state import Topologies
 
@@ -39,42 +38,10 @@ if TYPE_CHECKING:
     from admission.engine.fair_skipping import SkipPlan
     from admission.engine.forest import Domain
     from admission.engine.levels import CohortLevels, QueueLevels
-    from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyConfig, PolicyEvent
+    from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyEvent
     from admission.engine.remedies import Remedy
     from admission.model.queues import LocalQueueSpec
     from admission.model.workload import Workload
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyRules:
-    """Kueue's feature gates of topology-aware scheduling that an engine knows."""
-
-    placement: Rules = field(default_factory=Rules)
-    fail_fast: bool = True
-    """Whether a workload is evicted at once if no other node can take the place of a failed one."""
-    places_again: bool = True
-    """Whether a head whose domains another head has taken is placed anew in the same cycle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The engine's configuration, which applies to all quota trees."""
-
-    fair_sharing: bool = False
-    preemption_strategies: tuple[str, ...] = tuple(STRATEGIES)
-    """Strategies of fair sharing: LessThanOrEqualToFinalShare, LessThanInitialShare, or both in this order."""
-    policies: tuple[PolicyConfig, ...] = ()
-    """Rules beside quota, such as AdmissionFairSharing. The first policy that orders or refuses decides."""
-    accounting: Accounting = field(default_factory=Accounting)
-    ignore_undeclared: bool = False
-    """Kueue's quotaCheckStrategy IgnoreUndeclared: ignore resources for which a ClusterQueue has no quota."""
-    topology: TopologyRules | None = None
-    """How pods are placed in the domains of a topology; None: `topologyName` of flavors is ignored."""
-    exceeds_quota_as_kueue: bool = False
-    """Let all heads of a cycle use the quota of its preemption targets before these have released it, as Kueue does.
-
-    Only for comparisons with Kueue's decisions (docs/semantics.md 2.3).
-    """
 
 
 @dataclass(frozen=True, slots=True)
