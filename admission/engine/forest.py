@@ -32,7 +32,7 @@ _DEEP = f"is below more than {MAX_DEPTH} Cohorts"
 class Domain:
     """A quota tree with its ClusterQueues: the unit of a scheduling cycle.
 
-    Decisions in it do not depend on other trees, except by policies.
+    Decisions in it do not depend on other trees, except by policies and by nodes (see `placing`).
     """
 
     tree: Tree
@@ -57,13 +57,10 @@ class Domain:
     """Whether quota or usage has changed, other than by a decision, since the last check in `converge`."""
     version: int = 0
     """Number of cycles that processed the tree. Between two of them its usage changes only while it is `dirty`."""
+    placing: bool = False
+    """Whether a ClusterQueue has a flavor with a topology: then decisions depend on other such trees, too."""
     skipped: SkippedQueues | None = None
     """The ClusterQueues that cycles with fair sharing skip; None: all take part."""
-
-    @property
-    def placing(self) -> bool:
-        """Whether a ClusterQueue has a flavor with a topology: then decisions depend on other such trees, too."""
-        return any(queue.topologies is not None for queue in self.queues)
 
     @property
     def flat(self) -> bool:
@@ -208,7 +205,8 @@ class Forest:
                 queue.over_since = None
         at = {queue.node: queue for queue in queues if queue.node is not None and not queue.inactive}
         converging = tuple(queue for queue in queues if queue.spec.over_quota is not None)
-        return Domain(tree, queues, at, built_from, converging=converging)
+        placing = any(queue.topologies is not None for queue in queues)
+        return Domain(tree, queues, at, built_from, converging=converging, placing=placing)
 
     def _cohort_specs(self, names: Iterable[str]) -> list[NodeSpec]:
         specs = []
