@@ -1,0 +1,109 @@
+"""Placement by topology in the engine: room decides beside quota, and failed nodes are replaced."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from admission.engine import (
+    Engine,
+    NamespaceChanged,
+    NodeChanged,
+    NodesFailed,
+    Policy,
+    QueueObjectChanged,
+    TopologyChanged,
+    TopologyRules,
+    WorkloadGone,
+    WorkloadPending,
+)
+from admission.engine.topology.nodes import NodeState
+from admission.model.manifests import parse_manifest
+from admission.model.topology import HOSTNAME, DomainCount, TopologyRequest
+from admission.model.workload import PodSet, Workload
+
+
+def node(name: str, rack: str, cpu: int = 2000) -> NodeState:
+    return NodeState(name, {"pool": "gpu", "rack": rack, HOSTNAME: name}, {"cpu": cpu, "pods": 10})
+
+
+def workload(name: str, pods: int, request: TopologyRequest | None, priority: int = 0) -> Workload:
+    pod_sets = (PodSet("main", pods, {"cpu": 1000}, topology=request),)
+    return Workload(name, "ns", name, "queue", priority, float(len(name)), pod_sets)
+
+
+def domains(admission) -> tuple[DomainCount, ...]:
+    return admission.pod_sets[0].topology.domains
+
+
+@pytest.fixture
+def engine() -> Engine:
+    engine = Engine(Policy(topology=TopologyRules()))
+    engine.observe(NamespaceChanged("ns", {}), now=0.0)
+    engine.observe(TopologyChanged("default", ("rack", HOSTNAME)), now=0.0)
+    quota = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "100"}]}
+    specs = {
+        "ResourceFlavor": ("gpu", {"nodeLabels": {"pool": "gpu"}, "topologyName": "default"}),
+        "ClusterQueue": (
+            "cq",
+            {
+                "namespaceSelector": {},
+                "preemption": {"withinClusterQueue": "LowerPriority"},
+                "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
+            },
+        ),
+        "LocalQueue": ("queue", {"clusterQueue": "cq"}),
+    }
+    for kind, (name, spec) in specs.items():
+        metadata = {"name": name} if kind != "LocalQueue" else {"name": name, "namespace": "ns"}
+        manifest = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": metadata, "spec": spec}
+        engine.observe(QueueObjectChanged(parse_manifest(manifest)), now=0.0)
+    for name, rack in (("a1", "a"), ("a2", "a"), ("b1", "b")):
+        engine.observe(NodeChanged(node(name, rack)), now=0.0)
+    return engine
+
+
+def test_workload_waits_for_room_in_one_rack_and_starts_when_a_node_comes(engine):
+    engine.observe(WorkloadPending(workload("w", 5, TopologyRequest(required="rack"))), now=1.0)
+    (park,) = engine.settle(1.0).parked
+    assert park.reason == "TopologyPlacementFailed"
+    assert 'topology "default" allows to fit only 4 out of 5 pod(s)' in park.message
+    engine.observe(NodeChanged(node("a3", "a")), now=2.0)
+    (admit,) = engine.settle(2.0).admitted
+    assert domains(admit.admission) == ((("a1",), 2), (("a2",), 2), (("a3",), 1))
+
+
+def test_room_of_a_finished_workload_is_free(engine):
+    for name in ("w", "ww"):
+        engine.observe(WorkloadPending(workload(name, 4, TopologyRequest(required="rack"))), now=1.0)
+    assert [admit.workload.name for admit in engine.settle(1.0).admitted] == ["w"]
+    engine.observe(WorkloadGone("w"), now=2.0)
+    assert [admit.workload.name for admit in engine.settle(2.0).admitted] == ["ww"]
+
+
+def test_workload_preempts_for_room_though_quota_is_free(engine):
+    engine.observe(WorkloadPending(workload("w", 6, TopologyRequest(unconstrained=True))), now=1.0)
+    engine.settle(1.0)
+    engine.observe(WorkloadPending(workload("urgent", 2, TopologyRequest(required=HOSTNAME), priority=1)), now=2.0)
+    assert [evict.workload.name for evict in engine.settle(2.0).evicted] == ["w"]
+
+
+def test_another_node_takes_the_place_of_a_failed_one(engine):
+    engine.observe(WorkloadPending(workload("w", 3, TopologyRequest(preferred="rack"))), now=1.0)
+    engine.settle(1.0)
+    engine.observe(NodeChanged(replace(node("a2", "a"), ready=False)), now=2.0)
+    engine.observe(NodesFailed("w", ("a2",)), now=2.0)
+    (reassign,) = engine.settle(2.0).reassigned
+    assert domains(reassign.admission) == ((("a1",), 2), (("b1",), 1))
+    assert engine.wake_at() is None
+
+
+def test_workload_is_evicted_if_no_node_of_its_rack_can_take_the_place(engine):
+    engine.observe(WorkloadPending(workload("w", 3, TopologyRequest(required="rack"))), now=1.0)
+    engine.settle(1.0)
+    engine.observe(NodeChanged(replace(node("a2", "a"), ready=False)), now=2.0)
+    engine.observe(NodesFailed("w", ("a2",)), now=2.0)
+    (evict,) = engine.settle(2.0).evicted
+    assert evict.reason == "NodeFailures"
+    assert "no replacement for unhealthy node(s): a2" in evict.message
