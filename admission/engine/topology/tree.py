@@ -202,6 +202,6 @@ class Tree:
 
 
 def add(total: Amounts, amounts: Mapping[str, int], times: int) -> None:
-    """Add amounts `times` times to `total` in place; what becomes 0 is dropped from usage by nobody."""
+    """Add amounts to `total` in place, each `times` times; a negative number of times subtracts."""
     for resource, amount in amounts.items():
         total[resource] = total.get(resource, 0) + amount * times
