@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_LEAVES_CONNECTIONS = sys.version_info < (3, 12, 8)
+_LEAVES_CONNECTIONS = sys.version_info < (3, 12, 8) or sys.version_info[:3] == (3, 13, 0)
 """Whether Python may leave TLS connections open after their session; aiohttp's clean-up warns on newer versions."""
 
 if sys.version_info < (3, 11, 7):  # Debian 12 has 3.11.2

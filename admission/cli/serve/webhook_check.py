@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 
 from admission.model.errors import SluiceError
+from webhooks.server import SELF_CHECK
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -123,7 +124,7 @@ async def _call(url: str, context: ssl.SSLContext) -> str:
     uid = secrets.token_hex(8)
     request = {
         "uid": uid,
-        "operation": "CONNECT",  # Sluice has no rule for it, so that the review is the cheapest there is
+        "operation": SELF_CHECK,
         "resource": {"group": "", "version": "v1", "resource": "pods"},
         "userInfo": {},
     }
