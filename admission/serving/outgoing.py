@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from asyncio import sslproto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_LEAVES_CONNECTIONS = sys.version_info < (3, 12, 8) or sys.version_info[:3] == (3, 13, 0)
-"""Whether Python may leave TLS connections open after their session; aiohttp's clean-up warns on newer versions."""
+CLEANS_UP: Final = sys.version_info < (3, 12, 8) or sys.version_info[:3] == (3, 13, 0)
+"""Whether aiohttp cleans up TLS connections that Python leaves open after their session. On other versions it warns if
+it is asked to, and a connection to an unresponsive peer is closed up to 30 s after its session."""
 
 if sys.version_info < (3, 11, 7):  # Debian 12 has 3.11.2
     _abort = sslproto._SSLProtocolTransport.abort
@@ -35,7 +36,7 @@ def client_connector(
     keepalive: float = 15.0,
     socket_factory: Callable[[Any], socket.socket] | None = None,
 ) -> aiohttp.TCPConnector:
-    """Return a connection pool for an aiohttp session that leaves no connection open when the session is closed.
+    """Return a connection pool for an aiohttp session; closing the session closes its connections, see `CLEANS_UP`.
 
     A TLS connection whose response was not read completely (a watch, a cancelled request) is closed with a TLS shutdown
     that involves the peer: asyncio waits up to 30 s for it, but aiohttp does not wait, so with a slow peer the
@@ -48,7 +49,7 @@ def client_connector(
     return aiohttp.TCPConnector(
         ssl=True if context is None else context,
         limit=limit,
-        enable_cleanup_closed=_LEAVES_CONNECTIONS,
+        enable_cleanup_closed=CLEANS_UP,
         socket_factory=socket_factory,
         **({"keepalive_timeout": keepalive} if keepalive else {"force_close": True, "use_dns_cache": False}),
     )
