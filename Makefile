@@ -1,6 +1,6 @@
 # Each target sets up what it needs by itself; `make demo` and `make test` are all that a newcomer has to know.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.14 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 # Of the tests. They wait for processes and time limits more than half of the time, so that six keep two cores busy.

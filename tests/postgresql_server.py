@@ -21,7 +21,19 @@ from tests.ports import free_port
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BINARIES = Path(os.environ.get("POSTGRESQL_BIN", "/usr/lib/postgresql/15/bin"))
+
+def _binaries() -> Path:
+    """Return the folder of the server's programs: POSTGRESQL_BIN, else that in the path, else Debian's newest."""
+    if named := os.environ.get("POSTGRESQL_BIN"):
+        return Path(named)
+    if found := shutil.which("initdb"):
+        return Path(found).resolve().parent
+    releases = Path("/usr/lib/postgresql").glob("[0-9]*/bin/initdb")
+    newest = max(releases, key=lambda initdb: int(initdb.parts[-3]), default=Path("initdb"))
+    return newest.parent
+
+
+_BINARIES = _binaries()
 
 
 class NoPostgreSQL(Exception):
@@ -107,8 +119,8 @@ def running_postgresql(copied: Path | None = None) -> Iterator[PostgreSQL]:
     more than a second of processor time.
     """
     if not (_BINARIES / "initdb").exists():
-        hint = "install it (Debian: apt-get install postgresql-15) or name its folder in POSTGRESQL_BIN"
-        raise NoPostgreSQL(f"there is no PostgreSQL server in {_BINARIES}; {hint}")
+        hint = "install it (Debian: apt-get install postgresql) or name the folder of initdb in POSTGRESQL_BIN"
+        raise NoPostgreSQL(f"there is no PostgreSQL server; {hint}")
     folder = Path(tempfile.mkdtemp(prefix="sluice-postgresql-"))
     try:
         if copied is None:

@@ -44,6 +44,7 @@ def issue(
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
     signer = issuer.key if issuer else key
+    usage = x509.KeyUsage(True, False, False, False, False, issuer is None, issuer is None, False, False)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -53,6 +54,9 @@ def issue(
         .not_valid_before(now + begins)
         .not_valid_after(now + ends)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
         .sign(signer, hashes.SHA256())
     )
