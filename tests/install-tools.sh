@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the tests need from the system: a PostgreSQL server, pgbouncer, a browser, kubectl and promtool. Installed from Debian where that is possible.
+# What the tests need from the system: a PostgreSQL server, pgbouncer, a browser, curl, kubectl and promtool. Installed from Debian where that is possible.
 set -eu
 
 missing=""
@@ -7,6 +7,7 @@ missing=""
     missing="$missing postgresql"
 PATH="$PATH:/usr/sbin" command -v pgbouncer >/dev/null 2>&1 || missing="$missing pgbouncer"
 command -v chromium-headless-shell >/dev/null 2>&1 || command -v chromium >/dev/null 2>&1 || missing="$missing chromium-headless-shell"
+command -v curl >/dev/null 2>&1 || missing="$missing curl"
 command -v kubectl >/dev/null 2>&1 || missing="$missing kubernetes-client"
 command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 [ -z "$missing" ] && exit 0
