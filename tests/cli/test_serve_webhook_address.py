@@ -51,7 +51,7 @@ async def test_url_alone_gates_jobs(sandbox, tmp_path):
 
 
 async def test_webhooks_that_do_not_answer_where_they_are_registered_are_reported(sandbox, tmp_path):
-    """In log, probe, report and audit, without making the replica unready; and not any more when they answer."""
+    """In log, probe, report and audit, without making the replica unready."""
     url = f"https://127.0.0.1:{free_port()}"
     port = free_port()
     flags = (
