@@ -33,6 +33,7 @@ async def test_kueue_import_is_refused_while_an_elected_leader_runs(world, tmp_p
         assert await leader.role() == role
         assert await world.store.queues.list("ClusterQueue") == ()
 
+        await world.record("run", "pending")
         leader.send(signal.SIGKILL)  # it does not release the Lease
         await leader.process.wait()
         await kueue.job("late", admitted=True)
