@@ -41,7 +41,7 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: $(INSTALLED)
 	@sh tests/install-tools.sh
 	@$(BIN)/python -m compileall -q -j 0 admission webhooks alembic
-	@sh tests/in-memory.sh $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 \
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations 20 \
 		$(if $(ALL),,-m 'not long$(if $(COSTLY),, and not costly)') $(ARGS)
 
 lint: $(INSTALLED)
