@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+import strict_tls  # noqa: F401  # before modules that make contexts
 from aiohttp import web_app
 from postgresql_databases import MigratedDatabases
 from postgresql_server import NoPostgreSQL, copy_files, running_postgresql

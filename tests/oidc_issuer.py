@@ -120,7 +120,7 @@ class Issuer:
 @asynccontextmanager
 async def issuer(folder: Path) -> AsyncIterator[Issuer]:
     """Run an issuer on loopback during the block, with a certificate signed by its own authority."""
-    authority = Authority(folder, "issuer-ca")
+    authority = Authority(folder, "issuer-ca", key_identifiers=False)
     pair = authority.server("localhost")
     (secret_file := folder / "client-secret").write_text(f"{CLIENT_SECRET}\n")
     port = free_port()

@@ -127,6 +127,7 @@ def exit_code(connection: socket.socket) -> int:
 def prepare() -> None:
     """Import the modules of all commands of `sluice`."""
     gc.disable()
+    import_module("tests.strict_tls")  # before modules that make contexts
     import_module("tests.chaos.stepped_time")  # before modules that import functions from `time`
     commands = import_module("admission.cli.main")._COMMANDS.values()
     for module in [*(command.module for command in commands), *_LAZY_MODULES]:

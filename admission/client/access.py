@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,8 +10,10 @@ from yarl import URL
 from admission.client.errors import BadConnection
 from admission.cluster.proxies import proxy_of_environment
 from admission.model.errors import ClusterError
+from admission.serving.outgoing import client_context
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
@@ -120,7 +121,7 @@ class _Token:
 
 def _tls(ca: str | Path | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=ca)
+        return client_context(ca_file=ca)
     except FileNotFoundError as error:
         raise BadConnection(f"the certificate authority {ca} cannot be used: there is no such file") from error
     except OSError as error:

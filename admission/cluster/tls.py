@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 
 from admission.cluster.errors import BadKubeconfig, one_line
+from admission.serving.outgoing import client_context
 
 if TYPE_CHECKING:
     from admission.cluster.credential_loaders import Configuration
@@ -35,14 +36,12 @@ class Tls:
         if not server.startswith("https:"):
             return cls(None, contents)
         try:
-            context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+            context = client_context(ca_file=configuration.ssl_ca_cert)
         except OSError as error:
             raise BadKubeconfig(
                 f"the certificate authority for {server} is no PEM certificate ({one_line(error)}): "
                 "check certificate-authority(-data)"
             ) from error
-        # Python 3.13 requires certificate extensions that the CAs of many clusters lack, and kubectl does not require.
-        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not configuration.verify_ssl:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

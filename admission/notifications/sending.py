@@ -13,7 +13,7 @@ from admission.model.text import clean
 from admission.notifications.addresses import ForbiddenAddress, checked_socket_factory
 from admission.notifications.bodies import encoded, signed
 from admission.notifications.receivers import DeliveryFailed
-from admission.serving.outgoing import client_connector
+from admission.serving.outgoing import client_connector, client_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -38,7 +38,8 @@ class Sender:
     async def open(cls, receivers: Callable[[], Receivers]) -> AsyncIterator[Sender]:
         """Open a sender for the duration of the block; `receivers` returns the current configuration."""
         # Connections are not kept alive, so that the address of each request is checked against this configuration.
-        connector = client_connector(keepalive=0, socket_factory=checked_socket_factory(lambda: receivers().networks))
+        sockets = checked_socket_factory(lambda: receivers().networks)
+        connector = client_connector(client_context(), keepalive=0, socket_factory=sockets)
         async with aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),

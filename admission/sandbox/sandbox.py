@@ -162,7 +162,7 @@ class Sandbox:
         self.registry.seed(resource, obj)
 
     def _context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._authority.server().load(context)
         return context
 

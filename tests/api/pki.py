@@ -24,18 +24,26 @@ class Pair:
     certificate: Path
     key: Path
 
+    def load(self, context: ssl.SSLContext) -> None:
+        """Make a context present this certificate."""
+        context.load_cert_chain(self.certificate, self.key)
+
     def client_context(self, ca: Path) -> ssl.SSLContext:
         """TLS context of a client that presents this certificate and trusts `ca`."""
         context = ssl.create_default_context(cafile=str(ca))
-        context.load_cert_chain(self.certificate, self.key)
+        self.load(context)
         return context
 
 
 class Authority:
-    """A CA that writes the certificates that it signs to a folder."""
+    """A CA that writes the certificates that it signs to a folder.
 
-    def __init__(self, folder: Path, name: str) -> None:
+    Without `key_identifiers` (RFC 5280, 4.2.1.1) it is one as `openssl x509 -req` makes them, and many clusters have.
+    """
+
+    def __init__(self, folder: Path, name: str, *, key_identifiers: bool = True) -> None:
         self._folder = folder
+        self._key_identifiers = key_identifiers
         self._name = _name(name)
         self._key = ec.generate_private_key(ec.SECP256R1())
         usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
@@ -74,15 +82,13 @@ class Authority:
     ) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)
         begin = min(now, now + lifetime) - dt.timedelta(hours=1)
+        builder = x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
+        builder = builder.not_valid_before(begin).not_valid_after(now + lifetime)
+        if not self._key_identifiers:
+            return builder
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        return (
-            x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number())
-            .not_valid_before(begin)
-            .not_valid_after(now + lifetime)
-            .add_extension(own, critical=False)
-            .add_extension(issuer, critical=False)
-        )
+        return builder.add_extension(own, critical=False).add_extension(issuer, critical=False)
 
 
 def _name(name: str) -> x509.Name:

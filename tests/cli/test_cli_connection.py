@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from aiohttp import web
 from command_runner import TOKEN, Sluice
 
 from admission.api.application import listening
+from tests.api.pki import Authority
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -161,6 +163,18 @@ async def test_wrong_and_missing_tokens_are_reported(sluice, tmp_path):
     (tmp_path / "token").write_text("a-token\n")
     right = await sluice("get", "cq", "--token-file", str(tmp_path / "token"), SLUICE_ADMIN_TOKEN="")
     assert right.exit_code == 0
+
+
+async def test_authority_of_the_server_is_named_by_a_flag(tmp_path):
+    authority = Authority(tmp_path, "company-ca", key_identifiers=False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.server("127.0.0.1").load(context)
+    async with listening(web.Application(), "127.0.0.1", 0, ssl_context=context) as url:
+        secure = url.replace("http:", "https:")
+        trusting = await Sluice()("get", "cq", "--ca", str(authority.file), SLUICE_SERVER=secure, SLUICE_TOKEN=TOKEN)
+        assert "is not Sluice" in trusting.stderr  # which it was asked
+        other = await Sluice()("get", "cq", SLUICE_SERVER=secure, SLUICE_TOKEN=TOKEN)
+        assert "is not trusted" in other.stderr
 
 
 async def test_https_url_of_an_http_server_is_reported_as_a_tls_error(sluice):

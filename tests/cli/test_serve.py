@@ -7,6 +7,7 @@ import json
 import resource
 import signal
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
 from admission.store.store import Store
+from tests.api.pki import Authority
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,9 +41,20 @@ def error_of(text: str) -> str:
     return line
 
 
+class OldAuthority:
+    """The authority of a cluster whose certificates have no key identifiers, which Python 3.13 refuses by itself."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = Authority(folder, "cluster-ca", key_identifiers=False)
+        self.pem = authority.pem
+        self.server = partial(authority.server, "127.0.0.1")
+
+
 @pytest.fixture
 async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
-    async with Sandbox(speed=60) as sandbox:
+    sandbox = Sandbox(speed=60)
+    sandbox._authority = OldAuthority(tmp_path)
+    async with sandbox:
         sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
         yield sandbox
 

@@ -38,7 +38,7 @@ async def serve(authority, tmp_path):
             certificate = certificate or issue("server", authority)
             pem = tmp_path / "server.pem"
             pem.write_bytes(certificate.pem + certificate.key_pem)
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(pem)
             context.load_verify_locations(cadata=authority.pem.decode())
             context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL

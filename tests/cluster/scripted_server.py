@@ -39,7 +39,10 @@ class Certificate:
 def issue(
     name: str, issuer: Certificate | None = None, *, begins: dt.timedelta = -10 * DAY, ends: dt.timedelta = DAY
 ) -> Certificate:
-    """Return a certificate for `name` and 127.0.0.1; without an issuer, one of a certificate authority."""
+    """Return a certificate for `name` and 127.0.0.1; without an issuer, one of a certificate authority.
+
+    They have no key identifiers (RFC 5280, 4.2.1.1), as those of many clusters.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
@@ -55,8 +58,6 @@ def issue(
         .not_valid_after(now + ends)
         .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
         .sign(signer, hashes.SHA256())
     )

@@ -17,7 +17,7 @@ from scripted_server import issue
 
 from admission.cluster.client import Client
 from admission.cluster.credentials import load_kubeconfig
-from admission.serving.outgoing import CLEANS_UP
+from admission.serving.outgoing import CLEANS_UP, client_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ def test_closed_tls_transport_can_be_closed_again_and_aborted(authority, tmp_pat
     """aiohttp does so when a client is closed; asyncio before Python 3.11.7 (Debian 12) then raised an error."""
 
     async def session() -> None:
-        context = ssl.create_default_context(cadata=authority.pem.decode())
+        context = client_context(ca_data=authority.pem.decode())
         loop = asyncio.get_running_loop()
         with silent_server(authority, tmp_path, b"") as (url, _):
             address = urlsplit(url)

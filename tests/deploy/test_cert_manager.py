@@ -106,7 +106,7 @@ async def test_certificates_written_by_cert_manager_are_served_registered_and_re
     text = text.replace("/etc/sluice/certificates", str(mounted)).replace(":8443", f"127.0.0.1:{port}")
     (tmp_path / "config.yaml").write_text(text)
     settings = load_settings({}, config=tmp_path / "config.yaml")
-    authorities = [Authority(tmp_path, name) for name in ("first", "second")]
+    authorities = [Authority(tmp_path, "first"), Authority(tmp_path, "second", key_identifiers=False)]
     pairs = [authority.server(*HOSTS) for authority in (authorities[0], *authorities)]
     write(mounted, authorities[0], pairs[0])
     async with Sandbox(controllers=False) as sandbox:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.postgres
 def test_certificates_of_server_and_client_are_verified(own_postgresql: PostgreSQL, tmp_path: Path):
-    ours, foreign = Authority(tmp_path, "ours"), Authority(tmp_path, "foreign")
+    ours, foreign = Authority(tmp_path, "ours", key_identifiers=False), Authority(tmp_path, "foreign")
     _enable_tls(own_postgresql, ours)
     base = own_postgresql.url("sluice_template").replace("127.0.0.1", "localhost")
     full = f"{base}?sslmode=verify-full&sslrootcert={ours.file}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,7 @@ from admission.sandbox.apiserver.decoding import complete
 from admission.sandbox.apiserver.patch import json_patch
 from admission.sandbox.apiserver.schema import DecodeError
 from admission.sandbox.service_addresses import host_of
-from admission.serving.outgoing import client_connector
+from admission.serving.outgoing import client_connector, client_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,7 +228,7 @@ class Webhooks:
         session = self._sessions.get(ca_bundle)
         if session is None:
             bundle = base64.b64decode(ca_bundle).decode() if ca_bundle else None
-            context = ssl.create_default_context(cadata=bundle)
+            context = client_context(ca_data=bundle)
             connector = client_connector(context, limit=64, keepalive=60)
             session = self._sessions[ca_bundle] = aiohttp.ClientSession(connector=connector)
         return session

@@ -17,7 +17,7 @@ from admission.sandbox.apiserver.errors import SandboxError
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import MASTERS
 from admission.sandbox.service_addresses import host_of
-from admission.serving.outgoing import client_connector
+from admission.serving.outgoing import client_connector, client_context
 
 if TYPE_CHECKING:
     from admission.sandbox.aggregation.front_proxy import FrontProxy
@@ -65,7 +65,7 @@ class Backend:
         try:
             context, ca_error = _context(spec), ""
         except (ssl.SSLError, UnicodeDecodeError) as error:
-            context, ca_error = ssl.create_default_context(), f"unable to load root certificates: {error}"
+            context, ca_error = client_context(), f"unable to load root certificates: {error}"
         front_proxy.load(context)
         session = aiohttp.ClientSession(
             connector=client_connector(context, limit=0),
@@ -168,7 +168,7 @@ def _context(spec: Object) -> ssl.SSLContext:
     Raises ssl.SSLError or UnicodeDecodeError for a CA bundle without certificates.
     """
     bundle = base64.b64decode(spec.get("caBundle", ""))
-    context = ssl.create_default_context(cadata=bundle.decode() if bundle else None)
+    context = client_context(ca_data=bundle.decode() if bundle else None)
     if spec.get("insecureSkipTLSVerify"):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import quote_plus, urlsplit
@@ -22,7 +21,7 @@ from admission.api.errors import Forbidden, IssuerUnavailable
 from admission.apimachinery.errors import UnusableCertificate
 from admission.cluster.proxies import proxy_of_environment
 from admission.model.text import clean
-from admission.serving.outgoing import client_connector
+from admission.serving.outgoing import client_connector, client_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -50,7 +49,7 @@ class Issuer:
         """Load the CA of the issuer's certificate. Raises UnusableCertificate."""
         self.client = client
         try:
-            self._context = ssl.create_default_context(cafile=client.ca_file)
+            self._context = client_context(ca_file=client.ca_file)
         except OSError as error:  # ssl.SSLError is one
             raise UnusableCertificate(f"oidc.caFile {client.ca_file} cannot be used: {error}") from error
         self._clock = clock
