@@ -62,6 +62,8 @@ class Sender:
                 status, after = response.status, response.headers.get("Retry-After", "")
         except TimeoutError as error:
             raise DeliveryFailed(f"receiver {receiver.name} did not answer within {_TIMEOUT:g} s") from error
+        except aiohttp.ClientConnectorError as error:  # a ValueError, too, for an untrusted certificate
+            raise DeliveryFailed(f"receiver {receiver.name} cannot be reached: {_cause(error)}") from error
         except (aiohttp.InvalidURL, ValueError) as error:  # whose text is left out: it has the URL
             raise DeliveryFailed(f"the URL of receiver {receiver.name} is invalid") from error
         except (aiohttp.ClientError, OSError) as error:

@@ -17,6 +17,7 @@ from admission.notifications.receivers import Receiver, Receivers
 from admission.notifications.sending import Sender
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
@@ -62,16 +63,16 @@ class Inbox:
 
 
 @asynccontextmanager
-async def inbox(path: str = "/hook") -> AsyncIterator[Inbox]:
+async def inbox(path: str = "/hook", context: ssl.SSLContext | None = None) -> AsyncIterator[Inbox]:
     box = Inbox()
     box.answer.set()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", box.take)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
-    box.url = f"http://127.0.0.1:{runner.addresses[0][1]}{path}"
+    box.url = f"http{'s' if context else ''}://127.0.0.1:{runner.addresses[0][1]}{path}"
     try:
         yield box
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import replace
 from ipaddress import ip_network
 
@@ -11,6 +12,7 @@ from receiving import LOOPBACK, inbox, receiver
 from admission.notifications.addresses import is_allowed
 from admission.notifications.receivers import DeliveryFailed, Receivers
 from admission.notifications.sending import Sender
+from tests.api.pki import Authority
 
 EVENT = {"id": "1", "type": "dev.sluice.workload.admitted", "data": {}}
 
@@ -120,3 +122,18 @@ async def test_retry_after_of_a_failed_delivery_is_parsed_and_bounded(tmp_path):
             with pytest.raises(DeliveryFailed) as raised:
                 await sender.send(receiver("a", tmp_path, box), EVENT, at=0.0)
             assert raised.value.retry_after == seconds
+
+
+async def test_receiver_is_trusted_by_the_authorities_of_the_system(tmp_path, monkeypatch):
+    authority = Authority(tmp_path, "company-ca", key_identifiers=False)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.server("127.0.0.1").load(context)
+    async with inbox(context=context) as box:
+        pager = receiver("pager", tmp_path, box)
+        receivers = Receivers({}, networks=(LOOPBACK,))
+        async with Sender.open(lambda: receivers) as sender:
+            assert "certificate" in await refusal(sender, pager)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+        async with Sender.open(lambda: receivers) as sender:
+            await sender.send(pager, EVENT, at=0.0)
+    assert len(box.received) == 1
