@@ -1,7 +1,8 @@
 """Pending reason and message of a workload, as all other parts of Sluice report them.
 
 They follow from the current state alone, not from earlier decisions, so that every engine with the same state returns
-the same ones. What preemption could do is not considered: the next cycle finds that out.
+the same ones, except that only the one which decided preemptions knows for whom. What preemption could do is not
+considered: the next cycle finds that out.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from admission.engine import (
     WorkloadPending,
 )
 from admission.engine.vocabulary import HOPELESS, WAITING_FOR_PREEMPTED
+from admission.model import sentences
 from tests.engine.max_running import MaxRunning
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
@@ -214,7 +215,8 @@ class Reasons(RuleBasedStateMachine):
         for uid in self.waiting:
             now, fresh = self.engine.explain(uid), anew.explain(uid)
             assert self.stored[uid] == (now.reason, now.message), uid
-            if now.reason == WAITING_FOR_PREEMPTED:
+            # A new engine does not know for whom workloads are being preempted.
+            if now.reason == WAITING_FOR_PREEMPTED or now.message == sentences.BEHIND_PREEMPTOR:
                 assert any(event.evicting for event in self.running.values())
             else:
                 assert (now.reason, now.message) == (fresh.reason, fresh.message)
