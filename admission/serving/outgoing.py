@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import sys
 from asyncio import sslproto
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
     from pathlib import Path
     from typing import Any
-
-CLEANS_UP: Final = sys.version_info < (3, 12, 8) or sys.version_info[:3] == (3, 13, 0)
-"""Whether aiohttp cleans up TLS connections that Python leaves open after their session. On other versions it warns if
-it is asked to, and a connection to an unresponsive peer is closed up to 30 s after its session."""
 
 if sys.version_info < (3, 11, 7):  # Debian 12 has 3.11.2
     _abort = sslproto._SSLProtocolTransport.abort
@@ -49,21 +48,33 @@ def client_connector(
     keepalive: float = 15.0,
     socket_factory: Callable[[Any], socket.socket] | None = None,
 ) -> aiohttp.TCPConnector:
-    """Return a connection pool for an aiohttp session; closing the session closes its connections, see `CLEANS_UP`.
-
-    A TLS connection whose response was not read completely (a watch, a cancelled request) is closed with a TLS shutdown
-    that involves the peer: asyncio waits up to 30 s for it, but aiohttp does not wait, so with a slow peer the
-    connection would outlive the event loop.
+    """Return a connection pool for an aiohttp session; connections do not outlive the session.
 
     `context`: of `client_context`; None: for plain HTTP, and for requests with contexts of their own. `limit`:
     concurrent connections (0: unlimited). `keepalive`: seconds that an idle connection is kept (0: each request has a
     new connection, after a new DNS lookup).
     `socket_factory`: creates the socket for an address, as in `aiohttp.TCPConnector`.
     """
-    return aiohttp.TCPConnector(
+    connector = aiohttp.TCPConnector(
         ssl=True if context is None else context,
         limit=limit,
-        enable_cleanup_closed=CLEANS_UP,
         socket_factory=socket_factory,
         **({"keepalive_timeout": keepalive} if keepalive else {"force_close": True, "use_dns_cache": False}),
     )
+    connector._factory = partial(_Handler, loop=asyncio.get_running_loop())  # type: ignore[assignment]
+    return connector
+
+
+class _Handler(ResponseHandler):
+    """A connection that is closed at once, also by TLS.
+
+    By itself a connection whose response was not read completely (a watch, a cancelled request), or that was idle for
+    too long, is closed by a TLS shutdown that involves the peer. asyncio waits up to 30 s for it, and aiohttp does not
+    wait: with an unresponsive peer the connection would outlive the session and the event loop.
+    """
+
+    def close(self) -> None:
+        if self.transport is not None and self.transport.get_extra_info("sslcontext") is not None:
+            self.abort()
+        else:
+            super().close()

@@ -17,7 +17,7 @@ from scripted_server import issue
 
 from admission.cluster.client import Client
 from admission.cluster.credentials import load_kubeconfig
-from admission.serving.outgoing import CLEANS_UP, client_context
+from admission.serving.outgoing import client_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +70,6 @@ async def cancel_a_request(client: Client, arrived: threading.Event) -> None:
         await request
 
 
-@pytest.mark.skipif(not CLEANS_UP, reason="this release of Python closes such connections within 30 s")
 @pytest.mark.parametrize(
     ("answer", "use"), [(HEADER + b"3\r\n{}\n\r\n", leave_a_watch), (b"", cancel_a_request)], ids=["watch", "cancelled"]
 )
