@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.auth.users import AUTHENTICATED, DEFAULT_USERS, MASTERS
-from admission.sandbox.operators import run_operators
+from admission.sandbox.operators import serve_kinds
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ async def serve(
 ) -> None:
     """Run a sandbox until SIGINT or SIGTERM; `ready` is called when it serves requests and its nodes exist.
 
-    `kinds` are custom resources to serve, each with a simulated operator, by their names in the setting `integrations`.
-    Raises SandboxError if the port is taken or a kind has no simulated operator, InvalidObject for an unknown name.
+    `kinds` are custom resources to serve, by their names in the setting `integrations`; with `controllers` each has a
+    simulated operator, too. Raises SandboxError if the port is taken or a kind has no simulated operator, InvalidObject
+    for an unknown name.
     """
     # Thousands of long-lived objects make each full collection expensive, and hardly any of them is cyclic garbage.
     gc.set_threshold(50_000, 20, 100)
@@ -55,7 +56,7 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     async with (
         Sandbox(port=port, controllers=controllers, speed=speed, users=_USERS) as sandbox,
-        run_operators(sandbox, kinds),
+        serve_kinds(sandbox, kinds, operators=controllers),
     ):
         client = sandbox.local("system:admin")
         for index in range(nodes):

@@ -58,28 +58,30 @@ def definition(kind: Kind, version: str | None = None) -> Object:
 
 
 @asynccontextmanager
-async def run_operators(sandbox: Sandbox, names: Iterable[str]) -> AsyncIterator[None]:
+async def serve_kinds(sandbox: Sandbox, names: Iterable[str], *, operators: bool = True) -> AsyncIterator[None]:
     """Serve kinds, by their names in `integrations` (`ray.io/raycluster`), each with an operator, during the block.
 
-    Raises InvalidObject for a name that Sluice does not know, SandboxError for a kind without a simulated operator.
+    Without `operators` only their definitions are created. Raises InvalidObject for a name that Sluice does not know,
+    SandboxError for a kind without a simulated operator.
     """
     client, user = sandbox.local("system:admin"), sandbox.local(_USER)
-    running: dict[str, Controller[tuple[str, str]]] = {}
     names = dict.fromkeys(names)
     if names.keys() & _WITH_CLUSTERS:
         names[_CLUSTERS] = None
-    for name in names:
-        (kind,) = all_kinds(frameworks=(name,))
-        grouped = _OF_GROUPED_KINDS.get((kind.group, kind.kind))
-        if grouped is not None:
-            running[name] = grouped(user, sandbox.clock)
-        elif isinstance(kind, DeclaredKind):
-            running[name] = operator(user, sandbox.clock, kind)
-        else:
-            raise SandboxError(f"The sandbox has no operator for {name}.")
+    kinds = {name: kind for name in names for kind in all_kinds(frameworks=(name,))}
+    prepared = {name: _operator_of(kind, user, sandbox.clock) for name, kind in kinds.items()}
     # Each operator watches kinds of others, too.
-    for name in names:
-        (kind,) = all_kinds(frameworks=(name,))
+    for kind in kinds.values():
         await client.create("customresourcedefinitions", "", definition(kind))
-    async with background(**{name: each.run() for name, each in running.items()}):
+    async with background(**{name: each.run() for name, each in prepared.items() if operators}):
         yield
+
+
+def _operator_of(kind: Kind, user: LocalClient, clock: Clock) -> Controller[tuple[str, str]]:
+    """Return the simulated operator of a kind. Raises SandboxError if there is none."""
+    grouped = _OF_GROUPED_KINDS.get((kind.group, kind.kind))
+    if grouped is not None:
+        return grouped(user, clock)
+    if isinstance(kind, DeclaredKind):
+        return operator(user, clock, kind)
+    raise SandboxError(f"The sandbox has no operator for {kind.kind} of {kind.group or 'the core group'}.")

@@ -8,7 +8,7 @@ from job_examples import cluster_queue, flavor, local_queue
 from pod_examples import gated
 
 from admission.kinds import all_kinds
-from admission.sandbox.operators import run_operators
+from admission.sandbox.operators import serve_kinds
 
 NAMES = ("ray.io/rayjob", "ray.io/rayservice", "ray.io/raycluster")
 KINDS = all_kinds(frameworks=("batch/job", *NAMES))
@@ -38,7 +38,7 @@ async def cluster(world, tmp_path):
     """A cluster whose objects are gated, with a queue of 4 CPUs; Sluice and KubeRay run."""
     await world.apply(flavor(), cluster_queue(), local_queue())
     async with (
-        run_operators(world.sandbox, NAMES),
+        serve_kinds(world.sandbox, NAMES),
         gated(world.sandbox.local("admin"), KINDS, tmp_path / "certificates"),
     ):
         await world.start(kinds=KINDS)

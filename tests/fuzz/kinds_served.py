@@ -9,7 +9,7 @@ from admission.kinds import all_kinds
 from admission.kinds.form_parser import parse_form
 from admission.sandbox.background import background
 from admission.sandbox.controllers.operator import Operator
-from admission.sandbox.operators import definition, run_operators
+from admission.sandbox.operators import definition, serve_kinds
 from tests.custom_kinds import TRAINING_RUN_FORM
 
 if TYPE_CHECKING:
@@ -73,5 +73,5 @@ async def kinds_served(sandbox: Sandbox) -> AsyncIterator[None]:
     rules = [{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}]
     await admin.create("clusterroles", "", {"metadata": {"name": "edit-kinds"}, "rules": rules})
     operator = Operator(sandbox.local("system:serviceaccount:operators:operator"), sandbox.clock, run)
-    async with run_operators(sandbox, _OPERATED), background(runs=operator.run()):
+    async with serve_kinds(sandbox, _OPERATED), background(runs=operator.run()):
         yield

@@ -60,6 +60,23 @@ async def test_apply_creates_and_changes_objects_and_keeps_labels_of_others(kube
     }
 
 
+async def test_manifests_in_a_list_are_applied(kubectl):
+    documents = [*yaml.safe_load_all((kubectl.folder / "queues.yaml").read_text())]
+    documents.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}})
+    manifest = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
+    out = await kubectl.ok("apply", "-f", "-", stdin=manifest)
+    assert out.splitlines()[0] == "resourceflavor.sluice.dev/default created"
+    assert out.splitlines()[-1] == "configmap/a created"
+    assert "configmap/a unchanged" in await kubectl.ok("apply", "-f", "-", stdin=manifest)
+
+
+async def test_unknown_field_in_a_list_is_refused(kubectl):
+    broken = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "dat": {"x": "1"}}
+    said = await kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": [broken]}))
+    assert said.code == 1
+    assert 'unknown field "dat"' in said.err
+
+
 async def test_server_side_apply_tracks_field_managers_and_refuses_conflicts(queues):
     out = await queues.ok("apply", "--server-side", "-f", "-", stdin=COHORT)
     assert out == "cohort.sluice.dev/b serverside-applied\n"

@@ -46,7 +46,9 @@ _KUBECONFIGS = {"admin": "kubeconfig", **{user: f"{user}.kubeconfig" for user in
     metavar="GROUP/KIND",
     help="Custom resource to serve, with a simulated operator, for example ray.io/raycluster; repeatable.",
 )
-@click.option("--no-controllers", is_flag=True, help="Run the API server only: no controllers, scheduler or kubelets.")
+@click.option(
+    "--no-controllers", is_flag=True, help="Run the API server only: no controllers, operators, scheduler or kubelets."
+)
 @click.option(
     "--directory",
     type=click.Path(file_okay=False, path_type=Path),

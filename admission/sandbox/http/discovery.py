@@ -71,6 +71,8 @@ class Discovery:
                 return self._resources("", "v1")
             case ["apis", group, version] if version in self._versions(group):
                 return self._resources(group, version)
+            case ["openapi", "v2"]:
+                return openapi.V2
             case ["openapi", "v3"]:
                 return openapi.index(self._registry, self._aggregator.backends())
             case ["openapi", "v3", "api", "v1"]:

@@ -21,6 +21,7 @@ from admission.sandbox.apiserver.query import Query
 from admission.sandbox.auth.impersonation import impersonate
 from admission.sandbox.auth.rbac import Attributes
 from admission.sandbox.auth.reviews import REVIEWS, Reviews
+from admission.sandbox.http import openapi
 from admission.sandbox.http.control import Control
 from admission.sandbox.http.discovery import HEALTH, Discovery, etag
 from admission.sandbox.http.operations import Answer, Operations
@@ -156,6 +157,8 @@ class Server:
         document = self._discovery.answer(path, request.headers.get("Accept", ""))
         if document is None:
             return self._missing(path)
+        if document is openapi.V2 and openapi.V2_PROTOBUF_ACCEPT in request.headers.get("Accept", ""):
+            return web.Response(body=openapi.V2_PROTOBUF, content_type=openapi.V2_PROTOBUF_MEDIA)
         if document.get("kind") == "APIGroupDiscoveryList":
             return _aggregated(request, document)
         return _response(Answer(dump(document, negotiate(request.headers.get("Accept", "")).media)), [])
