@@ -40,6 +40,7 @@ from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.queue_objects import QueueObjects
 from admission.api.resources.start_estimates import no_estimates
 from admission.api.resources.usage_reports import Reports
+from admission.api.resources.workload_lookup import WorkloadLookup
 from admission.api.resources.workloads import Workloads
 from admission.api.watch.broadcast import Watches
 from admission.dashboard import add_dashboard
@@ -115,7 +116,7 @@ def create_app(
     estimate_of: start estimates of pending workloads.
     receiver_fault: checks the receivers of subscriptions.
     webhook_fault: says why the API server does not reach the webhooks.
-    cluster: pods, logs and nodes for the dashboard.
+    cluster: pods, logs and nodes for the dashboard; what a name is that no workload has.
     clock: monotonic, seconds. now: Unix time, seconds.
 
     Raises UnusableCertificate (`oidc`), and ValueError if there is neither a token nor a delegation.
@@ -146,7 +147,7 @@ def create_app(
     _add_reports(app, Reports(store), ClusterViews(store, cluster), attention)
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault))
     engines = Engines(store, controller, receiver_fault=receiver_fault, clock=now)
-    _add_resources(app, store, engines, estimate_of, now=now)
+    _add_resources(app, store, engines, estimate_of, WorkloadLookup(store, cluster), now=now)
     add_dashboard(app)
     return app
 
@@ -208,18 +209,24 @@ def _add_reports(app: web.Application, reports: Reports, views: ClusterViews, at
 
 
 def _add_resources(
-    app: web.Application, store: Store, engines: Engines, estimate_of: EstimateOf, *, now: Callable[[], float]
+    app: web.Application,
+    store: Store,
+    engines: Engines,
+    estimate_of: EstimateOf,
+    lookup: WorkloadLookup,
+    *,
+    now: Callable[[], float],
 ) -> None:
     """Add the routes of all resources and subresources of `admission.api.registry`."""
     watches, previews = Watches(store, now=now), Previews(engines)
     app.on_shutdown.append(lambda _: watches.close())
-    workloads = Workloads(store, WORKLOADS, watches, previews, estimate_of, now=now)
-    explanations = Explanations(store, workloads, engines, estimate_of)
+    workloads = Workloads(store, WORKLOADS, watches, previews, estimate_of, lookup, now=now)
+    explanations = Explanations(store, lookup, engines, estimate_of)
     subresources: dict[tuple[str, str, str], Handler] = {
         ("clusterqueues", "pendingworkloads", "get"): explanations.of_cluster_queue,
         ("localqueues", "pendingworkloads", "get"): explanations.of_local_queue,
         ("workloads", "explain", "get"): explanations.explain,
-        ("workloads", "history", "get"): WorkloadHistories(store, workloads, now=now).get,
+        ("workloads", "history", "get"): WorkloadHistories(store, lookup, now=now).get,
         ("workloads", "status", "get"): workloads.get,
         ("workloads", "status", "patch"): workloads.patch_status,
     }

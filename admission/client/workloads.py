@@ -51,16 +51,12 @@ class Workloads:
                 yield Event(event.type, reading.read(reading.workload, event.object))
 
     async def get(self, name: str, *, namespace: str | None = None, kind: str = "") -> Workload:
-        """Return a workload; of several objects with the name the newest, or that of the `kind`. Raises NotFound."""
-        namespace = namespace or self._namespace
-        found = reading.read(reading.workload, await self.documents.get(name, namespace))
-        if not kind or found.object_kind.lower() == kind.lower():
-            return found
-        async with aclosing(self.list(namespace=namespace)) as workloads:
-            matching = [item async for item in workloads if _matches(item, name, kind)]
-        if not matching:
-            raise NotFound(f'workloads.sluice.dev "{name}" of kind {kind} not found', code=404)
-        return max(matching, key=lambda item: (item.created is not None, item.created))
+        """Return a workload; of several objects with the name the newest, or that of the `kind`. Raises NotFound.
+
+        The name of a part of it, such as one of its pods, leads to it, too.
+        """
+        params = {"objectKind": kind} if kind else {}
+        return reading.read(reading.workload, await self.documents.get(name, namespace or self._namespace, **params))
 
     async def wait(
         self,
@@ -177,7 +173,3 @@ class Workloads:
 
     async def _of(self, name: str, namespace: str | None, subresource: str) -> Document:
         return await self.documents.get(name, namespace or self._namespace, subresource)
-
-
-def _matches(item: Workload, name: str, kind: str) -> bool:
-    return name in (item.name, item.object_name) and item.object_kind.lower() == kind.lower()

@@ -177,6 +177,7 @@ async def serving_with_cluster(
             front_proxy=front_proxy,
             oidc=oidc,
             controller=deciding,
+            cluster=cluster,
             clock=clock,
         )
         app.router.add_get("/debug/anything", _anything)

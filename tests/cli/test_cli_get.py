@@ -332,7 +332,7 @@ async def test_wrong_arguments_are_reported_with_one_error_line(empty, arguments
         (["hold", "job/wiats", "-n", "team-a"], 'did you mean "waits"?'),
         (["why", "pod/waits", "-n", "team-a"], "the one there is of kind Job: use job/waits"),
         (["hold", "pod/waits", "-n", "team-a"], "the one there is of kind Job: use job/waits"),
-        (["prioritize", "jobs/waits", "--top", "-n", "team-a"], "the one there is of kind Job: use job/waits"),
+        (["prioritize", "po/waits", "--top", "-n", "team-a"], "the one there is of kind Job: use job/waits"),
         (["history", "pod/job-waits-f6fc4", "-n", "team-a"], "the one there is of kind Job: use job/waits"),
         (["position", "pod/wiats", "-n", "team-a"], 'did you mean "waits"?'),
     ],

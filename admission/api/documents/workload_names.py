@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from admission.model.workload import Workload
 
 _HASH_LENGTH = 5
+_SHORT_KINDS: Final = {
+    "cj": "cronjob",
+    "deploy": "deployment",
+    "lws": "leaderworkerset",
+    "po": "pod",
+    "rs": "replicaset",
+    "sts": "statefulset",
+}
+"""Short names of kinds, as kubectl accepts them."""
 
 
 def workload_name(workload: Workload) -> str:
@@ -24,3 +33,9 @@ def object_name(name: str) -> str:
     """Return the Kubernetes object's name within a `workload_name`; empty if that has another form."""
     _, _, rest = name.partition("-")
     return rest[: -_HASH_LENGTH - 1]
+
+
+def plain_kind(text: str) -> str:
+    """Return a kind in lower case, from what kubectl accepts and prints: `Pod`, `pods`, `deploy`, `job.batch`."""
+    kind = text.partition(".")[0].lower()
+    return _SHORT_KINDS.get(kind) or _SHORT_KINDS.get(kind.removesuffix("s")) or kind.removesuffix("s")

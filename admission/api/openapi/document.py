@@ -53,6 +53,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "labelSelector": ("string", "Only objects with these labels, as in team=a,gpu."),
     "limit": ("integer", "Most objects in a page."),
     "namespace": ("string", "Only usage in this namespace."),
+    "objectKind": ("string", "Kind of the object that has the name, such as pod or rayjob; default: any."),
     "offset": ("integer", "Number of workloads to skip at the beginning."),
     "period": ("string", "Divide the report into periods: day or month (UTC)."),
     "queue": ("string", "Only usage in LocalQueues of this name."),
@@ -79,6 +80,8 @@ _QUERY: Final[dict[str, tuple[str, ...]]] = {
     "patch": (*_WRITE, "force"),
     "update": _WRITE,
 }
+_LED_TO_BY_NAMES: Final = ("Workload", "WorkloadExplanation", "WorkloadHistory")
+"""Kinds of responses about workloads, which the names of other objects lead to."""
 _METHODS: Final = {"create": "post", "delete": "delete", "deletecollection": "delete", "get": "get", "list": "get",
                    "patch": "patch", "update": "put"}  # fmt: skip
 _ACTIONS: Final = {"create": "post", "update": "put"}
@@ -204,7 +207,7 @@ def _operation(verb: str, kind: str, answer: Document, body: Document | None) ->
     operation: Document = {
         "description": f"{verb} {kind}",
         "tags": [kind],
-        "parameters": _query(_QUERY[verb]),
+        "parameters": _query(("objectKind",) if verb == "get" and kind in _LED_TO_BY_NAMES else _QUERY[verb]),
         "responses": {
             code: _response("Success.", answer),
             **({"201": _response("The object did not exist, and was created.", answer)} if verb == "patch" else {}),

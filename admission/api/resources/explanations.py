@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.api.resources.explaining_engine import Engines
     from admission.api.resources.start_estimates import EstimateOf
-    from admission.api.resources.workloads import Workloads
+    from admission.api.resources.workload_lookup import WorkloadLookup
     from admission.engine import Explanation, Lack, PendingWorkload, PreemptionHint
     from admission.engine.assignment import Attempt
     from admission.store.records import WorkloadRecord
@@ -37,15 +37,15 @@ LARGEST_PAGE = 1000
 class Explanations:
     """Handlers of `workloads/explain`, `clusterqueues/pendingworkloads` and `localqueues/pendingworkloads`."""
 
-    def __init__(self, store: Store, workloads: Workloads, engines: Engines, estimate_of: EstimateOf) -> None:
+    def __init__(self, store: Store, lookup: WorkloadLookup, engines: Engines, estimate_of: EstimateOf) -> None:
         self._estimate_of = estimate_of
         self._store = store
-        self._workloads = workloads
+        self._lookup = lookup
         self._engines = engines
 
     async def explain(self, request: web.Request) -> web.Response:
         """Explain a workload: its position, requests, free quota, limiting queue, workloads ahead, and remedies."""
-        record = await self._workloads.record_of(request)
+        record = await self._lookup.of_request(request, exact=False)
         engine = await self._engines.current()
         explanation = engine.explain(record.workload.uid)
         if explanation is None and record.state is not State.FINISHED:

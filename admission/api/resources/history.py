@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.api.registry import Resource
     from admission.api.resources.queue_objects import QueueObjects
-    from admission.api.resources.workloads import Workloads
+    from admission.api.resources.workload_lookup import WorkloadLookup
     from admission.model.queues import QueueObject
     from admission.store.records import QueueObjectVersion, Transition
     from admission.store.store import Store
@@ -44,14 +44,14 @@ _NOT_WAIT_REASONS = frozenset({"Ordered", "Edited"})
 class WorkloadHistories:
     """Handler of `history` of workloads. `now` returns the Unix time (s)."""
 
-    def __init__(self, store: Store, workloads: Workloads, *, now: Callable[[], float]) -> None:
+    def __init__(self, store: Store, lookup: WorkloadLookup, *, now: Callable[[], float]) -> None:
         self._store = store
-        self._workloads = workloads
+        self._lookup = lookup
         self._now = now
 
     async def get(self, request: web.Request) -> web.Response:
         """Return the transitions of a workload, the oldest first, its admissions, and its waiting times by reason."""
-        record = await self._workloads.record_of(request)
+        record = await self._lookup.of_request(request, exact=False)
         uid = record.workload.uid
         story, rows = await self._store.workloads.history(uid), await self._store.workloads.ledger(uid)
         messages = await named_messages(request, self._store, (line.message for line in story))

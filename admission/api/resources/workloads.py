@@ -10,12 +10,10 @@ from admission.api.auth.authorization import may_patch_all_workloads
 from admission.api.documents.presentation import warnings, workload_documents
 from admission.api.documents.representation import Representation
 from admission.api.documents.selection import WorkloadSelection
-from admission.api.documents.workload_names import object_name, workload_name
-from admission.api.errors import Forbidden, UnknownObject, UnsupportedMediaType
+from admission.api.errors import Forbidden, UnsupportedMediaType
 from admission.api.http.bodies import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, as_object, check_patched, read_patch
 from admission.api.http.request_options import Paging, WriteOptions, flag
 from admission.api.http.responses import reply
-from admission.api.registry import GROUP
 from admission.api.resources.impact import Impact, impact_document, impact_warnings
 from admission.api.resources.pagination import check_resource_version, list_metadata, wait_for_resource_version
 from admission.api.resources.workload_patches import SpecPatch, change_reason, check_identity, check_reports, spec_patch
@@ -25,7 +23,6 @@ from admission.model.queues import LocalQueue, WorkloadPriorityClass
 from admission.store.errors import Conflict, NotFound
 from admission.store.records import Page, State
 from admission.store.workloads.places import Place
-from admission.store.workloads.queries import Condition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -36,6 +33,7 @@ if TYPE_CHECKING:
     from admission.api.registry import Resource
     from admission.api.resources.dry_run import Previews
     from admission.api.resources.start_estimates import EstimateOf
+    from admission.api.resources.workload_lookup import WorkloadLookup
     from admission.api.watch.broadcast import Watches
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
@@ -55,11 +53,13 @@ class Workloads:
         watches: Watches,
         previews: Previews,
         estimate_of: EstimateOf,
+        lookup: WorkloadLookup,
         *,
         now: Callable[[], float],
     ) -> None:
         self._store = store
         self._estimate_of = estimate_of
+        self._lookup = lookup
         self._resource = resource
         self._watches = watches
         self._previews = previews
@@ -81,9 +81,9 @@ class Workloads:
         return reply(form.list(metadata, items, now=self._now()))
 
     async def get(self, request: web.Request) -> web.Response:
-        """Return one workload, by its own name or by that of its Kubernetes object (then the newest)."""
+        """Return one workload, by its own name, that of its Kubernetes object (then the newest), or of a part of it."""
         form = Representation.of(request, self._resource)
-        document = await self._document(await self.record_of(request))
+        document = await self._document(await self._lookup.of_request(request, exact=False))
         self._add_estimates([document])
         return reply(form.one(document, now=self._now()))
 
@@ -94,18 +94,6 @@ class Workloads:
     async def patch_status(self, request: web.Request) -> web.Response:
         """Patch `status.admissionChecks`."""
         return await self._patched(request, self._report)
-
-    async def record_of(self, request: web.Request) -> WorkloadRecord:
-        """Return the record of the workload in the path. Raises UnknownObject."""
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        record = await self.find(namespace, name)
-        if record is None:
-            raise UnknownObject(f'{self._resource.plural}.{GROUP} "{name}" not found')
-        return record
-
-    async def find(self, namespace: str, name: str) -> WorkloadRecord | None:
-        """Return the workload with that name, else the newest workload of the object with that name, else None."""
-        return await self._named(namespace, name) or await self._store.workloads.get(namespace, name)
 
     async def _page(self, selection: WorkloadSelection, paging: Paging) -> Page:
         if selection.is_empty:
@@ -138,7 +126,7 @@ class Workloads:
         if request.content_type == APPLY_PATCH:
             raise UnsupportedMediaType(f"workloads have no server-side apply; send {JSON_PATCH} or {MERGE_PATCH}")
         body = await read_patch(request)
-        record = await self.record_of(request)
+        record = await self._lookup.of_request(request, exact=True)
         while True:
             before = await self._document(record)
             if request.content_type == JSON_PATCH:
@@ -150,12 +138,12 @@ class Workloads:
             try:
                 impact = await write(request, record, before, after, options)
             except Conflict:
-                again = await self.record_of(request)
+                again = await self._lookup.of_request(request, exact=True)
                 if again.revision == record.revision:
                     raise
                 record = again
             else:
-                document = await self._document(await self.record_of(request))
+                document = await self._document(await self._lookup.of_request(request, exact=True))
                 texts = [*await self._warnings(before, after)]
                 if impact is not None:
                     document["status"]["impact"] = impact_document(impact)
@@ -223,7 +211,7 @@ class Workloads:
 
     async def _place_target(self, record: WorkloadRecord, name: str) -> WorkloadRecord:
         namespace, _, own = name.rpartition("/")
-        found = await self.find(namespace or record.workload.namespace, own)
+        found = await self._lookup.exact(namespace or record.workload.namespace, own)
         if found is None:
             raise InvalidObject(
                 [("spec.order.before", f'there is no workload "{name}"')], subject=f'Workload "{record.workload.name}"'
@@ -241,15 +229,3 @@ class Workloads:
                 resource_version=str(record.revision),
                 dry_run=options.dry_run,
             )
-
-    async def _named(self, namespace: str, name: str) -> WorkloadRecord | None:
-        # A condition instead of a start: without any, thousands of workloads behind the page would be counted.
-        of_object, after = Condition("name", frozenset({object_name(name)})), None
-        while True:
-            page = await self._store.workloads.list(namespace=namespace, where=(of_object,), after=after, limit=10)
-            for record in page.workloads:
-                if workload_name(record.workload) == name:
-                    return record
-            if page.after is None:
-                return None
-            after = page.after

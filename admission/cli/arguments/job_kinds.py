@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from admission.api.documents.workload_names import plain_kind
 from admission.cli.errors import CommandError
 from admission.kinds import all_kinds, frameworks_known, parse_form
 
 if TYPE_CHECKING:
     from admission.kinds import Kind, Kinds
+
+_OWNERS_OF_QUEUED: Final = ("cronjob", "cronworkflow", "replicaset")
+"""Kinds whose objects are not queued themselves, but those that their controllers create."""
 
 
 def known_kinds() -> Kinds:
@@ -48,8 +52,8 @@ def kind_named(name: str) -> Kind:
 
 
 def is_kind(name: str) -> bool:
-    """Return whether this is the name or plural, in any case, of a kind that can be queued."""
-    return any(name.lower() in (kind.kind.lower(), kind.plural) for kind in known_kinds())
+    """Return whether this is a name of a kind, as kubectl accepts it, that can be queued or whose objects can."""
+    return plain_kind(name) in {*(kind.kind.lower() for kind in known_kinds()), *_OWNERS_OF_QUEUED}
 
 
 def queued_kinds() -> str:

@@ -6,7 +6,7 @@ import difflib
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from admission.api.registry import by_name
+from admission.api.registry import WORKLOADS, by_name
 from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from admission.client import Sluice
 
 _MAX_OBJECTS = 1000
-"""Objects that are read at most: the hint is not worth a list of a hundred thousand workloads."""
+"""Objects that are read at most."""
 
 _MAX_NAMES = 10
 """Names that a hint lists at most."""
@@ -31,7 +31,7 @@ async def similar_name(
     from admission.client import Forbidden
 
     resource = by_name(plural)
-    if resource is None or not name:
+    if resource is None or not name or resource == WORKLOADS:  # the API itself has hints for names of workloads
         return ""
     try:
         namespaces = await _namespaces_by_name(sluice, resource, namespace)
@@ -70,14 +70,12 @@ async def existing_queues(sluice: Sluice, namespace: str) -> str:
 
 
 async def _namespaces_by_name(sluice: Sluice, resource: Resource, namespace: str | None) -> dict[str, str]:
-    """Return name -> namespace (empty: cluster-scoped). A workload is in it twice, also by the name of its object."""
+    """Return name -> namespace (empty: cluster-scoped)."""
     namespaces: dict[str, str] = {}
     count = 0
     async with aclosing(sluice.documents(resource.plural).list(namespace=namespace)) as items:
         async for item in items:
-            metadata = item["metadata"]
-            names = [metadata["name"], item.get("spec", {}).get("object", {}).get("name", "")]
-            namespaces |= {name: metadata.get("namespace", "") for name in reversed(names) if name}
+            namespaces[item["metadata"]["name"]] = item["metadata"].get("namespace", "")
             count += 1
             if count == _MAX_OBJECTS:
                 break

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from admission.api.documents.workload_names import object_name
 from admission.cli.arguments.job_kinds import is_kind
-from admission.cli.arguments.suggestions import similar_name
 from admission.cli.errors import CommandError
-from admission.model.errors import SluiceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,32 +38,23 @@ def _object(kind: str, name: str) -> tuple[str, str]:
     return kind or "job", name
 
 
-async def find_workload(sluice: Sluice, name: str, namespace: str | None, kind: str) -> Workload:
-    """Return the workload of that name, or of the object of that name. Raises CommandError with a suggestion."""
+async def find_workload(
+    sluice: Sluice, name: str, namespace: str | None, kind: str, *, to_change: bool = False
+) -> Workload:
+    """Return the workload of that name, or of the object that has it or belongs to it. Raises CommandError.
+
+    `to_change`: the name of an object that only belongs to it, such as one of its pods, does not suffice.
+    """
     from admission.client import NotFound
 
     try:
-        return await sluice.workloads.get(name, namespace=namespace, kind=kind)
+        found = await sluice.workloads.get(name, namespace=namespace, kind=kind)
     except NotFound as error:
-        where = namespace or sluice.namespace
-        other = await _of_another_kind(sluice, name, where) if kind else ""
-        near = "" if other else await similar_name(sluice, "workloads", name, where)
-        if kind and not near and namespace is None and not is_kind(kind):
-            as_namespace = f"if {kind} is its namespace, use {name} -n {kind}"
-            other = f"{other}; {as_namespace}" if other else as_namespace
-        unknown = (
-            "check the namespace (-n), that the object has the label sluice.dev/queue-name, "
-            "and that no other controller manages it (spec.managedBy)"
+        hint = f"; if {kind} is its namespace, use {name} -n {kind}"
+        raise CommandError(f"{error}{hint if kind and namespace is None and not is_kind(kind) else ''}") from error
+    if to_change and name not in (found.name, found.object_name):
+        raise CommandError(
+            f'"{name}" belongs to {found.object_kind.lower()}/{found.object_name}, which is queued as a whole: '
+            "use that name to change it"
         )
-        hint = other or near or unknown
-        raise CommandError(f'{error} in namespace "{where}"; {hint}') from error
-
-
-async def _of_another_kind(sluice: Sluice, name: str, namespace: str) -> str:
-    """Return a hint for a name that exists in the namespace, but not with the requested kind; empty: it does not."""
-    try:
-        found = await sluice.workloads.get(name, namespace=namespace)
-    except SluiceError:  # a hint is not worth an error of its own; the caller reports the first one
-        return ""
-    kind = found.object_kind
-    return f"the one there is of kind {kind}: use {kind.lower()}/{found.object_name}"
+    return found

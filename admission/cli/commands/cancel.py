@@ -114,7 +114,7 @@ async def _named(sluice: Sluice, names: Sequence[str], namespace: str) -> list[W
     for text in names:
         kind, name = parse_workload_name(text)
         with kubectl_hint("delete", kind, name, namespace):
-            workload = await find_workload(sluice, name, namespace, kind)
+            workload = await find_workload(sluice, name, namespace, kind, to_change=True)
         if workload.finished:
             raise CommandError(f"{workload.object_name} has already finished; to delete it, use kubectl delete")
         found[workload.uid] = workload

@@ -187,7 +187,7 @@ async def _change(
         for kind, name in _named(names):
             label = f"{HOLD}=true" if spec.get("hold") else f"{HOLD}-"
             with kubectl_hint("label", kind, name, namespace, label) if "hold" in spec else nullcontext():
-                workload = await find_workload(sluice, name, namespace, kind)
+                workload = await find_workload(sluice, name, namespace, kind, to_change=True)
                 await _change_one(sluice, workload, spec, outcome, writing, connection)
 
 

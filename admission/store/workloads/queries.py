@@ -212,18 +212,41 @@ class Workloads:
 
     async def get(self, namespace: str, name: str) -> WorkloadRecord | None:
         """Return the workload of that name, or None; of several, whose objects followed each other, the newest."""
+        found = await self.of_name(namespace, name, limit=1)
+        return found[0] if found else None
+
+    async def of_name(self, namespace: str, name: str, *, limit: int = 100) -> tuple[WorkloadRecord, ...]:
+        """Return the workloads of the objects of that name, newest first."""
+        return await self._newest(workloads.c.namespace == namespace, workloads.c.name == name, limit=limit)
+
+    async def below(self, namespace: str, name: str, *, limit: int) -> tuple[WorkloadRecord, ...]:
+        """Return workloads whose names begin with `name-`, newest first."""
+        begins = workloads.c.name.like(f"{_escaped(name)}-%", escape="!")
+        return await self._newest(workloads.c.namespace == namespace, begins, limit=limit)
+
+    async def names(self, namespace: str, *, limit: int) -> tuple[str, ...]:
+        """Return the names of the newest `limit` workloads of a namespace, without duplicates."""
         columns = workloads.c
-        statement = (
-            loading.WORKLOAD.where(columns.namespace == namespace, columns.name == name)
-            .order_by(columns.created_at.desc(), columns.uid.desc())
-            .limit(1)
-        )
+        statement = select(columns.name).where(columns.namespace == namespace)
+        statement = statement.order_by(columns.created_at.desc(), columns.uid.desc()).limit(limit)
+        async with self._database.read() as connection:
+            return tuple(dict.fromkeys((await connection.execute(statement)).scalars()))
+
+    async def namespaces_of(self, name: str, *, limit: int) -> tuple[str, ...]:
+        """Return namespaces with a workload of that name."""
+        statement = select(workloads.c.namespace).where(workloads.c.name == name).distinct().limit(limit)
+        async with self._database.read() as connection:
+            return tuple(sorted((await connection.execute(statement)).scalars()))
+
+    async def _newest(self, *wanted: ColumnElement[bool], limit: int) -> tuple[WorkloadRecord, ...]:
+        columns = workloads.c
+        statement = loading.WORKLOAD.where(*wanted)
+        statement = statement.order_by(columns.created_at.desc(), columns.uid.desc()).limit(limit)
 
         def query(connection: Connection) -> tuple[WorkloadRecord, ...]:
             return loading.records(connection, connection.execute(statement).all())
 
-        found = await self._database.read_sync(query)
-        return found[0] if found else None
+        return await self._database.read_sync(query)
 
     async def history(self, uid: str) -> tuple[Transition, ...]:
         """Return the transitions of a workload, oldest first."""
@@ -254,11 +277,14 @@ class Workloads:
     async def find(self, text: str, *, namespaces: Collection[str] | None, limit: int) -> tuple[FoundWorkload, ...]:
         """Return workloads whose name, user or uid contains `text` (case-insensitive), unfinished and newer ones first.
 
+        The name of a pod, or of another object that a controller has created, finds those whose names it begins with.
         `namespaces` to search; None: all.
         """
         columns = workloads.c
         pattern = f"%{_escaped(text)}%"
         matches = [column.ilike(pattern, escape="!") for column in (columns.name, columns.submitted_by, columns.uid)]
+        parts = text.split("-")
+        matches.append(columns.name.in_("-".join(parts[:end]) for end in range(1, len(parts))))
         statement = (
             select(columns.namespace, columns.name, columns.state, columns.submitted_by)
             .where(or_(*matches))
