@@ -7,6 +7,8 @@ import json
 import pytest
 import yaml
 
+from admission.sandbox.sandbox import Sandbox
+
 V1BETA1 = """
 apiVersion: config.kueue.x-k8s.io/v1beta1
 kind: Configuration
@@ -159,6 +161,15 @@ async def test_disabled_features_of_v1beta1_stay_disabled(sluice, tmp_path):
         (in_config_map("[1"), "data[controller_manager_config.yaml]"),
         (in_config_map("kind: Configuration"), "can be imported"),
         (minimal("") + "\n---\n" + minimal(""), "keep one"),
+        (in_config_map(""), "data[controller_manager_config.yaml]: must be one YAML document"),
+        (in_config_map(minimal("") + "\n---\n" + minimal("")), "must be one YAML document"),
+        (in_config_map("[1, 2]"), "data[controller_manager_config.yaml]"),
+        (in_config_map("just text"), "data[controller_manager_config.yaml]"),
+        (minimal("featureGates: [MultiKueue]"), "featureGates: must be an object"),
+        (minimal("resources: {transformations: 5}"), "resources.transformations: must be a list"),
+        (minimal("manageJobsWithoutQueueName: {}"), "manageJobsWithoutQueueName: must be true or false"),
+        (minimal("leaderElection: [1]"), "leaderElection: must be an object"),
+        (minimal("fairSharing: {preemptionStrategies: LessThanInitialShare}"), "preemptionStrategies: must be a list"),
     ],
 )
 async def test_a_bad_value_has_the_path_of_its_field(sluice, tmp_path, text, message):
@@ -173,6 +184,147 @@ async def test_an_unknown_field_is_told_with_a_similar_one(sluice):
     done = await sluice("import", "kueue", "-f", "-", stdin=minimal("waitForPodsReady: {timeOut: 5m}"))
     assert "UNKNOWN" in told(done.stdout.splitlines())["waitForPodsReady.timeOut"]
     assert "did you mean waitForPodsReady.timeout?" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("gate", "outcome"),
+    [
+        ("PartialAdmission: true", "not needed: always on"),
+        ("LendingLimit: false", "NOT TAKEN: always on"),
+        ("TASProfileMixed: true", "NOT TAKEN: pods are placed by the Kubernetes scheduler"),
+        ("FairSharingPreemptWithinNominal: true", "not needed: this is Kueue's default"),
+        ("FairSharingPreemptWithinNominal: false", "NOT TAKEN: Sluice decides as Kueue does with the default of this "),
+        ("PrioritizePreemptorWorkloads: true", "NOT TAKEN: Sluice decides as Kueue does with the default of this gate"),
+        ("MultiplePreemptions: true", "not needed: this is Kueue's default"),
+        ("PartialAdmision: true", "UNKNOWN: left out, as if it were not set; did you mean PartialAdmission?"),
+        ("Unheard: true", "UNKNOWN: left out, as if it were not set"),
+    ],
+)
+async def test_feature_gate_is_told_by_its_meaning_and_its_default(sluice, gate, outcome):
+    done = await sluice("import", "kueue", "-f", "-", stdin=minimal(f"featureGates: {{{gate}}}"))
+    assert told(done.stdout.splitlines())[f"featureGates.{gate.partition(':')[0]}"].startswith(outcome)
+
+
+@pytest.mark.parametrize(
+    ("version", "fields", "path"),
+    [
+        ("v1beta2", "waitForPodsReady: {enable: false}", "waitForPodsReady.enable"),
+        ("v1beta2", "queueVisibility: {updateIntervalSeconds: 5}", "queueVisibility"),
+        ("v1beta1", "resources: {quotaCheckStrategy: IgnoreUndeclared}", "resources.quotaCheckStrategy"),
+    ],
+)
+async def test_field_of_another_version_is_told_and_has_no_effect(sluice, tmp_path, version, fields, path):
+    file = tmp_path / "sluice.yaml"
+    done = await sluice("import", "kueue", "-f", "-", "--config-out", str(file), stdin=minimal(fields, version))
+    other = {"v1beta1": "v1beta2", "v1beta2": "v1beta1"}[version]
+    assert told(done.stdout.splitlines())[path].endswith(
+        f"in {version}: left out, as if it were not set; {other} has it"
+    )
+    assert (await effective(sluice, file)).keys() == {"integrations"}
+
+
+async def test_duration_of_zero_is_kueues_default_where_kueue_takes_it_so(sluice, tmp_path):
+    text = minimal("waitForPodsReady: {timeout: 0s, recoveryTimeout: 0s}\n"
+                   "admissionFairSharing: {usageHalfLifeTime: 0s, usageSamplingInterval: 0s}\n")  # fmt: skip
+    file = tmp_path / "sluice.yaml"
+    done = await sluice("import", "kueue", "-f", "-", "--config-out", str(file), stdin=text)
+    assert done.exit_code == 0, done.output
+    settings = await effective(sluice, file)
+    assert settings["waitForPodsReady"]["timeout"] == "1800s"
+    assert settings["waitForPodsReady"]["recoveryTimeout"] == "0s", "no limit"
+    assert settings["admissionFairSharing"]["usageHalfLifeTime"] == "0s", "past usage does not count"
+    assert settings["admissionFairSharing"]["usageSamplingInterval"] == "300s"
+
+
+# ------------------------------------------------------------------ the ConfigMap of a cluster
+
+_READ = {"verbs": ["get", "list"]}
+_QUEUES = {**_READ, "apiGroups": ["kueue.x-k8s.io"], "resources": ["*"]}
+_JOBS = {**_READ, "apiGroups": ["batch"], "resources": ["jobs"]}
+_CONTEXT = [
+    {**_READ, "apiGroups": [""], "resources": ["namespaces", "limitranges"]},
+    {**_READ, "apiGroups": ["scheduling.k8s.io", "node.k8s.io"], "resources": ["*"]},
+]
+
+
+@pytest.fixture
+async def kueue(tmp_path):
+    """A cluster with the kinds of Kueue's queues, and the configuration of Kueue; kubeconfigs of admin and alice."""
+    async with Sandbox(controllers=False) as sandbox:
+        admin = sandbox.local("admin")
+        for plural, kind, scope in (
+            ("resourceflavors", "ResourceFlavor", "Cluster"),
+            ("clusterqueues", "ClusterQueue", "Cluster"),
+            ("localqueues", "LocalQueue", "Namespaced"),
+        ):
+            schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+            names = {"plural": plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
+            versions = [{"name": "v1beta2", "served": True, "storage": True, "schema": schema}]
+            note = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/kueue/pull/1"}
+            metadata = {"name": f"{plural}.kueue.x-k8s.io", "annotations": note}
+            spec = {"group": "kueue.x-k8s.io", "scope": scope, "names": names, "versions": versions}
+            await admin.create("customresourcedefinitions", "", {"metadata": metadata, "spec": spec})
+        await admin.create("namespaces", "", {"metadata": {"name": "kueue-system"}})
+        for user in ("admin", "alice"):
+            sandbox.write_kubeconfig(tmp_path / user, user)
+        yield sandbox
+
+
+async def configured(sandbox, text, *, namespace="kueue-system"):
+    """Create Kueue's ConfigMap."""
+    data = {"controller_manager_config.yaml": text}
+    body = {"metadata": {"name": "kueue-manager-config"}, "data": data}
+    await sandbox.local("admin").create("configmaps", namespace, body)
+
+
+async def granted(sandbox, *rules):
+    """Grant alice rights in all namespaces."""
+    admin = sandbox.local("admin")
+    role = {"metadata": {"name": "alice"}, "rules": [*rules]}
+    group = "rbac.authorization.k8s.io"
+    reference = {"apiGroup": group, "kind": "ClusterRole", "name": "alice"}
+    subjects = [{"apiGroup": group, "kind": "User", "name": "alice"}]
+    await admin.create("clusterroles", "", role)
+    await admin.create(
+        "clusterrolebindings", "", {"metadata": {"name": "alice"}, "roleRef": reference, "subjects": subjects}
+    )
+
+
+async def test_import_from_a_cluster_reads_the_configuration_of_kueue_there(sluice, kueue, tmp_path):
+    await configured(kueue, V1BETA1)
+    call = ("import", "kueue", "--kubeconfig", str(tmp_path / "admin"))
+    shown = await sluice(*call)
+    assert shown.exit_code == 0, shown.output
+    account = told(shown.stdout.splitlines())
+    assert account["leaderElection.leaseDuration"] == "taken as leaseDuration, in seconds"
+    assert "--config-out FILE writes them" in shown.stdout
+    file = tmp_path / "sluice.yaml"
+    written = await sluice(*call, "--config-out", str(file))
+    assert written.exit_code == 0, written.output
+    assert (await effective(sluice, file))["leaseDuration"] == 30
+
+
+async def test_configuration_is_found_in_another_namespace(sluice, kueue, tmp_path):
+    await configured(kueue, minimal("manageJobsWithoutQueueName: true"), namespace="default")
+    shown = await sluice("import", "kueue", "--kubeconfig", str(tmp_path / "admin"))
+    assert "ConfigMap default/kueue-manager-config" in shown.stdout
+    assert told(shown.stdout.splitlines())["manageJobsWithoutQueueName"] == "taken"
+
+
+@pytest.mark.parametrize("may_read", [True, False])
+async def test_configuration_is_imported_if_the_user_may_read_it(sluice, kueue, tmp_path, may_read):
+    await configured(kueue, minimal("manageJobsWithoutQueueName: true"))
+    map_rule = {"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}
+    own = [{**map_rule, "resourceNames": ["kueue-manager-config"]}] if may_read else []
+    await granted(kueue, _QUEUES, _JOBS, *_CONTEXT, *own)
+    call = ("import", "kueue", "--kubeconfig", str(tmp_path / "alice"))
+    shown = await sluice(*call)
+    assert shown.exit_code == 0, shown.output
+    assert ("manageJobsWithoutQueueName  taken" in shown.stdout) is may_read
+    if not may_read:
+        assert "there is no ConfigMap kueue-manager-config with Kueue's configuration that you may read" in shown.stdout
+        refused = await sluice(*call, "--config-out", str(tmp_path / "sluice.yaml"))
+        assert (refused.exit_code, "--config-out: there is no ConfigMap" in refused.stderr) == (1, True)
 
 
 async def test_queues_and_configuration_may_be_in_the_same_files(sluice, tmp_path):

@@ -19,9 +19,9 @@ from admission.cli.commands.import_kueue import plan as plans
 from admission.cli.commands.import_kueue.configuration import only_one, translate
 from admission.cli.commands.import_kueue.destination import open_destination
 from admission.cli.commands.import_kueue.plan import Action
-from admission.cli.commands.import_kueue.source import in_cluster, in_manifests
+from admission.cli.commands.import_kueue.source import CONFIG_MAP, configurations_in, in_cluster, in_manifests
 from admission.cli.commands.import_kueue.takeover import plan_takeovers
-from admission.cli.errors import BadFlag, Unreadable
+from admission.cli.errors import BadFlag, CommandError, Unreadable
 from admission.cli.output.output_file import output_file
 from admission.cli.output.printing import print_line
 from admission.cluster.client import Client
@@ -72,7 +72,7 @@ _NOT_TAKEN_OVER = "a running Sluice cannot take over Jobs: stop it, and use --da
     "--config-out",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="New file for the settings that Kueue's configuration becomes.  [default: they are printed]",
+    help="New file for the settings that Kueue's configuration becomes.  [default: those of -f are printed]",
 )
 @click.option("--yes", is_flag=True, help="Carry out the plan.")
 def kueue(
@@ -97,8 +97,8 @@ def kueue(
     keep running, and hold the quota that Kueue assigned to them. The command can be
     repeated.
 
-    Kueue's own configuration (-f), bare or in the ConfigMap kueue-manager-config, becomes
-    a configuration file of sluice serve, with what became of each field.
+    Kueue's own configuration, of -f or in the cluster's ConfigMap kueue-manager-config,
+    becomes a configuration file of sluice serve, with what became of each field.
 
     \b
     Examples:
@@ -121,7 +121,7 @@ def kueue(
         _give_settings(translation, config_out)
         if not documents:
             return
-    elif config_out is not None:
+    elif config_out is not None and paths:
         raise BadFlag("--config-out: no file of -f contains Kueue's configuration; leave it out, or add that file")
 
     async def run() -> None:
@@ -133,6 +133,7 @@ def kueue(
             else:
                 client = await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context))
                 found = await in_cluster(client, kinds)
+                _give_settings_of_cluster(await configurations_in(client), config_out)
                 parsed = plans.parse(found.documents, namespace=namespace)
             destination = await stack.enter_async_context(
                 open_destination(connection, database.url() if database.is_set else None, reason="imported from Kueue")
@@ -174,6 +175,27 @@ def _give_settings(translation: Translation, file: Path | None) -> None:
     for line in translation.lines():
         print_line(line)
     print_line(f"{file}: written; sluice config check {file} validates it")
+
+
+def _give_settings_of_cluster(documents: Sequence[Document], file: Path | None) -> None:
+    """Print what becomes of the settings in the cluster, and write them to a new file, if one is given.
+
+    Raises CommandError if a file is given, but there are no settings to write; otherwise as `_give_settings`.
+    """
+    configuration = only_one(documents)
+    if configuration is None:
+        missing = f"there is no ConfigMap {CONFIG_MAP} with Kueue's configuration that you may read"
+        if file is not None:
+            raise CommandError(f"--config-out: {missing}")
+        print_line(f"{missing}: its settings are not imported (-f FILE reads them)")
+        return
+    translation = translate(configuration)
+    if file is not None:
+        _give_settings(translation, file)
+        return
+    for line in translation.lines():
+        print_line(line)
+    print_line("--config-out FILE writes them as a configuration file of sluice serve")
 
 
 def _parsed(found: Found, namespace: str) -> Parsed:

@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from admission.cli.arguments.foreign import KUEUE_SETTINGS_KEY, api_group
-from admission.cli.commands.import_kueue.configuration_fields import FIELDS, Fate, fate_of_gate
+from admission.cli.commands.import_kueue.configuration_fields import FIELDS, VERSIONS, Fate, fate_of_gate
 from admission.cli.configuration.integrations import IntegrationsSettings
 from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
@@ -131,7 +131,10 @@ class _Reader:
             path = f"{prefix}{key}"
             if value is None:
                 continue
-            if key == "featureGates" and not prefix:
+            if self._version not in VERSIONS.get(path, (self._version,)):
+                (known,) = VERSIONS[path]
+                self._tell(path, Fate.of_another_version(self._version, known))
+            elif key == "featureGates" and not prefix:
                 self._feature_gates(value)
             elif (fate := FIELDS.get(path)) is None and any(known.startswith(f"{path}.") for known in FIELDS):
                 if isinstance(value, Mapping):
@@ -195,6 +198,9 @@ class _Reader:
             )
         if (settings.get("fairSharing") or {}).get("preemptionStrategies") == []:
             del settings["fairSharing"]["preemptionStrategies"]  # its default
+        for section, name in (("waitForPodsReady", "timeout"), ("admissionFairSharing", "usageSamplingInterval")):
+            if _is_zero((settings.get(section) or {}).get(name)):
+                del settings[section][name]  # its default
         integrations = settings.setdefault("integrations", {})
         if not integrations.get("frameworks"):
             integrations["frameworks"] = [BATCH_JOB]  # Kueue's default
@@ -233,6 +239,13 @@ class _Reader:
 
     def _tell(self, path: str, fate: Fate) -> None:
         self._translation.account.append((clean(path), fate))
+
+
+def _is_zero(duration: object) -> bool:
+    try:
+        return parse_duration(duration) == 0
+    except ValueError:
+        return False
 
 
 def _similar(path: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -38,6 +39,11 @@ class Fate:
         """Return the fate of a field that Kueue does not have; `near` is a similar one."""
         hint = f"; did you mean {near}?" if near else ""
         return cls(f"UNKNOWN: left out, as if it were not set{hint}")
+
+    @classmethod
+    def of_another_version(cls, version: str, known: str) -> Self:
+        """Return the fate of a field that Kueue has, but not in this version of its configuration."""
+        return cls(f"UNKNOWN in {version}: left out, as if it were not set; {known} has it")
 
 
 _TAKEN: Final = Fate.taken()
@@ -133,6 +139,19 @@ FIELDS: Final[Mapping[str, Fate]] = {
 }
 """Path of a field of v1beta1 or v1beta2 -> its fate; objects that are not divided further are here as a whole."""
 
+_V1BETA1, _V1BETA2 = frozenset({"v1beta1"}), frozenset({"v1beta2"})
+VERSIONS: Final[Mapping[str, frozenset[str]]] = {
+    "fairSharing.enable": _V1BETA1,
+    "waitForPodsReady.enable": _V1BETA1,
+    "integrations.podOptions": _V1BETA1,
+    "queueVisibility": _V1BETA1,
+    "multiKueue.clusterProfile": _V1BETA2,
+    "multiKueue.incrementalDispatcherConfig": _V1BETA2,
+    "resources.quotaCheckStrategy": _V1BETA2,
+    "visibilityServer": _V1BETA2,
+}
+"""Fields that only one version of Kueue's configuration has, or objects with their fields -> that version."""
+
 _WITHOUT: Final = {
     "TAS": "pods are placed by the Kubernetes scheduler alone",
     "TopologyAwareScheduling": "pods are placed by the Kubernetes scheduler alone",
@@ -154,24 +173,78 @@ _OWN_SETTING: Final = {
     "QuotaCheckStrategy": "the setting resources.quotaCheckStrategy has this effect",
     "ConfigurableResourceTransformations": "the setting resources.transformations has this effect",
     "ObjectRetentionPolicies": "the setting retention has this effect",
+    "SparkApplicationIntegration": "the entry in integrations.frameworks enables it",
+    "TLSOptions": "see the fields of tls",
+    "CustomMetricLabels": "see metrics.customLabels",
+    "ManagedJobsNamespaceSelector": "the setting managedJobsNamespaceSelector has this effect",
 }
-_ALWAYS_ON: Final = frozenset(
-    {
-        "PartialAdmission",
-        "FlavorFungibility",
-        "LendingLimit",
-        "HierarchicalCohorts",
-        "PrioritySortingWithinCohort",
-        "ReclaimablePods",
-        "WorkloadPriorityClassDefaulting",
-        "VisibilityOnDemand",
-    }
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ALWAYS_ON: Final = _names(
+    """
+    AdmissionGatedBy FlavorFungibility HierarchialCohorts HierarchicalCohorts LendingLimit LocalQueueMetrics
+    MetricsForCohorts PartialAdmission PrioritySortingWithinCohort ReclaimablePods VisibilityOnDemand
+    WorkloadPriorityClassDefaulting
+    """
 )
-"""Feature gates, on by default in Kueue, of which Sluice has the feature; it cannot be turned off."""
+"""Feature gates of which Sluice has the feature; it cannot be turned off."""
+_ON_BY_DEFAULT: Final = _names(
+    """
+    AdmissionFairSharing AdmissionGatedBy AssignQueueLabelsForPods CleanupProvisioningRequestsOnEviction
+    ConfigurableResourceTransformations DeferRayServiceFinalizationForRedisCleanup ElasticJobsViaWorkloadSlices
+    FairSharingPreemptWithinNominal FairSharingPrioritizeNonBorrowing FinishOrphanedWorkloads FlavorFungibility
+    FlavorFungibilityImplicitPreferenceDefault FlavorFungibilityPreserveScanProgress HierarchialCohorts
+    HierarchicalCohorts KueueDRAIntegration KueueDRAIntegrationExtendedResource
+    KueueDRAIntegrationPartitionableDevices KueueDRARejectWorkloadsWhenDRADisabled LWSImmutableGroupSize LendingLimit
+    LocalQueueDefaulting LocalQueueMetrics ManagedJobsNamespaceSelector ManagedJobsNamespaceSelectorAlwaysRespected
+    MetricForWorkloadCreationLatency MetricsForCohorts MultiKueue MultiKueueAdaptersForCustomJobs
+    MultiKueueAllowInsecureKubeconfigs MultiKueueBatchJobWithManagedBy MultiKueueIncrementalDispatcherConfig
+    MultiKueueIncrementalDispatcherRespectConfigOrder MultiKueueKubeConfigPathValidation
+    MultiKueueRedoAdmissionOnEvictionInWorker MultiKueueRemoteSpecSync MultiKueueWaitForWorkloadAdmitted
+    MultiplePreemptions ObjectRetentionPolicies PartialAdmission PodIntegrationValidateGroupOwner
+    PrioritySortingWithinCohort PropagateBatchJobLabelsToWorkload ProvisioningACC QuotaCheckStrategy ReclaimablePods
+    RecomputeAssignmentUponPreemptionTargetsOverlap RemoveFinalizersWithStrictPatch SanitizePodSets
+    SchedulingEquivalenceHashing SkipAncestorCheckForDeletedWorkloads SkipFinalizersForPodsSuspendedByParent
+    SkipReassignmentForPodOwnedWorkloads TASAssignmentsEncodingByHostnamePrefix TASCacheNodeMatchResults
+    TASCacheTopologyTree TASCachingRemainingResources TASFailedNodeReplacement TASFailedNodeReplacementFailFast
+    TASHandleOverlappingFlavors TASMultiLayerTopology TASProfileMixed TASRecomputeAssignmentWithinSchedulingCycle
+    TASReplaceNodeOnNodeTaints TASReplaceNodeOnPodTermination TASValidateWorkloadSliceSize TLSOptions
+    TopologyAwareScheduling UnadmittedWorkloadsObservability ValidateRayAndSparkJobUpdates VectorizedResourceRequests
+    VisibilityOnDemand WorkloadIdentifierAnnotations WorkloadPriorityClassDefaulting WorkloadResourceRequestsSummary
+    WorkloadValidateResourcesAreNonNegative WorkloadValidationForPodSetMetadata
+    """
+)
+"""Feature gates that are on unless they are set; those that Kueue does not have any more, with their last default.
+
+Of all versions from 0.2 to 0.19, by pkg/features/kube_features.go, as those below.
+"""
+_OFF_BY_DEFAULT: Final = _names(
+    """
+    AdmissionCheckValidationRules ConcurrentAdmission CustomMetricLabels DRAExtendedResources DisableWaitForPodsReady
+    DynamicResourceAllocation ElasticJobsViaWorkloadSlicesWithTAS ExposeFlavorsInLocalQueue FailureRecoveryPolicy
+    FastQuotaReleaseInPodIntegration KeepQuotaForProvReqRetry KueueDRAIntegrationConsumableCapacity
+    MultiKueueClusterProfile MultiKueueManagerQuotaAutomation MultiKueueOrchestratedPreemption
+    PrioritizePreemptorWorkloads PriorityBoost QueueVisibility RejectUpdatesToCQWithInvalidOnFlavors
+    SchedulerLibraryIntegration SchedulerLongRequeueInterval SchedulerTimestampPreemptionBuffer ShortWorkloadNames
+    SparkApplicationIntegration TASBalancedPlacement TASImplicitDefaultUnconstrained TASLeastAllocated
+    TASMostFreeCapacity TASProfileLeastFreeCapacity TASProfileMostFreeCapacity
+    TASReplaceNodeDueToNotReadyOverFixedTime TASRespectNodeAffinityPreferred UnadmittedWorkloadsExplicitStatus
+    WorkloadRequestUseMergePatch
+    """
+)
+"""Feature gates that are off unless they are set."""
 
 
 def fate_of_gate(name: str, *, enabled: bool) -> Fate:
     """Return what becomes of a feature gate."""
+    known = _ON_BY_DEFAULT | _OFF_BY_DEFAULT
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1) if len(name) < 100 else []
+        return Fate.unknown(near[0] if near else "")
     if name in _OWN_SETTING:
         return Fate.meaningless(_OWN_SETTING[name])
     if name in _ALWAYS_ON:
@@ -179,4 +252,7 @@ def fate_of_gate(name: str, *, enabled: bool) -> Fate:
     without = next((text for start, text in _WITHOUT.items() if name.startswith(start)), "")
     if without:
         return Fate.not_taken(without) if enabled else Fate.meaningless("Sluice does not have it")
-    return Fate.meaningless("there are no feature gates: Sluice decides as Kueue with the defaults of its gates")
+    default = name in _ON_BY_DEFAULT
+    if enabled == default:
+        return Fate.meaningless("this is Kueue's default, as which Sluice decides")
+    return Fate.not_taken(f"Sluice decides as Kueue does with the default of this gate, {str(default).lower()}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.cli.arguments.foreign import api_group
+from admission.cli.arguments.foreign import api_group, is_kueue_configuration
 from admission.cli.errors import CommandError
-from admission.cluster.errors import NotFound
+from admission.cluster.errors import Forbidden, NotFound
 from admission.cluster.informer import Change
 from admission.controller.intake.served import listed
 from admission.controller.state.context import PATHS, Context
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from admission.kinds import Kinds
 
 GROUP: Final = "kueue.x-k8s.io"
+CONFIG_MAP: Final = "kueue-manager-config"
+"""Name of the ConfigMap with Kueue's configuration in all of its installations."""
+_NAMESPACE: Final = "kueue-system"
 _VERSIONS: Final = ("v1beta2", "v1beta1")
 _NEEDED: Final = {"ResourceFlavor": "resourceflavors", "ClusterQueue": "clusterqueues", "LocalQueue": "localqueues"}
 _OPTIONAL: Final = {
@@ -83,6 +86,23 @@ async def in_cluster(client: Client, kinds: Kinds) -> Found:
             key = "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))
             found.context.update(resource, Change("ADDED", key, metadata["uid"], item))
     return found
+
+
+async def configurations_in(client: Client) -> list[Document]:
+    """Return the ConfigMaps with Kueue's configuration, as far as they may be read."""
+    try:
+        found = await client.get("/api/v1/configmaps", params={"fieldSelector": f"metadata.name={CONFIG_MAP}"})
+        items = found["items"]
+    except Forbidden:
+        try:
+            items = [await client.get(f"/api/v1/namespaces/{_NAMESPACE}/configmaps/{CONFIG_MAP}")]
+        except (Forbidden, NotFound):
+            return []
+    documents = [
+        Document(f"ConfigMap {item['metadata']['namespace']}/{CONFIG_MAP}", {**item, "kind": "ConfigMap"})
+        for item in items
+    ]
+    return [document for document in documents if is_kueue_configuration(document.body)]
 
 
 async def _version(client: Client) -> str:
