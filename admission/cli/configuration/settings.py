@@ -165,7 +165,7 @@ class Settings(BaseSettings):
     webhook_address: Address = Field(
         ":9443",
         description="HOST:PORT that the webhooks listen on. With webhookUrl the default is its port, on all addresses, "
-        "or on loopback alone if its host is.",
+        "or on loopback alone if its host is; without it, outside a cluster, port 9443 on loopback.",
     )
     webhook_process: bool = Field(
         True, description="Serve the webhooks in a child process. Disable it if `sluice webhook` runs separately."

@@ -17,7 +17,7 @@ from admission.api.auth.front_proxy import AuthenticatingProxy, FrontProxy
 from admission.api.kinds.descriptor import no_receiver_fault
 from admission.api.probes import no_webhook_fault
 from admission.api.registry import GROUP, VERSION
-from admission.cli.configuration.addresses import split_address
+from admission.cli.configuration.addresses import listening_host, split_address
 from admission.cli.configuration.settings import EXTERNAL_SERVICE
 from admission.cli.errors import InvalidSettings
 from admission.cluster.desired import ensure
@@ -139,7 +139,7 @@ def api_address(settings: Settings) -> tuple[str, int]:
     if settings.apiservice_url is None or "api_address" in settings.model_fields_set:
         return split_address(settings.api_address)
     parts = urlsplit(settings.apiservice_url)
-    return "127.0.0.1" if parts.hostname in _LOOPBACK else "0.0.0.0", parts.port or 443  # noqa: S104  the URL names another host
+    return listening_host(parts.hostname or ""), parts.port or 443
 
 
 def has_tls(settings: Settings) -> bool:
@@ -165,7 +165,7 @@ def api_hosts(settings: Settings) -> list[str]:
     namespace, _, name = service_of_api(settings).partition("/")
     listens, _ = api_address(settings)
     url = urlsplit(settings.apiservice_url or "").hostname
-    named = [f"{name}.{namespace}.svc", url, *_LOOPBACK, None if listens == "0.0.0.0" else listens]  # noqa: S104
+    named = [f"{name}.{namespace}.svc", url, *_LOOPBACK, None if listens in ("0.0.0.0", "::") else listens]  # noqa: S104
     return list(dict.fromkeys(filter(None, named)))
 
 

@@ -28,7 +28,7 @@ RECHECK: Final = 10.0
 CONFIRM: Final = 1.0
 """Seconds after which a failed check is repeated before it counts: the gate may be restarting or renew its
 certificate."""
-_SERVICE_DELAY: Final = 30.0
+SERVICE_DELAY: Final = 30.0
 """Seconds before the first check of a Service, which leads to this pod only when the pod is ready."""
 _ANSWER: Final = 5.0
 """Timeout of a call (s), that of the registered webhooks."""
@@ -55,7 +55,7 @@ class WebhookCheck:
             try:
                 config = await self._registered()
                 if first and config is not None and "service" in config:
-                    await sleep(_SERVICE_DELAY)
+                    await sleep(SERVICE_DELAY)
                 if await self._check(config):
                     await sleep(CONFIRM)
                     config = await self._registered()

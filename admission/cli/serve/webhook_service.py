@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from admission.cli.configuration.addresses import split_address
+from admission.cli.configuration.addresses import listening_host, split_address
 from admission.cli.serve.gate_process import supervised, webhook_sockets
 from webhooks.gate import GateConfig
 from webhooks.gate_reconciler import GateReconciler
@@ -171,21 +170,16 @@ def excluded_namespaces() -> tuple[str, ...]:
 def webhook_listening(settings: Settings) -> tuple[str, int]:
     """Return host and port that the webhooks listen on: `webhookAddress` if given, else derived from `webhookUrl`.
 
-    A URL without a port is usually that of a load balancer, so that the default port remains.
+    A URL without a port is usually that of a load balancer, so that the default port remains. Outside a cluster and
+    without a URL no API server is told where they are: they listen on loopback.
     """
     default = split_address(settings.webhook_address)
-    if settings.webhook_url is None or "webhook_address" in settings.model_fields_set:
+    if "webhook_address" in settings.model_fields_set:
         return default
+    if settings.webhook_url is None:
+        return default if in_pod() else ("127.0.0.1", default[1])
     url = urlsplit(settings.webhook_url)
-    host = url.hostname or ""
-    return host if _is_loopback(host) else default[0], url.port or default[1]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return listening_host(url.hostname or ""), url.port or default[1]
 
 
 def webhook_hosts(settings: Settings) -> list[str]:
