@@ -74,8 +74,6 @@ async def server(store: Store, tmp_path: Path, clock: Clock) -> AsyncIterator[Ap
     async with serving_with_cluster(store, tmp_path, clock=clock) as found:
         admin = found.sandbox.local("admin")
         await admin.create("namespaces", "", {"metadata": {"name": "a"}})
-        template = {"metadata": {"labels": {"app": "db"}}, "spec": pod("x")["spec"]}
-        spec = {"selector": {"matchLabels": {"app": "db"}}, "serviceName": "db", "template": template}
         child = await admin.create(
             "jobs",
             "a",
@@ -84,6 +82,13 @@ async def server(store: Store, tmp_path: Path, clock: Clock) -> AsyncIterator[Ap
                 "spec": {"template": {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}},
             },
         )
+        for name, labels in (("plain", {}), ("unmanaged", {"sluice.dev/queue-name": "main"})):
+            template = {"spec": {**pod("x")["spec"], "restartPolicy": "Never"}}
+            await admin.create(
+                "jobs", "a", {"metadata": {"name": name, "labels": labels}, "spec": {"template": template}}
+            )
+        template = {"metadata": {"labels": {"app": "db"}}, "spec": pod("x")["spec"]}
+        spec = {"selector": {"matchLabels": {"app": "db"}}, "serviceName": "db", "template": template}
         await admin.create("statefulsets", "a", {"metadata": {"name": "db"}, "spec": spec})
         for each in (
             pod("train-x7k2p", labels={POD_OWNER: f"{UID}1"}),
@@ -148,8 +153,11 @@ async def test_name_leads_to_the_workload_that_the_object_is_or_belongs_to(
         ("trian", "", 'workloads.sluice.dev "trian" not found in namespace "a"; did you mean "train"?'),
         ("set-workers-0-gone9", "", '; did you mean "set"?'),
         ("elsewhere", "", '; there is one in namespace "b": add -n b'),
-        ("alone", "", NOTHING),
-        ("forged", "", NOTHING),
+        ("alone", "", "; the Pod alone exists, but has no queue label (sluice.dev/queue-name), so that it is"),
+        ("plain", "", "; the Job plain exists, but has no queue label"),
+        ("plain", "job", "; the Job plain exists, but has no queue label"),
+        ("unmanaged", "", "; the Job unmanaged exists, but is not queued: check that its kind is in the setting"),
+        ("forged", "", "; the Pod forged exists, but has no queue label"),
         ("x", "configmap", NOTHING),
     ],
 )  # fmt: skip
@@ -181,6 +189,7 @@ async def test_names_of_workloads_are_told_only_to_those_who_may_list_them(serve
         assert (status, NOTHING in message) == (404, True), message
     await server.grant("bob", [{**rule, "verbs": ["get", "list"]}], namespace="a")
     assert await found_by(server, "member", user="bob") == (200, "gang")
+    assert "exists" not in (await found_by(server, "plain", user="bob"))[1], "he may not read Jobs"
     assert (
         '"trian" not found in namespace "a"; did you mean "train"?' in (await found_by(server, "trian", user="bob"))[1]
     )

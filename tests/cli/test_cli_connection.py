@@ -51,11 +51,17 @@ async def test_kubeconfig_and_context_select_server_and_namespace(sluice, tmp_pa
     file = kubeconfig(tmp_path / "config", sluice.environment["SLUICE_SERVER"], token=TOKEN)
     bare = Sluice()
     usual = await bare("get", "lq", KUBECONFIG=str(file))
-    assert (usual.exit_code, usual.stderr) == (0, "no localqueues found in namespace default\n")
+    assert (usual.exit_code, usual.stderr) == (
+        0,
+        "no localqueues found in namespace default; use -A for all namespaces\n",
+    )
     context = await bare("get", "lq", "--context", "other", KUBECONFIG=str(file))
-    assert (context.exit_code, context.stderr) == (0, "no localqueues found in namespace theirs\n")
+    assert (context.exit_code, context.stderr) == (
+        0,
+        "no localqueues found in namespace theirs; use -A for all namespaces\n",
+    )
     named = await bare("get", "lq", "-n", "mine", "--kubeconfig", str(file), SLUICE_SERVER=NOWHERE, SLUICE_TOKEN="x")
-    assert (named.exit_code, named.stderr) == (0, "no localqueues found in namespace mine\n")
+    assert (named.exit_code, named.stderr) == (0, "no localqueues found in namespace mine; use -A for all namespaces\n")
     server_first = await bare("get", "lq", KUBECONFIG=str(file), SLUICE_SERVER=NOWHERE, SLUICE_TOKEN="x")
     assert server_first.stderr.startswith(f"error: {NOWHERE} cannot be reached")
 

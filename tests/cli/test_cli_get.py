@@ -269,10 +269,11 @@ async def test_get_of_nothing_succeeds_with_a_message(empty):
     assert (done.exit_code, done.stdout, done.stderr) == (
         0,
         "",
-        "no unfinished workloads found in namespace team-x; use --all to include finished ones\n",
+        "no unfinished workloads found in namespace team-x; use --all to include finished ones, "
+        "-A for all namespaces\n",
     )
     done = await empty("get", "workloads", "--all", "-n", "team-x")
-    assert (done.exit_code, done.stderr) == (0, "no workloads found in namespace team-x\n")
+    assert (done.exit_code, done.stderr) == (0, "no workloads found in namespace team-x; use -A for all namespaces\n")
     done = await empty("get", "cq", "-o", "yaml")
     assert yaml.safe_load(done.stdout)["items"] == []
 

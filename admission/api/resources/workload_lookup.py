@@ -20,7 +20,7 @@ from admission.api.errors import UnknownObject
 from admission.api.registry import GROUP, WORKLOADS
 from admission.cluster.errors import NotFound
 from admission.kinds import all_kinds, frameworks_known
-from admission.kinds.base import POD_OWNER
+from admission.kinds.base import POD_OWNER, QUEUE_NAME, Conventions
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.pod_group import PodGroupKind
 from admission.kinds.registry import api_root
@@ -47,8 +47,6 @@ _MAX_COMPARED: Final = 1000
 """Names of the newest workloads that a mistyped name is compared with."""
 _MAX_NAMESPACES: Final = 5
 """Other namespaces with a workload of the name that are looked at."""
-_WITHOUT_WORKLOADS: Final = {"replicaset": "/apis/apps/v1/namespaces/{}/replicasets"}
-"""Kinds that are never queued, but own pods: their paths."""
 _RANDOM: Final = "[bcdfghjklmnpqrstvwxz2456789]"
 """Characters of the suffixes that Kubernetes generates."""
 
@@ -58,6 +56,31 @@ class Cluster(Protocol):
 
     async def get(self, path: str, *, params: Mapping[str, str] | None = None) -> Object:
         """Return an object or a list. Raises ClusterError."""
+
+
+class _FoundObject(NamedTuple):
+    """An object of the cluster."""
+
+    kind: str
+    group: str
+    plural: str
+    content: Object
+
+    def reading(self, namespace: str) -> Attributes:
+        """Return the right to read it."""
+        name = self.content["metadata"]["name"]
+        return Attributes("get", self.plural, namespace=namespace, name=name, group=self.group)
+
+    def why(self) -> str:
+        """Return a hint that says why it is not queued."""
+        metadata: Object = self.content["metadata"]
+        title = f"the {self.kind} {metadata['name']} exists, but"
+        if any(label in (metadata.get("labels") or {}) for label in Conventions().queue_labels):
+            return (
+                f"{title} is not queued: check that its kind is in the setting integrations.frameworks, and that "
+                "no other controller manages it (spec.managedBy)"
+            )
+        return f"{title} has no queue label ({QUEUE_NAME}), so that it is not queued"
 
 
 class _Series(NamedTuple):
@@ -98,14 +121,19 @@ class WorkloadLookup:
         record = await self.exact(namespace, name, kind)
         if record is not None:
             return record
-        related = await self._related(namespace, name, kind)
+        related, unqueued = await self._related(namespace, name, kind)
         if len(related) == 1 and not exact and await _may_read_as(request, related[0]):
             return related[0]
         may_list = await may_read(request, namespace)
         if related and may_list:
             raise UnknownObject(_named_instead(namespace, name, related))
         of_kind = f" of kind {request.query['objectKind']}" if kind else ""
-        hint = (await self._hint(request, namespace, name, kind) if may_list else "") or (
+        hint = ""
+        if may_list:
+            hint = await self._hint(request, namespace, name, kind)
+        if unqueued is not None and await request.app[AUTHORIZATION].allows(request, unqueued.reading(namespace)):
+            hint = unqueued.why()
+        hint = hint or (
             "check the namespace (-n), that the object has the label sluice.dev/queue-name, and that no other "
             "controller manages it (spec.managedBy)"
         )
@@ -123,17 +151,24 @@ class WorkloadLookup:
 
     # ------------------------------------------------------------------ objects that belong to workloads
 
-    async def _related(self, namespace: str, name: str, kind: str) -> Sequence[WorkloadRecord]:
-        """Return the workload that the object of that name belongs to, or those of the objects that it creates."""
+    async def _related(
+        self, namespace: str, name: str, kind: str
+    ) -> tuple[Sequence[WorkloadRecord], _FoundObject | None]:
+        """Return the workload that the object of that name belongs to, or those of the objects that it creates.
+
+        If there are none, the second value is the object of that name, as far as it is known: it is not queued.
+        """
+        unqueued = None
         if self._cluster is not None:
             try:
                 for each in [kind] if kind else ["pod", "job"]:
-                    for obj in await self._objects(self._cluster, namespace, each, name):
-                        if (owner := await self._owner(self._cluster, namespace, obj)) is not None:
-                            return [owner]
+                    for found in await self._objects(self._cluster, namespace, each, name):
+                        if (owner := await self._owner(self._cluster, namespace, found.content)) is not None:
+                            return [owner], None
+                        unqueued = found
             except ClusterError as error:
                 log.info('the cluster was not asked what "%s/%s" is: %s', namespace, name, error)
-        return await self._created(namespace, name, kind)
+        return await self._created(namespace, name, kind), unqueued
 
     async def _created(self, namespace: str, name: str, kind: str) -> Sequence[WorkloadRecord]:
         """Return the unfinished workloads of the objects that a controller created for that name, else the finished."""
@@ -174,27 +209,28 @@ class WorkloadLookup:
             found = await self._objects(cluster, namespace, kind, name)
             if not found:
                 return None
-            obj = found[0]
+            obj = found[0].content
         return None
 
-    async def _objects(self, cluster: Cluster, namespace: str, kind: str, name: str) -> list[Object]:
+    async def _objects(self, cluster: Cluster, namespace: str, kind: str, name: str) -> list[_FoundObject]:
         """Return the objects of that name of the kinds of that name, such as Job. Raises ClusterError."""
         if kind == "pod":  # the basic role may list pods, but not get them
             params = {"fieldSelector": f"metadata.name={name}"}
-            pods: list[Object] = (await cluster.get(f"/api/v1/namespaces/{namespace}/pods", params=params))["items"]
-            return pods
-        paths = [
-            f"{api_root(known.group, known.versions[0])}/namespaces/{namespace}/{known.plural}"
+            pods = await cluster.get(f"/api/v1/namespaces/{namespace}/pods", params=params)
+            return [_FoundObject("Pod", "", "pods", pod) for pod in pods["items"]]
+        candidates = [
+            (known.kind, known.group, known.plural, known.versions[0])
             for known in all_kinds(frameworks=frameworks_known())
             if known.kind.lower() == kind
         ]
-        if kind in _WITHOUT_WORKLOADS:
-            paths.append(_WITHOUT_WORKLOADS[kind].format(namespace))
-        found = []
-        for path in paths:
+        if kind == "replicaset":  # never queued itself, but between a Deployment and its pods
+            candidates.append(("ReplicaSet", "apps", "replicasets", "v1"))
+        objects = []
+        for title, group, plural, version in candidates:
             with suppress(NotFound):  # there may be one of another group
-                found.append(await cluster.get(f"{path}/{name}"))
-        return found
+                path = f"{api_root(group, version)}/namespaces/{namespace}/{plural}/{name}"
+                objects.append(_FoundObject(title, group, plural, await cluster.get(path)))
+        return objects
 
     # ------------------------------------------------------------------ hints for a name that leads nowhere
 

@@ -72,12 +72,12 @@ class _Selection:
     async def nothing_found(self, resource: Resource, namespace: str | None, sluice: Sluice) -> str:
         """Return the message for an empty list."""
         within = f" in namespace {namespace}" if namespace else ""
-        if resource != WORKLOADS:
-            return f"no {resource.plural} found{within}"
         of_user = f" of user {await sluice.user_name()}" if self.mine else ""
-        if not self.hides_finished:
-            return f"no workloads{of_user} found{within}"
-        return f"no unfinished workloads{of_user} found{within}; use --all to include finished ones"
+        hints = ["--all to include finished ones"] if resource == WORKLOADS and self.hides_finished else []
+        if namespace:
+            hints.append("-A for all namespaces")
+        kind = f"unfinished {resource.plural}" if resource == WORKLOADS and self.hides_finished else resource.plural
+        return f"no {kind}{of_user} found{within}" + (f"; use {', '.join(hints)}" if hints else "")
 
 
 def _check_path(ctx: click.Context, parameter: click.Parameter, value: str) -> str:

@@ -186,7 +186,7 @@ function Attention({ leaves, changes }) {
   if (report.error && !report.data) return html`<${Card} title="Needs attention"><${Failure} error=${report.error} /><//>`;
   if (!report.data) return html`<${Card} title="Needs attention"><${Loading} /><//>`;
   const items = report.data.items;
-  const hopeless = items.filter((item) => HOPELESS.has(item.reason));
+  const hopeless = items.filter((item) => item.clusterQueue && HOPELESS.has(item.reason));
   const stopped = leaves.filter((leaf) => leaf.object.status?.conditions?.some((condition) => condition.type === "Active" && condition.status === "False"));
   const oldest = new Map();
   for (const item of items) if (item.clusterQueue && !HOPELESS.has(item.reason) && item.reason !== "Suspended" && !oldest.has(item.clusterQueue)) oldest.set(item.clusterQueue, item);
@@ -200,7 +200,7 @@ function Attention({ leaves, changes }) {
     ${quiet && html`<${Empty} title="All is well">No queue is stopped, and no workload waits.<//>`}
     ${more.data?.webhookFault && html`<h3>The webhooks do not answer</h3><p class="small">${more.data.webhookFault}</p>`}
     ${hopeless.length > 0 && html`<h3>Can never run as they are</h3><ul>${hopeless.slice(0, LISTED).map((item) => html`<li key=${JSON.stringify(item)}>
-      <a href=${`${queueLink(item.clusterQueue)}?reason=${item.reason}`}><bdi>${item.clusterQueue || item.queue}</bdi></a><span class="grow"></span><${Badge} tone="bad">${count(item.count)} ${item.reason}<//></li>`)}<${More} of=${hopeless} /></ul>`}
+      <a href=${`${queueLink(item.clusterQueue)}?reason=${item.reason}`}><bdi>${item.clusterQueue}</bdi></a><span class="grow"></span><${Badge} tone="bad">${count(item.count)} ${item.reason}<//></li>`)}<${More} of=${hopeless} /></ul>`}
     ${stopped.length > 0 && html`<h3>Admit nothing</h3><ul>${stopped.slice(0, LISTED).map((leaf) => {
       const condition = leaf.object.status.conditions.find((each) => each.type === "Active");
       return html`<li key=${leaf.name}><a href=${queueLink(leaf.name)}><bdi>${leaf.name}</bdi></a><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span>${leaf.pending > 0 && html`<span class="nowrap">${count(leaf.pending)} waiting</span>`}</li>`;
