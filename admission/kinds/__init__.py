@@ -81,8 +81,9 @@ def frameworks_known() -> tuple[str, ...]:
 
 def _unknown(name: str) -> str:
     """Return the message for a name that is not the name of a kind."""
-    near = difflib.get_close_matches(name, frameworks_known(), n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(frameworks_known())}"
+    by_kind = [known for known in frameworks_known() if known.rpartition("/")[2] == name.lower()]
+    near = by_kind or difflib.get_close_matches(name, frameworks_known(), n=1)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(frameworks_known())}"
     return f'"{name}" is no kind that Sluice knows; {hint}'
 
 

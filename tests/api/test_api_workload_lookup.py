@@ -97,6 +97,7 @@ async def server(store: Store, tmp_path: Path, clock: Clock) -> AsyncIterator[Ap
             pod("db-0", owners=owner("StatefulSet", "db", "some-uid", APPS)),
             pod("llm-1-1", owners=owner("StatefulSet", "llm-1", "another-uid", APPS)),
             pod("member", labels={"sluice.dev/pod-group-name": "gang"}),
+            pod("traversing", owners=owner("Job", "../jobs/set-workers-0", "no-uid")),
             pod("forged", labels={WORKLOAD_UID: f"{UID}9"}),
             pod("alone"),
         ):
@@ -152,11 +153,13 @@ async def test_name_leads_to_the_workload_that_the_object_is_or_belongs_to(
         ("train", "pod", 'of kind pod not found in namespace "a"; the one there is of kind Job: use job/train'),
         ("trian", "", 'workloads.sluice.dev "trian" not found in namespace "a"; did you mean "train"?'),
         ("set-workers-0-gone9", "", '; did you mean "set"?'),
+        ("nightly-2993", "", '; did you mean "nightly-29930475"?'),
         ("elsewhere", "", '; there is one in namespace "b": add -n b'),
         ("alone", "", "; the Pod alone exists, but has no queue label (sluice.dev/queue-name), so that it is"),
         ("plain", "", "; the Job plain exists, but has no queue label"),
         ("plain", "job", "; the Job plain exists, but has no queue label"),
         ("unmanaged", "", "; the Job unmanaged exists, but is not queued: check that its kind is in the setting"),
+        ("traversing", "", "; the Pod traversing exists, but has no queue label"),
         ("forged", "", "; the Pod forged exists, but has no queue label"),
         ("x", "configmap", NOTHING),
     ],
@@ -199,3 +202,28 @@ async def test_names_of_workloads_are_told_only_to_those_who_may_list_them(serve
 async def test_search_finds_the_workload_of_a_pod(server: ApiAndCluster) -> None:
     said = await server.send("GET", "/session/workloads?find=set-workers-0-x7k2p", token=ADMIN_TOKEN)
     assert [each["name"] for each in said.body["items"]] == ["set"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..%2Fjobs%2Fplain",
+        "plain%2Fstatus",
+        "plain%3Fx=1",
+        "..%2F..%2F..%2Fv1%2Fsecrets",
+        ".",
+        "%25",
+        "a,b",
+        "Ä",
+        "x" * 300,
+    ],
+)
+@pytest.mark.parametrize("kind", ["", "job", "pod"])
+async def test_name_that_no_object_can_have_is_not_looked_for_in_the_cluster(
+    server: ApiAndCluster, name: str, kind: str
+) -> None:
+    before = sum(server.sandbox.requests.values())
+    said = await server.send("GET", f"namespaces/a/workloads/{name}?objectKind={kind}", token=ADMIN_TOKEN)
+    assert said.status in (400, 404)
+    assert "exists" not in str(said.body)
+    assert sum(server.sandbox.requests.values()) == before

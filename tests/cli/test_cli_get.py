@@ -265,15 +265,15 @@ async def test_get_lists_more_objects_than_one_page(sluice, store):
 
 @read_only
 async def test_get_of_nothing_succeeds_with_a_message(empty):
+    everywhere = "-A for all namespaces\n"
     done = await empty("get", "workloads", "-n", "team-x")
     assert (done.exit_code, done.stdout, done.stderr) == (
         0,
         "",
-        "no unfinished workloads found in namespace team-x; use --all to include finished ones, "
-        "-A for all namespaces\n",
+        f"no unfinished workloads found in namespace team-x; use --all to include finished ones, {everywhere}",
     )
     done = await empty("get", "workloads", "--all", "-n", "team-x")
-    assert (done.exit_code, done.stderr) == (0, "no workloads found in namespace team-x; use -A for all namespaces\n")
+    assert (done.exit_code, done.stderr) == (0, f"no workloads found in namespace team-x; use {everywhere}")
     done = await empty("get", "cq", "-o", "yaml")
     assert yaml.safe_load(done.stdout)["items"] == []
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import yaml
+from command_runner import Sluice
 
 from admission.sandbox.sandbox import Sandbox
 
@@ -336,6 +337,15 @@ async def test_queues_and_configuration_may_be_in_the_same_files(sluice, tmp_pat
     assert file.exists()
     again = await sluice(*call, stdin=minimal("") + flavor)
     assert (again.exit_code, f"{file} exists already" in again.stderr) == (2, True)
+
+
+async def test_import_that_fails_leaves_no_file_that_would_be_in_its_way_when_it_is_repeated(tmp_path):
+    flavor = "---\n{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: spot}}\n"
+    file = tmp_path / "sluice.yaml"
+    nowhere = Sluice({"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"})
+    done = await nowhere("import", "kueue", "-f", "-", "--config-out", str(file), stdin=minimal("") + flavor)
+    assert (done.exit_code, "cannot be reached" in done.stderr) == (1, True)
+    assert not file.exists()
 
 
 async def test_settings_of_an_import_without_a_configuration_have_no_file(sluice, tmp_path):

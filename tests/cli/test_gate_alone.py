@@ -21,7 +21,7 @@ async def test_webhook_command_reports_an_invalid_kind_in_its_configuration(tmp_
     _, errors = await process.communicate()
     assert process.returncode == 1
     assert f"error: integrations in {tmp_path / 'sluice.yaml'}: " in errors.decode()
-    assert '"jobset" is no kind that Sluice knows' in errors.decode()
+    assert '"jobset" is no kind that Sluice knows; did you mean jobset.x-k8s.io/jobset?' in errors.decode()
 
 
 async def test_gate_waits_for_its_certificate_and_reloads_it_after_renewal(tmp_path):

@@ -123,7 +123,7 @@ async def test_fault_is_gone_soon_after_the_address_answers(check, certificates,
     assert await rounds.until_asleep() == CONFIRM
     assert found.fault == "", "it may be a restart of the gate"
     assert await rounds.until_asleep() == RECHECK
-    assert f"registered at https://127.0.0.1:{port}/mutate, but nothing answers there" in found.fault
+    assert f"at https://127.0.0.1:{port}/mutate, but nothing answers there (Connection refused)" in found.fault
     assert "check webhookUrl and webhookAddress" in found.fault
     async with answering_at(port, tmp_path):
         assert await rounds.until_asleep() == PERIOD

@@ -299,6 +299,8 @@ async def test_uninstall_of_a_disabled_kind_restores_its_objects_while_sluice_ru
     gate = unreachable_gate(client, mode)
     await gate.ensure()
     await gate.remove_obsolete()
+    _, plan = await sluice("uninstall", "--kind", name)
+    assert "keep suspended what is waiting: 1 object; to start them: --restore\n" in plan
     code, output = await sluice("uninstall", "--kind", name, "--restore", "--yes")
     assert (code, output.splitlines()) == (
         0,

@@ -47,6 +47,8 @@ _MAX_COMPARED: Final = 1000
 """Names of the newest workloads that a mistyped name is compared with."""
 _MAX_NAMESPACES: Final = 5
 """Other namespaces with a workload of the name that are looked at."""
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+"""A name that an object or a namespace can have."""
 _RANDOM: Final = "[bcdfghjklmnpqrstvwxz2456789]"
 """Characters of the suffixes that Kubernetes generates."""
 
@@ -214,6 +216,9 @@ class WorkloadLookup:
 
     async def _objects(self, cluster: Cluster, namespace: str, kind: str, name: str) -> list[_FoundObject]:
         """Return the objects of that name of the kinds of that name, such as Job. Raises ClusterError."""
+        # Users write them, also in owner references, and they become parts of paths that Sluice's rights allow to read.
+        if not (_NAME.fullmatch(name) and _NAME.fullmatch(namespace)):
+            return []
         if kind == "pod":  # the basic role may list pods, but not get them
             params = {"fieldSelector": f"metadata.name={name}"}
             pods = await cluster.get(f"/api/v1/namespaces/{namespace}/pods", params=params)
@@ -246,7 +251,8 @@ class WorkloadLookup:
         names = await self._store.workloads.names(namespace, limit=_MAX_COMPARED)
         # The names of what a controller creates begin with the name of its object.
         begins = sorted((known for known in names if name.startswith(f"{known}-")), key=len, reverse=True)
-        near = begins[:1] or difflib.get_close_matches(name, names, n=1)
+        continued = [known for known in names if known.startswith(name)] if name else []
+        near = begins[:1] or continued[:1] or difflib.get_close_matches(name, names, n=1)
         return f'did you mean "{near[0]}"?' if near else ""
 
 

@@ -326,7 +326,8 @@ def _lines(plan: Plan, *, restore: bool, knows_originals: bool) -> list[str]:
     elif plan.stopped:
         lines.append(f"keep the fields that a start has set: {_objects(plan.stopped)}; to restore them: --database-url")
     lines.append(f"remove the annotations of Sluice from {_objects(len(plan.marked))}")
-    lines.append(f"{'unsuspend' if restore else 'keep suspended'} what is waiting: {_objects(plan.waiting)}")
+    start = "; to start them: --restore" if plan.waiting and not restore else ""
+    lines.append(f"{'unsuspend' if restore else 'keep suspended'} what is waiting: {_objects(plan.waiting)}{start}")
     return lines
 
 

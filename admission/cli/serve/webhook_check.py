@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import logging
+import os
 import secrets
 import ssl
 from typing import TYPE_CHECKING, Any, Final
@@ -145,7 +146,8 @@ async def _call(url: str, context: ssl.SSLContext) -> str:
     except aiohttp.ClientConnectorSSLError:
         return "what answers there does not speak TLS"
     except aiohttp.ClientConnectorError as error:
-        return f"nothing answers there ({error.os_error.strerror or error.os_error})"
+        number = error.os_error.errno  # asyncio writes a message of its own, with the address once more
+        return f"nothing answers there ({os.strerror(number) if number else error.os_error})"
     except TimeoutError:
         return f"nothing answers there within {_ANSWER:g} s"
     except (aiohttp.ClientError, OSError):

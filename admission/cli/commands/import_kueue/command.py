@@ -117,24 +117,24 @@ def kueue(
         connection = Connection(kubeconfig=kubeconfig, context=context)
 
     documents, translation = _read(paths)
-    if translation is not None:
+    if translation is not None and not documents:
         _give_settings(translation, config_out)
-        if not documents:
-            return
-    elif config_out is not None and paths:
+        return
+    if translation is None and config_out is not None and paths:
         raise BadFlag("--config-out: no file of -f contains Kueue's configuration; leave it out, or add that file")
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
             kinds = all_kinds()
+            configurations: list[Document] = []
             if paths:
                 found = in_manifests(documents)
                 parsed = _parsed(found, namespace)
             else:
                 client = await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context))
                 found = await in_cluster(client, kinds)
-                _give_settings_of_cluster(await configurations_in(client), config_out)
                 parsed = plans.parse(found.documents, namespace=namespace)
+                configurations = await configurations_in(client)
             destination = await stack.enter_async_context(
                 open_destination(connection, database.url() if database.is_set else None, reason="imported from Kueue")
             )
@@ -142,6 +142,11 @@ def kueue(
             if yes and found.workloads and any(entry.writes for entry in plan):
                 await destination.lead()
                 plan = await _plan(found, parsed, kinds, destination)  # with what the former leader decided at last
+            # A new file only when nothing is left that could fail before the plan is printed: the command is repeated.
+            if translation is not None:
+                _give_settings(translation, config_out)
+            elif not paths:
+                _give_settings_of_cluster(configurations, config_out)
             for line in plans.lines(plan):
                 print_line(line)
             if yes:
