@@ -79,7 +79,8 @@ BEFORE = {
     "docs/migrating-from-kueue.md": "kubectl create namespace kueue-system\n"
     "kubectl create deployment kueue-controller-manager -n kueue-system --image kueue\n"
     "kubectl create configmap kueue-manager-config -n kueue-system --from-file=controller_manager_config.yaml\n"
-    "kubectl apply -f kueue.yaml --server-side\n",
+    "kubectl apply -f kueue.yaml --server-side\n"
+    "mkdir queues && cp queues.yaml queues\n",
     "docs/notifications.md": QUEUES,
     "docs/operations.md": QUEUES,
     "docs/runbooks.md": QUEUES + DEPLOYED + TRAIN.format("team-a"),
