@@ -80,19 +80,22 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Missing quota of a pod set, for one resource in one flavor."""
+    """Missing quota for one resource in one flavor."""
 
-    pod_set: str
     flavor: str
     resource: str
     asked: str
-    """The requested amount."""
+    """The amount that all pod sets together request."""
     free: str
     """Amount that its ClusterQueue could use now, including borrowing."""
     borrowable: str
     """The part of `free` that would be borrowed."""
     most: str
     """Amount that its ClusterQueue could use if nothing else was in use."""
+    used: str
+    """Amount that its ClusterQueue uses."""
+    used_by_others: str
+    """Amount that all other ClusterQueues of its Cohorts use."""
     refused_by: str
     """The queue or Cohort that is the limit, and by which quota: `Cohort research: nominalQuota`."""
     hint: str
@@ -124,9 +127,9 @@ class Explanation:
     not_before: datetime | None
     """End of its backoff, after an eviction that it caused itself."""
     ahead: int
-    """Number of workloads ahead of it."""
+    """Number of workloads ahead of it in its ClusterQueue."""
     ahead_first: tuple[str, ...]
-    """`namespace/name` of the first of these."""
+    """`namespace/name` of the first of these in its own namespace."""
     attempts: tuple[Attempt, ...]
     lacks: tuple[Lack, ...]
     prospects: tuple[str, ...]
@@ -135,9 +138,17 @@ class Explanation:
     remedies: tuple[str, ...] = ()
     """Changes, each of which would let it be admitted now; they complete the sentence "It could start now ..."."""
     sentences: tuple[str, ...] = ()
-    """The full explanation in paragraphs, as `sluice why` prints them."""
+    """The answer in paragraphs, the headline first, as `sluice why` prints them."""
     standing: str = ""
     """Its position as text, as `sluice position` prints it."""
+    details: tuple[str, ...] = ()
+    """What `sluice why --verbose` prints below."""
+    no_estimate: str = ""
+    """Why there is no `estimated_start`, and when there will be."""
+    waiting_in_cluster_queue: int = 0
+    """Number of workloads with a position in its ClusterQueue."""
+    waiting_in_local_queue: int = 0
+    """Number of workloads with a position in its LocalQueue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,10 @@ def explanation(document: Document) -> Explanation:
         remedies=tuple(item["hint"] for item in document.get("remedies", ())),
         sentences=tuple(document.get("sentences", ())),
         standing=document.get("standing", ""),
+        details=tuple(document.get("details", ())),
+        no_estimate=document.get("noEstimate", ""),
+        waiting_in_cluster_queue=document.get("waitingInClusterQueue") or 0,
+        waiting_in_local_queue=document.get("waitingInLocalQueue") or 0,
     )
 
 
@@ -202,13 +206,14 @@ def _lack(item: Document) -> Lack:
         return str(item.get(key, ""))
 
     return Lack(
-        text("podSet"),
         text("flavor"),
         text("resource"),
         text("asked"),
         text("free"),
         text("borrowable"),
         text("most"),
+        text("used"),
+        text("usedByOthers"),
         text("refusedBy"),
         text("hint"),
     )

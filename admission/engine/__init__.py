@@ -28,7 +28,8 @@ from admission.engine.events import (
     WorkloadPending,
     decisive_part,
 )
-from admission.engine.explain import Explanation, Lack
+from admission.engine.explain import Explanation, Holder
+from admission.engine.lacks import Lack, needed_now, raises_for
 from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed, RecentUsage
 from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
 from admission.engine.preemption_hints import PreemptionHint
@@ -47,6 +48,7 @@ __all__ = [
     "Evict",
     "Explanation",
     "Flap",
+    "Holder",
     "Lack",
     "LocalQueueUsed",
     "NamespaceChanged",
@@ -75,4 +77,6 @@ __all__ = [
     "WorkloadGone",
     "WorkloadPending",
     "decisive_part",
+    "needed_now",
+    "raises_for",
 ]

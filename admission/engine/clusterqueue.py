@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from admission.engine.pending_item import Shape
     from admission.engine.topology.state import PlacedPods, Topologies
     from admission.engine.tree import FlavorResource, Node, Tree
+    from admission.engine.verdicts import Verdict
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet, Workload
 
@@ -119,8 +120,8 @@ class Facts:
     """If it did not fit: for each flavor, the index of a flavor-resource and the amount that must be available."""
     known_fit: KnownFit | None = None
     """The assignment that fitted, if a search finds the same one whenever that fits."""
-    verdict: tuple[str, str] | None = None
-    """Reason and message of pending workloads of the shape, valid for the tree's version `judged_at`."""
+    verdict: Verdict | None = None
+    """Why workloads of the shape are pending, valid for the tree's version `judged_at`."""
     judged_at: int = -1
     never: bool | None = None
     """Whether workloads of the shape can never be admitted; None: not known, or dependent on the tree's usage."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from admission.engine.events import Evict
-from admission.engine.tree import available, narrowest
+from admission.engine.tree import available, limits_below
 from admission.engine.victims import Target, fill_back
 from admission.engine.vocabulary import OVER_QUOTA, over_quota_text
 from admission.model import sentences
@@ -99,5 +99,5 @@ def _message(queue: ClusterQueue, fr: int) -> str:
     node = queue.node
     excess = min(-available(node, fr), node.usage[fr] - node.nominal[fr])
     delay = queue.spec.over_quota.evict_after_seconds
-    limit = sentences.limit_of(narrowest(node, fr))
+    limit = sentences.limit_of(limits_below(node, fr, 0)[0][0])
     return over_quota_text(queue.name, queue.tree.frs[fr], node.usage[fr], excess, limit, delay)

@@ -3,64 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from admission.engine.lacks import Lack, lacks_of
 from admission.engine.outside_cycles import why_outside
 from admission.engine.preemption_hints import preemption_hint
 from admission.engine.queue_positions import QueuePositions
-from admission.engine.tree import available, narrowest
 from admission.engine.verdicts import assign_without_preemption, verdict_of
-from admission.engine.vocabulary import HOPELESS, Excess, Shortage
-from admission.model import sentences
-from admission.model.quantity import UNLIMITED, format_amount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.engine.assignment import Attempt, PodSetResult
+    from admission.engine.assignment import Attempt
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.pending_item import Item
     from admission.engine.preemption_hints import PreemptionHint
     from admission.engine.registry import Registry
 
-_AHEAD = 5  # workloads ahead that are named
-_COUNTED = 5000  # workloads ahead that are counted at most
+_NAMED = 5  # workloads ahead, and workloads that use what is missing, that are named at most
+_COUNTED = 5000  # workloads ahead, and admitted ones, that are looked at for that
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
-    """A flavor-resource of which less is available now than a pod set requests. Amounts as in the model."""
+class Holder:
+    """An admitted workload that uses what is missing."""
 
-    pod_set: str
-    flavor: str
-    resource: str
-    requested: int
-    free: int
-    """Quota available to the ClusterQueue now, including what it can borrow."""
-    borrowable: int
-    """The part of `free` that would be borrowed."""
-    maximum: int
-    """Quota available to the ClusterQueue if nothing else were in use."""
-    refused_by: str
-    """The node of the tree whose limit is too low, and the limit: `Cohort research: nominalQuota`.
-
-    For a Cohort without quota of its own: `the ClusterQueues in Cohort research: nominalQuota`.
-    """
-
-    @property
-    def missing(self) -> int:
-        """The amount that would have to become free."""
-        return self.requested - min(self.free, self.maximum)
-
-    @property
-    def hint(self) -> str:
-        """What would help, for the user."""
-        where, limit = f"{self.resource} in flavor {self.flavor}", sentences.limit_of(self.refused_by)
-        if self.requested > self.maximum:
-            excess = format_amount(self.resource, self.requested - self.maximum)
-            return f"raise {limit} by {excess} of {where}, or ask for less"
-        missing = format_amount(self.resource, self.missing)
-        return f"{missing} of {where} must become free, or {limit} be raised by as much"
+    key: str
+    """`namespace/name`."""
+    amounts: tuple[int, ...]
+    """What it uses of each of the missing flavor-resources, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +51,29 @@ class Explanation:
     """From 1 (see `QueuePositions`); 0 if it is in no ClusterQueue, or cannot be admitted as it is."""
     position_in_local_queue: int = 0
     """From 1, like the position in the ClusterQueue."""
+    waiting_in_cluster_queue: int = 0
+    """Number of workloads that have a position in its ClusterQueue."""
+    waiting_in_local_queue: int = 0
+    """Number of workloads that have a position in its LocalQueue."""
     not_before: float | None = None
     """Unix time (s) at which its requeue backoff ends; None: no backoff."""
-    ahead: int = 0
-    """Number of active workloads of its ClusterQueue that would be tried before it, counted up to a limit."""
     ahead_first: tuple[str, ...] = ()
-    """`namespace/name` of the first of these."""
+    """`namespace/name` of the first workloads of its own namespace that are ahead of it in its ClusterQueue."""
     attempts: tuple[tuple[str, Attempt], ...] = ()
     """(name of the pod set, flavor that was tried for it)."""
     lacks: tuple[Lack, ...] = ()
     """The flavor-resources of which too little is available."""
     preemption_hints: tuple[PreemptionHint, ...] = ()
     """What it might preempt, for each of `lacks` that could become free."""
-    in_use: tuple[int, int] = (0, 0)
-    """Usage of the first of `lacks`: by its ClusterQueue, and by all other ClusterQueues of the tree together."""
+    holders: tuple[Holder, ...] = ()
+    """Admitted workloads of its own namespace that use what is missing, the largest first, up to a limit."""
+    other_holders: int = 0
+    """Number of all others that do, counted up to a limit."""
+
+    @property
+    def ahead(self) -> int:
+        """Number of workloads ahead of it in its ClusterQueue."""
+        return max(0, self.position_in_cluster_queue - 1)
 
 
 def explain_held(held: Held) -> Explanation:
@@ -104,37 +85,54 @@ def explain_held(held: Held) -> Explanation:
 def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
     """Return the explanation of a pending workload at the current usage. Searches no preemption targets."""
     queue = registry.forest.queue(item.cluster_queue)
-    reason, message = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
+    reason, message, _ = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
     base = _base_explanation(registry, item, ignore_undeclared=ignore_undeclared)
     if queue.node is None or why_outside(registry, item) or item.fault is not None or not item.accepted:
         return replace(base, reason=reason, message=message)
-    ahead = queue.pending.ahead_of(item, _COUNTED)
     assignment = assign_without_preemption(queue, item, ignore_undeclared)
-    lacks = tuple(
-        _lack(queue, pod_set, cause)
-        for pod_set in assignment.pod_sets
-        for cause in pod_set.causes
-        if isinstance(cause, Shortage | Excess)
-    )
+    lacks = tuple(_with_usage(registry, queue, lack) for lack in lacks_of(queue, assignment))
+    holders, other_holders = _holders(registry, queue, item, lacks)
     return replace(
         base,
         reason=reason,
         message=message,
-        ahead=len(ahead),
-        ahead_first=tuple(other.workload.key for other in ahead[:_AHEAD]),
         attempts=tuple((pod_set.name, attempt) for pod_set in assignment.pod_sets for attempt in pod_set.attempts),
         lacks=lacks,
         preemption_hints=tuple(_preemption_hints(registry, queue, item, lacks)),
-        in_use=_in_use(registry, queue, lacks[0]) if lacks and reason not in HOPELESS else (0, 0),
+        holders=holders,
+        other_holders=other_holders,
     )
 
 
-def _in_use(registry: Registry, queue: ClusterQueue, lack: Lack) -> tuple[int, int]:
+def _with_usage(registry: Registry, queue: ClusterQueue, lack: Lack) -> Lack:
     assert queue.node is not None
     tree = registry.forest.domain_of[queue].tree
     fr = tree.index[lack.flavor, lack.resource]
     own = queue.node.usage[fr]
-    return own, sum(node.usage[fr] for node in tree.queues.values()) - own
+    return replace(lack, used=own, used_by_others=sum(node.usage[fr] for node in tree.queues.values()) - own)
+
+
+def _holders(
+    registry: Registry, queue: ClusterQueue, item: Item, lacks: tuple[Lack, ...]
+) -> tuple[tuple[Holder, ...], int]:
+    """Return `holders` and `other_holders` of the explanation."""
+    domain = registry.forest.domain_of[queue]
+    frs = [domain.tree.index[lack.flavor, lack.resource] for lack in lacks]
+    own: list[Holder] = []
+    others = 0
+    if all(lack.exceeds for lack in lacks):
+        return (), 0  # nothing that could become free is missing
+    for held in islice((held for other in domain.queues for held in other.held.values()), _COUNTED):
+        amounts = dict(held.amounts)
+        used = tuple(amounts.get(fr, 0) for fr in frs)
+        if not any(used):
+            continue
+        if held.workload.namespace == item.workload.namespace:
+            own.append(Holder(held.workload.key, used))
+        else:
+            others += 1
+    own.sort(key=lambda one: [-amount for amount in one.amounts])
+    return tuple(own[:_NAMED]), others + len(own[_NAMED:])
 
 
 def _base_explanation(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
@@ -143,35 +141,26 @@ def _base_explanation(registry: Registry, item: Item, *, ignore_undeclared: bool
     base = Explanation("Pending", cluster_queue=item.cluster_queue, not_before=not_before)
     if not item.cluster_queue:
         return base
-    positions = QueuePositions(registry, registry.forest.queue(item.cluster_queue), ignore_undeclared=ignore_undeclared)
+    queue = registry.forest.queue(item.cluster_queue)
+    positions = QueuePositions(registry, queue, ignore_undeclared=ignore_undeclared)
     in_cluster_queue, in_local_queue = positions.of(item)
-    return replace(base, position_in_cluster_queue=in_cluster_queue, position_in_local_queue=in_local_queue)
+    waiting, waiting_here = positions.waiting(item.local_queue)
+    ahead = positions.ahead(item, _COUNTED) if in_cluster_queue > 1 else ()
+    own = (other.workload.key for other in ahead if other.workload.namespace == item.workload.namespace)
+    return replace(
+        base,
+        position_in_cluster_queue=in_cluster_queue,
+        position_in_local_queue=in_local_queue,
+        waiting_in_cluster_queue=waiting,
+        waiting_in_local_queue=waiting_here,
+        ahead_first=tuple(islice(own, _NAMED)),
+    )
 
 
 def _preemption_hints(
     registry: Registry, queue: ClusterQueue, item: Item, lacks: tuple[Lack, ...]
 ) -> Iterator[PreemptionHint]:
     domain = registry.forest.domain_of[queue]
-    short = {(lack.flavor, lack.resource, lack.missing) for lack in lacks if lack.requested <= lack.maximum}
+    short = {(lack.flavor, lack.resource, lack.missing) for lack in lacks if not lack.exceeds}
     for flavor, resource, missing in sorted(short):
         yield preemption_hint(domain, queue, item, domain.tree.index[flavor, resource], missing)
-
-
-def _lack(queue: ClusterQueue, pod_set: PodSetResult, cause: Shortage | Excess) -> Lack:
-    tree, node = queue.tree, queue.node
-    assert tree is not None
-    assert node is not None
-    fr = tree.index[cause.flavor, cause.resource]
-    free = max(0, available(node, fr))
-    requested = free + cause.missing if isinstance(cause, Shortage) else cause.before + cause.requested
-    own = max(0, node.nominal[fr] - node.usage[fr])
-    return Lack(
-        pod_set.name,
-        cause.flavor,
-        cause.resource,
-        requested,
-        min(free, UNLIMITED),
-        min(max(0, free - own), UNLIMITED),
-        min(node.potential[fr], UNLIMITED),
-        narrowest(node, fr, ever=isinstance(cause, Excess)),
-    )

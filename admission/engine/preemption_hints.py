@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from admission.engine.tree import borrows_with
 from admission.engine.victims import Preemptor, permitted
-from admission.model.quantity import format_amount
+from admission.model.resource_words import amount_number, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,16 +50,21 @@ class PreemptionHint:
         policies += f", reclaimWithinCohort is {self.reclaim_within_cohort}"
         if self.within_cluster_queue == self.reclaim_within_cohort == "Never":
             return f"its ClusterQueue preempts no workloads ({policies})"
+        what = f"{resource_word(self.resource)} ({self.flavor})"
         if not self.own_workloads and not self.others_workloads:
-            return f"no admitted workload may be preempted for {self.resource} in flavor {self.flavor} ({policies})"
-        own, others, missing = (
-            format_amount(self.resource, amount) for amount in (self.own, self.others, self.missing)
-        )
+            return f"no admitted workload may be preempted for {what}: {policies}"
+        sources = [
+            f"{amount_number(self.resource, amount)} from {count} {kind}{'s' if count > 1 else ''} {where}"
+            for amount, count, kind, where in (
+                (self.own, self.own_workloads, "workload", "in its ClusterQueue"),
+                (self.others, self.others_workloads, "workload", "in others that borrow"),
+            )
+            if count
+        ]
         verdict = "might be enough" if self.own + self.others >= self.missing else "is not enough"
         return (
-            f"of {self.resource} in flavor {self.flavor} it might take {own} from {self.own_workloads} workload(s) of "
-            f"its ClusterQueue and {others} from {self.others_workloads} of others that borrow ({policies}), "
-            f"which {verdict} for the {missing} that are missing"
+            f"{what}: at most {' and '.join(sources)}, which {verdict} for the "
+            f"{amount_number(self.resource, self.missing)} that are missing ({policies})"
         )
 
 

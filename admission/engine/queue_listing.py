@@ -13,6 +13,7 @@ from admission.engine.queue_positions import QueuePositions
 from admission.engine.verdicts import verdict_of
 
 if TYPE_CHECKING:
+    from admission.engine.lacks import Lack
     from admission.engine.pending_item import LocalQueueKey
     from admission.engine.registry import Registry
     from admission.model.workload import Workload
@@ -28,6 +29,8 @@ class PendingWorkload:
     reason: str
     """A reason of the vocabulary, or of a policy."""
     message: str
+    lacks: tuple[Lack, ...]
+    """What is missing, if it does not fit."""
 
 
 def pending_workloads(
@@ -44,6 +47,6 @@ def pending_workloads(
     positions = QueuePositions(registry, queue, ignore_undeclared=ignore_undeclared)
     page = []
     for item in islice(queue.pending.ranking(local_queue).items(offset), limit):
-        reason, message = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
-        page.append(PendingWorkload(item.workload, *positions.of(item), reason, message))
+        verdict = verdict_of(registry, item, ignore_undeclared=ignore_undeclared)
+        page.append(PendingWorkload(item.workload, *positions.of(item), *verdict[:2], verdict.lacks))
     return tuple(page)

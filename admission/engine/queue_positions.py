@@ -7,6 +7,7 @@ StrictFIFO queue tries it all the same, and nothing behind it as long as it is t
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from admission.engine.forest import NOT_FOUND
@@ -64,3 +65,16 @@ class QueuePositions:
         passed_over = self._passed_over_of.get(local_queue, [])
         ahead_here = pending.ranking(local_queue).count_before(rank) - bisect_left(passed_over, rank)
         return ahead + 1, ahead_here + 1
+
+    def waiting(self, local_queue: LocalQueueKey) -> tuple[int, int]:
+        """Return the number of workloads with a position in the ClusterQueue, and of those in the LocalQueue."""
+        pending = self._queue.pending
+        passed_over = self._passed_over_of.get(local_queue, [])
+        return len(pending) - len(self._passed_over), len(pending.ranking(local_queue)) - len(passed_over)
+
+    def ahead(self, item: Item, limit: int) -> Iterator[Item]:
+        """Yield the workloads with a position before `item`, in order, looking at `limit` workloads at most."""
+        passed_over = set(self._passed_over)
+        first = islice(self._queue.pending.ranking().items(), limit)
+        before = takewhile(lambda other: other.uid != item.uid, first)
+        return (other for other in before if other.rank not in passed_over)

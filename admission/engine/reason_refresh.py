@@ -115,4 +115,5 @@ class ReasonRefresh:
         self._preempting.clear()
 
     def _verdict(self, item: Item) -> tuple[str, str]:
-        return verdict_of(self._registry, item, ignore_undeclared=self._ignore_undeclared)
+        verdict = verdict_of(self._registry, item, ignore_undeclared=self._ignore_undeclared)
+        return verdict.reason, verdict.message

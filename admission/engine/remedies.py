@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from admission.engine.assignment import Mode, Possibility
-from admission.engine.explain import Lack, explain_waiting
 from admission.engine.flavors import Assigner
+from admission.engine.lacks import lacks_of
 from admission.engine.outside_cycles import why_outside
 from admission.engine.pending_item import Item, Shape
 from admission.engine.tree import lowest_subtree
+from admission.engine.verdicts import assign_without_preemption
 from admission.model.pod_set_names import is_computed, titled
-from admission.model.quantity import format_amount
+from admission.model.resource_words import amount_number, amount_text
 from admission.model.workload import Toleration
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue
     from admission.engine.forest import Domain
+    from admission.engine.lacks import Lack
     from admission.engine.preemption import Search
     from admission.engine.registry import Registry
     from admission.model.workload import PodSet
@@ -51,6 +53,8 @@ def remedies(
 ) -> Iterator[Remedy]:
     """Yield the remedies found at the current usage; none for a workload that does not wait for quota.
 
+    Those that change least come first: another LocalQueue, other nodes, fewer pods, smaller requests, a priority.
+
     `search` creates a search for preemption targets; None: priorities are not tried.
     """
     queue = registry.forest.queue(item.cluster_queue) if item.cluster_queue else None
@@ -58,15 +62,15 @@ def remedies(
         return
     if item.fault is not None or _fits(queue, item.shape, ignore_undeclared):
         return
-    lacks = explain_waiting(registry, item, ignore_undeclared=ignore_undeclared).lacks
+    yield from _other_queues(registry, item, ignore_undeclared)
     if queue.spec.queueing_strategy != "StrictFIFO" or not queue.pending.ahead_of(item, 1):
         # In a StrictFIFO queue the workloads ahead of it would come first, whatever it requests.
-        yield from _fewer_pods(queue, item, ignore_undeclared)
-        yield from _smaller_requests(queue, item, lacks, ignore_undeclared)
         yield from _other_nodes(queue, item, ignore_undeclared)
+        yield from _fewer_pods(queue, item, ignore_undeclared)
+        lacks = lacks_of(queue, assign_without_preemption(queue, item, ignore_undeclared))
+        yield from _smaller_requests(queue, item, lacks, ignore_undeclared)
         if search is not None:
             yield from _higher_priority(registry, queue, item, search, ignore_undeclared)
-    yield from _other_queues(registry, item, ignore_undeclared)
 
 
 def _assigned(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Assignment | None:
@@ -119,17 +123,23 @@ def _smaller_requests(
     """Yield, for each flavor, requests reduced to the free amounts, if the workload fits with them."""
     for flavor in dict.fromkeys(lack.flavor for lack in lacks):
         for number, pod_set in enumerate(item.shape.pod_sets):
+            if not pod_set.count:
+                continue
+            # What is free, without what the other pod sets request of it.
             cut = {
-                lack.resource: min(lack.free, lack.maximum) // pod_set.count
+                lack.resource: (
+                    min(lack.free, lack.maximum) - lack.requested + pod_set.requests[lack.resource] * pod_set.count
+                )
+                // pod_set.count
                 for lack in lacks
-                if lack.flavor == flavor and lack.pod_set == pod_set.name and lack.resource in pod_set.requests
+                if lack.flavor == flavor and lack.resource in pod_set.requests
             }
-            if not cut or not all(cut.values()):
+            if not cut or min(cut.values()) <= 0:
                 continue  # a request of zero is no useful advice
             smaller = replace(pod_set, requests={**pod_set.requests, **cut})
             if _fits(queue, _with(item, number, smaller), ignore_undeclared):
                 amounts = ", ".join(
-                    f"{format_amount(name, amount)} instead of {format_amount(name, pod_set.requests[name])} {name}"
+                    f"{amount_number(name, amount)} instead of {amount_text(name, pod_set.requests[name])}"
                     for name, amount in cut.items()
                 )
                 each = "each of" if is_computed(pod_set.name) else "each pod of"

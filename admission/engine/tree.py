@@ -236,25 +236,25 @@ def fits(node: Node, usage: Mapping[int, int]) -> bool:
     return all(amount <= max(0, available(node, fr)) for fr, amount in usage.items())
 
 
-def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
-    """Return the node on the path whose limit leaves the least quota, and the limit: `Cohort research: nominalQuota`.
+def limits_below(node: Node, fr: int, amount: int, *, ever: bool = False) -> tuple[tuple[str, int], ...]:
+    """Return the limits on the path that leave less than `amount`, the narrowest first, and how much less.
 
-    At the current usage, or (`ever`) with nothing in use. For a Cohort without quota of its own:
-    `the ClusterQueues in Cohort research: nominalQuota`.
+    At the current usage, or (`ever`) with nothing in use. If none leaves less, the narrowest one is returned. A limit
+    is named `Cohort research: nominalQuota`; for a Cohort without quota of its own: `the ClusterQueues in Cohort
+    research: nominalQuota`.
     """
-    found, least, kept = f"ClusterQueue {node.name}: nominalQuota", None, 0
+    found, kept = [], 0
     for at in (node, *node.path):
         used = 0 if ever else at.usage[fr]
         limit = 0 if at.parent is None else at.borrowing[fr]
         if limit is not None:
-            room = kept + at.quota[fr] + limit - used
-            if least is None or room < least:
-                field = "nominalQuota" if at.parent is None else "borrowingLimit"
-                is_own = at.parent is not None or fr in at.declared
-                kind = "ClusterQueue" if at.leaf else "Cohort" if is_own else "the ClusterQueues in Cohort"
-                found, least = f"{kind} {at.name}: {field}", room
+            field = "nominalQuota" if at.parent is None else "borrowingLimit"
+            is_own = at.parent is not None or fr in at.declared
+            kind = "ClusterQueue" if at.leaf else "Cohort" if is_own else "the ClusterQueues in Cohort"
+            found.append((f"{kind} {at.name}: {field}", amount - (kept + at.quota[fr] + limit - used)))
         kept += max(0, at.local[fr] - used)  # local quota: not requested from the parent
-    return found
+    found.sort(key=lambda one: -one[1])
+    return tuple(one for one in found if one[1] > 0) or (found[0],)
 
 
 def lowest_subtree(queue: Node, fr: int, amount: int) -> tuple[int, bool]:

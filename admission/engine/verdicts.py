@@ -7,13 +7,14 @@ considered: the next cycle finds that out.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.engine.assignment import Mode, Possibility
 from admission.engine.flavors import Assigner
+from admission.engine.lacks import Lack, lacks_of, needed, needed_ever, raises_for
 from admission.engine.matching import obstacle
 from admission.engine.outside_cycles import why_outside
-from admission.engine.tree import available, lowest_subtree, narrowest
+from admission.engine.tree import available, lowest_subtree
 from admission.engine.vocabulary import (
     EXCEEDS_MAX_QUOTA,
     HOPELESS,
@@ -28,7 +29,8 @@ from admission.engine.vocabulary import (
     Unplaced,
 )
 from admission.model import sentences
-from admission.model.quantity import UNLIMITED, format_amount
+from admission.model.names import listed
+from admission.model.resource_words import amount_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,27 +40,36 @@ if TYPE_CHECKING:
     from admission.engine.pending_item import Item, Shape
     from admission.engine.registry import Registry
 
-Verdict = tuple[str, str]
-"""(reason of the vocabulary, message)."""
 
-UNTRIED: Verdict = (PENDING_EVALUATION, sentences.NOT_TRIED)
+class Verdict(NamedTuple):
+    """Why a workload is pending."""
+
+    reason: str
+    """A reason of the vocabulary."""
+    message: str
+    """The reason in words, without numbers that change while it stays."""
+    lacks: tuple[Lack, ...] = ()
+    """What is missing, if it does not fit."""
+
+
+UNTRIED: Final = Verdict(PENDING_EVALUATION, sentences.NOT_TRIED)
 
 
 def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Verdict:
-    """Return the reason and message of a pending workload."""
+    """Return why a workload is pending."""
     known = why_outside(registry, item) or _flaw(registry, item)
     if known is not None:
-        return known
+        return Verdict(*known)
     queue = registry.forest.queue(item.cluster_queue)
     if queue.node is None:
         return UNTRIED
     leaving = _leaving(registry, item)
     if leaving:
-        return WAITING_FOR_PREEMPTED, sentences.preempting(leaving)
+        return Verdict(WAITING_FOR_PREEMPTED, sentences.preempting(leaving))
     verdict = _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
     preemptor = queue.pending.by_uid.get(queue.pending.sticky) if verdict == UNTRIED else None
     if preemptor is not None and _leaving(registry, preemptor):
-        return PENDING_EVALUATION, sentences.BEHIND_PREEMPTOR
+        return Verdict(PENDING_EVALUATION, sentences.BEHIND_PREEMPTOR)
     return verdict
 
 
@@ -74,7 +85,7 @@ def never_fits(registry: Registry, queue: ClusterQueue, shape: Shape, *, ignore_
     facts = queue.facts(shape)
     if facts.never is not None:
         return facts.never
-    never = _verdict_of_shape(registry, queue, shape, ignore_undeclared)[0] in HOPELESS
+    never = _verdict_of_shape(registry, queue, shape, ignore_undeclared).reason in HOPELESS
     if len(shape.pod_sets) == 1:  # with several, the flavor of one decides how much is left for the others
         facts.never = never
     return never
@@ -107,25 +118,37 @@ def _assigner(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Ass
 
 
 def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment, ignore_undeclared: bool) -> Verdict:
-    """Return the reason and message that follow from the assignment of a workload of this shape."""
+    """Return the verdict that follows from the assignment of a workload of this shape."""
     if assignment.mode is Mode.FIT:
         if queue.spec.queueing_strategy == "StrictFIFO":
-            return PENDING_EVALUATION, sentences.fits_behind_others(queue.name)
+            return Verdict(PENDING_EVALUATION, sentences.fits_behind_others(queue.name))
         return UNTRIED
     reason = assignment.reason() if assignment.mode is Mode.NO_FIT else WAITING_FOR_QUOTA
-    if reason == EXCEEDS_MAX_QUOTA and shape.partial:
-        fewest = [pod_set.count if pod_set.min_count is None else pod_set.min_count for pod_set in shape.pod_sets]
-        if _assigner(queue, shape, ignore_undeclared).assign(fewest).mode is not Mode.NO_FIT:
-            reason = WAITING_FOR_QUOTA
+    fewest = [pod_set.count if pod_set.min_count is None else pod_set.min_count for pod_set in shape.pod_sets]
+    if (
+        reason == EXCEEDS_MAX_QUOTA
+        and shape.partial
+        and _assigner(queue, shape, ignore_undeclared).assign(fewest).mode is not Mode.NO_FIT
+    ):
+        reason = WAITING_FOR_QUOTA
+    lacks = lacks_of(queue, assignment)
+    if reason == WAITING_FOR_QUOTA:
+        wanted = sum(pod_set.count for pod_set in shape.pod_sets)
+        return Verdict(reason, sentences.waits_for_quota(needed(lacks), sum(fewest), wanted), lacks)
+    if reason == EXCEEDS_MAX_QUOTA:
+        return Verdict(reason, sentences.exceeds_quota(needed_ever(lacks), raises_for(lacks)), lacks)
+    assert reason == NO_MATCHING_FLAVOR, reason
     results = [(index, result) for index, result in enumerate(assignment.pod_sets) if result.causes]
+    is_undeclared = any(isinstance(cause, Undeclared) for _, result in results for cause in result.causes)
     texts = [
-        sentences.does_not_fit(queue.name, result.name, list(_obstacles(queue, shape, index, result)), "").strip()
+        sentences.does_not_fit(queue.name, result.name, list(_obstacles(queue, shape, index, result)))
         for index, result in results
     ]
-    return reason, f"{' '.join(texts)} {_help(queue, shape, reason, [result for _, result in results])}"
+    texts.append(sentences.ASK_FOR_OTHERS if is_undeclared else sentences.CHANGE_THE_PODS)
+    return Verdict(reason, " ".join(texts), lacks)
 
 
-def _flaw(registry: Registry, item: Item) -> Verdict | None:
+def _flaw(registry: Registry, item: Item) -> tuple[str, str] | None:
     """Return the fault of the workload, or that its namespace is not accepted; None: neither."""
     if item.fault is not None or item.accepted:
         return item.fault
@@ -145,20 +168,20 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
         if unmet:
             yield unmet
             continue
+        amounts = []
         for cause in attempt.causes:
             match cause:
                 case Shortage(resource, name, missing):
-                    fr = queue.tree.index[name, resource]
-                    requested = missing + max(0, available(queue.node, fr))
-                    yield sentences.too_little_free(resource, name, requested, queue.node.potential[fr])
-                case Excess(resource, name, before, requested, most):
-                    yield sentences.never_enough(resource, name, before + requested, most)
-                case Undeclared():
-                    pass  # it concerns no flavor, and follows below
+                    free = max(0, available(queue.node, queue.tree.index[name, resource]))
+                    amounts.append(amount_text(resource, missing + free))
+                case Excess(resource, _, before, requested, _):
+                    amounts.append(amount_text(resource, before + requested))
+                case Undeclared() | Unplaced():
+                    pass  # it concerns no flavor, but the whole pod set
                 case str():
                     yield cause
-                case Unplaced():
-                    pass  # it is an obstacle of the whole assignment, not of a flavor that was tried
+        if amounts:
+            yield sentences.too_little_free(attempt.flavor, listed(amounts))
     declared = {resource for group in queue.spec.resource_groups for resource in group.covered_resources}
     yield from (
         sentences.undeclared(resource)
@@ -170,25 +193,3 @@ def _obstacles(queue: ClusterQueue, shape: Shape, index: int, result: PodSetResu
 def _is_named(resource: str, result: PodSetResult) -> bool:
     """Whether a resource without any quota is an obstacle, and not just ignored."""
     return Undeclared(resource) in result.causes
-
-
-def _help(queue: ClusterQueue, shape: Shape, reason: str, results: list[PodSetResult]) -> str:
-    """Return the part of the message that says what helps."""
-    causes = [cause for result in results for cause in result.causes]
-    if reason == WAITING_FOR_QUOTA:
-        wanted = sum(pod_set.count for pod_set in shape.pod_sets)
-        fewest = sum(pod_set.count if pod_set.min_count is None else pod_set.min_count for pod_set in shape.pod_sets)
-        return sentences.starts_when_free(fewest, wanted)
-    excess = next((cause for cause in causes if isinstance(cause, Excess)), None)
-    if reason == EXCEEDS_MAX_QUOTA and excess is not None:
-        assert queue.tree is not None
-        assert queue.node is not None
-        if excess.before + excess.requested >= UNLIMITED:
-            return sentences.ASK_FOR_LESS
-        refused_by = narrowest(queue.node, queue.tree.index[excess.flavor, excess.resource], ever=True)
-        more = format_amount(excess.resource, excess.before + excess.requested - excess.maximum)
-        return sentences.raise_or_ask_less(refused_by, f"{more} {excess.resource}")
-    assert reason == NO_MATCHING_FLAVOR, reason
-    if any(isinstance(cause, Undeclared) for cause in causes):
-        return sentences.ASK_FOR_OTHERS
-    return sentences.CHANGE_THE_PODS

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from admission.model.names import listed
 from admission.model.pod_set_names import subject
-from admission.model.quantity import UNLIMITED, format_amount
 from admission.model.text import clean
 
 if TYPE_CHECKING:
@@ -130,16 +129,9 @@ def namespace_not_matched(
 # --- obstacles: parts of a message, one for each flavor that was tried
 
 
-def too_little_free(resource: str, flavor: str, requested: int, most: int) -> str:
-    """Less than `requested` is free now; `most`: the ClusterQueue's quota if nothing else were in use."""
-    limit = f" (at most {format_amount(resource, most)} can be used)" if most < UNLIMITED else ""
-    return f"{format_amount(resource, requested)} {resource} in flavor {flavor}, of which less is free now{limit}"
-
-
-def never_enough(resource: str, flavor: str, requested: int, most: int) -> str:
-    """More is requested than `most`, the ClusterQueue's quota if nothing else were in use."""
-    amount = format_amount(resource, requested) if requested < UNLIMITED else "more than can be counted of"
-    return f"{amount} {resource} in flavor {flavor}, of which at most {format_amount(resource, most)} can ever be used"
+def too_little_free(flavor: str, needed: str) -> str:
+    """Less than `needed` (`4 CPU and 2 GPU`) is free now, or could ever be used."""
+    return f"flavor {flavor} has too little: {needed} would be needed"
 
 
 def untolerated(flavor: str, taint: str) -> str:
@@ -165,16 +157,16 @@ def undeclared(resource: str) -> str:
 # --- workloads that do not fit: whole messages
 
 
-def does_not_fit(cluster_queue: str, pod_set: str, obstacles: Sequence[str], help_text: str) -> str:
+def does_not_fit(cluster_queue: str, pod_set: str, obstacles: Sequence[str]) -> str:
     """A pod set gets no flavor; `obstacles` are texts of the functions above."""
     named = "; ".join(dict.fromkeys(obstacles[:_NAMED]))
     more = f"; and {len(obstacles) - _NAMED} more" if len(obstacles) > _NAMED else ""
-    return f"{subject(pod_set)} not fit in ClusterQueue {cluster_queue}: {named}{more}. {help_text}"
+    return f"{subject(pod_set)} not fit in ClusterQueue {cluster_queue}: {named}{more}."
 
 
-def starts_when_free(fewest: int, wanted: int) -> str:
-    """Help for WaitingForQuota; it may be admitted with `fewest` of the `wanted` pods."""
-    text = "It starts as soon as enough becomes free"
+def waits_for_quota(needed: str, fewest: int, wanted: int) -> str:
+    """WaitingForQuota for `needed` (`8 GPU (a100)`); it may be admitted with `fewest` of the `wanted` pods."""
+    text = f"Needs {needed}: less is free. It starts as soon as enough becomes free"
     return f"{text}, with at least {fewest} of its {wanted} pods." if fewest < wanted else f"{text}."
 
 
@@ -184,12 +176,17 @@ def limit_of(refused_by: str) -> str:
     return f"the {limit} of {node}"
 
 
-def raise_or_ask_less(refused_by: str, excess: str) -> str:
-    """Help for ExceedsMaxQuota. `refused_by`: `ClusterQueue team-a: nominalQuota`."""
-    return f"It can never start like this: ask for less, or have an admin raise {limit_of(refused_by)} by {excess}."
+def exceeds_quota(needed: str, raises: str) -> str:
+    """ExceedsMaxQuota. `needed`: with what there is at most; `raises`: the limits to raise; empty: that is no help."""
+    return f"Needs {needed}. {ask_for_less(raises)}"
 
 
-ASK_FOR_LESS: Final = "It can never start like this: ask for less."
+def ask_for_less(raises: str) -> str:
+    """Help for ExceedsMaxQuota, with the limits to raise; empty: that is no help."""
+    text = "It can never start like this: ask for less"
+    return f"{text}, or have an admin {raises}." if raises else f"{text}."
+
+
 CHANGE_THE_PODS: Final = (
     "It can never start like this: change nodeSelector, affinity or tolerations of its pods, or use another LocalQueue."
 )

@@ -46,6 +46,8 @@ class Estimates:
     """Uid to p50 and p90 of the start. Empty while too little is known."""
     share_held: float | None
     """The share of past estimates where the workload had started by p90; None while there are too few."""
+    compared: int
+    """Number of past estimates that were compared with actual starts; `starts` is empty before MIN_SAMPLES."""
 
 
 class Estimator:
@@ -93,7 +95,7 @@ class Estimator:
         ranges = self._calibration.ranges(simulated, waiting=waits)
         self._record(state.workloads, simulated, ranges, now)
         starts = {uid: (now + each.p50, now + each.p90) for uid, each in ranges.items()}
-        return Estimates(now, starts, self._calibration.share_held)
+        return Estimates(now, starts, self._calibration.share_held, len(self._calibration))
 
     def _check(self, record: WorkloadRecord) -> None:
         """Learn from the estimate for a workload, if there is one and the workload has started since."""

@@ -12,7 +12,7 @@ from workload_records import NOW, NOW_TEXT, commit
 
 from admission.api.documents.workload_names import workload_name
 from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs
-from admission.api.resources.start_estimates import StartEstimate
+from admission.api.resources.start_estimates import NoEstimate, StartEstimate
 from admission.engine import Explanation, PreemptionHint
 from admission.store.records import Changes, CheckRecord, Eviction, State, Transition
 
@@ -62,8 +62,19 @@ async def test_explain_shows_requested_and_free_quota_and_workloads_ahead(api: C
         "most": "4",
         "refusedBy": "ClusterQueue one: nominalQuota",
     }
-    assert "500m of cpu in flavor default must become free" in lack["hint"]
+    assert lack["hint"] == "0.5 CPU (default) must become free"
     assert "preempts no workloads" in found["prospects"][0]["hint"]
+    smaller = "if each pod of pod set main asked for 0.833 instead of 1 CPU"
+    assert found["sentences"] == [
+        "Job a/second needs 3 CPU (default): 2.5 of 4 free; position 2 of 2.",
+        "Ahead: a/first. In use by a/runs (1.5 CPU).",
+        f"It could start now with 2 instead of 3 pods in pod set main, or {smaller}.",
+    ]
+    assert found["standing"] == (
+        "second: position 2 of 2 in ClusterQueue one, 2 of 2 in LocalQueue main; needs 3 CPU (default): 2.5 of 4 free."
+    )
+    assert found["details"][0].endswith("; position 2 of 2 in LocalQueue main.")
+    assert "  CPU (default): 0.5 too little by the nominalQuota of ClusterQueue one" in found["details"][2].splitlines()
 
 
 @pytest.mark.parametrize(
@@ -109,7 +120,7 @@ async def test_explain_says_since_when_a_workload_may_run_not_since_when_it_hold
         store, job("runs", state=State.ADMITTED, admitted_at=now - 86400, cleared_at=now, reason="Admitted")
     )
     sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/runs/explain")).body["sentences"]
-    assert sentences[0] == "Job a/runs does not wait: it is admitted, 0s ago."
+    assert sentences[0] == "Job a/runs does not wait: it is admitted, 0 s ago."
 
 
 @pytest.mark.parametrize(("seconds", "number"), [(60, 2), (720, 3)])
@@ -122,7 +133,7 @@ async def test_explain_says_what_keeps_pods_from_ending_if_a_stop_takes_long(
     sentences = (await api.get(f"{PREFIX}/namespaces/a/workloads/stuck/explain")).body["sentences"]
     assert len(sentences) == number
     if number == 3:
-        assert sentences[-1].startswith("It was evicted 12m ago, and pods of it have not ended. `kubectl get pods`")
+        assert sentences[-1].startswith("It was evicted 12 min ago, and pods of it have not ended. `kubectl get pods`")
 
 
 async def test_explain_mentions_the_last_eviction_exactly_once(api: Client, store: Store) -> None:
@@ -142,10 +153,9 @@ def test_explanation_says_only_once_what_is_the_same_for_all_flavors() -> None:
     never = (PreemptionHint("Never", "Never", "cpu", name, 1000) for name in ("default", "other"))
     waits = ExplainedWorkload("Job a/waits", "main", NOW, "WaitingForQuota", "It waits.")
     found = Explanation("Pending", preemption_hints=tuple(never))
-    cut = "if each pod of pod set main asked for 1333m instead of 2 cpu"
-    sentences = paragraphs(waits, found, ahead=(), now=NOW, remedies=[cut, cut])
-    assert sum("its ClusterQueue preempts no workloads" in each for each in sentences) == 1
-    assert sentences[-1] == f"It could start now\n  {cut}"
+    sentences, details = paragraphs(waits, found, now=NOW, remedies=["like so", "like so", "so", "or so"])
+    assert sum(each.count("its ClusterQueue preempts no workloads") for each in details) == 1
+    assert (sentences[-1], details[-1]) == ("It could start now like so, or so.", "It could also start now\n  or so")
 
 
 async def test_explain_names_an_admission_check_that_nothing_answers(api: Client, store: Store) -> None:
@@ -170,18 +180,26 @@ async def test_explain_names_an_admission_check_that_nothing_answers(api: Client
 async def test_estimated_start_is_shown_in_status_explain_and_pending_workloads(
     store: Store, clock: Callable[[], float]
 ) -> None:
-    told = StartEstimate(NOW, NOW + 600, NOW + 1200, 0.9)
+    told, later = StartEstimate(NOW, NOW + 600, NOW + 7800, 0.9), "No estimate yet: it is new."
     early_one = job("early", age=3)
-    async with serving(store, clock, estimate_of={early_one.workload.uid: told}.get) as api:
+    async with serving(
+        store, clock, estimate_of=lambda uid: told if uid == early_one.workload.uid else NoEstimate(later)
+    ) as api:
         await api.post(f"{PREFIX}/resourceflavors", flavor("default"))
         await api.post(f"{PREFIX}/clusterqueues", cluster_queue("one"))
         await api.post(f"{PREFIX}/namespaces/a/localqueues", local_queue("main", "a", "one"))
         await submitted(store, early_one, job("late", age=1))
         early = (await api.get(f"{PREFIX}/namespaces/a/workloads/early")).body["status"]["estimatedStart"]
         assert early == {
-            "p50": "2025-06-15T15:16:40Z", "p90": "2025-06-15T15:26:40Z", "madeAt": NOW_TEXT, "shareHeld": 0.9,
+            "p50": "2025-06-15T15:16:40Z", "p90": "2025-06-15T17:16:40Z", "madeAt": NOW_TEXT, "shareHeld": 0.9,
         }  # fmt: skip
-        assert (await api.get(f"{PREFIX}/namespaces/a/workloads/early/explain")).body["estimatedStart"] == early
+        explained = (await api.get(f"{PREFIX}/namespaces/a/workloads/early/explain")).body
+        assert explained["estimatedStart"] == early
+        text = "probably in 10 min, nine of ten within 2 h 10 min (90% of past estimates held)"
+        assert text in explained["standing"]
+        assert text in explained["sentences"][0]
+        explained = (await api.get(f"{PREFIX}/namespaces/a/workloads/late/explain")).body
+        assert explained["noEstimate"] == later
         for queue in ("clusterqueues/one", "namespaces/a/localqueues/main"):
             waiting = (await api.get(f"{PREFIX}/{queue}/pendingworkloads")).body["items"]
             assert [item.get("estimatedStart") for item in waiting] == [early, None]

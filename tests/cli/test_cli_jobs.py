@@ -126,13 +126,13 @@ async def test_submit_logs_and_cancel_by_a_user_with_role_edit(tmp_path):
         waits = await sluice("submit", *FLAGS, "--cpu", "2", "--", "sleep", "100000")
         name = name_of(waits)
         assert name.startswith("sleep-")
-        assert f"{name} is number 1 in ClusterQueue cq" in waits.stderr
-        assert waits.stderr.count("does not fit in ClusterQueue cq") == 1, "its reason is told once"
+        assert f"{name}: position 1 of 1 in ClusterQueue cq" in waits.stderr
+        assert waits.stderr.count("needs 2 CPU (default)") == 1, "its reason is told once"
         assert f"sluice why {name} -n default" in waits.stderr
 
         nothing = await sluice("logs", name)
         assert nothing.exit_code == 1
-        assert f"error: {name} has no pods with logs: {name} is number 1 in ClusterQueue cq" in nothing.stderr
+        assert f"error: {name} has no pods with logs: {name}: position 1 of 1 in ClusterQueue cq" in nothing.stderr
         while not (shown := await sluice("logs", "job/big")).stdout:
             pass  # until its pod has started
         assert "simulating a run for 100000 s: sleep 100000\n" in shown.stdout

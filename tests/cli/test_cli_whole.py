@@ -72,27 +72,33 @@ async def test_why_position_and_prioritize_of_waiting_jobs(tmp_path):
         why = await sluice("why", "job/first")
         assert why.exit_code == 0, why.stderr
         text = " ".join(why.stdout.split())
-        assert "Job default/first waits in ClusterQueue cq, as number 1 in the line, for " in text
-        assert "cpu in flavor default: 1; pod set main asks for 2, and at most 4 can be used." in text
-        assert "The limit is the nominalQuota of ClusterQueue cq. What would help: 1 of cpu" in text
+        assert text.startswith(
+            "Job default/first needs 2 CPU (default): 1 of 4 free; position 1 of 2. "
+            "RESOURCE FLAVOR NEEDED FREE OF OWN-QUEUE-USES OTHERS-USE CPU default 2 1 4 3 0 "
+            "In use by default/big (3 CPU)."
+        )
+        assert len(why.stdout.splitlines()) <= 6
         assert max(map(len, why.stdout.splitlines())) <= 80
-        assert "as number 2 in the line" in (await sluice("why", "wl/second")).stdout
+        more = await sluice("why", "first", "--verbose")
+        assert more.stdout.startswith(why.stdout)
+        assert "CPU (default): 1 too little by the nominalQuota of ClusterQueue cq" in more.stdout
+        assert "position 2 of 2." in (await sluice("why", "wl/second")).stdout
         assert (await sluice("why", "rayjob/first")).exit_code == 1
         assert "does not wait: it is admitted, " in (await sluice("why", "big")).stdout
         assert (await sluice("position", "big")).stdout == "big does not wait: it is admitted.\n"
 
         assert (await sluice("position", "second")).stdout.startswith(
-            "second is number 2 in ClusterQueue cq and number 2 of LocalQueue lq: WaitingForQuota: Pod set main "
+            "second: position 2 of 2 in ClusterQueue cq, 2 of 2 in LocalQueue lq; needs 2 CPU (default): 1 of 4 free."
         )
         top = await sluice("prioritize", "second", "--top", "--reason", "deadline")
         assert top.exit_code == 0, top.stderr
         assert top.stdout.endswith(" is first in its ClusterQueue\n")
-        await until(sluice, ["position", "second"], "number 1 in ClusterQueue cq")
+        await until(sluice, ["position", "second"], "position 1 of 2 in ClusterQueue cq")
         assert [item.name.split("-")[1] async for item in client.pending(cluster_queue="cq")] == ["second", "first"]
 
         back = await sluice("prioritize", "first", "--before", "second")
         assert (back.exit_code, back.stdout.endswith(" is directly before second\n")) == (0, True), back.stderr
-        await until(sluice, ["position", "first"], "number 1 in ClusterQueue cq")
+        await until(sluice, ["position", "first"], "position 1 of 2 in ClusterQueue cq")
         refused = await sluice("prioritize", "first", "--before", "big")
         assert refused.exit_code == 1
         assert 'workload "default/big" does not wait in the same ClusterQueue; name one that does' in refused.stderr
@@ -107,7 +113,7 @@ async def test_why_position_and_prioritize_of_waiting_jobs(tmp_path):
         while (await client.workloads.get("first")).document["spec"]["priority"] != 0:
             pass  # until the leader has applied the reset
         assert (await sluice("prioritize", "second", "--top")).exit_code == 0
-        await until(sluice, ["position", "second"], "number 1 in ClusterQueue cq")
+        await until(sluice, ["position", "second"], "position 1 of 2 in ClusterQueue cq")
 
 
 async def test_top_move_hold_release_history_and_describe_of_jobs(tmp_path):

@@ -234,12 +234,14 @@ def test_estimated_start_is_shown_as_time_from_now():
     def said(p50: float, p90: float, share_held: float | None = None) -> list[str]:
         base = now.timestamp()
         estimate = StartEstimate(base, base + 60 * p50, base + 60 * p90, share_held)
-        return paragraphs(subject, Explanation("Pending"), ahead=(), now=base, estimate=estimate)
+        return paragraphs(subject, Explanation("Pending"), now=base, estimate=estimate).sentences
 
-    assert "It will probably start in 5m to 20m; 91% of past estimates held." in said(5, 20, 0.912)
-    assert "It will probably start within 20m." in said(-5, 20)
-    assert "It should have started already, by the last estimate." in said(-5, -1)
-    without = paragraphs(subject, Explanation("Pending"), ahead=(), now=now.timestamp())
+    assert said(5, 130, 0.912)[0] == (
+        "Job ns/a waits; probably in 5 min, nine of ten within 2 h 10 min (91% of past estimates held)."
+    )
+    assert said(-5, 20)[0] == "Job ns/a waits; probably soon, nine of ten within 20 min."
+    assert said(-5, -1)[0] == "Job ns/a waits; late: nine of ten with its estimate would have started."
+    without = paragraphs(subject, Explanation("Pending"), now=now.timestamp()).sentences
     assert not [line for line in without if "start" in line]
 
     def cell(*times: float) -> object:
@@ -253,6 +255,7 @@ def test_estimated_start_is_shown_as_time_from_now():
         names = [column["name"] for column in answer["columnDefinitions"]]
         return answer["rows"][0]["cells"][names.index("Starts")]
 
-    assert cell(5, 20) == "5m-20m"
+    assert cell(5, 130) == "~5m,<2h10m"
+    assert cell(-5, -1) == "late"
     assert cell(-5, 20) == "<20m"
     assert cell() is None

@@ -55,7 +55,7 @@ def with_pod_annotations(obj: dict[str, Any], **how: str) -> dict[str, Any]:
 
 
 STATES = {
-    "waits": Said("pending", "WaitingForQuota", "2 cpu in flavor default, of which less is", "as soon as", "Pending"),
+    "waits": Said("pending", "WaitingForQuota", "2 CPU (default): less is free", "as soon as", "Pending"),
     "behind": Said("pending", "PendingEvaluation", "ClusterQueue strict is StrictFIFO", "in front of it", "Pending"),
     "held-by-user": Said("pending", "OnHold", "its label or annotation sluice.dev/hold", "Remove that", "Pending"),
     "held-by-admin": Said("pending", "OnHold", "put on hold by ada: because.", "Ask an admin to release it", "Pending"),
@@ -87,10 +87,10 @@ STATES = {
     "taint": Said("pending", "NoMatchingFlavor", "the taint gpu=true:NoSchedule", "tolerations", "Pending"),
     "undeclared": Said("pending", "NoMatchingFlavor", "there is no quota for example.com/licence", "ask only for",
                        "Pending"),
-    "too-large": Said("pending", "ExceedsMaxQuota", "of which at most 4 can ever be used", "by 5 cpu", "Pending"),
+    "too-large": Said("pending", "ExceedsMaxQuota", "of which at most 4 can be used", "by 5 CPU", "Pending"),
     "preemptor": Said("pending", "WaitingForPreemptedWorkloads", "1 workload being preempted has stopped", "as soon as",
                       "Pending"),
-    "preempted": Said("pending", "WaitingForQuota", "4 cpu in flavor default", "as soon as", "Preempted"),
+    "preempted": Said("pending", "WaitingForQuota", "4 CPU (default)", "as soon as", "Preempted"),
     "going": Said("pending", "BeingDeleted", "It is being deleted", "", "Pending"),
     "victim": Said("evicting", "Preempted", "Preempted to accommodate workload team-a/preemptor",
                    "It queues again by itself", "Preempted"),
@@ -352,11 +352,11 @@ async def check(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixture, 
 
     explanation = await sluice.workloads.explain(name, namespace="team-a")
     assert (explanation.reason, explanation.message) == (said.reason, sentence)
-    why = "\n".join(explanation.sentences)
+    why = "\n".join([*explanation.sentences, *explanation.details])
     assert said.reason in why
     assert sentence in why
     if said.state == "pending":
-        assert sentence in explanation.standing or said.reason in explanation.standing
+        assert "; needs " in explanation.standing or said.reason in explanation.standing
 
     workload = await sluice.workloads.get(name, namespace="team-a")
     conditions = {(each.reason, each.message) for each in workload.conditions.values()}

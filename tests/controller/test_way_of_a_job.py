@@ -43,7 +43,7 @@ async def test_job_that_does_not_fit_reports_amounts_and_starts_when_quota_is_fr
     await sluice.submit(job("second", cpu="2"))
 
     waiting = await sluice.record("second", "pending", reason="WaitingForQuota")
-    assert "2 cpu in flavor default, of which less is free now (at most 4 can be used)" in waiting.message
+    assert "Needs 2 CPU (default): less is free." in waiting.message
     await sluice.job("second", runs)
     first = await sluice.record("first", "finished")
     second = await sluice.record("second", "admitted")

@@ -69,10 +69,7 @@ async def test_jobset_waits_for_quota_in_use_by_a_job_and_reports_the_reason(slu
         await sluice.job("first", runs)
         await sluice.user.create("jobsets", "team-a", jobset("second"))
         waiting = await sluice.record("second", "pending", reason="WaitingForQuota")
-        assert waiting.message == (
-            "Pod set workers does not fit in ClusterQueue cq: 3 cpu in flavor default, of which less is free now "
-            "(at most 4 can be used). It starts as soon as enough becomes free."
-        )
+        assert waiting.message == ("Needs 3 CPU (default): less is free. It starts as soon as enough becomes free.")
         await sluice.user.delete("jobs", "team-a", "first", propagation="Background")
         await until(sluice.user, "jobsets", "second", started)
 
@@ -129,7 +126,7 @@ async def test_running_jobset_scaled_up_by_user_is_evicted(sluice):
         more[1]["replicas"] = 5
         await sluice.user.patch("jobsets", "team-a", "a", {"spec": {"replicatedJobs": more}})
         waiting = await sluice.record("a", "pending", reason="ExceedsMaxQuota")
-        assert "11 cpu in flavor default" in waiting.message
+        assert "11 CPU (default)" in waiting.message
         assert created["metadata"]["uid"] == waiting.workload.uid
 
 

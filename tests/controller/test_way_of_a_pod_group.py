@@ -92,7 +92,7 @@ async def test_pod_group_without_quota_waits_with_gated_pods(cluster):
     await cluster.record("large", "admitted")
     await create(cluster, *(member(f"g-{number}") for number in range(3)))
     record = await cluster.record("g", "pending", reason="WaitingForQuota")
-    assert "3 cpu in flavor default, of which less is free now (at most 4 can be used)" in record.message
+    assert "Needs 3 CPU (default): less is free." in record.message
     assert sum(each.count for each in record.workload.pod_sets) == 3
     pods = [cluster.user.get("pods", "team-a", f"g-{number}") for number in range(3)]
     assert all(GATE in each["spec"]["schedulingGates"] for each in pods)

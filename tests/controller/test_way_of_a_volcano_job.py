@@ -115,7 +115,7 @@ async def test_volcano_job_waiting_for_quota_is_pending_with_gated_pods(cluster)
     await cluster.record("other", "admitted")
     await submit(cluster, train())
     record = await cluster.record(DDP, "pending", reason="WaitingForQuota")
-    assert "4 cpu in flavor default, of which less is free now (at most 4 can be used)" in record.message
+    assert "Needs 4 CPU (default): less is free." in record.message
     assert all(GATE in each["spec"]["schedulingGates"] for name, each in _train(cluster).items())
     assert job(cluster)["status"]["state"]["phase"] == "Pending"
     await cluster.user.delete("pods", "team-a", "other")

@@ -120,7 +120,7 @@ def waiting():
 
 REASONS = {
     "stranger": ("Misconfigured", "ClusterQueue cq accepts only namespaces with team=x (its namespaceSelector), and"),
-    "second": ("WaitingForQuota", "Pod set main does not fit in ClusterQueue open: 1 cpu in flavor default, of which"),
+    "second": ("WaitingForQuota", "Needs 1 CPU (default): less is free. It starts as soon as enough becomes free."),
     "idle": ("Suspended", "ClusterQueue stopped is stopped (stopPolicy Hold). An admin can open it"),
     "outside": ("Suspended", "LocalQueue shut is stopped (stopPolicy Hold). An admin can open it"),
     "lost": ("Misconfigured", "LocalQueue astray points to ClusterQueue nowhere, which does not exist. Use another"),
@@ -168,7 +168,8 @@ def test_explain_has_exact_free_borrowable_and_missing_amounts():
     world.submit(workload("w", "a", 7, created=1))
     world.engine.settle(world.now)
     (lack,) = world.engine.explain("w").lacks
-    assert (lack.pod_set, lack.flavor, lack.resource) == ("main", "default", "cpu")
+    assert (lack.flavor, lack.resource) == ("default", "cpu")
+    assert (lack.used, lack.used_by_others) == (1000, 4000)
     assert (lack.requested, lack.free, lack.borrowable, lack.maximum, lack.missing) == (7000, 2000, 0, 7000, 5000)
     assert len(world.engine.explain("w").preemption_hints) == 1, "all there is, and not more than that"
     world.submit(workload("full", "b", 2, created=2))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from admission.engine import WorkloadAdmitted, WorkloadPending
-from admission.model.workload import Admission, PodSetAssignment
+from admission.engine import Holder, NamespaceChanged, WorkloadAdmitted, WorkloadPending, needed_now
+from admission.model.workload import Admission, PodSet, PodSetAssignment
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 
@@ -40,8 +40,7 @@ def test_lack_names_the_borrowing_limit_of_the_cluster_queue(world):
     assert explanation.reason == "WaitingForQuota"
     assert (lack.requested, lack.free, lack.borrowable, lack.maximum) == (3000, 1000, 1000, 6000)
     assert lack.refused_by == "ClusterQueue a: borrowingLimit"
-    limit = "the borrowingLimit of ClusterQueue a"
-    assert lack.hint == f"2 of cpu in flavor default must become free, or {limit} be raised by as much"
+    assert lack.hint == "2 CPU (default) must become free"
 
 
 def test_lack_names_the_cohort_whose_quota_is_in_use(world):
@@ -51,7 +50,6 @@ def test_lack_names_the_cohort_whose_quota_is_in_use(world):
     world.admitted()
     (lack,) = world.engine.explain("w").lacks
     assert (lack.free, lack.refused_by) == (1000, "the ClusterQueues in Cohort all: nominalQuota")
-    assert lack.hint.endswith("or the nominalQuota of the ClusterQueues in Cohort all be raised by as much")
     world.tell(cohort("all", 0))
     world.admitted()
     (lack,) = world.engine.explain("w").lacks
@@ -63,7 +61,7 @@ def test_hint_for_a_cohort_without_quota_names_the_cluster_queues_in_the_cohort(
     world.tell(cluster_queue("a", 4, cohort="all"))
     world.submit(workload("w", "a", 12))
     world.admitted()
-    said = "have an admin raise the nominalQuota of the ClusterQueues in Cohort all by 2 cpu"
+    said = "have an admin raise the nominalQuota of the ClusterQueues in Cohort all by 2 CPU (default)"
     assert said in world.engine.explain("w").message
     world.tell(manifest("Cohort", "all", {}))  # an object without quota, created for its weight for example
     world.admitted()
@@ -93,7 +91,7 @@ def test_request_beyond_the_largest_quantity_is_reported_without_a_number(world)
     world.submit(workload("w", "a", 2**62, count=4))
     world.admitted()
     message = world.engine.explain("w").message
-    assert "more than can be counted of cpu in flavor " in message
+    assert "more CPU than can be counted (default)" in message
     assert message.endswith("It can never start like this: ask for less.")
     assert "9223372" not in message
 
@@ -107,7 +105,7 @@ def test_request_beyond_the_maximum_has_reason_exceeds_max_quota(world, in_use):
     explanation = world.engine.explain("w")
     (lack,) = explanation.lacks
     assert explanation.reason == "ExceedsMaxQuota"
-    assert lack.hint.startswith("raise the borrowingLimit of ClusterQueue a by 1 of cpu")
+    assert lack.hint == "raise the borrowingLimit of ClusterQueue a by 1 CPU (default), or ask for less"
 
 
 def test_explanation_lists_the_workloads_ahead_in_queue_order(world):
@@ -123,6 +121,92 @@ def test_explanation_lists_the_workloads_ahead_in_queue_order(world):
     explanation = world.engine.explain("w")
     assert explanation.ahead == 3
     assert explanation.ahead_first == ("ns/urgent", "ns/earlier", "ns/blocked")
+
+
+def test_explanation_names_workloads_of_the_own_namespace_and_counts_others(world):
+    """Those ahead of it, whether they are retried or not, and those that use what it lacks."""
+    world.engine.observe(NamespaceChanged("elsewhere", {}), now=world.now)
+    for name in ("a", "b"):
+        world.tell(manifest("LocalQueue", name, {"clusterQueue": name}, namespace="elsewhere"))
+    foreign = [replace(workload(name, queue), namespace="elsewhere") for name, queue in (("f", "b"), ("g", "a"))]
+    world.submit(workload("small", "a", 1), workload("large", "b", 5), foreign[0])
+    assert len(world.admitted()) == 3
+    world.submit(workload("first", "a", 6), replace(foreign[1], pod_sets=workload("g", "a", 6).pod_sets))
+    world.submit(workload("w", "a", 5, created=1))
+    world.admitted()
+    explanation = world.engine.explain("w")
+    assert (explanation.position_in_cluster_queue, explanation.waiting_in_cluster_queue) == (3, 3)
+    assert (explanation.position_in_local_queue, explanation.waiting_in_local_queue) == (2, 2)
+    assert (explanation.ahead, explanation.ahead_first) == (2, ("ns/first",))
+    assert explanation.holders == (Holder("ns/large", (5000,)), Holder("ns/small", (1000,)))
+    assert explanation.other_holders == 1
+    (lack,) = explanation.lacks
+    assert (lack.used, lack.used_by_others) == (1000, 6000)
+
+
+GROUPS = [
+    {"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": 10}]}]},
+    {
+        "coveredResources": ["nvidia.com/gpu"],
+        "flavors": [
+            {"name": name, "resources": [{"name": "nvidia.com/gpu", "nominalQuota": quota}]}
+            for name, quota in (("a100", 4), ("h100", 2))
+        ],
+    },
+]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "gpu", "reason", "needs", "message"),
+    [
+        (
+            8, 3, "WaitingForQuota", "3 GPU (a100): 2 of 4 free; 8 CPU (default): 6 of 10 free",
+            "Needs 3 GPU (a100), 8 CPU (default): less is free. It starts as soon as enough becomes free.",
+        ),
+        (
+            1, 2, "WaitingForQuota", "2 GPU (a100): 1 of 4 free or 2 GPU (h100): 1 of 2 free",
+            "Needs 2 GPU (a100 or h100): less is free. It starts as soon as enough becomes free.",
+        ),
+        (
+            12, 5, "ExceedsMaxQuota",
+            "5 GPU (a100): at most 4 or 5 GPU (h100): at most 2; 12 CPU (default): at most 10",
+            (
+                "Needs 5 GPU (a100), of which at most 4 can be used; 5 GPU (h100), of which at most 2 can be used; 12 "
+                "CPU (default), of which at most 10 can be used. It can never start like this: ask for less, or have "
+                "an admin raise the nominalQuota of ClusterQueue q by 1 GPU (a100), 2 CPU (default)."
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_all_that_is_missing_is_named_with_its_alternatives(cpu, gpu, reason, needs, message):
+    flavors = [manifest("ResourceFlavor", name, {}) for name in ("a100", "h100")]
+    world = World(*flavors, cluster_queue("q", 1, resourceGroups=GROUPS), local_queue("q"))
+    used = {2: (1, 3), 3: (4, 2), 5: (4, 2)}[gpu]
+    world.submit(workload("runs", "q", used[0], others={"nvidia.com/gpu": used[1]}))
+    if gpu == 2:
+        one = {"nvidia.com/gpu": 1}
+        world.submit(workload("more", "q", created=1, others=one), workload("next", "q", created=2, others=one))
+        world.admitted()
+        world.gone("more")
+    world.admitted()
+    world.submit(workload("w", "q", cpu, others={"nvidia.com/gpu": gpu}, created=3))
+    world.admitted()
+    explanation = world.engine.explain("w")
+    assert (explanation.reason, needed_now(explanation.lacks), explanation.message) == (reason, needs, message)
+
+
+def test_requests_of_all_pod_sets_for_the_same_flavor_are_one_need():
+    world = World(cluster_queue("q", 8), local_queue("q"))
+    world.submit(workload("runs", "q", 4))
+    world.admitted()
+    pods = replace(
+        workload("w", "q", created=1), pod_sets=(PodSet("one", 1, {"cpu": 1000}), PodSet("two", 5, {"cpu": 1000}))
+    )
+    world.submit(pods)
+    world.admitted()
+    explanation = world.engine.explain("w")
+    assert needed_now(explanation.lacks) == "6 CPU (default): 4 of 8 free"
+    assert "Needs 6 CPU (default): less is free." in explanation.message
 
 
 def test_workload_whose_local_queue_does_not_exist_is_misconfigured(world):
@@ -172,9 +256,9 @@ def test_preemption_hint_has_amounts_and_numbers_of_candidates(preempting):
     (hint,) = preempting.engine.explain("w").preemption_hints
     assert (hint.missing, hint.own, hint.others) == (8000, 1000, 3000)
     assert hint.hint == (
-        "of cpu in flavor default it might take 1 from 1 workload(s) of its ClusterQueue and 3 from 1 of others that "
-        "borrow (withinClusterQueue is LowerPriority, reclaimWithinCohort is LowerPriority), "
-        "which is not enough for the 8 that are missing"
+        "CPU (default): at most 1 from 1 workload in its ClusterQueue and 3 from 1 workload in others that borrow, "
+        "which is not enough for the 8 that are missing (withinClusterQueue is LowerPriority, reclaimWithinCohort is "
+        "LowerPriority)"
     )
 
 
@@ -182,7 +266,7 @@ def test_preemption_hint_reports_that_no_workload_has_a_lower_priority(preemptin
     preempting.submit(workload("w", "a", 2, created=2))
     assert preempting.engine.settle(preempting.now).evicted == ()
     (hint,) = preempting.engine.explain("w").preemption_hints
-    assert hint.hint.startswith("no admitted workload may be preempted for cpu in flavor default")
+    assert hint.hint.startswith("no admitted workload may be preempted for CPU (default)")
 
 
 def test_preemption_hint_during_a_preemption_says_might_be_enough(preempting):

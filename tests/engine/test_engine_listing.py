@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.engine import WorkloadPending
+from admission.engine import WorkloadPending, needed_now
 from admission.engine.pending import Ranking
 from tests.engine.scenes import World, cluster_queue, local_queue, manifest, workload
 
@@ -44,7 +44,8 @@ def test_listing_has_positions_in_both_queues_and_reasons(world):
         ("d", 5, 3),
     ]
     assert {at.reason for at in places} == {"WaitingForQuota"}
-    assert all("of which less is free now (at most 4 can be used)" in at.message for at in places)
+    assert places[1].message == "Needs 2 CPU (default): less is free. It starts as soon as enough becomes free."
+    assert needed_now(places[1].lacks) == "2 CPU (default): 0 of 4 free"
 
 
 def test_page_of_the_listing_continues_after_the_previous_page(world):

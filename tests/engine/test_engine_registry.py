@@ -160,7 +160,7 @@ def test_usage_is_recorded_also_if_disabled_in_the_cluster_queue():
             "Cohort",
             "all",
             "ExceedsMaxQuota",
-            "Pod set main does not fit in ClusterQueue cq: 2 cpu in flavor default, of which at most 1 can ever",
+            "Needs 2 CPU (default), of which at most 1 can be used.",
         ),
     ],
 )

@@ -52,7 +52,7 @@ def test_remedies_suggest_fewer_pods_smaller_request_other_queue_and_priority():
 
     assert hints(scene(), "wide") == {
         "Pods": "with 4 instead of 8 pods in pod set main",
-        "Request": "if each pod of pod set main asked for 500m instead of 1 cpu",
+        "Request": "if each pod of pod set main asked for 0.5 instead of 1 CPU",
         "LocalQueue": "in LocalQueue free",
         "Priority": "with priority 1 or more, by preemption of another workload",
     }
@@ -75,10 +75,13 @@ def test_pod_set_that_is_named_by_a_hash_is_called_its_pods():
     engine = engine_of(cluster_queue("q", 10), local_queue("q"), running=[workload("low", "q", 6)], waiting=[wide])
     assert hints(engine, "wide") == {
         "Pods": "with 4 instead of 8 pods",
-        "Request": "if each of its pods asked for 500m instead of 1 cpu",
+        "Request": "if each of its pods asked for 0.5 instead of 1 CPU",
     }
+    tainted = manifest("ResourceFlavor", "default", {"nodeTaints": [{"key": "gpu", "effect": "NoSchedule"}]})
+    engine.observe(QueueObjectChanged(tainted), now=2.0)
+    engine.refresh(2.0)
     message = engine.explain("wide").message
-    assert message.startswith("Its pods do not fit in ClusterQueue q: 8 cpu in flavor default, of which less is free")
+    assert message.startswith("Its pods do not fit in ClusterQueue q: flavor default has the taint gpu:NoSchedule")
 
 
 @pytest.mark.parametrize(("others", "expected"), [(["checked"], None), (["checked", "free"], "in LocalQueue free")])
@@ -106,7 +109,7 @@ def test_workload_behind_a_blocked_strict_fifo_head_has_no_remedies():
     queue = cluster_queue("q", 10, queueingStrategy="StrictFIFO")
     first, second = workload("first", "q", 20), workload("second", "q", 12, created=1.0)
     engine = engine_of(queue, local_queue("q"), waiting=[first, second])
-    assert hints(engine, "first")["Request"] == "if each pod of pod set main asked for 10 instead of 20 cpu"
+    assert hints(engine, "first")["Request"] == "if each pod of pod set main asked for 10 instead of 20 CPU"
     assert hints(engine, "second") == {}
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from admission.engine.tree import (
     BOUNDLESS,
+    Node,
     NodeSpec,
     Quota,
     Tree,
@@ -17,13 +18,14 @@ from admission.engine.tree import (
     available,
     build,
     fits,
+    limits_below,
     local_available,
     lowest_subtree,
-    narrowest,
 )
 from admission.model.quantity import UNLIMITED
 
 FR = ("default", "cpu")
+IDLE = {"cq": 0, "near": 0, "far": 0}
 PARENTS = {"root": "", "upper": "root", "lower": "upper", "cq": "lower", "near": "lower", "far": "root"}
 
 _limit = st.none() | st.integers(1, 8)
@@ -42,17 +44,21 @@ def tree(quotas: dict[str, Quota], used: dict[str, int]) -> Tree:
     return built
 
 
-def lowered(quotas: dict[str, Quota], named: str) -> dict[str, Quota]:
-    """Return the quotas with the named limit lowered by one unit."""
+def raised(quotas: dict[str, Quota], named: str, by: int) -> dict[str, Quota]:
+    """Return the quotas with the named limit raised."""
     where, _, field = named.partition(": ")
     kind, name = where.split()
     assert kind == ("ClusterQueue" if name == "cq" else "Cohort")
     quota = quotas[name]
     if field == "borrowingLimit":
         assert quota.borrowing is not None
-        return {**quotas, name: replace(quota, borrowing=quota.borrowing - 1)}
+        return {**quotas, name: replace(quota, borrowing=quota.borrowing + by)}
     assert (name, field) == ("root", "nominalQuota")
-    return {**quotas, name: replace(quota, nominal=quota.nominal - 1)}
+    return {**quotas, name: replace(quota, nominal=quota.nominal + by)}
+
+
+def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
+    return limits_below(node, fr, 0, ever=ever)[0][0]
 
 
 @settings(max_examples=300)
@@ -60,8 +66,22 @@ def lowered(quotas: dict[str, Quota], named: str) -> dict[str, Quota]:
 def test_available_quota_decreases_with_the_narrowest_limit(quotas, used):
     before = tree(quotas, used)
     named = narrowest(before.queues["cq"], 0)
-    after = tree(lowered(quotas, named), used)
+    after = tree(raised(quotas, named, -1), used)
     assert available(after.queues["cq"], 0) == available(before.queues["cq"], 0) - 1
+
+
+@settings(max_examples=300)
+@given(_quotas, st.integers(1, 12))
+def test_raised_limits_are_enough_for_what_exceeded_them(quotas, more):
+    """All limits that are too low are named, each with what it lacks."""
+    before = tree(quotas, IDLE)
+    amount = before.queues["cq"].potential[0] + more
+    found = limits_below(before.queues["cq"], 0, amount, ever=True)
+    assert found[0][1] == more
+    for name, lack in found:
+        quotas = raised(quotas, name, lack)
+    after = tree(quotas, IDLE)
+    assert after.queues["cq"].potential[0] >= amount
 
 
 @settings(max_examples=300)
@@ -69,7 +89,7 @@ def test_available_quota_decreases_with_the_narrowest_limit(quotas, used):
 def test_potential_quota_decreases_with_the_limit_that_is_ever_the_narrowest(quotas, used):
     before = tree(quotas, used)
     named = narrowest(before.queues["cq"], 0, ever=True)
-    after = tree(lowered(quotas, named), used)
+    after = tree(raised(quotas, named, -1), used)
     assert after.queues["cq"].potential[0] == before.queues["cq"].potential[0] - 1
 
 

@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 _MENTION = re.compile(rf"{FOREIGN} \(UID: ([^)\s]+)\)")
 
 
-async def named_keys(request: web.Request, own: str, keys: Iterable[str]) -> list[str]:
-    """Return the keys (`NAMESPACE/NAME`), with the phrase FOREIGN in place of those that the user may not read.
-
-    The namespace `own` is not checked: it is that of the workload that the user was authorized to read. Raises
-    ReviewUnavailable.
-    """
-    found = [(key.partition("/")[0], key) for key in keys]
-    readable = {each for each in {namespace for namespace, _ in found} if each == own or await may_read(request, each)}
-    return [key if namespace in readable else FOREIGN for namespace, key in found]
-
-
 async def named_messages(request: web.Request, store: Store, messages: Iterable[str]) -> list[str]:
     """Return the messages; for users who may read all namespaces, with the names of workloads mentioned by uid.
 

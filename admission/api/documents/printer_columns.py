@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from admission.api.kinds.all_kinds import KINDS
 from admission.api.kinds.columns import Column, at, condition, condition_of
-from admission.apimachinery.tables import duration, partial
+from admission.apimachinery.tables import duration, partial, spoken
 from admission.model.quantity import amount, format_amount
 
 if TYPE_CHECKING:
@@ -59,12 +59,19 @@ def _included(obj: Document, include: str) -> Document | None:
 
 
 def _starts(document: Document, now: float) -> object:
-    """Return the time until the estimated start, p50 to p90: `5m-20m`, or `<20m` once p50 has passed."""
+    """Return the time until the estimated start: `~17m,<2h10m`, or `<20m` once the median has passed, then `late`."""
     estimate = document["status"].get("estimatedStart")
     if estimate is None:
         return None
-    soonest, latest = (_seconds(estimate[name]) - now for name in ("p50", "p90"))
-    return f"{duration(soonest)}-{duration(latest)}" if soonest > 0 else f"<{duration(max(latest, 0.0))}"
+    half, most = (_seconds(estimate[name]) - now for name in ("p50", "p90"))
+    if most <= 0:
+        return "late"
+    return f"~{_compact(half)},<{_compact(most)}" if half > 0 else f"<{_compact(most)}"
+
+
+def _compact(seconds: float) -> str:
+    """Return a duration in words as one word: `2h10m`."""
+    return spoken(seconds).replace("min", "m").replace(" ", "")
 
 
 _OBSTACLES = (("QuotaReserved", "False"), ("Evicted", "True"), ("Admitted", "False"), ("PodsReady", "False"))
@@ -183,7 +190,12 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Requests", _requests, "Total requests of its pods, or the quota that it holds", wide=True),
         Column("Waited", _waited, "Time that it waited for quota since it was last queued", wide=True),
         Column("Elapsed", _elapsed, "Time since it was admitted, or for which it ran", wide=True),
-        Column("Starts", _starts, "Estimated time until it starts, from p50 to p90", wide=True),
+        Column(
+            "Starts",
+            _starts,
+            "Estimated time until it starts: median, and the time within which nine of ten start",
+            wide=True,
+        ),
         Column("Message", _message, "What the reason means, and what to do about it", wide=True),
     ),
 }

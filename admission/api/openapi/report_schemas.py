@@ -47,6 +47,8 @@ class PendingWorkload(Model):
     """Reason why it waits, for programs."""
     message: str
     """Reason why it waits, for people."""
+    needs: str | None = None
+    """What it needs and what is free of it now: `8 GPU (a100): 0 of 24 free`; not set if it does not lack quota."""
     estimated_start: EstimatedStart | None = None
     """Estimated start; not set while too little data is known."""
 
@@ -68,7 +70,10 @@ class WorkloadExplanation(Model):
     message: str
     """Reason for the state, for people, and what helps; the same text as in its conditions and events."""
     sentences: tuple[str, ...]
-    """The full explanation as `sluice why` prints it, one paragraph each; lines of lists begin with two spaces."""
+    """The answer as `sluice why` prints it, the headline first, one paragraph each; lines of lists begin with two
+    spaces."""
+    details: tuple[str, ...]
+    """What `sluice why --verbose` prints below, in the same form."""
     standing: str
     """Position in the queue as text, as `sluice position` prints it."""
     cluster_queue: str
@@ -79,21 +84,32 @@ class WorkloadExplanation(Model):
     """Position in the ClusterQueue, from 1; 0: it has none."""
     position_in_local_queue: int | None = None
     """Position in the LocalQueue, from 1; 0: it has none."""
+    waiting_in_cluster_queue: int | None = None
+    """Number of workloads with a position in the ClusterQueue."""
+    waiting_in_local_queue: int | None = None
+    """Number of workloads with a position in the LocalQueue."""
     ahead: int | None = None
-    """Total number of workloads ahead of it."""
+    """Total number of workloads ahead of it in the ClusterQueue."""
     ahead_first: tuple[str, ...] = ()
-    """The first of the workloads ahead of it, as NAMESPACE/NAME."""
+    """The first of those in its own namespace, as NAMESPACE/NAME."""
+    used_by: tuple[str, ...] = ()
+    """The largest admitted workloads of its own namespace that use what is missing, as NAMESPACE/NAME."""
+    used_by_others: int | None = None
+    """Number of all other workloads that use what is missing."""
     attempts: tuple[Mapping[str, Any], ...] = ()
     """Flavors that were tried, and the obstacle in each."""
     lacks: tuple[Mapping[str, Any], ...] = ()
-    """Missing quota by flavor and resource: requested, free, borrowable, the possible maximum, the limiting queue,
-    remedies."""
+    """Missing quota by flavor and resource: requested by all pod sets, free, borrowable, the possible maximum, used by
+    its ClusterQueue and by others, the limiting queue, what would help."""
     prospects: tuple[Mapping[str, Any], ...] = ()
     """How much of the missing quota preemption could free in the ClusterQueue and in its Cohort, with a hint."""
     remedies: tuple[Mapping[str, str], ...] = ()
-    """Changes, each of which would let it start now: what to change, and a hint in words."""
+    """Changes, each of which would let it start now: what to change, and a hint in words. Those that change least come
+    first."""
     estimated_start: EstimatedStart | None = None
     """Estimated start; not set while too little data is known."""
+    no_estimate: str | None = None
+    """Why there is no estimate, and when there will be."""
 
 
 class HistoryLine(Model):

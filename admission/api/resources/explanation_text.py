@@ -1,4 +1,4 @@
-"""Texts of `sluice why` and `sluice position` for a workload: the message of its reason, and current numbers.
+"""Texts of `sluice why` and `sluice position` for a workload: the answer with current numbers, and the details.
 
 The API writes the paragraphs, so that the command line, the dashboard and the Python client show the same ones.
 """
@@ -6,24 +6,36 @@ The API writes the paragraphs, so that the command line, the dashboard and the P
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from admission.apimachinery.tables import duration
-from admission.engine.vocabulary import HOPELESS, PODS_UNSCHEDULED
+from admission.api.resources.start_estimates import NoEstimate, StartEstimate
+from admission.apimachinery.tables import spoken
+from admission.engine import needed_now, raises_for
+from admission.engine.vocabulary import (
+    EXCEEDS_MAX_QUOTA,
+    HOPELESS,
+    NO_MATCHING_FLAVOR,
+    PODS_UNSCHEDULED,
+    WAITING_FOR_QUOTA,
+)
 from admission.model import sentences
-from admission.model.pod_set_names import is_computed, titled
-from admission.model.quantity import UNLIMITED, format_amount
+from admission.model.names import listed
+from admission.model.pod_set_names import titled
+from admission.model.resource_words import amount_number, amount_text, resource_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from admission.api.resources.start_estimates import StartEstimate
-    from admission.engine.explain import Explanation, Lack
+    from admission.engine.explain import Explanation
+    from admission.engine.lacks import Lack
 
 _LONG_STOP = 120.0
 """Seconds after an eviction from which it is said what keeps pods from ending: most have a grace period of 30 s."""
 _FLAVORS = 5
-"""Most flavors and resources with missing quota that are listed."""
+"""Most flavors and resources with missing quota whose limits are listed."""
+_REMEDIES = 2
+"""Most remedies in the answer; all others are details."""
+NO_ESTIMATE: Final = NoEstimate()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,32 +62,42 @@ class ExplainedWorkload:
     """When it was evicted, if its pods have not all ended since."""
 
 
+class Explained(NamedTuple):
+    """The explanation as paragraphs. Lines of a list are indented by two spaces."""
+
+    sentences: list[str]
+    """The answer: a headline, then what matters beside it. The numbers are those of the explanation's `lacks`."""
+    details: list[str]
+    """Everything else."""
+
+
 def paragraphs(
     workload: ExplainedWorkload,
     found: Explanation | None,
     *,
-    ahead: Sequence[str],
     now: float,
     remedies: Sequence[str] = (),
-    estimate: StartEstimate | None = None,
-) -> list[str]:
-    """Return the explanation as paragraphs: state, reason, remedies, and the workloads ahead.
+    estimate: StartEstimate | NoEstimate = NO_ESTIMATE,
+) -> Explained:
+    """Return the explanation as text.
 
     found: the engine's explanation; None for a finished workload, or one that the engine does not know.
-    ahead: names of the first workloads ahead, as far as the user may read them.
     now: Unix time (s).
-
-    Lines of a list are indented by two spaces.
+    remedies: changes with which it would start now, the best ones first.
     """
+    if workload.finished_at is None and (found is None or found.state == "Pending"):
+        hints = [*dict.fromkeys(remedies)]
+        sentences = [_headline(workload, found, estimate, now), *_beside(workload, found, estimate)]
+        if hints:
+            sentences.append(f"It could start now {', or '.join(hints[:_REMEDIES])}.")
+        return Explained(sentences, [*_details(workload, found, hints[_REMEDIES:], now)])
+    return Explained(_not_waiting(workload, found, now), [])
+
+
+def _not_waiting(workload: ExplainedWorkload, found: Explanation | None, now: float) -> list[str]:
     if workload.finished_at is not None:
         return [f"{workload.title} ended {_since(workload.finished_at, now)} ago: {_reason_text(workload)}"]
-    if found is None or found.state == "Pending":
-        texts = list(_waiting(workload, found, ahead, now))
-        if estimate is not None:
-            texts.insert(2, _estimated(estimate, now))
-        if remedies:
-            texts.append("\n".join(["It could start now", *(f"  {remedy}" for remedy in dict.fromkeys(remedies))]))
-        return texts
+    assert found is not None
     reason_text = _reason_text(workload)
     if found.state == "Evicting":
         texts = [
@@ -106,85 +128,145 @@ def paragraphs(
     return [f"{workload.title} does not wait: it is admitted{since}.", reason_text]
 
 
-def place(workload: ExplainedWorkload, found: Explanation | None, *, name: str) -> str:
-    """Return its position in the queues as one sentence."""
+def place(
+    workload: ExplainedWorkload,
+    found: Explanation | None,
+    *,
+    name: str,
+    now: float,
+    estimate: StartEstimate | NoEstimate = NO_ESTIMATE,
+) -> str:
+    """Return its position in the queues, what it needs and when it probably starts, as one sentence."""
     if workload.finished_at is not None:
         return f"{name} does not wait: it has ended."
     if found is not None and found.state != "Pending":
-        return f"{name} does not wait: it is {'admitted' if found.state == 'Admitted' else 'being stopped'}."
+        return f"{name} does not wait: {_state_text(workload, found)}."
     if found is None or not found.position_in_cluster_queue:
         return f"{name} has no position in its queue: {_reason_text(workload)}"
-    return (
-        f"{name} is number {found.position_in_cluster_queue} in ClusterQueue {found.cluster_queue} and number "
-        f"{found.position_in_local_queue} of LocalQueue {workload.local_queue}: {_reason_text(workload)}"
+    positions = (
+        f"{name}: position {found.position_in_cluster_queue} of {found.waiting_in_cluster_queue} in ClusterQueue "
+        f"{found.cluster_queue}, {found.position_in_local_queue} of {found.waiting_in_local_queue} in LocalQueue "
+        f"{workload.local_queue}"
     )
+    if isinstance(estimate, StartEstimate):
+        positions += f"; {estimate.text(now)}"
+    if workload.reason == WAITING_FOR_QUOTA and found.lacks:
+        return f"{positions}; needs {needed_now(found.lacks)}."
+    return f"{positions}. {_reason_text(workload)}"
 
 
-def _waiting(workload: ExplainedWorkload, found: Explanation | None, ahead: Sequence[str], now: float) -> Iterator[str]:
-    queue = found.cluster_queue if found is not None else ""
-    where = f"ClusterQueue {queue}" if queue else f"LocalQueue {workload.local_queue}"
-    since = _since(workload.queued_at, now)
+def _state_text(workload: ExplainedWorkload, found: Explanation) -> str:
+    if found.state != "Admitted":
+        return "it is being stopped"
+    if workload.reason == PODS_UNSCHEDULED:
+        return f"it is admitted, but its pods do not all run. {workload.message.rstrip('.')}"
+    return "it is admitted"
+
+
+def _headline(
+    workload: ExplainedWorkload, found: Explanation | None, estimate: StartEstimate | NoEstimate, now: float
+) -> str:
+    """Return what it needs and what is free, or else its reason; its position, and when it probably starts."""
     if workload.reason in HOPELESS:
-        yield f"{workload.title} can not be admitted as it is. It has been in {where} for {since}."
-    elif found is not None and found.position_in_cluster_queue:
-        number = found.position_in_cluster_queue
-        yield f"{workload.title} waits in {where}, as number {number} in the line, for {since}."
+        if found is None or not found.lacks or workload.reason == NO_MATCHING_FLAVOR:
+            return f"{workload.title} can not be admitted as it is."
+        return f"{workload.title} can not be admitted as it is: needs {needed_now(found.lacks)}."
+    if found is not None and found.lacks and workload.reason == WAITING_FOR_QUOTA:
+        parts = [f"{workload.title} needs {needed_now(found.lacks)}"]
     else:
-        yield f"{workload.title} waits in {where} for {since}."
-    yield _reason_text(workload)
+        parts = [f"{workload.title} waits"]
+    if found is not None and found.position_in_cluster_queue:
+        parts.append(f"position {found.position_in_cluster_queue} of {found.waiting_in_cluster_queue}")
+    if isinstance(estimate, StartEstimate):
+        parts.append(estimate.text(now))
+    return f"{'; '.join(parts)}."
+
+
+def _beside(
+    workload: ExplainedWorkload, found: Explanation | None, estimate: StartEstimate | NoEstimate
+) -> Iterator[str]:
+    """Yield what else matters: the reason, if it is not in the headline, its last eviction, who is in its way."""
+    has_numbers = found is not None and found.lacks and workload.reason in (WAITING_FOR_QUOTA, EXCEEDS_MAX_QUOTA)
+    if not has_numbers:
+        yield _reason_text(workload)
+    elif found is not None and workload.reason == EXCEEDS_MAX_QUOTA:
+        yield sentences.ask_for_less(raises_for(found.lacks))
     if workload.evicted and workload.evicted != workload.message:
         yield f"It held quota before, and lost it: {workload.evicted}"
+    if found is None or workload.reason in HOPELESS:
+        return
+    in_the_way = []
+    if found.ahead:
+        in_the_way.append(f"Ahead: {_named(found.ahead_first, found.ahead - len(found.ahead_first))}.")
+    if found.holders or found.other_holders:
+        in_the_way.append(f"In use by {_named([*_holders(found)], found.other_holders)}.")
+    if in_the_way:
+        yield " ".join(in_the_way)
+    if has_numbers and isinstance(estimate, NoEstimate) and estimate.why:
+        yield estimate.why
+
+
+def _named(names: Sequence[str], others: int) -> str:
+    """Return `a, b and 3 others`."""
+    if not others:
+        return listed(names)
+    counted = f"{others} other{'s' if others > 1 else ''}" if names else f"{others} workload{'s' if others > 1 else ''}"
+    return f"{', '.join(names)} and {counted}" if names else f"{counted} of others"
+
+
+def _holders(found: Explanation) -> Iterator[str]:
+    for holder in found.holders:
+        used = [
+            amount_text(lack.resource, amount)
+            for lack, amount in zip(found.lacks, holder.amounts, strict=True)
+            if amount
+        ]
+        yield f"{holder.key} ({', '.join(used)})"
+
+
+def _details(
+    workload: ExplainedWorkload, found: Explanation | None, remedies: Sequence[str], now: float
+) -> Iterator[str]:
+    """Yield what only some users want to know."""
+    queue = found.cluster_queue if found is not None else ""
+    where = f"ClusterQueue {queue}" if queue else f"LocalQueue {workload.local_queue}"
+    text = f"It has been in {where} for {_since(workload.queued_at, now)}"
+    if found is not None and found.position_in_local_queue:
+        text += (
+            f"; position {found.position_in_local_queue} of {found.waiting_in_local_queue} in LocalQueue "
+            f"{workload.local_queue}"
+        )
+    yield f"{text}."
     if found is None:
         return
-    if found.lacks and workload.reason not in HOPELESS:
-        yield "\n".join(["Free now:", *(f"  {_free(lack)}" for lack in found.lacks[:_FLAVORS])])
-        yield f"What would help: {found.lacks[0].hint}."
-    if any(found.in_use):
-        yield _in_use(found.lacks[0], *found.in_use)
-    for hint in dict.fromkeys(hint.hint for hint in found.preemption_hints):  # some are the same for all flavors
-        yield f"By preemption: {hint}."
-    if found.ahead and workload.reason not in HOPELESS:
-        more = found.ahead - len(ahead)
-        yield f"Ahead of it: {', '.join(ahead)}" + (f" and {more} more." if more > 0 else ".")
+    if found.lacks:
+        if workload.reason in (WAITING_FOR_QUOTA, EXCEEDS_MAX_QUOTA):
+            yield _reason_text(workload)
+        yield "\n".join(["Limits:", *(f"  {_limits(lack)}" for lack in found.lacks[:_FLAVORS])])
+    unfit = [
+        f"  {attempt.flavor}, for {titled(pod_set)}: {', '.join(map(str, attempt.causes))}"
+        for pod_set, attempt in found.attempts
+        if attempt.reason == NO_MATCHING_FLAVOR
+    ]
+    if unfit:
+        yield "\n".join(["Flavors that are none for it:", *dict.fromkeys(unfit)])
+    hints = dict.fromkeys(hint.hint for hint in found.preemption_hints)  # some are the same for all flavors
+    if hints:
+        yield "\n".join(["Preemption:", *(f"  {hint}" for hint in hints)])
+    if remedies:
+        yield "\n".join(["It could also start now", *(f"  {hint}" for hint in remedies)])
 
 
-def _estimated(estimate: StartEstimate, now: float) -> str:
-    """Return the estimated start, and how often such estimates were right."""
-    soonest, latest = estimate.p50 - now, estimate.p90 - now
-    if soonest > 0:
-        text = f"It will probably start in {duration(soonest)} to {duration(latest)}"
-    elif latest > 0:
-        text = f"It will probably start within {duration(latest)}"
-    else:
-        text = "It should have started already, by the last estimate"
-    if estimate.share_held is None:
-        return f"{text}."
-    return f"{text}; {estimate.share_held:.0%} of past estimates held."
+def _limits(lack: Lack) -> str:
+    """Return the limits that are too low, and what could be borrowed: with that a user can ask an admin for more."""
+    limits = [f"{amount_number(lack.resource, by)} too little by {sentences.limit_of(at)}" for at, by in lack.limits]
+    borrowed = f"; {amount_text(lack.resource, lack.borrowable)} of what is free would be borrowed"
+    return f"{resource_word(lack.resource)} ({lack.flavor}): {listed(limits)}{borrowed if lack.borrowable else ''}"
 
 
 def _reason_text(workload: ExplainedWorkload) -> str:
     return f"{workload.reason}: {workload.message}" if workload.message else f"{workload.reason}."
 
 
-def _free(lack: Lack) -> str:
-    def text(amount: int) -> str:
-        return "any amount" if amount >= UNLIMITED else format_amount(lack.resource, amount)
-
-    borrowed = f", {text(lack.borrowable)} of that to borrow" if lack.borrowable else ""
-    limit = sentences.limit_of(lack.refused_by)
-    verb = "ask for" if is_computed(lack.pod_set) else "asks for"
-    return (
-        f"{lack.resource} in flavor {lack.flavor}: {text(lack.free)}{borrowed}; {titled(lack.pod_set)} {verb} "
-        f"{text(lack.requested)}, and at most {text(lack.maximum)} can be used. The limit is {limit}."
-    )
-
-
-def _in_use(lack: Lack, own: int, others: int) -> str:
-    """Return how much of the quota is in use by its ClusterQueue and by others, which are not named."""
-    used = [f"{format_amount(lack.resource, own)} by its ClusterQueue"] if own else []
-    used += [f"{format_amount(lack.resource, others)} by others of its Cohorts"] if others else []
-    return f"In use of {lack.resource} in flavor {lack.flavor}: {', '.join(used)}."
-
-
 def _since(at: float, now: float) -> str:
-    return duration(now - at)
+    return spoken(now - at)

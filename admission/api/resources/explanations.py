@@ -5,14 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from admission.api.auth.redaction import named_keys, named_messages
+from admission.api.auth.redaction import named_messages
 from admission.api.documents.workload_names import workload_name
 from admission.api.errors import UnknownObject
 from admission.api.http.request_options import number
 from admission.api.http.responses import reply
 from admission.api.kinds.queue_status import unanswered
 from admission.api.registry import API_VERSION
-from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs, place
+from admission.api.resources.explanation_text import NO_ESTIMATE, ExplainedWorkload, paragraphs, place
+from admission.api.resources.start_estimates import StartEstimate
+from admission.engine import needed_now
 from admission.engine.vocabulary import ON_HOLD, PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA
 from admission.model.quantity import UNLIMITED, format_amount
 from admission.model.queues import ClusterQueue, LocalQueue
@@ -54,23 +56,21 @@ class Explanations:
         reason, text = _reason(record, explanation)
         evicted = record.eviction.message if record.eviction and record.state is State.PENDING else ""
         message, evicted = await named_messages(request, self._store, [text, evicted])
-        first = () if explanation is None else explanation.ahead_first
-        ahead = await named_keys(request, record.workload.namespace, first)
         explained = await self._explained(record, reason, message, evicted)
         document = _document(record, explanation, reason, message)
-        if "aheadFirst" in document:
-            document["aheadFirst"] = ahead
         if remedies:
             document["remedies"] = [{"change": one.change, "hint": one.hint} for one in remedies]
         now = self._engines.now
-        document["standing"] = place(explained, explanation, name=record.workload.name)
-        estimate = self._estimate_of(record.workload.uid) if document["state"] == "Pending" else None
-        if estimate is not None:
+        waits = document["state"] == "Pending"
+        estimate = self._estimate_of(record.workload.uid) if waits else NO_ESTIMATE
+        if isinstance(estimate, StartEstimate):
             document["estimatedStart"] = estimate.document()
+        elif estimate.why and document.get("positionInClusterQueue"):
+            document["noEstimate"] = estimate.why
+        document["standing"] = place(explained, explanation, name=record.workload.name, now=now, estimate=estimate)
         hints = [one.hint for one in remedies]
-        document["sentences"] = paragraphs(
-            explained, explanation, ahead=ahead, remedies=hints, estimate=estimate, now=now
-        )
+        told = paragraphs(explained, explanation, now=now, remedies=hints, estimate=estimate)
+        document["sentences"], document["details"] = told
         return reply(document)
 
     async def _explained(self, record: WorkloadRecord, reason: str, message: str, evicted: str) -> ExplainedWorkload:
@@ -129,7 +129,9 @@ class Explanations:
     def _place(self, place: PendingWorkload, queued_at: float | None) -> Document:
         estimate = self._estimate_of(place.workload.uid)
         document = _place(place, queued_at)
-        return document if estimate is None else {**document, "estimatedStart": estimate.document()}
+        if isinstance(estimate, StartEstimate):
+            document["estimatedStart"] = estimate.document()
+        return document
 
 
 def _place(place: PendingWorkload, queued_at: float | None) -> Document:
@@ -151,6 +153,7 @@ def _place(place: PendingWorkload, queued_at: float | None) -> Document:
         **({} if queued_at is None else {"queuedAt": _time(queued_at)}),
         "reason": place.reason,
         "message": place.message,
+        **({"needs": needed_now(place.lacks)} if place.lacks else {}),
     }
 
 
@@ -186,10 +189,14 @@ def _document(record: WorkloadRecord, found: Explanation | None, reason: str, me
         "clusterQueue": found.cluster_queue,
         "positionInClusterQueue": found.position_in_cluster_queue,
         "positionInLocalQueue": found.position_in_local_queue,
+        "waitingInClusterQueue": found.waiting_in_cluster_queue,
+        "waitingInLocalQueue": found.waiting_in_local_queue,
         "ahead": found.ahead,
         "aheadFirst": list(found.ahead_first),
         "attempts": [_attempt(pod_set, attempt) for pod_set, attempt in found.attempts],
         "lacks": [_lack(lack) for lack in found.lacks],
+        "usedBy": [holder.key for holder in found.holders],
+        "usedByOthers": found.other_holders,
         "prospects": [_preemption_hint(hint) for hint in found.preemption_hints],
     }
 
@@ -204,9 +211,15 @@ def _attempt(pod_set: str, attempt: Attempt) -> Document:
 
 
 def _lack(lack: Lack) -> Document:
-    amounts = {"asked": lack.requested, "free": lack.free, "borrowable": lack.borrowable, "most": lack.maximum}
+    amounts = {
+        "asked": lack.requested,
+        "free": lack.free,
+        "borrowable": lack.borrowable,
+        "most": lack.maximum,
+        "used": lack.used,
+        "usedByOthers": lack.used_by_others,
+    }
     return {
-        "podSet": lack.pod_set,
         "flavor": lack.flavor,
         "resource": lack.resource,
         **{name: format_amount(lack.resource, amount) for name, amount in amounts.items() if amount < UNLIMITED},

@@ -1,4 +1,4 @@
-"""Estimated start of pending workloads, as shown in responses."""
+"""Estimated start of pending workloads, as shown in responses: a median and a bound, or why there is none."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
+
+from admission.apimachinery.tables import spoken
 
 if TYPE_CHECKING:
     from admission.api.http.responses import Document
@@ -28,13 +30,31 @@ class StartEstimate:
         document: Document = {"p50": _time(self.p50), "p90": _time(self.p90), "madeAt": _time(self.made_at)}
         return document if self.share_held is None else {**document, "shareHeld": round(self.share_held, 3)}
 
+    def text(self, now: float) -> str:
+        """Return the estimate in words: `probably in 17 min, nine of ten within 2 h 10 min`."""
+        half, most = self.p50 - now, self.p90 - now
+        if most <= 0:
+            return "late: nine of ten with its estimate would have started"
+        soon = f"probably in {spoken(half)}" if half > 0 else "probably soon"
+        held = "" if self.share_held is None else f" ({self.share_held:.0%} of past estimates held)"
+        return f"{soon}, nine of ten within {spoken(most)}{held}"
 
-EstimateOf: TypeAlias = Callable[[str], StartEstimate | None]
-"""Returns the estimate for a workload's uid; None if there is none."""
+
+@dataclass(frozen=True, slots=True)
+class NoEstimate:
+    """There is no estimate for a workload."""
+
+    why: str = ""
+    """Why there is none, and when there will be, as a sentence; empty: there is nothing to say about it."""
 
 
-def no_estimates(_: str) -> None:
-    """Return None: for an API without estimates."""
+EstimateOf: TypeAlias = Callable[[str], StartEstimate | NoEstimate]
+"""Returns the estimate for a pending workload's uid."""
+
+
+def no_estimates(_: str) -> NoEstimate:
+    """Return NoEstimate: for an API without estimates."""
+    return NoEstimate()
 
 
 def _time(seconds: float) -> str:

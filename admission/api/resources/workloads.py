@@ -16,6 +16,7 @@ from admission.api.http.request_options import Paging, WriteOptions, flag
 from admission.api.http.responses import reply
 from admission.api.resources.impact import Impact, impact_document, impact_warnings
 from admission.api.resources.pagination import check_resource_version, list_metadata, wait_for_resource_version
+from admission.api.resources.start_estimates import StartEstimate
 from admission.api.resources.workload_patches import SpecPatch, change_reason, check_identity, check_reports, spec_patch
 from admission.apimachinery.patches import json_patch, merge_patch
 from admission.model.errors import InvalidObject
@@ -113,7 +114,7 @@ class Workloads:
         for document in documents:
             if document["status"]["state"] == State.PENDING:
                 estimate = self._estimate_of(document["metadata"]["uid"])
-                if estimate is not None:
+                if isinstance(estimate, StartEstimate):
                     document["status"]["estimatedStart"] = estimate.document()
 
     async def _document(self, record: WorkloadRecord) -> Document:

@@ -13,11 +13,14 @@ from admission.cli.arguments.connection import Connection, connect, connection_o
 from admission.cli.arguments.objects import namespace_option, parse_workload_name, workload_argument
 from admission.cli.arguments.workload_names import find_workload
 from admission.cli.output.printing import output_option, print_line, serialized
+from admission.cli.output.tables import aligned
+from admission.model.resource_words import resource_word
 from admission.model.text import visible
 
 if TYPE_CHECKING:
-    from admission.client import Sluice, Workload
+    from admission.client import Lack, Sluice, Workload
 
+_HEADERS = ("RESOURCE", "FLAVOR", "NEEDED", "FREE", "OF", "OWN-QUEUE-USES", "OTHERS-USE")
 _WIDTH = 80
 """Characters of a line of the explanation at most; on a narrower terminal its width."""
 
@@ -25,16 +28,18 @@ _WIDTH = 80
 @click.command()
 @workload_argument
 @namespace_option
+@click.option("-v", "--verbose", is_flag=True, help="Print the limits, what preemption could do, and all remedies.")
 @output_option("json", "yaml", default="text")
 @connection_options
-def why(*, name: str, namespace: str | None, output: str | None, connection: Connection) -> None:
-    """Explain why a Job is not running, and what would help.
+def why(*, name: str, namespace: str | None, verbose: bool, output: str | None, connection: Connection) -> None:
+    """Explain why a Job is not running, when it probably starts, and what would help.
 
     WORKLOAD is the name of a Job (train, job/train, rayjob/train) or of its workload.
 
     \b
     Examples:
       sluice why train -n team-a
+      sluice why train --verbose
       sluice why rayjob/train -o json
     """
 
@@ -46,12 +51,14 @@ def why(*, name: str, namespace: str | None, output: str | None, connection: Con
                 click.echo(serialized(document, output))
                 return
             explanation = await sluice.workloads.explain(workload.name, namespace=workload.namespace)
-            for paragraph in explanation.sentences:
-                first, *more = paragraph.split("\n  ")  # only Sluice's own lists have lines that are indented
-                for line in [first, *(f"  {item}" for item in more)]:
-                    indent = "  " if line.startswith(" ") else ""
-                    width = min(_WIDTH, get_terminal_size().columns)
-                    click.echo(textwrap.fill(visible(line), width, subsequent_indent=indent))
+            headline, *beside = explanation.sentences
+            _print_paragraph(headline)
+            if explanation.lacks:
+                rows = [_row(lack) for lack in explanation.lacks]
+                for line in aligned([_HEADERS, *rows]):
+                    print_line(line)
+            for paragraph in [*beside, *(explanation.details if verbose else ())]:
+                _print_paragraph(paragraph)
 
     asyncio.run(run())
 
@@ -74,6 +81,19 @@ def position(*, name: str, namespace: str | None, connection: Connection) -> Non
             print_line(await position_message(sluice, workload))
 
     asyncio.run(run())
+
+
+def _row(lack: Lack) -> tuple[str, ...]:
+    amounts = (lack.asked, lack.free, lack.most, lack.used, lack.used_by_others)
+    return (resource_word(lack.resource), lack.flavor, *(amount or "unlimited" for amount in amounts))
+
+
+def _print_paragraph(paragraph: str) -> None:
+    first, *more = paragraph.split("\n  ")  # only Sluice's own lists have lines that are indented
+    for line in [first, *(f"  {item}" for item in more)]:
+        indent = "  " if line.startswith(" ") else ""
+        width = min(_WIDTH, get_terminal_size().columns)
+        click.echo(textwrap.fill(visible(line), width, subsequent_indent=indent))
 
 
 async def _workload(sluice: Sluice, name: str, namespace: str | None) -> Workload:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from admission.api.resources.start_estimates import StartEstimate
+from admission.api.resources.start_estimates import NoEstimate, StartEstimate
+from admission.simulate.calibration import MIN_SAMPLES
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -27,6 +28,12 @@ INTERVAL: Final = 30.0
 
 SHARE: Final = 0.05
 """Share of one processor that estimates may use; a slow estimate prolongs the pause before the next one."""
+
+NOT_YET_COMPUTED: Final = "No estimate yet: the first one follows within a minute."
+NOT_REACHED: Final = (
+    "No estimate yet: it is new, or does not start within the simulated time. Estimates are renewed every "
+    f"{INTERVAL:g} s or less often."
+)
 
 ANSWER_SECONDS: Final = 120.0
 """Seconds without an answer after which the process is considered stuck and is killed."""
@@ -46,13 +53,24 @@ class Estimates:
         self._at = 0.0
         self._starts: Mapping[str, list[float]] = {}
         self._share_held: float | None = None
+        self._compared = 0
+        """Number of past estimates that were compared with actual starts."""
         self.cpu_seconds = 0.0
         """Processor time (s) that the child process spent on the latest estimates."""
 
-    def of(self, uid: str) -> StartEstimate | None:
-        """Return the estimate for a workload; None if there is none."""
+    def of(self, uid: str) -> StartEstimate | NoEstimate:
+        """Return the estimate for a pending workload, or why there is none."""
         start = self._starts.get(uid)
-        return None if start is None else StartEstimate(self._at, start[0], start[1], self._share_held)
+        if start is not None:
+            return StartEstimate(self._at, start[0], start[1], self._share_held)
+        if not self._at:
+            return NoEstimate(NOT_YET_COMPUTED)
+        if self._compared < MIN_SAMPLES:
+            return NoEstimate(
+                "No estimate yet: they are learned from starts that were simulated before, of which "
+                f"{self._compared} of {MIN_SAMPLES} have happened."
+            )
+        return NoEstimate(NOT_REACHED)
 
     async def run(self) -> None:
         """Update the estimates until cancelled, while this replica leads and workloads are pending."""
@@ -91,6 +109,7 @@ class Estimates:
             return
         self.cpu_seconds = answer["cpuSeconds"]
         self._at, self._starts, self._share_held = answer["at"], answer["starts"], answer["shareHeld"]
+        self._compared = answer["compared"]
 
     async def _running_process(self) -> Process:
         if self._process is None:

@@ -68,7 +68,13 @@ async def _estimate(store: Store, estimator: Estimator, request: dict[str, Any])
         has_time=lambda: time.process_time() < until,
     )
     spent = time.process_time() - began
-    return {"at": found.at, "starts": found.starts, "shareHeld": found.share_held, "cpuSeconds": spent}
+    return {
+        "at": found.at,
+        "starts": found.starts,
+        "shareHeld": found.share_held,
+        "compared": found.compared,
+        "cpuSeconds": spent,
+    }
 
 
 def _policy(configuration: dict[str, Any]) -> Policy:
