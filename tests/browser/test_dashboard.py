@@ -102,10 +102,12 @@ async def test_open_pages_show_an_admission_without_reload(running: World, admin
 async def test_workload_page_explains_why_a_workload_is_pending(admin: Person) -> None:
     page = await admin.open("namespaces/vision/workloads/never-fits")
     why = page.get_by_role("region", name="Why it waits")
-    await expect(why).to_contain_text("nvidia.com/gpu in flavor a100")
+    await expect(why).to_contain_text("GPU (a100): at most")
     missing = why.get_by_role("region", name="What is missing").get_by_role("row").nth(1)
     await expect(missing).to_contain_text("200")
-    await expect(why).to_contain_text("What would help")
+    await expect(why).to_contain_text("ask for less, or have an admin raise")
+    await why.get_by_text("More").click()
+    await expect(why).to_contain_text("too little by the nominalQuota")
     await expect(page.get_by_role("region", name="What happened")).to_contain_text("ExceedsMaxQuota")
     await page.close()
 

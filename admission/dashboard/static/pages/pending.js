@@ -83,7 +83,7 @@ export function Pending({ address, total, changes, local }) {
     { name: "Name", className: "main", cell: (item) => html`<a class="name" title=${item.metadata.ownerReferences[0].name} href=${workloadLink(item.metadata.namespace, item.metadata.ownerReferences[0].name)}><bdi>${item.metadata.ownerReferences[0].name}</bdi></a>` },
     ...(local ? [] : [{ name: "Queue", className: "queue opt", cell: (item) => html`<bdi title=${`${item.metadata.namespace}/${item.localQueueName}`}>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
     { name: "Priority", className: "number priority opt", cell: (item) => item.priority },
-    { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${HOPELESS.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.message} longest=${200} /></span></span>` },
+    { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${HOPELESS.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.needs ? `needs ${item.needs}` : item.message} longest=${200} /></span></span>` },
     ...(isEstimated ? [{ name: "Starts in", className: "number starts opt", cell: (item) => html`<${StartsIn} estimate=${item.estimatedStart} />` }] : []),
     { name: "Waited", className: "number age", cell: (item) => html`<${Age} since=${item.queuedAt} />` },
   ];
@@ -91,11 +91,11 @@ export function Pending({ address, total, changes, local }) {
     rowAt=${(index) => state.pages.get(Math.floor(index / PAGE))?.[index % PAGE]} onRange=${inSight} />`;
 }
 
-// Estimated time until a workload starts, as a range.
+// Estimated time until a workload starts: the median, and the bound that nine of ten keep.
 function StartsIn({ estimate }) {
   const now = useNow() / 1000;
   if (!estimate) return html`<span class="soft">–</span>`;
-  const [least, most] = [estimate.p50, estimate.p90].map((at) => duration(Math.max(seconds(at) - now, 0)));
+  const [half, most] = [estimate.p50, estimate.p90].map((at) => seconds(at) - now);
   const title = `Half of such workloads start before ${fullTime(estimate.p50)}, nine of ten before ${fullTime(estimate.p90)}.`;
-  return html`<time datetime=${estimate.p50} title=${title}>${least === most ? least : `${least} – ${most}`}</time>`;
+  return html`<time datetime=${estimate.p50} title=${title}>${half > 0 ? `about ${duration(half)}` : most > 0 ? `at most ${duration(most)}` : "late"}</time>`;
 }

@@ -1,9 +1,9 @@
 // Page of a workload: its state with the explanation, its pods, and its history.
 import { path } from "../lib/api.js";
 import { Age, Badge, Card, Dialog, Empty, Facts, Failure, Free, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
-import { amount, count, duration, hours, hoursName, resourceName, seconds, shown } from "../lib/format.js";
+import { amount, count, duration, fullTime, hours, hoursName, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
-import { link, localQueueLink, queueLink, workloadLink } from "../lib/router.js";
+import { link, localQueueLink, queueLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
 import { html, useEffect, useMemo, useState } from "../lib/ui.js";
 import { HOPELESS } from "./pending.js";
@@ -73,37 +73,38 @@ function Why({ address, version }) {
   if (isNew) return html`<${Card} title="Why it waits"><p class="soft">${explained.error.message}</p><//>`;
   if (explained.error && !why) return html`<${Card} title="Why it waits"><${Failure} error=${explained.error} retry=${explained.again} /><//>`;
   if (!why) return html`<${Card} title="Why it waits"><${Loading} /><//>`;
-  const lacks = why.lacks || [], hints = [...new Set([...(why.prospects || []).map((each) => each.hint), ...lacks.map((each) => each.hint)])].filter(Boolean);
+  const lacks = why.lacks || [], [headline, ...beside] = why.sentences;
   return html`<${Card} title="Why it waits" className="why-card">
     <p class="why-reason"><${Badge} tone=${HOPELESS.has(why.reason) ? "bad" : "wait"}>${why.reason || "Evaluating"}<//></p>
-    <p class="why-text"><${Free} text=${why.message} longest=${1000} /></p>
-    <div class="numbers">
-      ${why.positionInClusterQueue > 0 && html`<span>place <b>${count(why.positionInClusterQueue)}</b> in ClusterQueue <bdi>${why.clusterQueue}</bdi></span>`}
-      ${why.positionInLocalQueue > 0 && html`<span>place <b>${count(why.positionInLocalQueue)}</b> in its LocalQueue</span>`}
-      ${why.ahead > 0 && html`<span><b>${count(why.ahead)}</b> would be tried before it</span>`}
-      ${why.estimatedStart && html`<${Estimate} estimate=${why.estimatedStart} />`}
-    </div>
+    <p class="why-text"><${Free} text=${headline} longest=${1000} /></p>
     ${why.notBefore && html`<p>It is not tried again before <${Time} at=${why.notBefore} />.</p>`}
     ${lacks.length > 0 && html`<${Table} label="What is missing" rows=${lacks} columns=${[
-      { name: "Flavor", cell: (lack) => html`<bdi>${lack.flavor}</bdi>` }, { name: "Resource", cell: (lack) => resourceName(lack.resource) },
-      { name: "Asks for", className: "number", cell: (lack) => quantity(lack, "asked") }, { name: "Free now", className: "number", cell: (lack) => quantity(lack, "free") },
-      { name: "At most", className: "number", cell: (lack) => quantity(lack, "most") }, { name: "Limited by", cell: (lack) => lack.refusedBy },
+      { name: "Resource", cell: (lack) => resourceName(lack.resource) }, { name: "Flavor", cell: (lack) => html`<bdi>${lack.flavor}</bdi>` },
+      { name: "Needs", className: "number", cell: (lack) => quantity(lack, "asked") }, { name: "Free now", className: "number", cell: (lack) => quantity(lack, "free") },
+      { name: "Of", className: "number", cell: (lack) => quantity(lack, "most") },
+      { name: "Own queue uses", className: "number opt", cell: (lack) => quantity(lack, "used") }, { name: "Others use", className: "number opt", cell: (lack) => quantity(lack, "usedByOthers") },
     ]} />`}
-    ${hints.length > 0 && html`<h3>What would help</h3><ul class="bullets">${hints.map((hint) => html`<li key=${hint}>${hint}</li>`)}</ul>`}
-    ${why.aheadFirst?.length > 0 && html`<h3>Before it</h3><ul class="bullets">${why.aheadFirst.map((key) => {
-      const [namespace, name] = key.split("/");
-      return html`<li key=${key}>${name ? html`<a href=${workloadLink(namespace, name)}><bdi>${key}</bdi></a>` : key}</li>`;
-    })}</ul>`}
+    ${beside.map((text) => html`<${Paragraph} key=${text} text=${text} />`)}
+    ${why.details.length > 0 && html`<details class="more"><summary>More</summary>${why.details.map((text) => html`<${Paragraph} key=${text} text=${text} />`)}</details>`}
   <//>`;
+}
+
+// A paragraph of an explanation; its indented lines are a list.
+function Paragraph({ text }) {
+  const [first, ...items] = text.split("\n  ");
+  return html`<p><${Free} text=${first} longest=${1000} /></p>${items.length > 0 && html`<ul class="bullets">${items.map((item) => html`<li key=${item}><${Free} text=${item} longest=${500} /></li>`)}</ul>`}`;
 }
 
 const quantity = (lack, name) => (lack[name] === undefined ? "–" : shown(lack.resource, amount(lack[name])));
 
-// Estimated start as a range, and how often such estimates were right.
+// Estimated start: a median and a bound, and how many of such estimates held.
 export function Estimate({ estimate }) {
-  const { p50, p90, shareHeld } = estimate;
-  const held = shareHeld === undefined ? "" : ` ${Math.round(100 * shareHeld)} % of past estimates held.`;
-  return html`<span title=${`Half of such workloads start before the first time, nine of ten before the second.${held}`}>expected to start <b><${Time} at=${p50} /></b>${p90 !== p50 && html` to <b><${Time} at=${p90} /></b>`}${shareHeld !== undefined && html` <span class="soft">(${Math.round(100 * shareHeld)} % held so far)</span>`}</span>`;
+  const now = useNow() / 1000, { p50, p90, shareHeld } = estimate;
+  const [half, most] = [p50, p90].map((at) => seconds(at) - now);
+  const title = `Half of such workloads start before ${fullTime(p50)}, nine of ten before ${fullTime(p90)}.`;
+  const held = shareHeld !== undefined && html` <span class="soft">(${Math.round(100 * shareHeld)} % of past estimates held)</span>`;
+  if (most <= 0) return html`<span title=${title}>Late: nine of ten with its estimate would have started${held}</span>`;
+  return html`<span title=${title}>Starts probably ${half > 0 ? html`in <b>${duration(half)}</b>, at <b><${Time} at=${p50} /></b>` : "soon"}; nine of ten within <b>${duration(most)}</b>${held}</span>`;
 }
 
 function Standing({ workload }) {
