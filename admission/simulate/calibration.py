@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 from math import exp, log
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,6 +58,16 @@ class ReportedRange:
     p50_known: bool = False
     p90_known: bool = False
 
+    def document(self) -> list[float | bool]:
+        """Return its values as JSON, for `restored`."""
+        return [self.range.p50, self.range.p90, self.p50_known, self.p90_known]
+
+    @classmethod
+    def restored(cls, document: Sequence[Any]) -> ReportedRange:
+        """Return the range of a document."""
+        p50, p90, p50_known, p90_known = document
+        return cls(Range(p50, p90), p50_known, p90_known)
+
 
 class _Past(NamedTuple):
     """A past estimate, in logarithms of seconds (with `_FLOOR` added)."""
@@ -81,6 +91,20 @@ class Calibration:
 
     def __len__(self) -> int:
         return len(self._errors)
+
+    def document(self) -> dict[str, Any]:
+        """Return what was learned as JSON, for `restore`."""
+        return {
+            "errors": [[past.error, past.simulated] for past in self._errors],
+            "p90Held": [*self._p90_held],
+            "shifts": [self._p50_shift, self._p90_shift],
+        }
+
+    def restore(self, document: dict[str, Any]) -> None:
+        """Replace what was learned."""
+        self._errors.extend(_Past(error, waits=False, simulated=simulated) for error, simulated in document["errors"])
+        self._p90_held.extend(document["p90Held"])
+        self._p50_shift, self._p90_shift = document["shifts"]
 
     def learn(self, simulated: float, waited: float) -> None:
         """Record that a workload has started `waited` seconds after an estimate of `simulated` seconds."""

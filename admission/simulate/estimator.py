@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from admission.simulate.calibration import Calibration, ReportedRange
 from admission.simulate.durations import Durations
@@ -60,6 +60,26 @@ class Estimator:
         self._open: dict[str, _OpenEstimate] = {}
         self.ended_until = 0.0
         """When the last workload passed to `learn` finished (Unix time, s); the caller passes later ones next."""
+
+    def document(self) -> dict[str, Any]:
+        """Return what was learned from past estimates, and the open ones, as JSON for `restore`.
+
+        Run times are not part of it: they are learned again from finished workloads.
+        """
+        return {
+            "calibration": self._calibration.document(),
+            "open": {
+                uid: [one.at, one.simulated, None if one.reported is None else one.reported.document()]
+                for uid, one in self._open.items()
+            },
+        }
+
+    def restore(self, document: Mapping[str, Any]) -> None:
+        """Continue where an earlier Estimator ended: `document` is its document."""
+        self._calibration.restore(document["calibration"])
+        for uid, (at, simulated, reported) in document["open"].items():
+            known = None if reported is None else ReportedRange.restored(reported)
+            self._open[uid] = _OpenEstimate(at, simulated, known)
 
     def learn(self, ended: Iterable[WorkloadRecord]) -> None:
         """Learn from finished workloads, passed in the order in which they finished."""

@@ -30,6 +30,7 @@ from admission.store.notifications import Notifications
 from admission.store.objects.queue_objects import Queues, all_objects
 from admission.store.objects.revisions import Revisions
 from admission.store.records import LoadedState, Statistics
+from admission.store.start_estimates import StartEstimates
 from admission.store.workloads import checks, loading
 from admission.store.workloads.commit import next_revision
 from admission.store.workloads.orders import Orders
@@ -69,6 +70,8 @@ class Store:
         """Reports on the ledger: usage, violations. Usage over time: `usage_series`."""
         self.browser_sessions = BrowserSessions(database, clock=clock)
         """Browser sessions of the dashboard."""
+        self.start_estimates = StartEstimates(database)
+        """The latest estimated starts."""
         self._database = database
         self._clock = clock
         self.now = LeaderClock(clock, elapsed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -91,7 +92,7 @@ class Forecaster:
     def __exit__(self, *_: object) -> None:
         self.process.stdin.close()
         with self.process.stdout:
-            assert self.process.wait(60) == 0, "it ends with its input"
+            assert self.process.wait(60) in (0, -signal.SIGKILL), "it ends with its input"
 
 
 @pytest.mark.costly
@@ -126,6 +127,14 @@ async def test_estimates_are_given_after_some_were_compared_with_actual_starts(t
                 assert p50 == pytest.approx(expected, rel=0.25)
             limited = forecaster.estimate(a=RUN / 2 + 60, b=RUN / 2 + 60)["starts"]
             assert limited["x0"][0] < found["starts"]["x0"][0] - 60, "a time limit ends those that run sooner"
+            forecaster.process.kill()
+            forecaster.process.wait()
+        with Forecaster(url) as forecaster:
+            again = forecaster.estimate()
+            assert (again["compared"], again["starts"].keys()) == (found["compared"], found["starts"].keys())
+        saved = await store.start_estimates.load()
+        assert saved is not None
+        assert saved.shown["starts"] == again["starts"]
 
 
 @pytest.mark.costly

@@ -140,7 +140,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
         if registered is not None:
             background.append(registered)
         endpoint = await tls_endpoint(settings, client, replica.certificates)
-        estimates = Estimates(settings, controller)
+        estimates = Estimates(settings, controller, store)
         background.append(estimates.run)
         fault = replica.notifier.receiver_fault
         webhook_check = WebhookCheck(lambda: registered_client_config(client))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from admission.api.resources.start_estimates import NoEstimate, StartEstimate
+from admission.model.errors import StoreError
 from admission.simulate.calibration import MIN_SAMPLES
 
 if TYPE_CHECKING:
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
 
     from admission.cli.configuration.settings import Settings
     from admission.controller.controller import Controller
+    from admission.store.store import Store
 
 log = logging.getLogger(__name__)
+
+FIRST_SECONDS: Final = 2.0
+"""Seconds from the start of the process to the first estimates: then a leader has usually loaded its state."""
 
 INTERVAL: Final = 30.0
 """Minimum seconds between two estimates."""
@@ -45,8 +50,9 @@ _LINE: Final = 2**28
 class Estimates:
     """The latest estimates, and the child process that computes them."""
 
-    def __init__(self, settings: Settings, controller: Controller, *, interval: float = INTERVAL) -> None:
+    def __init__(self, settings: Settings, controller: Controller, store: Store, *, interval: float = INTERVAL) -> None:
         self._settings = settings
+        self._store = store
         self._controller = controller
         self._interval = interval
         self._process: Process | None = None
@@ -73,13 +79,21 @@ class Estimates:
         return NoEstimate(NOT_REACHED)
 
     async def run(self) -> None:
-        """Update the estimates until cancelled, while this replica leads and workloads are pending."""
-        pause = self._interval
+        """Update the estimates until cancelled; compute them while this replica leads and workloads are pending.
+
+        Other replicas, and a leader before its first estimates, show those that were saved.
+        """
+        pause = FIRST_SECONDS
         try:
             while True:
                 await asyncio.sleep(pause)
+                pause = self._interval
                 engine = self._controller.engine()
-                if engine is None or not engine.waiting:
+                if engine is None or not self._at:
+                    await self._read_saved()
+                if engine is None:
+                    continue
+                if not engine.waiting:
                     self._starts = {}
                     continue
                 try:
@@ -92,6 +106,19 @@ class Estimates:
                 pause = max(self._interval, self.cpu_seconds / SHARE)
         finally:
             await self._end()
+
+    async def _read_saved(self) -> None:
+        try:
+            saved = await self._store.start_estimates.load()
+        except StoreError as error:
+            log.debug("no estimates of starts: %s", error)
+            return
+        if saved is not None:
+            self._show(saved.at, saved.shown)
+
+    def _show(self, at: float, shown: Mapping[str, Any]) -> None:
+        self._at, self._starts = at, shown["starts"]
+        self._share_held, self._compared = shown["shareHeld"], shown["compared"]
 
     async def _request(self) -> None:
         process = await self._running_process()
@@ -108,8 +135,7 @@ class Estimates:
             log.debug("no estimates of starts: %s", answer["error"])
             return
         self.cpu_seconds = answer["cpuSeconds"]
-        self._at, self._starts, self._share_held = answer["at"], answer["starts"], answer["shareHeld"]
-        self._compared = answer["compared"]
+        self._show(answer["at"], answer)
 
     async def _running_process(self) -> Process:
         if self._process is None:

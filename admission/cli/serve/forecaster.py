@@ -1,4 +1,4 @@
-"""Child process that estimates start times: it reads the database and simulates the engine; it writes nothing.
+"""Child process that estimates start times: it reads the database, simulates the engine, and saves the estimates.
 
 `sluice serve` starts it (`python -m admission.cli.serve.forecaster`) and exchanges lines of JSON with it on standard
 input and output: first the configuration, then requests. It exits at the end of its input. A separate process, and
@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
@@ -25,6 +26,7 @@ from admission.cli.configuration.policy_settings import (
 )
 from admission.model.errors import StoreError
 from admission.simulate.estimator import Estimator
+from admission.store.start_estimates import SavedEstimates
 from admission.store.store import Store
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ T = TypeVar("T", bound=BaseModel)
 BUDGET: Final = 1.0
 """Seconds of processor time for one simulation; workloads that it does not reach have no estimate."""
 
+SAVE_SECONDS: Final = 60.0
+"""Seconds between two writes of the estimates; a kill loses at most so much of what was learned."""
+
 MAX_LEARNED: Final = 5000
 """Maximum number of finished workloads from which run times are learned in one request."""
 
@@ -44,15 +49,39 @@ async def answer_requests(configuration: dict[str, Any]) -> None:
 
     The database is opened for each request: it may be unavailable at first, and no connection is kept in between.
     """
-    estimator = Estimator(_policy(configuration))
+    estimator, saving = Estimator(_policy(configuration)), _Saving()
     while line := await asyncio.to_thread(sys.stdin.buffer.readline):
         try:
             async with Store.open(configuration["databaseUrl"]) as store:
+                await saving.restore(store, estimator)
                 answer = await _estimate(store, estimator, orjson.loads(line))
+                await saving.save(store, estimator, answer)
         except StoreError as error:
             answer = {"error": str(error)}
         sys.stdout.buffer.write(orjson.dumps(answer) + b"\n")
         sys.stdout.buffer.flush()
+
+
+class _Saving:
+    """Saves estimates and what they are learned from, so that a restart or another leader continues with them."""
+
+    def __init__(self) -> None:
+        self._restored = False
+        self._saved_at = 0.0
+
+    async def restore(self, store: Store, estimator: Estimator) -> None:
+        if not self._restored:
+            saved = await store.start_estimates.load()
+            if saved is not None:
+                estimator.restore(saved.learned)
+            self._restored = True
+
+    async def save(self, store: Store, estimator: Estimator, answer: dict[str, Any]) -> None:
+        if answer["at"] - self._saved_at >= SAVE_SECONDS:
+            shown = {name: answer[name] for name in ("starts", "shareHeld", "compared")}
+            with suppress(StoreError):  # it is busy or takes no writes: the estimates are shown, and saved next time
+                await store.start_estimates.save(SavedEstimates(answer["at"], shown, estimator.document()))
+                self._saved_at = answer["at"]
 
 
 async def _estimate(store: Store, estimator: Estimator, request: dict[str, Any]) -> dict[str, Any]:

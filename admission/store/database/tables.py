@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from admission.store.database.instant import Instant
 
-SCHEMA_VERSION = "0007"
+SCHEMA_VERSION = "0008"
 """Revision of the newest migration. Revisions are numbered, so that older and newer schemas can be compared."""
 
 # SQLite generates ids only for a primary key of type INTEGER.
@@ -346,5 +346,17 @@ subscription_states = Table(
     Column("failed_at", Instant, comment="The first failure since the last success"),
     Column("error", Text, nullable=False, comment="Of the last failure; empty: there was none since the last success"),
     comment="What became of the notifications of each Subscription",
+    info={"exported": False},
+)
+
+start_estimates = Table(
+    "start_estimates",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("at", Instant, nullable=False),
+    Column("shown", JSON, nullable=False, comment="The estimates of pending workloads"),
+    Column("learned", JSON, nullable=False, comment="Errors of past estimates, and those still open"),
+    CheckConstraint("id = 1", name="single_row"),
+    comment="The latest estimated starts, as their process wrote them; no row: there were none",
     info={"exported": False},
 )
