@@ -41,6 +41,7 @@ from admission.api.resources.queue_objects import QueueObjects
 from admission.api.resources.start_estimates import no_estimates
 from admission.api.resources.usage_reports import Reports
 from admission.api.resources.workload_lookup import WorkloadLookup
+from admission.api.resources.workload_search import WorkloadSearch
 from admission.api.resources.workloads import Workloads
 from admission.api.watch.broadcast import Watches
 from admission.dashboard import add_dashboard
@@ -137,7 +138,8 @@ def create_app(
     app.on_response_prepare.extend((add_security_headers, mark_started, partial(_warn_of_standstill, leader)))
     logins = RateLimiter(per_second=_LOGINS_PER_SECOND, burst=_LOGINS_BURST, clock=clock)
     login = Login(authentication, sessions, logins, issuer=issuer, standstill=leader.standstill)
-    _add_sessions(app, store, login)
+    rights = SessionRights(store)
+    _add_sessions(app, login, rights)
     if oidc is not None:
         _add_oidc(app, Issuer(oidc, clock=clock), sessions, logins)
     _add_probes(app, Probes(checks, authentication, webhook_fault=webhook_fault))
@@ -147,7 +149,7 @@ def create_app(
     _add_reports(app, Reports(store), ClusterViews(store, cluster), attention)
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault))
     engines = Engines(store, controller, receiver_fault=receiver_fault, clock=now)
-    _add_resources(app, store, engines, estimate_of, WorkloadLookup(store, cluster), now=now)
+    _add_resources(app, store, engines, estimate_of, WorkloadLookup(store, cluster), rights, now=now)
     add_dashboard(app)
     return app
 
@@ -178,16 +180,14 @@ async def _warn_of_standstill(leader: LeaderView, request: web.Request, response
         add_warning(response, text)
 
 
-def _add_sessions(app: web.Application, store: Store, login: Login) -> None:
+def _add_sessions(app: web.Application, login: Login, rights: SessionRights) -> None:
     """Add the routes of the dashboard's sessions: sign in, sign out, and the rights of the user."""
     app.router.add_get("/login", login.methods)
     app.router.add_post("/login", login.login)
     app.router.add_post("/logout", login.logout)
     app.router.add_get("/session", login.session)
-    rights = SessionRights(store)
     app.router.add_post("/session/access", rights.access)
     app.router.add_get("/session/namespaces", rights.namespaces)
-    app.router.add_get("/session/workloads", rights.workloads)
 
 
 def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: RateLimiter) -> None:
@@ -214,6 +214,7 @@ def _add_resources(
     engines: Engines,
     estimate_of: EstimateOf,
     lookup: WorkloadLookup,
+    rights: SessionRights,
     *,
     now: Callable[[], float],
 ) -> None:
@@ -221,6 +222,7 @@ def _add_resources(
     watches, previews = Watches(store, now=now), Previews(engines)
     app.on_shutdown.append(lambda _: watches.close())
     workloads = Workloads(store, WORKLOADS, watches, previews, estimate_of, lookup, now=now)
+    app.router.add_get("/session/workloads", WorkloadSearch(store, rights, workloads, now=now).get)
     explanations = Explanations(store, lookup, engines, estimate_of)
     subresources: dict[tuple[str, str, str], Handler] = {
         ("clusterqueues", "pendingworkloads", "get"): explanations.of_cluster_queue,

@@ -206,6 +206,9 @@ def queries(method: str, pattern: str, own: Team, other: Team) -> tuple[str, ...
         f"?namespace={other.name}-space&groupBy=clusterQueue",
         f"?find={other.name}",
         f"?find={own.name}",
+        f"?namespace={other.name}-space&by=user",
+        "?by=namespace",
+        "?by=clusterqueue",
     )
 
 

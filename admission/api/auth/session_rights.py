@@ -1,4 +1,4 @@
-"""Rights of the session's user: access reviews, readable namespaces, and search among readable workloads.
+"""Rights of the session's user: access reviews, and readable namespaces.
 
 The dashboard shows only actions that its user may take. The answers come from the same RBAC that authorizes every
 request, and grant nothing themselves.
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 _MOST_REVIEWS: Final = 100
-_MOST_FOUND: Final = 12
-_LONGEST_TEXT: Final = 100
 _MOST_USERS: Final = 1000
 """Size of the cache of readable namespaces."""
 _READABLE_SECONDS: Final = 30.0
@@ -37,7 +35,7 @@ _FIELDS: Final = ("verb", "resource", "subresource", "namespace", "name")
 
 
 class SessionRights:
-    """Handlers of `/session/access`, `/session/namespaces` and `/session/workloads`."""
+    """Handlers of `/session/access` and `/session/namespaces`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -60,24 +58,14 @@ class SessionRights:
 
         `all` is true if the user may list the workloads of all namespaces. Raises ReviewUnavailable and StoreError.
         """
-        names, everywhere = await self._readable(request)
+        names, everywhere = await self.readable(request)
         return reply({"all": everywhere, "namespaces": names})
 
-    async def workloads(self, request: web.Request) -> web.Response:
-        """Return up to 12 readable workloads whose name, user or uid contains `?find=`, unfinished ones first.
+    async def readable(self, request: web.Request) -> tuple[list[str], bool]:
+        """Return the readable namespaces, and whether all are readable. Cached: each namespace needs a review.
 
-        Raises BadRequest, ReviewUnavailable and StoreError.
+        Raises ReviewUnavailable and StoreError.
         """
-        text = request.query.get("find", "")
-        if not 2 <= len(text) <= _LONGEST_TEXT:
-            raise BadRequest(f"find: give 2 to {_LONGEST_TEXT} characters of a name")
-        names, everywhere = await self._readable(request)
-        namespaces = None if everywhere else names
-        found = await self._store.workloads.find(text, namespaces=namespaces, limit=_MOST_FOUND)
-        return reply({"items": [each._asdict() for each in found]})
-
-    async def _readable(self, request: web.Request) -> tuple[list[str], bool]:
-        """Return the readable namespaces, and whether all are readable. Cached: each namespace needs a review."""
 
         async def load() -> tuple[tuple[list[str], bool], float]:
             queues = await self._store.queues.list(LocalQueue.kind)

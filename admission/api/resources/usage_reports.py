@@ -70,8 +70,8 @@ class Reports:
         period = request.query.get("period", "")
         if period and period not in PERIODS:
             raise BadRequest(f'period: "{period}" is not one of {", ".join(PERIODS)}')
-        start = _instant(request.query.get("from") or _DEFAULT_FROM, now, field="from")
-        end = _instant(request.query.get("to") or "0m", now, field="to")
+        start = instant(request.query.get("from") or _DEFAULT_FROM, now, field="from")
+        end = instant(request.query.get("to") or "0m", now, field="to")
         if start >= end:
             raise BadRequest(f"from ({_format_time(start)}) must be before to ({_format_time(end)})")
         top = _top(request)
@@ -174,7 +174,7 @@ def _groupings(parameters: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _instant(text: str, now: float, *, field: str) -> float:
+def instant(text: str, now: float, *, field: str) -> float:
     """Return the Unix time (s) of an RFC 3339 time, a date (midnight, UTC), or a duration before now (`30d`)."""
     if relative := re.fullmatch(r"(\d{1,6})([mhdw])", text, re.ASCII):
         return max(0.0, now - int(relative[1]) * _UNITS[relative[2]])

@@ -76,7 +76,7 @@ class Workloads:
         page = await self._page(selection, paging)
         await check_resource_version(self._store, paging, page.revision)
         items = await workload_documents(self._store, filter(selection.matches_name, page.workloads), now=self._now())
-        self._add_estimates(items)
+        self.add_estimates(items)
         remaining = None if selection.is_narrow else page.remaining
         metadata = list_metadata(paging, page.revision, after=page.after, remaining=remaining, now=self._now())
         return reply(form.list(metadata, items, now=self._now()))
@@ -85,7 +85,7 @@ class Workloads:
         """Return one workload, by its own name, that of its Kubernetes object (then the newest), or of a part of it."""
         form = Representation.of(request, self._resource)
         document = await self._document(await self._lookup.of_request(request, exact=False))
-        self._add_estimates([document])
+        self.add_estimates([document])
         return reply(form.one(document, now=self._now()))
 
     async def patch(self, request: web.Request) -> web.Response:
@@ -106,7 +106,7 @@ class Workloads:
             after=paging.start.after if paging.start else None,
         )
 
-    def _add_estimates(self, documents: Iterable[Document]) -> None:
+    def add_estimates(self, documents: Iterable[Document]) -> None:
         """Add `status.estimatedStart` to pending workloads.
 
         Watches have none: estimates change all the time, which must not cause an event each time.

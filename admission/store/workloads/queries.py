@@ -1,4 +1,4 @@
-"""Queries for workloads: pages, single workloads, and status counts of queues."""
+"""Queries for workloads: pages, searches, single workloads, and status counts of queues."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import asyncio
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import case, func, literal_column, or_, select, tuple_
+from sqlalchemy import case, func, literal_column, select, tuple_
 
 from admission.store.database.dialects import in_list
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
 from admission.store.workloads import loading, queue_counts, recounts
 from admission.store.workloads.preemptions import in_vain
+from admission.store.workloads.search import found_groups, found_page
 from admission.store.workloads.waiting import waiting, waiting_users
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sqlalchemy import ColumnElement, Connection
 
     from admission.store.database.connection import Database
     from admission.store.records import HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
     from admission.store.workloads.preemptions import PreemptionInVain
+    from admission.store.workloads.search import FoundPage, Group, Search
     from admission.store.workloads.waiting import WaitingRow, WaitingUser
 
 _MAX_COUNTED = 5_000
@@ -61,16 +63,6 @@ class LedgerRow:
     resource: str
     amount: int
     """Of all pods together: milli-CPU for cpu, else base units."""
-
-
-class FoundWorkload(NamedTuple):
-    """A search result."""
-
-    namespace: str
-    name: str
-    """Name of its Kubernetes object."""
-    state: str
-    user: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,30 +266,13 @@ class Workloads:
 
         return await self._database.read_sync(query)
 
-    async def find(self, text: str, *, namespaces: Collection[str] | None, limit: int) -> tuple[FoundWorkload, ...]:
-        """Return workloads whose name, user or uid contains `text` (case-insensitive), unfinished and newer ones first.
+    async def search(self, search: Search, *, order: str = "state", offset: int = 0, limit: int) -> FoundPage:
+        """Return a page of the found workloads, in an order of `search.ORDERS`; see `search.found_page`."""
+        return await found_page(self._database, search, order=order, offset=offset, limit=limit)
 
-        The name of a pod, or of another object that a controller has created, finds those whose names it begins with.
-        `namespaces` to search; None: all.
-        """
-        columns = workloads.c
-        pattern = f"%{_escaped(text)}%"
-        matches = [column.ilike(pattern, escape="!") for column in (columns.name, columns.submitted_by, columns.uid)]
-        parts = text.split("-")
-        matches.append(columns.name.in_("-".join(parts[:end]) for end in range(1, len(parts))))
-        statement = (
-            select(columns.namespace, columns.name, columns.state, columns.submitted_by)
-            .where(or_(*matches))
-            .order_by(columns.state == State.FINISHED, columns.created_at.desc(), columns.uid)
-            .limit(limit)
-        )
-        if namespaces is not None:
-            statement = statement.where(columns.namespace.in_(sorted(namespaces)))
-
-        def query(connection: Connection) -> tuple[FoundWorkload, ...]:
-            return tuple(FoundWorkload(*row) for row in connection.execute(statement))
-
-        return await self._database.read_sync(query)
+    async def search_groups(self, search: Search, *, by: str) -> tuple[Group, ...]:
+        """Return counts of the found workloads by a field of `search.FIELDS`, the largest group first."""
+        return await found_groups(self._database, search, by=by)
 
     async def waiting(self) -> tuple[WaitingRow, ...]:
         """Return the numbers of pending workloads by LocalQueue and reason, the longest wait first."""
@@ -357,5 +332,5 @@ class Workloads:
 
 
 def _escaped(text: str) -> str:
-    """Escape a text for LIKE with the escape character `!`."""
+    """Return `text` for a LIKE pattern with the escape character `!`."""
     return text.replace("!", "!!").replace("%", "!%").replace("_", "!_")

@@ -1,6 +1,6 @@
 // Search among all objects that the user may read; "/" focuses it on any page.
 import { get, path } from "./api.js";
-import { Icon } from "./components.js";
+import { Icon, stateOf } from "./components.js";
 import { link, localQueueLink, navigate, queueLink, workloadLink } from "./router.js";
 import { useSession } from "./session.js";
 import { html, useEffect, useRef, useState } from "./ui.js";
@@ -46,7 +46,7 @@ export function Search() {
   useEffect(() => {
     if (wanted.length < 2) return undefined;
     const abort = new AbortController();
-    const timer = setTimeout(() => get("/session/workloads", { find: wanted }, abort.signal).then(
+    const timer = setTimeout(() => get("/session/workloads", { find: wanted, limit: SHOWN }, abort.signal).then(
       (page) => setWorkloads({ text: wanted, items: page.items, error: null }),
       (error) => abort.signal.aborted || setWorkloads({ text: wanted, items: [], error })), DELAY_MS);
     return () => {
@@ -55,7 +55,7 @@ export function Search() {
     };
   }, [wanted]);
   const found = wanted ? [...(known || []).filter((each) => each.text.toLowerCase().includes(wanted)).sort((a, b) => a.text.length - b.text.length).slice(0, SHOWN),
-    ...(workloads.text === wanted ? workloads.items : []).map((item) => ({ kind: item.state, text: `${item.namespace}/${item.name}`, href: workloadLink(item.namespace, item.name) }))] : [];
+    ...(workloads.text === wanted ? workloads.items : []).map((workload) => ({ kind: stateOf(workload).text, text: `${workload.metadata.namespace}/${workload.spec.object.name}`, href: workloadLink(workload.metadata.namespace, workload.spec.object.name) }))] : [];
   const close = () => {
     setOpen(false);
     setKnown(null);

@@ -1,0 +1,158 @@
+"""Search among workloads: filters, orders and pages of lists for people, and counts of the found ones by group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from sqlalchemy import case, func, literal_column, or_, select, union_all
+
+from admission.store.database.dialects import in_list
+from admission.store.database.tables import head, workloads
+from admission.store.records import State
+from admission.store.workloads import loading
+from admission.store.workloads.loading import UNFINISHED
+from admission.store.workloads.waiting import WAITS_IN, WITH_LOCAL_QUEUE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy import ColumnElement, Connection, Subquery
+
+    from admission.store.database.connection import Database
+    from admission.store.records import WorkloadRecord
+
+_COLUMNS = workloads.c
+_FINISHED: Final = _COLUMNS.state == literal_column(f"'{State.FINISHED.value}'")  # a literal, for the partial index
+_STATE: Final = case((_FINISHED, _COLUMNS.outcome), else_=_COLUMNS.state)
+"""State of an unfinished workload, outcome of a finished one."""
+_CLUSTER_QUEUE: Final = case((_COLUMNS.state == State.PENDING, WAITS_IN), else_=_COLUMNS.cluster_queue)
+"""Where a workload waits, holds quota, or last held it."""
+
+FIELDS: Final[Mapping[str, ColumnElement[str]]] = {
+    "state": _STATE,
+    "reason": _COLUMNS.reason,
+    "user": _COLUMNS.submitted_by,
+    "namespace": _COLUMNS.namespace,
+    "queue": _COLUMNS.local_queue,
+    "clusterqueue": _CLUSTER_QUEUE,
+    "kind": _COLUMNS.kind,
+}
+"""Fields by which workloads are filtered and grouped."""
+
+_RANK: Final = case((_FINISHED, 2), (_COLUMNS.state == State.PENDING, 1), else_=0)
+_WAITS_SINCE: Final = case((_COLUMNS.state == State.PENDING, _COLUMNS.queued_at))
+_CHANGED: Final = func.coalesce(_COLUMNS.finished_at, _COLUMNS.admitted_at)
+ORDERS: Final[Mapping[str, tuple[tuple[ColumnElement[Any], bool], ...]]] = {
+    "state": ((_RANK, False), (_WAITS_SINCE, False), (_CHANGED, True)),
+    "newest": ((_COLUMNS.created_at, True),),
+    "oldest": ((_COLUMNS.created_at, False),),
+    "priority": ((_COLUMNS.priority, True), (_COLUMNS.created_at, False)),
+    "name": ((_COLUMNS.name, False), (_COLUMNS.namespace, False)),
+}
+"""Orders of lists: their keys, and whether these are descending.
+
+`state`: those with quota, the last start first; then pending ones, the longest wait first; then finished ones, the last
+end first.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A selection of workloads."""
+
+    namespaces: frozenset[str] | None = None
+    """Namespaces to search; None: all."""
+    text: str = ""
+    """Part of the name, user or uid, in any case; empty: any.
+
+    The name of a pod, or of another object that a controller has created, finds those whose names it begins with.
+    """
+    fields: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Accepted values of fields of FIELDS."""
+    since: float | None = None
+    """Unfinished ones, and those that have finished since then (Unix time, s); None: all."""
+
+
+class FoundPage(NamedTuple):
+    """A page of the found workloads."""
+
+    workloads: tuple[WorkloadRecord, ...]
+    total: int
+    """Number of all found workloads."""
+    revision: int
+    """Revision of the database at which they were read."""
+
+
+class Group(NamedTuple):
+    """The found workloads with the same value of a field."""
+
+    value: str
+    counts: dict[str, int]
+    """Number by state; by outcome if they have finished."""
+    oldest: float | None
+    """Start of the longest present wait (Unix time, s); None if none is pending."""
+
+
+async def found_page(database: Database, search: Search, *, order: str, offset: int, limit: int) -> FoundPage:
+    """Return up to `limit` of the found workloads after the first `offset`, in an order of ORDERS."""
+    keys = [(key.label(f"key_{number}"), down) for number, (key, down) in enumerate(ORDERS[order])]
+
+    def query(connection: Connection) -> FoundPage:
+        revision = connection.execute(select(head.c.revision)).scalar_one()
+        found = _found(connection, search, [_COLUMNS.uid, *(key for key, _ in keys)])
+        sorting = [found.c[key.name].desc() if down else found.c[key.name] for key, down in keys]
+        page = select(found.c.uid, func.count().over()).order_by(*sorting, found.c.uid).offset(offset).limit(limit)
+        uids, totals = [*zip(*connection.execute(page), strict=True)] or ((), ())
+        total = totals[0] if totals else 0
+        if offset and not totals:
+            total = connection.execute(select(func.count()).select_from(found)).scalar_one()
+        rows = connection.execute(loading.WORKLOAD.where(in_list(connection.dialect.name, _COLUMNS.uid, uids))).all()
+        records = {record.workload.uid: record for record in loading.records(connection, rows)}
+        return FoundPage(tuple(records[uid] for uid in uids), total, revision)
+
+    return await database.read_sync(query)
+
+
+async def found_groups(database: Database, search: Search, *, by: str) -> tuple[Group, ...]:
+    """Return the found workloads grouped by a field of FIELDS, the largest group first."""
+    columns = [FIELDS[by].label("value"), _STATE.label("state"), _WAITS_SINCE.label("since")]
+
+    def query(connection: Connection) -> tuple[Group, ...]:
+        found = _found(connection, search, columns, by)
+        keys = found.c.value, found.c.state
+        groups: dict[str, Group] = {}
+        for name, state, number, oldest in connection.execute(
+            select(*keys, func.count(), func.min(found.c.since)).group_by(*keys)
+        ):
+            group = groups.get(name, Group(name, {}, None))
+            group.counts[state] = number
+            groups[name] = group if oldest is None else group._replace(oldest=oldest)
+        return tuple(sorted(groups.values(), key=lambda group: (-sum(group.counts.values()), group.value)))
+
+    return await database.read_sync(query)
+
+
+def _found(connection: Connection, search: Search, columns: Sequence[ColumnElement[Any]], by: str = "") -> Subquery:
+    """Return a query of columns of the found workloads. `by`: a field whose value is among them."""
+    wanted: list[ColumnElement[bool]] = [FIELDS[name].in_(sorted(values)) for name, values in search.fields.items()]
+    if search.namespaces is not None:
+        # With a time, SQLite has to take the indexes of that, not the one that begins with the namespace.
+        namespace = _COLUMNS.namespace if search.since is None else _COLUMNS.namespace.concat("")
+        wanted.append(in_list(connection.dialect.name, namespace, sorted(search.namespaces)))
+    if search.text:
+        escaped = search.text.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+        # LIKE of SQLite ignores case; there ILIKE costs three times as much.
+        like = "like" if connection.dialect.name == "sqlite" else "ilike"
+        searched = (_COLUMNS.name, _COLUMNS.submitted_by, _COLUMNS.uid)
+        matches = [getattr(column, like)(f"%{escaped}%", escape="!") for column in searched]
+        parts = search.text.split("-")
+        matches.append(_COLUMNS.name.in_("-".join(parts[:end]) for end in range(1, len(parts))))
+        wanted.append(or_(*matches))
+    source = WITH_LOCAL_QUEUE if "clusterqueue" in (by, *search.fields) else workloads
+    statement = select(*columns).select_from(source).where(*wanted)
+    if search.since is None:
+        return statement.subquery()
+    # Two parts, each with an index of its own: of a table with the workloads of months few rows are read.
+    finished = statement.where(_FINISHED, _COLUMNS.finished_at > search.since)
+    return union_all(statement.where(UNFINISHED), finished).subquery()
