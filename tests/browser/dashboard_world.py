@@ -40,9 +40,11 @@ USERS = {
     "viewer-token": User("viewer", "2", (AUTHENTICATED,)),
     "grace-token": User("grace", "3", (AUTHENTICATED,)),
     "nobody-token": User("nobody", "4", (AUTHENTICATED,)),
+    "lead-token": User("lea", "5", (AUTHENTICATED,)),
     "sluice-token": User("sluice", "6", ("system:masters", AUTHENTICATED)),
 }
-"""By token. viewer may read all of Sluice, grace has the role `edit` in the namespace vision, nobody has no role."""
+"""By token. viewer may read all of Sluice, grace has the role `edit` in the namespace vision, where
+lea is the team lead; nobody has no role."""
 ROLES = Path(__file__).parents[2] / "deploy" / "rbac" / "users.yaml"
 
 
@@ -147,6 +149,8 @@ async def _roles(sandbox: Sandbox) -> None:
         await admin.create("namespaces", "", {"metadata": {"name": team}})
     await admin.create("clusterrolebindings", "", _binding("viewers", "sluice-viewer", "viewer"))
     await admin.create("rolebindings", "vision", _binding("editors", "edit", "grace"))
+    await admin.create("rolebindings", "vision", _binding("viewers", "view", "lea"))
+    await admin.create("rolebindings", "vision", _binding("leads", "sluice-team-lead", "lea"))
 
 
 async def _nodes(sandbox: Sandbox) -> None:

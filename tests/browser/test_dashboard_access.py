@@ -277,6 +277,9 @@ async def test_session_api_reports_the_rbac_rights_of_the_user(running: World, g
 PAGES = (
     "",
     "me",
+    "workloads",
+    "workloads?user=ada&columns=name,namespace,clusterqueue,kind,priority,why",
+    "workloads?group=user",
     "usage",
     "people",
     "flavors",
@@ -292,12 +295,14 @@ PAGES = (
 NOTHING = (
     ("", "There is nothing here that you may see"),
     ("me", "You have submitted nothing yet"),
+    ("workloads", "No workload matches"),
     ("queues/language", "You may not see this"),
 )
 """Pages for a user without rights, and a text on each."""
 EMPTY = (
     ("", "sluice create clusterqueue"),
     ("me", "You have submitted nothing yet"),
+    ("workloads", "No workload matches"),
     ("usage", "Nothing was used"),
     ("people", "Nobody"),
     ("flavors", "sluice create flavor"),
@@ -340,6 +345,12 @@ async def test_pages_have_no_serious_accessibility_violations(
         await page.evaluate(OPEN, "queues/vision")
         await page.get_by_role("button", name="Edit quota").click()
         await assert_accessible(page, options, "a dialog")
+        await page.keyboard.press("Escape")
+        await page.evaluate(OPEN, "workloads?state=waiting")
+        await page.get_by_role("button", name="Select all").click()
+        await page.get_by_role("button", name="Hold").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("each by itself")
+        await assert_accessible(page, options, "a dialog about many workloads")
 
 
 async def check_signed_out_pages(running: World, context: BrowserContext, axe: str, options: str) -> None:

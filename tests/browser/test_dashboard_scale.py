@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dashboard_scenario import Scenario
     from dashboard_world import World
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser, Locator, Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
 
@@ -33,6 +33,8 @@ PAGES = (
     "",
     "?find=team-00",
     "me",
+    "workloads",
+    "workloads?group=namespace&from=all",
     "usage?by=workload&from=30d",
     "people",
     "flavors",
@@ -100,18 +102,30 @@ async def test_table_of_20000_pending_workloads_can_be_scrolled(large: World, br
     async with person(browser, large, ADMIN_TOKEN) as admin:
         page = await admin.open(f"queues/{LONGEST}")
         table = page.get_by_role("table", name="Pending workloads, in order")
-        rows = table.locator(".vrow")
-        await expect(rows.first.locator(".name")).to_be_visible()
-        count = int(await table.get_attribute("aria-rowcount") or 0) - 1
-        assert count >= PENDING
-        height = await table.locator(".vspace").evaluate("all => all.offsetHeight") / count
-        for share in (0.5, 1.0, 0.1, 0.93, 0.0):
-            place = round((count - 1) * share)
-            await table.evaluate("(box, top) => { box.scrollTop = top; }", place * height)
-            row = table.locator(f"[aria-rowindex='{place + 2}']")
+        async for place, row in scrolled(page, table):
             await expect(row.locator(".place")).to_have_text(f"{place + 1:,}")
-            assert await rows.count() < 60
-            assert await count_elements(page) < MOST_NODES
+
+
+async def test_page_of_all_workloads_can_be_scrolled(large: World, browser: Browser) -> None:
+    async with person(browser, large, ADMIN_TOKEN) as admin:
+        page = await admin.open(f"workloads?namespace={LONGEST}&find=waits&order=name")
+        async for place, row in scrolled(page, page.get_by_role("table", name="Workloads")):
+            await expect(row.locator(".name")).to_have_text(f"waits-{place:05}")
+
+
+async def scrolled(page: Page, table: Locator) -> AsyncIterator[tuple[int, Locator]]:
+    """Scroll a table of all pending workloads to some places; yields each, counted from 0, with its row."""
+    rows = table.locator(".vrow")
+    await expect(rows.first.locator(".name")).to_be_visible()
+    count = int(await table.get_attribute("aria-rowcount") or 0) - 1
+    assert count >= PENDING
+    height = await table.locator(".vspace").evaluate("all => all.offsetHeight") / count
+    for share in (0.5, 1.0, 0.1, 0.93, 0.0):
+        place = round((count - 1) * share)
+        await table.evaluate("(box, top) => { box.scrollTop = top; }", place * height)
+        yield place, table.locator(f"[aria-rowindex='{place + 2}']")
+        assert await rows.count() < 60
+        assert await count_elements(page) < MOST_NODES
 
 
 async def open_and_load(page: Page, large: World, path: str) -> None:

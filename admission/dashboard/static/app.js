@@ -7,6 +7,7 @@ import { link, navigate, useAddress } from "./lib/router.js";
 import { load, SessionContext, useSession } from "./lib/session.js";
 import { Search } from "./lib/search.js";
 import { html, render, useEffect, useErrorBoundary, useState } from "./lib/ui.js";
+import { AllWorkloads } from "./pages/all.js";
 import { Audit } from "./pages/audit.js";
 import { Flavors } from "./pages/flavors.js";
 import { MyWork } from "./pages/me.js";
@@ -20,12 +21,13 @@ import { WorkloadPage } from "./pages/workload.js";
 const NAVIGATION = [
   { page: "", icon: "overview", text: "Overview" },
   { page: "me", icon: "me", text: "My work" },
+  { page: "workloads", icon: "workloads", text: "Workloads" },
   { page: "usage", icon: "usage", text: "Usage" },
   { page: "people", icon: "people", text: "Users and namespaces", needs: ({ rights }) => rights.usage && rights.pending },
   { page: "flavors", icon: "flavors", text: "Flavors and nodes", needs: ({ rights }) => rights.flavors },
   { page: "audit", icon: "audit", text: "Audit", needs: ({ rights }) => rights.audit },
 ];
-const PAGES = { me: MyWork, usage: UsageReport, people: People, flavors: Flavors, audit: Audit };
+const PAGES = { me: MyWork, workloads: AllWorkloads, usage: UsageReport, people: People, flavors: Flavors, audit: Audit };
 
 function pageOf(parts) {
   const [first, second, third, fourth] = parts;

@@ -78,21 +78,32 @@ export function Badge({ tone, children }) {
   return html`<span class=${`badge ${TONES[tone] || "calm"}`}>${children}</span>`;
 }
 
-// State of a workload in a word or two, with the tone (colour) of its badge.
+// Reasons of pending workloads that need an action of a user or admin.
+export const HOPELESS = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
+// Outcomes whose word for people is another one.
+const OUTCOMES = { Deleted: "Cancelled" };
+
+export const conditionOf = (workload, type) => workload.status.conditions?.find((condition) => condition.type === type);
+
+// State of a workload in a word or two, with the tone (colour) of its badge; of a finished one its outcome.
 export function stateOf(workload) {
-  const { state, conditions = [] } = workload.status;
+  const { state } = workload.status;
   if (state === "finished") {
-    const finished = conditions.find((condition) => condition.type === "Finished");
-    const failed = finished && /fail/i.test(finished.reason);
-    return { tone: failed ? "bad" : "finished", text: failed ? "Failed" : "Finished" };
+    const outcome = conditionOf(workload, "Finished")?.reason || "Finished";
+    return { tone: outcome === "Failed" ? "bad" : "finished", text: OUTCOMES[outcome] || outcome };
   }
   if (state === "pending" && (workload.spec.hold || workload.spec.active === false)) return { tone: "warn", text: workload.spec.hold ? "On hold" : "Deactivated" };
+  if (state === "pending" && HOPELESS.has(conditionOf(workload, "QuotaReserved")?.reason)) return { tone: "bad", text: "Cannot run" };
   if (state === "admitted") {
-    const checks = conditions.some((condition) => condition.type === "Admitted" && condition.status === "False");
-    return checks ? { tone: "wait", text: "Waits for checks" } : { tone: "admitted", text: "Admitted" };
+    if (conditionOf(workload, "Admitted")?.status === "False") return { tone: "wait", text: "Waits for checks" };
+    if (conditionOf(workload, "PodsReady")?.reason === "WaitForStart") return { tone: "bad", text: "Not started" };
+    return { tone: "admitted", text: "Admitted" };
   }
   return { tone: state, text: { pending: "Pending", evicting: "Stopping" }[state] || state };
 }
+
+// Same for an outcome or state without its workload, as in counts by group.
+export const stateWord = (state) => ({ pending: "Waiting", admitted: "Running", evicting: "Stopping" }[state] || OUTCOMES[state] || state);
 
 export function StateBadge({ workload }) {
   const { tone, text } = stateOf(workload);
@@ -142,11 +153,11 @@ export function useNarrow(query = "(max-width: 760px)") {
 
 // Virtual table: only the visible rows exist in the document. `columns`: [{name, cell(row, index), className}]; `rowAt(index)`
 // returns undefined while a row is being loaded; `onRange(first, last)` is called with the visible range; `tall`: rows have
-// three lines on narrow screens.
-export function VirtualTable({ label, columns, total, rowAt, onRange, keyOf, highest = 560, tall = false }) {
+// three lines on narrow screens; `narrowHeight`: of a row on phones, in pixels.
+export function VirtualTable({ label, columns, total, rowAt, onRange, keyOf, highest = 560, tall = false, narrowHeight = 92 }) {
   const narrow = useNarrow();
   const middling = useNarrow("(max-width: 1360px)");
-  const height = narrow ? 92 : tall && middling ? 64 : 44;
+  const height = narrow ? narrowHeight : tall && middling ? 64 : 44;
   const box = useRef(null);
   const [top, setTop] = useState(0);
   const inSight = Math.ceil(highest / height) + 1;
@@ -214,7 +225,7 @@ export function Dialog({ title, onClose, children, footer }) {
 
 const PATHS = {
   overview: "M4 5h16M4 12h10M4 19h6", me: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8Zm-7 8c0-3.3 3.1-6 7-6s7 2.7 7 6", people: "M9 11a3.5 3.5 0 1 0 0-7 3.5 3.5 0 0 0 0 7Zm-6 8c0-3 2.7-5 6-5s6 2 6 5M16 4.5a3.5 3.5 0 0 1 0 6.5m2 3.4c1.8.8 3 2.4 3 4.6",
-  flavors: "M5 4h14v6H5zM5 14h14v6H5zM8 7h.01M8 17h.01", audit: "M6 3h9l4 4v14H6zM9 12h7M9 16h5", usage: "M4 20V10m6 10V4m6 16v-8m4 8H3", search: "M11 18a7 7 0 1 0 0-14 7 7 0 0 0 0 14Zm5-2 5 5",
+  workloads: "M4 5h16v4H4zM4 12h16v4H4zM4 19h10", flavors: "M5 4h14v6H5zM5 14h14v6H5zM8 7h.01M8 17h.01", audit: "M6 3h9l4 4v14H6zM9 12h7M9 16h5", usage: "M4 20V10m6 10V4m6 16v-8m4 8H3", search: "M11 18a7 7 0 1 0 0-14 7 7 0 0 0 0 14Zm5-2 5 5",
   close: "M6 6l12 12M18 6 6 18", sun: "M12 17a5 5 0 1 0 0-10 5 5 0 0 0 0 10Zm0-15v2m0 16v2M2 12h2m16 0h2M5 5l1.5 1.5m11 11L19 19M5 19l1.5-1.5m11-11L19 5", moon: "M20 14.5A8 8 0 0 1 9.5 4 8 8 0 1 0 20 14.5Z",
   out: "M10 4H5v16h5M14 8l4 4-4 4M9 12h9", menu: "M4 6h16M4 12h16M4 18h16", chevron: "M9 6l6 6-6 6", link: "M10 14a4 4 0 0 0 6 .4l3-3a4 4 0 0 0-5.7-5.7l-1.2 1.2M14 10a4 4 0 0 0-6-.4l-3 3a4 4 0 0 0 5.7 5.7l1.2-1.2",
 };

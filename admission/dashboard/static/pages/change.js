@@ -1,4 +1,4 @@
-// Dialogs to change a ClusterQueue: each change is previewed by a dry run, and needs a reason before it can be applied.
+// Dialogs of changes, and those of a ClusterQueue: each change is previewed by a dry run, and needs a reason before it can be applied.
 import { ApiError, path, patch, post } from "../lib/api.js";
 import { Badge, Dialog, Empty, Failure, Free, Loading, PASSING } from "../lib/components.js";
 import { plural, resourceName } from "../lib/format.js";
@@ -7,7 +7,7 @@ import { html, useEffect, useState } from "../lib/ui.js";
 import { Difference } from "./history.js";
 
 const NAMED = 20;
-const UNANSWERED = "Sluice did not answer: the change may or may not have been made. Look at the queue and its history before you try again.";
+const UNANSWERED = "Sluice did not answer: the change may or may not have been made. Look at what it is now, and at its history, before you try again.";
 
 // Impact of a change, from the API's dry run.
 function Impact({ impact }) {
@@ -30,8 +30,9 @@ function Group({ tone, title, number, items }) {
     ${number > NAMED && html`<li class="soft">and ${number - NAMED} more</li>`}</ul>`;
 }
 
-// Dialog of a change. `send({dryRun, reason})` sends it. `inputs`: form fields; `blocked`: message about invalid input.
-export function ChangeDialog({ title, send, inputs, blocked = "", danger = false, action = "Apply", revision = "", onClose, children }) {
+// Dialog of a change. `send({dryRun, reason})` sends it. `inputs`: form fields; `blocked`: message about invalid input; `note`: about
+// the preview.
+export function ChangeDialog({ title, send, inputs, blocked = "", danger = false, action = "Apply", revision = "", note = "", onClose, children }) {
   const [reason, setReason] = useState("");
   const [preview, setPreview] = useState({ key: null, impact: null, error: null });
   const [failure, setFailure] = useState(null);
@@ -74,7 +75,7 @@ export function ChangeDialog({ title, send, inputs, blocked = "", danger = false
       ${children}${inputs}
       <h3>What would follow</h3>
       ${blocked ? html`<p class="soft">${blocked}</p>` : !known ? html`<${Loading} lines=${2} />` : preview.error ? html`<${Failure} error=${preview.error} retry=${PASSING.includes(preview.error.status) && again} />`
-        : preview.impact ? html`<${Impact} impact=${preview.impact} />` : html`<${Empty} title="No preview">The server gave none.<//>`}
+        : preview.impact ? html`<${Impact} impact=${preview.impact} />${note && html`<p class="soft small">${note}</p>`}` : html`<${Empty} title="No preview">The server gave none.<//>`}
       <label class="field"><span>Reason</span><textarea required value=${reason} placeholder="Why, for those who look it up later" onInput=${(event) => setReason(event.currentTarget.value)}></textarea>
         <small class="soft">It is kept in the history and the audit.</small></label>
       ${failure && html`<${Failure} error=${failure} />`}

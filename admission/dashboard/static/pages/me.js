@@ -1,10 +1,10 @@
 // Page "My work": workloads of the signed-in user.
-import { Age, Card, Empty, Failure, Free, Loading, PageHead, StateBadge } from "../lib/components.js";
+import { Age, Card, conditionOf, Empty, Failure, Free, Loading, PageHead, StateBadge } from "../lib/components.js";
 import { plural, seconds } from "../lib/format.js";
 import { useReadable, useSession, useSome } from "../lib/session.js";
 import { html } from "../lib/ui.js";
 import { Estimate } from "./workload.js";
-import { conditionOf, Requests, requestsOf, WorkloadName, Workloads } from "./workloads.js";
+import { Requests, requestsOf, WorkloadName, Workloads } from "./workloads.js";
 
 const FINISHED = 200;
 

@@ -1,12 +1,11 @@
 // Page "Overview": the quota tree with usage, borrowing and lending, and problems that need attention.
 import { path } from "../lib/api.js";
 import { QuotaBar, Sparkline } from "../lib/charts.js";
-import { Age, Badge, Card, Empty, Failure, Icon, Loading, PageHead, Segments } from "../lib/components.js";
+import { Age, Badge, Card, Empty, Failure, HOPELESS, Icon, Loading, PageHead, Segments } from "../lib/components.js";
 import { amount, count, duration, percent, plural, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
 import { link, localQueueLink, queueLink, useParameter, workloadLink } from "../lib/router.js";
 import { useReadable, useRights, useSession } from "../lib/session.js";
-import { HOPELESS } from "./pending.js";
 import { forest, leavesOf, resourcesOf, totals, walk } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
 import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";

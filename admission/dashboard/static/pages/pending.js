@@ -1,17 +1,16 @@
 // Pending workloads of a queue, in order. The list may be very long: only the visible part is requested.
 import { get } from "../lib/api.js";
-import { Age, Badge, Empty, Failure, Free, Loading, VirtualTable } from "../lib/components.js";
+import { Age, Badge, Empty, Failure, Free, HOPELESS, Loading, VirtualTable } from "../lib/components.js";
 import { count, duration, fullTime, seconds } from "../lib/format.js";
 import { useNow } from "../lib/live.js";
 import { workloadLink } from "../lib/router.js";
 import { html, useEffect, useRef, useState } from "../lib/ui.js";
+import { QueueName, shortly } from "./workloads.js";
 
 const PAGE = 200;
 const LEAST_MS = 1000;
 // Most requests for a list whose length still differs from the number in the queue's status, in growing intervals.
 const MOST_LATE = 5;
-// Reasons that need an action of a user or admin.
-export const HOPELESS = new Set(["ExceedsMaxQuota", "NoMatchingFlavor", "Misconfigured"]);
 
 // `address`: URL of the subresource pendingworkloads. `total`: number of pending workloads, as last known. `changes`: a number
 // that grows when the queue has changed; the visible part is then requested again.
@@ -81,9 +80,9 @@ export function Pending({ address, total, changes, local }) {
   const columns = [
     { name: "#", className: "number place", cell: (item) => item[position] ? count(item[position]) : "–" },
     { name: "Name", className: "main", cell: (item) => html`<a class="name" title=${item.metadata.ownerReferences[0].name} href=${workloadLink(item.metadata.namespace, item.metadata.ownerReferences[0].name)}><bdi>${item.metadata.ownerReferences[0].name}</bdi></a>` },
-    ...(local ? [] : [{ name: "Queue", className: "queue opt", cell: (item) => html`<bdi title=${`${item.metadata.namespace}/${item.localQueueName}`}>${item.metadata.namespace}/${item.localQueueName}</bdi>` }]),
+    ...(local ? [] : [{ name: "Queue", className: "queue opt", cell: (item) => html`<${QueueName} namespace=${item.metadata.namespace} name=${item.localQueueName} />` }]),
     { name: "Priority", className: "number priority opt", cell: (item) => item.priority },
-    { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${HOPELESS.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.needs ? `needs ${item.needs}` : item.message} longest=${200} /></span></span>` },
+    { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${HOPELESS.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.needs ? `needs ${item.needs}` : shortly(item.message)} longest=${200} /></span></span>` },
     ...(isEstimated ? [{ name: "Starts in", className: "number starts opt", cell: (item) => html`<${StartsIn} estimate=${item.estimatedStart} />` }] : []),
     { name: "Waited", className: "number age", cell: (item) => html`<${Age} since=${item.queuedAt} />` },
   ];

@@ -1,7 +1,7 @@
 // Pages of a ClusterQueue and of a LocalQueue; the latter is all that users without rights to ClusterQueues can see.
 import { path } from "../lib/api.js";
 import { QuotaBar, StackedChart } from "../lib/charts.js";
-import { Badge, Card, Empty, Facts, Failure, Loading, PageHead, Segments } from "../lib/components.js";
+import { Badge, Card, conditionOf, Empty, Facts, Failure, Loading, PageHead, Segments } from "../lib/components.js";
 import { amount, count, plural, resourceName, shown } from "../lib/format.js";
 import { useAnswer, useCollection } from "../lib/live.js";
 import { link, queueLink, useParameter } from "../lib/router.js";
@@ -13,7 +13,7 @@ import { QuotaDialog, RollbackDialog, StopDialog } from "./change.js";
 import { FairShare } from "./fairshare.js";
 import { History } from "./history.js";
 import { Pending } from "./pending.js";
-import { conditionOf, Workloads } from "./workloads.js";
+import { Workloads } from "./workloads.js";
 
 export function ClusterQueuePage({ name }) {
   const { rights: session } = useSession();

@@ -1,13 +1,13 @@
 // Page of a workload: its state with the explanation, its pods, and its history.
 import { path } from "../lib/api.js";
-import { Age, Badge, Card, Dialog, Empty, Facts, Failure, Free, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
+import { Age, Badge, Card, conditionOf, Dialog, Empty, Facts, Failure, Free, HOPELESS, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
 import { amount, count, duration, fullTime, hours, hoursName, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
 import { link, localQueueLink, queueLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
 import { html, useEffect, useMemo, useState } from "../lib/ui.js";
-import { HOPELESS } from "./pending.js";
-import { conditionOf, Requests, requestsOf } from "./workloads.js";
+import { Actions } from "./act.js";
+import { Requests, requestsOf } from "./workloads.js";
 
 export function WorkloadPage({ namespace, name }) {
   const { rights } = useSession();
@@ -23,7 +23,7 @@ export function WorkloadPage({ namespace, name }) {
   if (first.error && !workload) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Failure} error=${first.error} retry=${first.again} />`;
   if (!workload) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Card}><${Loading} lines=${6} /><//>`;
   const { spec, status } = workload, queue = status.clusterQueue;
-  return html`<${PageHead} title=${spec.object.name} crumbs=${crumbs} badge=${html`<${StateBadge} workload=${workload} />`} actions=${html`<${CopyLink} />`}>
+  return html`<${PageHead} title=${spec.object.name} crumbs=${crumbs} badge=${html`<${StateBadge} workload=${workload} />`} actions=${html`<${Actions} workloads=${[workload]} /><${CopyLink} />`}>
       ${spec.object.kind} of <b><${Free} text=${spec.user || "an unknown user"} longest=${100} /></b> in the namespace <bdi>${namespace}</bdi><//>
     <div class="columns-main">
       <div class="stack">

@@ -1,0 +1,154 @@
+"""Dashboard in a real browser: the page of all workloads, and what one may do to them there and on their own pages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from dashboard_people import Person, admit, pending_record, person, put
+from playwright.async_api import expect
+
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from dashboard_world import World
+    from playwright.async_api import Browser, Locator, Page
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+
+def listed(page: Page) -> Locator:
+    return page.get_by_role("table", name="Workloads").locator(".vrow")
+
+
+async def test_filters_are_in_the_address_and_groups_lead_to_their_lists(running: World, admin: Person) -> None:
+    ended = pending_record(running, "broke-tonight", user="grace")
+    await put(running, ended)
+    at = running.scenario.now
+    failed = replace(ended, state=State.FINISHED, finished_at=at, outcome="Failed", message="Backoff limit reached")
+    await put(running, failed)
+    page = await admin.open("workloads?from=1h")
+    await page.get_by_role("combobox", name="State").select_option("Failed")
+    await expect(page).to_have_url(re.compile(r"/ui/workloads\?from=1h&state=failed$"))
+    row = listed(page).filter(has_text="broke-tonight")
+    await expect(row).to_contain_text("Backoff limit reached")
+    await expect(row.locator(".badge.bad")).to_have_text("Failed")
+    await page.get_by_label("Group by").select_option("By User")
+    groups = page.get_by_role("region", name="Workloads by User")
+    await expect(groups.get_by_role("row").filter(has_text="grace").get_by_role("cell").nth(1)).to_have_text("1")
+    await groups.get_by_role("link", name="grace").click()
+    await expect(page.get_by_role("heading", level=2, name="List").locator("..")).to_contain_text("1 workload")
+    await expect(listed(page)).to_contain_text(["broke-tonight"])
+    assert page.url.endswith("/ui/workloads?from=1h&state=failed&user=grace")
+    await page.reload()
+    await expect(listed(page)).to_contain_text(["broke-tonight"])
+    await page.get_by_role("button", name="Clear").click()
+    await expect(listed(page).filter(has_text="Admitted").first).to_be_visible()
+    await page.get_by_label("Name, user or uid").fill("tonight")
+    await expect(listed(page)).to_contain_text(["broke-tonight"])
+    await page.close()
+
+
+async def test_columns_and_order_are_chosen(admin: Person) -> None:
+    page = await admin.open("workloads?state=waiting&order=priority")
+    await page.get_by_text("Columns").click()
+    await page.get_by_role("checkbox", name="Priority").check()
+    await page.get_by_role("checkbox", name="User").uncheck()
+    await expect(page).to_have_url(re.compile(r"columns=name%2Cqueue%2Cstate%2Cwhy%2Crequests%2Ctime%2Cpriority$"))
+    await expect(listed(page).first.locator("[data-label=Priority]")).to_have_text("100")
+    await expect(listed(page).first.locator("[data-label=User]")).to_have_count(0)
+    await expect(listed(page).filter(has_text="WaitingForQuota").first).to_contain_text(re.compile(r"needs \d+ GPU in"))
+    await page.close()
+
+
+async def test_several_workloads_are_held_with_a_reason_and_the_change_is_undone(running: World, admin: Person) -> None:
+    await put(running, *(pending_record(running, f"many-{number}") for number in range(3)))
+    page = await admin.open("workloads?find=many-")
+    for number in (0, 2):
+        await page.get_by_label(f"Select many-{number}").check()
+    await page.get_by_role("button", name="Hold").click()
+    dialog = page.get_by_role("dialog", name="Hold 2 workloads")
+    await expect(dialog).to_contain_text("Nothing changes at once")
+    await expect(dialog.get_by_role("button", name="Hold")).to_be_disabled()
+    await dialog.get_by_label("Reason").fill("The file server is full")
+    await dialog.get_by_role("button", name="Hold").click()
+    await expect(dialog).to_have_count(0)
+    await expect(listed(page).filter(has_text="On hold")).to_have_count(2)
+    await expect(page.locator(".toast")).to_contain_text("2 workloads were put on hold.")
+    audit = await admin.open("audit?kind=Workload&name=many-2")
+    await expect(audit.get_by_role("region", name="Changes")).to_contain_text("The file server is full")
+    await audit.close()
+    await page.get_by_role("button", name="Undo").click()
+    await expect(listed(page).filter(has_text="On hold")).to_have_count(0)
+    await page.close()
+
+
+async def test_a_workload_is_deactivated_moved_and_prioritised_on_its_own_page(running: World, admin: Person) -> None:
+    record = pending_record(running, "steered", priority=0)
+    await put(running, record)
+    await admit(running, record)
+    page = await admin.open("namespaces/vision/workloads/steered")
+    badge = page.locator(".page-title .badge")
+    await expect(badge).to_have_text("Admitted")
+    await page.get_by_role("button", name="Move").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Choose a LocalQueue")
+    await dialog.get_by_label("LocalQueue").select_option("express")
+    await expect(dialog).to_contain_text("1 workload would be evicted")
+    await page.keyboard.press("Escape")
+    await page.get_by_role("button", name="Prioritise").click()
+    await dialog.get_by_label("Priority").fill("high")
+    await expect(dialog).to_contain_text("Give a whole number")
+    await dialog.get_by_label("Priority").fill("77")
+    await dialog.get_by_label("Reason").fill("The paper is due")
+    await dialog.get_by_role("button", name="Prioritise").click()
+    await expect(page.get_by_role("region", name="What it asks for")).to_contain_text(re.compile(r"Priority\s*77"))
+    await page.get_by_role("button", name="Deactivate").click()
+    await expect(dialog).to_contain_text("1 workload would be evicted")
+    await dialog.get_by_label("Reason").fill("Nobody needs it")
+    await dialog.get_by_role("button", name="Deactivate").click()
+    await expect(page.get_by_role("button", name="Activate", exact=True)).to_be_visible()
+    await page.get_by_role("button", name="Undo").click()
+    await expect(page.get_by_role("button", name="Deactivate")).to_be_visible()
+    await page.close()
+
+
+async def test_what_a_user_may_not_do_is_not_offered(running: World, browser: Browser, grace: Person) -> None:
+    await put(running, pending_record(running, "offered"), pending_record(running, "elsewhere", "language"))
+    page = await grace.open("workloads?find=offered")
+    await expect(listed(page)).to_contain_text(["offered"])
+    await expect(page.get_by_role("checkbox")).to_have_count(0)
+    await page.get_by_label("Name, user or uid").fill("elsewhere")
+    await expect(page.locator("main")).to_contain_text("No workload matches")
+    await page.goto(f"{grace.url}/ui/namespaces/vision/workloads/offered")
+    await expect(page.get_by_role("button", name="Copy link")).to_be_visible()
+    await expect(page.get_by_role("button", name="Hold")).to_have_count(0)
+    await page.close()
+    async with person(browser, running, "lead-token") as lead:
+        page = await lead.open("workloads?find=offered")
+        await page.get_by_label("Select offered").check()
+        await expect(page.get_by_role("group", name="Selected workloads").locator(".button")).to_have_text(
+            ["Move", "Prioritise"]
+        )
+
+
+async def test_a_refused_change_says_of_which_workload(running: World, admin: Person) -> None:
+    one, two = pending_record(running, "refused-1"), pending_record(running, "refused-2")
+    await put(running, one, two)
+    page = await admin.open("workloads?find=refused-")
+    await page.get_by_role("button", name="Select all").click()
+    await page.get_by_role("button", name="Hold").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("Nothing changes at once")
+    done = replace(two, state=State.FINISHED, finished_at=running.scenario.now, outcome="Succeeded", message="")
+    await put(running, done)
+    await dialog.get_by_label("Reason").fill("Late")
+    await dialog.get_by_role("button", name="Hold").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("1 of 2 were not changed. vision/refused-2: ")
+    await expect(dialog.get_by_role("alert")).to_contain_text("is finished")
+    await page.keyboard.press("Escape")
+    await expect(listed(page).filter(has_text="On hold")).to_contain_text(["refused-1"])
+    admin.faults[:] = [fault for fault in admin.faults if "409" not in fault]
+    await page.close()
