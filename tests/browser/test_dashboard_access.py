@@ -164,12 +164,13 @@ async def test_page_shows_a_notice_while_the_controller_makes_no_decisions(runni
         await page.clock.install()
         await page.goto(f"{running.url}/ui/me")
         await expect(page.get_by_role("heading", level=1)).to_have_text("My work")
-        notice = page.locator("main > [role=status]")
+        notice, corner = page.locator("main > [role=status]"), page.locator(".connection")
         await expect(notice).to_have_text("")
         for text in (sentences.standstill(silent=True, unwritable=False), ""):
             running.deciding.silence = text
             await page.clock.run_for(21_000)
             await expect(notice).to_have_text(text)
+            await expect(corner).to_have_text("No decisions" if text else "Live")
 
 
 async def test_hidden_page_sends_no_requests_and_a_left_page_ends_its_watch(running: World, browser: Browser) -> None:
@@ -221,6 +222,8 @@ async def test_team_member_sees_only_the_data_of_the_team(running: World, grace:
     page = await grace.context.new_page()
     page.on("request", note)
     await page.goto(f"{running.url}/ui/")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("My work")
+    await page.get_by_role("link", name="Queues").click()
     await expect(page.get_by_role("link", name="batch")).to_contain_text("vision")
     await page.get_by_role("link", name="batch").click()
     await expect(page.get_by_role("table", name="Pending workloads, in order")).to_contain_text("never-fits")
@@ -284,6 +287,7 @@ PAGES = (
     "people",
     "flavors",
     "audit",
+    "cohorts/research",
     "queues/vision",
     "queues/vision?tab=running",
     "queues/vision?tab=fair",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -151,4 +152,48 @@ async def test_a_refused_change_says_of_which_workload(running: World, admin: Pe
     await page.keyboard.press("Escape")
     await expect(listed(page).filter(has_text="On hold")).to_contain_text(["refused-1"])
     admin.faults[:] = [fault for fault in admin.faults if "409" not in fault]
+    await page.close()
+
+
+async def test_the_overview_names_what_failed_and_what_does_not_start(running: World, admin: Person) -> None:
+    at = running.scenario.now
+    broken, stuck = pending_record(running, "broke-just-now"), pending_record(running, "no-node", "speech")
+    text = "1 of 1 pods cannot be scheduled: 0/3 nodes are available"
+    starts = {"state": State.ADMITTED, "admitted_at": at, "cleared_at": at, "message": ""}
+    await put(running, replace(stuck, **(starts | {"reason": "PodsUnscheduled", "message": text})))
+    done = {"state": State.FINISHED, "finished_at": at, "outcome": "Failed", "reason": "Failed"}
+    await put(running, replace(broken, **done, message="Backoff limit reached"))
+    report = f"{running.url}/apis/sluice.dev/v1/reports/attention"  # the server caches the report for a moment
+    while not (await (await admin.context.request.get(report)).json())["notStarted"]["count"]:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    page = await admin.open("")
+    attention = page.get_by_role("region", name="Needs attention")
+    await expect(attention.get_by_role("listitem").filter(has_text="broke-just-now")).to_contain_text("Backoff limit")
+    await expect(attention.get_by_role("listitem").filter(has_text="no-node")).to_contain_text(text)
+    await expect(attention).not_to_contain_text("All is well")
+    await attention.get_by_role("link", name="no-node").click()
+    await expect(page.locator(".page-title .badge.bad")).to_have_text("Not started")
+    await page.close()
+
+
+async def test_my_work_shows_failures_first_and_folds_what_waits_for_the_same_reason(
+    running: World, grace: Person
+) -> None:
+    at = running.scenario.now
+    lost = replace(
+        pending_record(running, "lost-tonight", user="grace"),
+        state=State.FINISHED, finished_at=at, outcome="Failed", message="Backoff limit reached",
+    )  # fmt: skip
+    await put(running, lost, *(pending_record(running, f"fold-{number}", user="grace") for number in range(9)))
+    page = await grace.open("")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("My work")
+    failed = page.get_by_role("table", name="Failed workloads")
+    await expect(failed.locator(".vrow").filter(has_text="lost-tonight")).to_contain_text("Backoff limit reached")
+    waiting = page.get_by_role("region", name="Waiting")
+    await expect(waiting.locator(".work-group").first).to_contain_text("never-fits")
+    await expect(waiting.locator(".badge.bad").first).to_have_text("Cannot run")
+    folded = waiting.locator("details").first
+    await expect(folded.get_by_role("listitem").first).to_be_hidden()
+    await folded.locator("summary").click()
+    await expect(folded.get_by_role("listitem").first).to_be_visible()
     await page.close()

@@ -33,6 +33,10 @@ class PendingWorkload(Model):
 
     metadata: Reference
     """The workload."""
+    user: str
+    """User who submitted it; empty: unknown."""
+    requests: Mapping[str, str]
+    """Total requests of its pods."""
     priority: int
     """Its priority."""
     local_queue_name: str
@@ -334,9 +338,45 @@ class AuditSummary(Model):
     """Differences by kind; empty: database, cluster and memory agree."""
 
 
-class AttentionReport(Model):
-    """Problems that an admin should look into, beside pending workloads."""
+class WorkloadInTrouble(Model):
+    """A workload that somebody should look at."""
 
+    namespace: str
+    """Namespace of its object."""
+    name: str
+    """Name of its object."""
+    user: str
+    """User who submitted it; empty: unknown."""
+    cluster_queue: str
+    """ClusterQueue in which it is or was; empty: none."""
+    reason: str
+    """What is wrong, for programs."""
+    message: str
+    """What is wrong, for people."""
+    at: Time
+    """When it failed; since when its pods should run, or it waits."""
+
+
+class WorkloadsInTrouble(Model):
+    """Workloads with the same kind of trouble."""
+
+    count: int
+    """Number of all of them."""
+    items: tuple[WorkloadInTrouble, ...]
+    """The first of them."""
+
+
+class AttentionReport(Model):
+    """Problems that an admin should look into, beside the queues' own."""
+
+    failed: WorkloadsInTrouble
+    """Workloads that have failed in the last hour, the last one first."""
+    not_started: WorkloadsInTrouble
+    """Admitted workloads of which pods find no node or do not start, the last admission first."""
+    impossible: WorkloadsInTrouble
+    """Pending workloads that can never run as they are, the longest wait first."""
+    standstill: str | None = None
+    """Why no decisions are made at present; not set: they are made."""
     preemptions_in_vain: tuple[PreemptionInVain, ...]
     """Preemptions without effect of the last day, the latest first."""
     last_audit: AuditSummary | None = None

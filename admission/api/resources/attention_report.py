@@ -1,4 +1,8 @@
-"""The report `reports/attention`: webhooks out of reach, preemptions without effect, the leader's last audit."""
+"""The report `reports/attention`: what is broken now.
+
+A standstill of decisions, webhooks out of reach, workloads that failed, do not start or can never run, preemptions
+without effect, and the leader's last audit.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,10 @@ from typing import TYPE_CHECKING, Final
 from admission.api.http.response_cache import RevisionCache
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, ATTENTION_REPORT
+from admission.engine.vocabulary import HOPELESS, PODS_UNSCHEDULED
 from admission.model import sentences
+from admission.store.records import State
+from admission.store.workloads.search import Search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +27,11 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 _RECHECK_SECONDS: Final = 30.0
-"""Interval of the check for preemptions without effect while nothing is written: they are recognised by their age."""
+"""Interval at which the workloads are searched again while nothing is written: some are recognised by their age."""
+_FAILED_SECONDS: Final = 3600.0
+"""Time for which failed workloads are reported."""
+_NAMED: Final = 20
+"""Most workloads of each list that are named."""
 
 
 class AttentionReport:
@@ -34,13 +45,15 @@ class AttentionReport:
         self._now = now
         self._webhook_fault = webhook_fault
         # Revision and time only grow, so their sum changes if one of them does.
-        self._preemptions = RevisionCache(self._in_vain, revision=lambda: store.revisions.newest + self._half_minutes())
+        self._workloads = RevisionCache(self._found, revision=lambda: store.revisions.newest + self._half_minutes())
 
     async def get(self, request: web.Request) -> web.Response:
         """Return the report. Raises StoreError."""
         del request
         body: Document = {"kind": ATTENTION_REPORT, "apiVersion": API_VERSION, "metadata": {}}
-        body["preemptionsInVain"] = await self._preemptions.get()
+        body |= await self._workloads.get()
+        if standstill := self._leader.standstill():
+            body["standstill"] = standstill
         if fault := self._webhook_fault():
             body["webhookFault"] = fault
         if (found := self._leader.last_audit()) is not None:
@@ -52,6 +65,35 @@ class AttentionReport:
 
     def _half_minutes(self) -> int:
         return int(self._now() // _RECHECK_SECONDS)
+
+    async def _found(self) -> Document:
+        failed = Search(fields={"state": frozenset({"Failed"})}, since=self._now() - _FAILED_SECONDS)
+        # Without a time finished workloads would be read, too; here it leaves out all of them.
+        not_started = {"state": frozenset({State.ADMITTED.value}), "reason": frozenset({PODS_UNSCHEDULED})}
+        impossible = {"state": frozenset({State.PENDING.value}), "reason": HOPELESS}
+        return {
+            "failed": await self._named(failed),
+            "notStarted": await self._named(Search(fields=not_started, since=self._now())),
+            "impossible": await self._named(Search(fields=impossible, since=self._now())),
+            "preemptionsInVain": await self._in_vain(),
+        }
+
+    async def _named(self, search: Search) -> Document:
+        """Return the number of the found workloads, and the first of them."""
+        page = await self._store.workloads.search(search, limit=_NAMED)
+        items = [
+            {
+                "namespace": record.workload.namespace,
+                "name": record.workload.name,
+                "user": record.workload.user,
+                "clusterQueue": record.cluster_queue,
+                "reason": record.reason,
+                "message": record.message,
+                "at": sentences.time(record.finished_at or record.cleared_at or record.queued_at),
+            }
+            for record in page.workloads
+        ]
+        return {"count": page.total, "items": items}
 
     async def _in_vain(self) -> list[Document]:
         found = await self._store.workloads.preemptions_in_vain(now=self._now())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from admission.api.resources.workload_lookup import WorkloadLookup
     from admission.engine import Explanation, Lack, PendingWorkload, PreemptionHint
     from admission.engine.assignment import Attempt
+    from admission.model.workload import Workload
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
@@ -146,6 +147,8 @@ def _place(place: PendingWorkload, queued_at: float | None) -> Document:
                 {"apiVersion": workload.api_version, "kind": workload.kind, "name": workload.name, "uid": workload.uid}
             ],
         },
+        "user": workload.user,
+        "requests": _total_requests(workload),
         "priority": workload.priority,
         "localQueueName": workload.queue,
         "positionInClusterQueue": place.position_in_cluster_queue,
@@ -155,6 +158,14 @@ def _place(place: PendingWorkload, queued_at: float | None) -> Document:
         "message": place.message,
         **({"needs": needed_now(place.lacks)} if place.lacks else {}),
     }
+
+
+def _total_requests(workload: Workload) -> dict[str, str]:
+    totals: dict[str, int] = {}
+    for pod_set in workload.pod_sets:
+        for resource, amount in pod_set.requests.items():
+            totals[resource] = totals.get(resource, 0) + amount * pod_set.count
+    return {resource: format_amount(resource, total) for resource, total in totals.items()}
 
 
 def _reason(record: WorkloadRecord, found: Explanation | None) -> tuple[str, str]:

@@ -9,31 +9,43 @@ import { Search } from "./lib/search.js";
 import { html, render, useEffect, useErrorBoundary, useState } from "./lib/ui.js";
 import { AllWorkloads } from "./pages/all.js";
 import { Audit } from "./pages/audit.js";
+import { CohortPage } from "./pages/cohort.js";
 import { Flavors } from "./pages/flavors.js";
 import { MyWork } from "./pages/me.js";
-import { Overview } from "./pages/overview.js";
+import { LocalQueues, Overview } from "./pages/overview.js";
 import { People } from "./pages/people.js";
 import { ClusterQueuePage, LocalQueuePage } from "./pages/queue.js";
 import { Mark, SignIn } from "./pages/signin.js";
 import { UsageReport } from "./pages/usage.js";
 import { WorkloadPage } from "./pages/workload.js";
 
+// The first page is the overview; for those who may not list ClusterQueues it is "My work".
+const isAdmin = ({ rights }) => rights.clusterQueues;
 const NAVIGATION = [
-  { page: "", icon: "overview", text: "Overview" },
-  { page: "me", icon: "me", text: "My work" },
+  { page: "", icon: "overview", text: "Overview", needs: isAdmin },
+  { page: "", icon: "me", text: "My work", needs: (session) => !isAdmin(session) },
+  { page: "me", icon: "me", text: "My work", needs: isAdmin },
   { page: "workloads", icon: "workloads", text: "Workloads" },
+  { page: "queues", icon: "overview", text: "Queues", needs: (session) => !isAdmin(session) },
   { page: "usage", icon: "usage", text: "Usage" },
   { page: "people", icon: "people", text: "Users and namespaces", needs: ({ rights }) => rights.usage && rights.pending },
   { page: "flavors", icon: "flavors", text: "Flavors and nodes", needs: ({ rights }) => rights.flavors },
   { page: "audit", icon: "audit", text: "Audit", needs: ({ rights }) => rights.audit },
 ];
-const PAGES = { me: MyWork, workloads: AllWorkloads, usage: UsageReport, people: People, flavors: Flavors, audit: Audit };
+const PAGES = { me: MyWork, workloads: AllWorkloads, queues: LocalQueues, usage: UsageReport, people: People, flavors: Flavors, audit: Audit };
+
+function First() {
+  const session = useSession();
+  if (isAdmin(session)) return html`<${Overview} />`;
+  return session.everywhere || session.namespaces.length ? html`<${MyWork} />` : html`<${LocalQueues} />`;
+}
 
 function pageOf(parts) {
   const [first, second, third, fourth] = parts;
   const whole = parts.join("/");
-  if (!parts.length) return html`<${Overview} />`;
+  if (!parts.length) return html`<${First} />`;
   if (Object.hasOwn(PAGES, first) && parts.length === 1) return html`<${PAGES[first]} key=${first} />`;
+  if (first === "cohorts" && parts.length === 2) return html`<${CohortPage} key=${whole} name=${second} />`;
   if (first === "queues" && parts.length === 2) return html`<${ClusterQueuePage} key=${whole} name=${second} />`;
   if (first === "namespaces" && third === "queues" && parts.length === 4) return html`<${LocalQueuePage} key=${whole} namespace=${second} name=${fourth} />`;
   if (first === "namespaces" && third === "workloads" && parts.length === 4) return html`<${WorkloadPage} key=${whole} namespace=${second} name=${fourth} />`;
@@ -61,18 +73,17 @@ function useTheme() {
   return [theme, () => setTheme(THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length])];
 }
 
-function Connection() {
+function Connection({ standstill }) {
   const lost = useReconnecting();
-  return html`<span class=${`connection ${lost ? "lost" : ""}`} role="status"><i></i>${lost ? "Connection lost, trying again" : "Live"}</span>`;
+  return html`<span class=${`connection ${lost || standstill ? "lost" : ""}`} role="status"><i></i>${lost ? "Connection lost, trying again" : standstill ? "No decisions" : "Live"}</span>`;
 }
 
 const STANDSTILL_MS = 20000;
 
-// Notice on all pages while Sluice makes no decisions: the data shown may then be outdated.
-function Standstill() {
+// Why Sluice makes no decisions at present, for a notice on all pages: the data shown may then be outdated. Empty: it does.
+function useStandstill() {
   const found = useAnswer("/session", {}, { everyMs: STANDSTILL_MS, first: useSession() });
-  const text = found.error?.status === 503 ? found.error.message : found.error ? "" : found.data?.standstill;
-  return html`<div role="status">${text && html`<p class="notice">${text}</p>`}</div>`;
+  return (found.error?.status === 503 ? found.error.message : found.error ? "" : found.data?.standstill) || "";
 }
 
 function Shell({ onSignOut }) {
@@ -80,8 +91,10 @@ function Shell({ onSignOut }) {
   const session = useSession();
   const [theme, nextTheme] = useTheme();
   const [open, setOpen] = useState(false);
-  const here = location.pathname;
-  useEffect(() => setOpen(false), [here]);
+  const address = location.pathname;
+  useEffect(() => setOpen(false), [address]);
+  const standstill = useStandstill();
+  const here = parts[0] === "me" && !isAdmin(session) ? "" : parts[0] || "";
   useEffect(() => {
     const keys = (event) => {
       if (event.key === "Escape") setOpen(false);
@@ -96,10 +109,10 @@ function Shell({ onSignOut }) {
           <button type="button" class="icon-button menu-button" aria-expanded=${String(open)} aria-controls="nav" aria-label="Menu" onClick=${() => setOpen(!open)}><${Icon} name=${open ? "close" : "menu"} /></button></div>
         <div class="aside-body" id="nav">
           <${Search} />
-          <nav aria-label="Pages">${NAVIGATION.filter((each) => !each.needs || each.needs(session)).map((each) => html`<a key=${each.page} href=${each.page ? link(each.page) : link()}
-            aria-current=${(parts[0] || "") === each.page ? "page" : undefined}><${Icon} name=${each.icon} />${each.text}</a>`)}</nav>
+          <nav aria-label="Pages">${NAVIGATION.filter((each) => !each.needs || each.needs(session)).map((each) => html`<a key=${each.text} href=${each.page ? link(each.page) : link()}
+            aria-current=${here === each.page ? "page" : undefined}><${Icon} name=${each.icon} />${each.text}</a>`)}</nav>
           <div class="aside-foot">
-            <${Connection} />
+            <${Connection} standstill=${standstill} />
             <p class="who" title=${session.user}><${Icon} name="me" /><bdi>${session.user}</bdi></p>
             <div class="aside-buttons">
               <button type="button" class="text-button" onClick=${nextTheme}><${Icon} name=${theme === "dark" ? "moon" : "sun"} />Colours: ${theme}</button>
@@ -108,7 +121,7 @@ function Shell({ onSignOut }) {
           </div>
         </div>
       </aside>
-      <main id="main" tabindex="-1"><${Standstill} /><${Page} /></main>
+      <main id="main" tabindex="-1"><div role="status">${standstill && html`<p class="notice">${standstill}</p>`}</div><${Page} /></main>
     </div>`;
 }
 

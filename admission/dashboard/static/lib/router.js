@@ -20,6 +20,7 @@ export function link(...parts) {
   return `${BASE}/${parts.map(encodeURIComponent).join("/")}`;
 }
 
+export const cohortLink = (name) => link("cohorts", name);
 export const queueLink = (name) => link("queues", name);
 export const localQueueLink = (namespace, name) => link("namespaces", namespace, "queues", name);
 export const workloadLink = (namespace, name) => link("namespaces", namespace, "workloads", name);

@@ -1,7 +1,7 @@
 // Search among all objects that the user may read; "/" focuses it on any page.
 import { get, path } from "./api.js";
 import { Icon, stateOf } from "./components.js";
-import { link, localQueueLink, navigate, queueLink, workloadLink } from "./router.js";
+import { cohortLink, link, localQueueLink, navigate, queueLink, workloadLink } from "./router.js";
 import { useSession } from "./session.js";
 import { html, useEffect, useRef, useState } from "./ui.js";
 
@@ -14,7 +14,7 @@ async function names(session) {
   const lists = [];
   const add = (allowed, address, make) => allowed && lists.push(get(address, { limit: 5000 }).then((page) => page.items.map(make)));
   add(rights.clusterQueues, path("clusterqueues"), (item) => ({ kind: "ClusterQueue", text: item.metadata.name, href: queueLink(item.metadata.name) }));
-  add(rights.cohorts, path("cohorts"), (item) => ({ kind: "Cohort", text: item.metadata.name, href: `${link()}?find=${encodeURIComponent(item.metadata.name)}` }));
+  add(rights.cohorts, path("cohorts"), (item) => ({ kind: "Cohort", text: item.metadata.name, href: cohortLink(item.metadata.name) }));
   add(rights.flavors, path("resourceflavors"), (item) => ({ kind: "ResourceFlavor", text: item.metadata.name, href: link("flavors") }));
   const queue = (item) => ({ kind: "LocalQueue", text: `${item.metadata.namespace}/${item.metadata.name}`, href: localQueueLink(item.metadata.namespace, item.metadata.name) });
   add(everywhere && rights.localQueues, path("localqueues"), queue);

@@ -1,10 +1,14 @@
 // The session: user, readable namespaces and rights. Pages offer only actions that the user has the right to.
 import { get, list, path, post } from "./api.js";
 import { useCollection } from "./live.js";
+import { link } from "./router.js";
 import { createContext, useContext, useEffect, useState } from "./ui.js";
 
 export const SessionContext = createContext(null);
 export const useSession = () => useContext(SessionContext);
+
+// The page of all queues that the user may see, for the path that leads to a queue or workload.
+export const useHome = () => (useSession().rights.clusterQueues ? { href: link(), text: "Overview" } : { href: link("queues"), text: "Queues" });
 
 const REVIEWS = {
   clusterQueues: { verb: "list", resource: "clusterqueues" },

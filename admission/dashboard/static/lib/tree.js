@@ -127,3 +127,25 @@ export function resourcesOf(nodes) {
   }
   return [...found.entries()].sort(([a], [b]) => ORDER(a) - ORDER(b) || a.localeCompare(b)).map(([name, flavors]) => ({ name, flavors: [...flavors].sort() }));
 }
+
+// Nominal and used amounts of a tree by flavor: Map of {resources: Map of {nominal, used, borrowed, lent}, queues: Set of names}.
+export function quotaByFlavor(roots) {
+  const found = new Map();
+  const of = (flavor, resource) => {
+    if (!found.has(flavor)) found.set(flavor, { resources: new Map(), queues: new Set() });
+    const resources = found.get(flavor).resources;
+    if (!resources.has(resource)) resources.set(resource, { nominal: 0, used: 0, borrowed: 0, lent: 0 });
+    return resources.get(resource);
+  };
+  for (const each of walk(roots)) {
+    for (const [key, entry] of each.quotas) {
+      const sum = of(entry.flavor, entry.resource);
+      sum.nominal += each.own?.get(key) || 0;
+      if (each.kind === "ClusterQueue") {
+        sum.used += entry.used;
+        found.get(entry.flavor).queues.add(each.name);
+      }
+    }
+  }
+  return found;
+}

@@ -95,8 +95,8 @@ export function StopDialog({ queue, policy, onClose }) {
   return html`<${ChangeDialog} title=${`${title} ${name}`} action=${action} danger=${danger} send=${send} onClose=${onClose}><p>${text}</p><//>`;
 }
 
-export function RollbackDialog({ name, version, onClose }) {
-  const send = ({ dryRun, reason }) => post(`${path("clusterqueues", name)}/rollback`, { kind: "Rollback", revision: version.revision },
+export function RollbackDialog({ address, name, version, onClose }) {
+  const send = ({ dryRun, reason }) => post(`${address}/rollback`, { kind: "Rollback", revision: version.revision },
     { params: { dryRun: dryRun ? "All" : "", reason } });
   return html`<${ChangeDialog} title=${`Go back to revision ${version.revision}`} action="Go back" send=${send} onClose=${onClose}>
     <p>${name} becomes what <bdi>${version.user}</bdi> made of it then. Later changes are undone; they stay in the history.</p><${Difference} differences=${version.diff} /><//>`;

@@ -2,11 +2,11 @@
 import { path } from "../lib/api.js";
 import { QuotaBar } from "../lib/charts.js";
 import { Badge, Card, Empty, Failure, Loading, PageHead } from "../lib/components.js";
-import { amount, count, plural, resourceName, shown } from "../lib/format.js";
+import { amount, plural, resourceName, shown } from "../lib/format.js";
 import { useAnswer, useCollection } from "../lib/live.js";
 import { queueLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
-import { forest, leavesOf, walk } from "../lib/tree.js";
+import { forest, quotaByFlavor } from "../lib/tree.js";
 import { html, useMemo } from "../lib/ui.js";
 
 export function Flavors() {
@@ -15,7 +15,7 @@ export function Flavors() {
   const queues = useCollection(rights.clusterQueues ? path("clusterqueues") : null);
   const cohorts = useAnswer(rights.cohorts ? path("cohorts") : null, {}, { everyMs: 30000 });
   const nodes = useAnswer(rights.nodes ? "/apis/sluice.dev/v1/reports/nodes" : null, {}, { everyMs: 30000 });
-  const given = useMemo(() => quotas(forest(cohorts.data?.items || [], queues.items)), [queues.items, queues.version, cohorts.data]);
+  const given = useMemo(() => quotaByFlavor(forest(cohorts.data?.items || [], queues.items)), [queues.items, queues.version, cohorts.data]);
   const head = html`<${PageHead} title="Flavors and nodes">Kinds of nodes that quota is given in<//>`;
   if (flavors.error) return html`${head}<${Failure} error=${flavors.error} />`;
   if (!flavors.ready) return html`${head}<${Card}><${Loading} lines=${6} /><//>`;
@@ -23,27 +23,6 @@ export function Flavors() {
   const sorted = [...flavors.items].sort((a, b) => a.metadata.name.localeCompare(b.metadata.name));
   return html`${head}${nodes.error && html`<p class="notice">${nodes.error.message}</p>`}
     ${sorted.map((flavor) => html`<${FlavorCard} key=${flavor.metadata.uid} flavor=${flavor} quota=${given.get(flavor.metadata.name)} capacity=${nodes.data?.items.find((item) => item.flavor === flavor.metadata.name)} />`)}`;
-}
-
-function quotas(roots) {
-  const found = new Map();
-  const of = (flavor, resource) => {
-    if (!found.has(flavor)) found.set(flavor, { resources: new Map(), queues: new Set() });
-    const resources = found.get(flavor).resources;
-    if (!resources.has(resource)) resources.set(resource, { nominal: 0, used: 0, borrowed: 0, lent: 0 });
-    return resources.get(resource);
-  };
-  for (const each of walk(roots)) {
-    for (const [key, entry] of each.quotas) {
-      const sum = of(entry.flavor, entry.resource);
-      sum.nominal += each.own?.get(key) || 0;
-      if (each.kind === "ClusterQueue") {
-        sum.used += entry.used;
-        found.get(entry.flavor).queues.add(each.name);
-      }
-    }
-  }
-  return found;
 }
 
 function FlavorCard({ flavor, quota, capacity }) {
@@ -61,5 +40,3 @@ function FlavorCard({ flavor, quota, capacity }) {
       : html`<${Empty} title="Not used">No ClusterQueue has quota in this flavor.<//>`}
   <//>`;
 }
-
-export { count, leavesOf };

@@ -1,23 +1,19 @@
 // Page "Overview": the quota tree with usage, borrowing and lending, and problems that need attention.
 import { path } from "../lib/api.js";
 import { QuotaBar, Sparkline } from "../lib/charts.js";
-import { Age, Badge, Card, Empty, Failure, HOPELESS, Icon, Loading, PageHead, Segments } from "../lib/components.js";
+import { Badge, Card, Empty, Failure, HOPELESS, Icon, Loading, PageHead, Segments } from "../lib/components.js";
 import { amount, count, duration, percent, plural, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
-import { link, localQueueLink, queueLink, useParameter, workloadLink } from "../lib/router.js";
+import { cohortLink, link, localQueueLink, queueLink, useParameter, workloadLink } from "../lib/router.js";
 import { useReadable, useRights, useSession } from "../lib/session.js";
-import { forest, leavesOf, resourcesOf, totals, walk } from "../lib/tree.js";
+import { forest, leavesOf, quotaByFlavor, resourcesOf, totals } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
 import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
+import { shortly } from "./workloads.js";
 
 const OPEN_QUEUES = 60;  // trees with more ClusterQueues are collapsed to their Cohorts at first
 
 export function Overview() {
-  const { rights } = useSession();
-  return rights.clusterQueues ? html`<${ClusterOverview} />` : html`<${NamespaceOverview} />`;
-}
-
-function ClusterOverview() {
   const { rights } = useSession();
   const queues = useCollection(path("clusterqueues"));
   const cohorts = useCollection(rights.cohorts ? path("cohorts") : null);
@@ -44,7 +40,7 @@ function ClusterOverview() {
         <${Tree} roots=${roots} resource=${selected.name} flavor=${selected.flavors.includes(flavor) ? flavor : ""} />
         <${Legend} />
       <//>
-      ${rights.pending && html`<${Attention} leaves=${leaves} changes=${queues.version} />`}
+      ${rights.pending && html`<${Attention} roots=${roots} leaves=${leaves} changes=${queues.version} />`}
     </div>`;
 }
 
@@ -78,13 +74,13 @@ function Tiles({ roots, resources, selected, onSelect }) {
   </section>`;
 }
 
-function Legend() {
+export function Legend() {
   return html`<p class="legend tree-legend"><span><i class="swatch bar-used"></i>used</span><span><i class="swatch bar-borrowed"></i>borrowed</span>
     <span><i class="swatch bar-lent"></i>lent</span><span><i class="swatch bar-track"></i>idle</span>
     <span class="soft">The mark is the nominal quota. What is lent is the share of each lender in what is borrowed, by its idle quota.</span></p>`;
 }
 
-function Tree({ roots, resource, flavor }) {
+export function Tree({ roots, resource, flavor }) {
   const many = roots.flatMap(leavesOf).length > OPEN_QUEUES;
   const [toggled, setToggled] = useState(new Set());
   const [filter, setFilter] = useParameter("find");
@@ -121,7 +117,7 @@ function Tree({ roots, resource, flavor }) {
       <tbody>${rows.map(({ each, sum }) => html`<tr key=${`${each.kind}/${each.name}`} class=${each.kind === "Cohort" ? "cohort" : ""}>
         <th scope="row"><span class=${`tree-name depth-${Math.min(each.depth, 6)}`}>
           ${each.children.length ? html`<button type="button" class="twisty" aria-expanded=${String(isOpen(each))} aria-label=${`${isOpen(each) ? "Close" : "Open"} ${each.name}`} onClick=${() => toggle(each)}><${Icon} name="chevron" /></button>` : html`<span class="twisty"></span>`}
-          ${each.kind === "Cohort" ? html`<bdi>${each.name}</bdi>` : html`<a href=${queueLink(each.name)}><bdi>${each.name}</bdi></a>`}
+          <a href=${each.kind === "Cohort" ? cohortLink(each.name) : queueLink(each.name)}><bdi>${each.name}</bdi></a>
           ${each.kind === "ClusterQueue" && each.object.spec.stopPolicy && each.object.spec.stopPolicy !== "None" && html`<${Badge} tone="warn">stopped<//>`}
         </span></th>
         <td class="wide"><${QuotaBar} resource=${resource} totals=${sum} scale=${scales[levelOf(each)]} /></td>
@@ -151,7 +147,8 @@ function Undelivered({ found }) {
     <bdi>${key}</bdi><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span><span class="nowrap">${count(status.waitingNotifications)} waiting</span></li>`)}<${More} of=${found} /></ul>`;
 }
 
-function NamespaceNotifications() {
+// Notifications of the user's namespaces that cannot be delivered.
+export function NamespaceNotifications() {
   const { namespaces } = useSession();
   const rights = useRights(Object.fromEntries(namespaces.slice(0, 50).map((namespace) => [namespace, { verb: "list", resource: "subscriptions", namespace }])));
   return namespaces.length > 0 && namespaces.every((namespace) => rights[namespace]) && html`<${ReadableNotifications} />`;
@@ -165,7 +162,7 @@ function ReadableNotifications() {
 // Workloads that others were preempted for, and that have not started since.
 function InVain({ found }) {
   const now = useNow() / 1000;
-  return html`<h3>Preempted in vain</h3><ul>${found.slice(0, LISTED).map((each) => html`<li key=${`${each.namespace}/${each.name}`}>
+  return html`<h3>Preempted in vain</h3><ul>${found.slice(0, LISTED).map((each) => html`<li key=${`${each.namespace}/${each.name}`} class="two">
     <a href=${workloadLink(each.namespace, each.name)}><bdi>${each.name}</bdi></a><span class="soft clip" title=${each.victims.map((victim) => `${victim.namespace}/${victim.name}`).join(", ")}>${plural(each.victims.length, "workload")} stopped, it still waits</span>
     <span class="grow"></span><span class="nowrap">${duration(now - seconds(each.preemptedAt))}</span></li>`)}<${More} of=${found} /></ul>`;
 }
@@ -176,17 +173,42 @@ function AuditDifferences({ audit }) {
     ${rights.consistency ? html`<a href=${link("audit")}>${problem}</a>` : problem}<span class="grow"></span><${Badge} tone="bad">${count(number)}<//></li>`)}</ul>`;
 }
 
-function Attention({ leaves, changes }) {
+// Workloads of one kind of trouble, by name; `all` is the address of the list of all of them.
+function Troubled({ title, found, all }) {
+  const now = useNow() / 1000;
+  return html`<h3>${title}</h3><ul>${found.items.slice(0, LISTED).map((each) => html`<li key=${`${each.namespace}/${each.name}`} class="two">
+    <a href=${workloadLink(each.namespace, each.name)} title=${`${each.namespace}/${each.name}, of ${each.user || "an unknown user"}`}><bdi>${each.name}</bdi></a><span class="soft clip" title=${each.message}>${each.reason === "Failed" ? each.message : shortly(each.message)}</span>
+    <span class="grow"></span><span class="nowrap">${duration(now - seconds(each.at))}</span></li>`)}
+    ${found.count > LISTED && html`<li><a href=${all}>All ${count(found.count)}</a></li>`}</ul>`;
+}
+
+// Flavors with quota of which no node has anything: [{flavor, text}].
+function withoutNodes(roots, report) {
+  const quotas = quotaByFlavor(roots);
+  return (report?.items || []).flatMap(({ flavor, nodes, allocatable }) => {
+    const missing = [...(quotas.get(flavor)?.resources || [])].filter(([resource, { nominal }]) => nominal > 0 && !amount(allocatable[resource] || 0));
+    return missing.length ? [{ flavor, text: nodes ? `${plural(nodes, "node")} without ${missing.map(([resource]) => resourceName(resource)).join(", ")}` : "no node has its labels" }] : [];
+  });
+}
+
+const SEARCH = {
+  failed: `${link("workloads")}?state=failed&from=1h`, notStarted: `${link("workloads")}?state=running&reason=PodsUnscheduled`,
+  impossible: `${link("workloads")}?state=waiting`,
+};
+
+function Attention({ roots, leaves, changes }) {
   const { rights } = useSession();
-  const more = useAnswer(rights.attention ? "/apis/sluice.dev/v1/reports/attention" : null, {}, { everyMs: 30000 });
+  const more = useAnswer(rights.attention ? "/apis/sluice.dev/v1/reports/attention" : null, {}, { leastMs: 20000, deps: [changes], everyMs: 30000 });
   const subscriptions = useAnswer(rights.subscriptions ? "/apis/sluice.dev/v1/subscriptions" : null, {}, { everyMs: 60000 });
   const report = useAnswer("/apis/sluice.dev/v1/reports/pending", {}, { leastMs: 20000, deps: [changes], everyMs: 30000 });
+  const nodes = useAnswer(rights.nodes ? "/apis/sluice.dev/v1/reports/nodes" : null, {}, { everyMs: 60000 });
   const now = useNow() / 1000;
   if (report.error && !report.data) return html`<${Card} title="Needs attention"><${Failure} error=${report.error} /><//>`;
-  if (!report.data) return html`<${Card} title="Needs attention"><${Loading} /><//>`;
-  const items = report.data.items;
-  const hopeless = items.filter((item) => item.clusterQueue && HOPELESS.has(item.reason));
-  const stopped = leaves.filter((leaf) => leaf.object.status?.conditions?.some((condition) => condition.type === "Active" && condition.status === "False"));
+  if (!report.data || (rights.attention && !more.data && !more.error)) return html`<${Card} title="Needs attention"><${Loading} /><//>`;
+  const items = report.data.items, { failed, notStarted, impossible } = more.data || {};
+  const isStopped = (leaf) => leaf.object.status?.conditions?.some((condition) => condition.type === "Active" && condition.status === "False");
+  const stopped = leaves.filter(isStopped), shut = new Set(stopped.map((leaf) => leaf.name));
+  const suspended = items.filter((item) => item.reason === "Suspended" && item.clusterQueue && !shut.has(item.clusterQueue));
   const oldest = new Map();
   for (const item of items) if (item.clusterQueue && !HOPELESS.has(item.reason) && item.reason !== "Suspended" && !oldest.has(item.clusterQueue)) oldest.set(item.clusterQueue, item);
   const longest = [...oldest.values()].slice(0, LISTED);
@@ -194,17 +216,25 @@ function Attention({ leaves, changes }) {
   const failing = undelivered(subscriptions.data?.items || []);
   const inVain = more.data?.preemptionsInVain || [];
   const differs = more.data?.lastAudit?.differences.length > 0;
-  const quiet = !hopeless.length && !stopped.length && !longest.length && !nowhere.length && !failing.length && !inVain.length && !differs && !more.data?.webhookFault;
+  const empty = withoutNodes(roots, nodes.data);
+  const unknown = [more, subscriptions, report].find((answer) => answer.error)?.error;
+  const quiet = !failed?.count && !notStarted?.count && !impossible?.count && !stopped.length && !suspended.length && !nowhere.length && !failing.length && !inVain.length && !differs && !empty.length
+    && !more.data?.webhookFault && !more.data?.standstill;
   return html`<${Card} title="Needs attention" className="attention">
-    ${quiet && html`<${Empty} title="All is well">No queue is stopped, and no workload waits.<//>`}
+    ${unknown && html`<p class="notice">Not all is known: ${unknown.message}</p>`}
+    ${quiet && !unknown && (rights.attention ? html`<${Empty} title="All is well">No queue is stopped, nothing failed in the last hour, and what was admitted has started.<//>`
+      : html`<p class="soft">No queue is stopped. You may not see what failed or does not start.</p>`)}
     ${more.data?.webhookFault && html`<h3>The webhooks do not answer</h3><p class="small">${more.data.webhookFault}</p>`}
-    ${hopeless.length > 0 && html`<h3>Can never run as they are</h3><ul>${hopeless.slice(0, LISTED).map((item) => html`<li key=${JSON.stringify(item)}>
-      <a href=${`${queueLink(item.clusterQueue)}?reason=${item.reason}`}><bdi>${item.clusterQueue}</bdi></a><span class="grow"></span><${Badge} tone="bad">${count(item.count)} ${item.reason}<//></li>`)}<${More} of=${hopeless} /></ul>`}
+    ${failed?.count > 0 && html`<${Troubled} title="Failed in the last hour" found=${failed} all=${SEARCH.failed} />`}
+    ${notStarted?.count > 0 && html`<${Troubled} title="Admitted, but not started" found=${notStarted} all=${SEARCH.notStarted} />`}
+    ${impossible?.count > 0 && html`<${Troubled} title="Can never run as they are" found=${impossible} all=${SEARCH.impossible} />`}
     ${stopped.length > 0 && html`<h3>Admit nothing</h3><ul>${stopped.slice(0, LISTED).map((leaf) => {
       const condition = leaf.object.status.conditions.find((each) => each.type === "Active");
-      return html`<li key=${leaf.name}><a href=${queueLink(leaf.name)}><bdi>${leaf.name}</bdi></a><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span>${leaf.pending > 0 && html`<span class="nowrap">${count(leaf.pending)} waiting</span>`}</li>`;
+      return html`<li key=${leaf.name} class="two"><a href=${queueLink(leaf.name)}><bdi>${leaf.name}</bdi></a><span class="soft clip" title=${condition.message}>${condition.message}</span><span class="grow"></span>${leaf.pending > 0 && html`<span class="nowrap">${count(leaf.pending)} waiting</span>`}</li>`;
     })}<${More} of=${stopped} /></ul>`}
+    ${suspended.length > 0 && html`<h3>LocalQueues that admit nothing</h3><ul>${suspended.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><a href=${localQueueLink(item.namespace, item.queue)}><bdi>${item.namespace}/${item.queue}</bdi></a><span class="grow"></span><span class="nowrap">${count(item.count)} waiting</span></li>`)}<${More} of=${suspended} /></ul>`}
     ${inVain.length > 0 && html`<${InVain} found=${inVain} />`}
+    ${empty.length > 0 && html`<h3>Quota without nodes</h3><ul>${empty.slice(0, LISTED).map(({ flavor, text }) => html`<li key=${flavor} class="two"><a href=${link("flavors")}><bdi>${flavor}</bdi></a><span class="soft clip">${text}</span></li>`)}<${More} of=${empty} /></ul>`}
     ${differs && html`<${AuditDifferences} audit=${more.data.lastAudit} />`}
     ${failing.length > 0 && html`<${Undelivered} found=${failing} />`}
     ${nowhere.length > 0 && html`<h3>Queues that lead nowhere</h3><ul>${nowhere.slice(0, LISTED).map((item) => html`<li key=${`${item.namespace}/${item.queue}`}><bdi>${item.namespace}/${item.queue}</bdi><span class="grow"></span>${count(item.count)} waiting</li>`)}<${More} of=${nowhere} /></ul>`}
@@ -221,10 +251,11 @@ sluice create clusterqueue team-a --nominal-quota "default:cpu=40;memory=160Gi"
 sluice create localqueue batch -n team-a --clusterqueue team-a</code></pre><//><//>`;
 }
 
-function NamespaceOverview() {
+// Page "Queues": the LocalQueues of those who may not list ClusterQueues.
+export function LocalQueues() {
   const session = useSession();
   const queues = useReadable("localqueues");
-  const head = html`<${PageHead} title="Overview">${session.namespaces.length > 0 && `LocalQueues of ${session.namespaces.length > 3 ? plural(session.namespaces.length, "namespace") : session.namespaces.join(", ")}`}<//>`;
+  const head = html`<${PageHead} title="Queues">${session.namespaces.length > 0 && `LocalQueues of ${session.namespaces.length > 3 ? plural(session.namespaces.length, "namespace") : session.namespaces.join(", ")}`}<//>`;
   if (!session.namespaces.length && !session.everywhere) {
     return html`${head}<${Card}><${Empty} title="There is nothing here that you may see">
       <p>You are signed in as <b><bdi>${session.user}</bdi></b>, who has no role in any namespace with a LocalQueue.</p>
@@ -234,7 +265,7 @@ function NamespaceOverview() {
   if (!queues.ready) return html`${head}<${Card}><${Loading} /><//>`;
   const sorted = [...queues.items].sort((a, b) => `${a.metadata.namespace}/${a.metadata.name}`.localeCompare(`${b.metadata.namespace}/${b.metadata.name}`));
   if (!sorted.length) return html`${head}<${Card}><${Empty} title="No LocalQueue yet">An administrator creates a LocalQueue in your namespace, which leads to the quota of your team.<//><//>`;
-  return html`${head}<${NamespaceNotifications} /><div class="queue-cards">${sorted.map((queue) => html`<${LocalQueueCard} key=${queue.metadata.uid} queue=${queue} />`)}</div>`;
+  return html`${head}<div class="queue-cards">${sorted.map((queue) => html`<${LocalQueueCard} key=${queue.metadata.uid} queue=${queue} />`)}</div>`;
 }
 
 function LocalQueueCard({ queue }) {
@@ -247,5 +278,3 @@ function LocalQueueCard({ queue }) {
     ${active?.status === "False" && html`<p class="soft small">${active.message}</p>`}
   </a>`;
 }
-
-export { Age, walk };

@@ -1,11 +1,11 @@
 // Pending workloads of a queue, in order. The list may be very long: only the visible part is requested.
 import { get } from "../lib/api.js";
 import { Age, Badge, Empty, Failure, Free, HOPELESS, Loading, VirtualTable } from "../lib/components.js";
-import { count, duration, fullTime, seconds } from "../lib/format.js";
+import { amount, count, duration, fullTime, seconds } from "../lib/format.js";
 import { useNow } from "../lib/live.js";
 import { workloadLink } from "../lib/router.js";
 import { html, useEffect, useRef, useState } from "../lib/ui.js";
-import { QueueName, shortly } from "./workloads.js";
+import { QueueName, Requests, shortly } from "./workloads.js";
 
 const PAGE = 200;
 const LEAST_MS = 1000;
@@ -81,6 +81,8 @@ export function Pending({ address, total, changes, local }) {
     { name: "#", className: "number place", cell: (item) => item[position] ? count(item[position]) : "–" },
     { name: "Name", className: "main", cell: (item) => html`<a class="name" title=${item.metadata.ownerReferences[0].name} href=${workloadLink(item.metadata.namespace, item.metadata.ownerReferences[0].name)}><bdi>${item.metadata.ownerReferences[0].name}</bdi></a>` },
     ...(local ? [] : [{ name: "Queue", className: "queue opt", cell: (item) => html`<${QueueName} namespace=${item.metadata.namespace} name=${item.localQueueName} />` }]),
+    { name: "User", className: "person opt", cell: (item) => html`<span title=${item.user}><${Free} text=${item.user || "–"} longest=${Infinity} /></span>` },
+    { name: "Requests", className: "wide", cell: (item) => html`<${Requests} requests=${Object.fromEntries(Object.entries(item.requests || {}).map(([resource, quantity]) => [resource, amount(quantity)]))} />` },
     { name: "Priority", className: "number priority opt", cell: (item) => item.priority },
     { name: "Why it waits", className: "widest", cell: (item) => html`<span class="reason" title=${item.message}><${Badge} tone=${HOPELESS.has(item.reason) ? "bad" : "wait"}>${item.reason || "Evaluating"}<//> <span class="soft"><${Free} text=${item.needs ? `needs ${item.needs}` : shortly(item.message)} longest=${200} /></span></span>` },
     ...(isEstimated ? [{ name: "Starts in", className: "number starts opt", cell: (item) => html`<${StartsIn} estimate=${item.estimatedStart} />` }] : []),

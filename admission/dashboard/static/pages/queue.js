@@ -4,8 +4,8 @@ import { QuotaBar, StackedChart } from "../lib/charts.js";
 import { Badge, Card, conditionOf, Empty, Facts, Failure, Loading, PageHead, Segments } from "../lib/components.js";
 import { amount, count, plural, resourceName, shown } from "../lib/format.js";
 import { useAnswer, useCollection } from "../lib/live.js";
-import { link, queueLink, useParameter } from "../lib/router.js";
-import { useRights, useSession } from "../lib/session.js";
+import { cohortLink, link, queueLink, useParameter } from "../lib/router.js";
+import { useHome, useRights, useSession } from "../lib/session.js";
 import { queueNode, resourcesOf, totals } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
 import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
@@ -32,7 +32,7 @@ export function ClusterQueuePage({ name }) {
   if (!queue) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Card}><${Empty} title="There is no ClusterQueue of this name">It may have been deleted. The <a href=${link()}>overview</a> shows all that there are.<//><//>`;
   const active = queue.status.conditions?.find((condition) => condition.type === "Active");
   return html`<${PageHead} title=${name} crumbs=${crumbs} badge=${html`<${Badge} tone=${active?.status === "True" ? "ok" : "warn"}>${active?.status === "True" ? "Active" : active?.reason}<//>`} actions=${rights.patch && html`<${Actions} queue=${queue} open=${setDialog} />`}>
-      ClusterQueue${queue.spec.cohortName && html` in the Cohort <b><bdi>${queue.spec.cohortName}</bdi></b>`}, ${queue.spec.queueingStrategy}, ${plural(queue.status.admittedWorkloads, "workload")} admitted, ${count(queue.status.pendingWorkloads)} pending
+      ClusterQueue${queue.spec.cohortName && html` in the Cohort ${session.cohorts ? html`<a href=${cohortLink(queue.spec.cohortName)}><bdi>${queue.spec.cohortName}</bdi></a>` : html`<b><bdi>${queue.spec.cohortName}</bdi></b>`}`}, ${queue.spec.queueingStrategy}, ${plural(queue.status.admittedWorkloads, "workload")} admitted, ${count(queue.status.pendingWorkloads)} pending
     <//>
     ${active?.status === "False" && html`<p class="notice">${active.message}</p>`}
     <${Quota} queue=${queue} />
@@ -46,7 +46,7 @@ export function ClusterQueuePage({ name }) {
     ]} />
     ${dialog?.kind === "quota" && html`<${QuotaDialog} queue=${queue} onClose=${close} />`}
     ${dialog?.kind === "stop" && html`<${StopDialog} queue=${queue} policy=${dialog.policy} onClose=${close} />`}
-    ${dialog?.kind === "rollback" && html`<${RollbackDialog} name=${name} version=${dialog.version} onClose=${close} />`}`;
+    ${dialog?.kind === "rollback" && html`<${RollbackDialog} address=${path("clusterqueues", name)} name=${name} version=${dialog.version} onClose=${close} />`}`;
 }
 
 function Actions({ queue, open }) {
@@ -64,10 +64,10 @@ export function LocalQueuePage({ namespace, name }) {
     pending: { verb: "get", resource: "localqueues", subresource: "pendingworkloads", namespace, name }, workloads: { verb: "list", resource: "workloads", namespace },
     history: { verb: "get", resource: "localqueues", subresource: "history", namespace, name }, usage: { verb: "get", resource: "reports", name: "usage", namespace },
   });
-  const crumbs = [{ href: link(), text: "Overview" }];
+  const crumbs = [useHome()];
   if (found.error) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Failure} error=${found.error} />`;
   if (!found.ready) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Card}><${Loading} lines=${6} /><//>`;
-  if (!queue) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Card}><${Empty} title="There is no LocalQueue of this name">It may have been deleted. The <a href=${link()}>overview</a> shows all that there are in your namespaces.<//><//>`;
+  if (!queue) return html`<${PageHead} title=${name} crumbs=${crumbs} /><${Card}><${Empty} title="There is no LocalQueue of this name">It may have been deleted. <a href=${crumbs[0].href}>${crumbs[0].text}</a> shows all that there are in your namespaces.<//><//>`;
   const active = queue.status.conditions?.find((condition) => condition.type === "Active");
   const target = session.clusterQueues ? html`<a href=${queueLink(queue.spec.clusterQueue)}><bdi>${queue.spec.clusterQueue}</bdi></a>` : html`<bdi>${queue.spec.clusterQueue}</bdi>`;
   return html`<${PageHead} title=${name} crumbs=${crumbs} badge=${html`<${Badge} tone=${active?.status === "True" ? "ok" : "warn"}>${active?.status === "True" ? "Active" : active?.reason}<//>`}>
