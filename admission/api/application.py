@@ -188,6 +188,7 @@ def _add_sessions(app: web.Application, login: Login, rights: SessionRights) -> 
     app.router.add_get("/session", login.session)
     app.router.add_post("/session/access", rights.access)
     app.router.add_get("/session/namespaces", rights.namespaces)
+    app.router.add_get(f"{PREFIX}/reports/namespaces", rights.report)
 
 
 def _add_oidc(app: web.Application, issuer: Issuer, sessions: Sessions, logins: RateLimiter) -> None:

@@ -89,6 +89,8 @@ NODE_REPORT: Final = "NodeReport"
 """Kind of the response of `reports/nodes`."""
 ATTENTION_REPORT: Final = "AttentionReport"
 """Kind of the response of `reports/attention`."""
+NAMESPACE_REPORT: Final = "NamespaceReport"
+"""Kind of the response of `reports/namespaces`."""
 AUDITS: Final = Resource("audits", "Audit", namespaced=False, verbs=("create", "get"))
 UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS)
 """Resources whose objects have no names to give on a command line: they are computed, or only listed."""

@@ -48,7 +48,7 @@ async def names(api: Client, query: str) -> list[str]:
     return [item["spec"]["object"]["name"] for item in answer.body["items"]]
 
 
-SEARCHES = (
+SEARCHES: tuple[tuple[str, list[str]], ...] = (
     ("", ["stops", "runs", "waits-long", "waits", "failed", "went_well"]),
     ("order=newest", ["went_well", "failed", "stops", "runs", "waits", "waits-long"]),
     ("order=priority", ["waits", "runs", "stops", "failed", "went_well", "waits-long"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from dashboard_people import Person, admit, pending_record, person, put
@@ -159,9 +159,9 @@ async def test_the_overview_names_what_failed_and_what_does_not_start(running: W
     at = running.scenario.now
     broken, stuck = pending_record(running, "broke-just-now"), pending_record(running, "no-node", "speech")
     text = "1 of 1 pods cannot be scheduled: 0/3 nodes are available"
-    starts = {"state": State.ADMITTED, "admitted_at": at, "cleared_at": at, "message": ""}
+    starts: dict[str, Any] = {"state": State.ADMITTED, "admitted_at": at, "cleared_at": at, "message": ""}
     await put(running, replace(stuck, **(starts | {"reason": "PodsUnscheduled", "message": text})))
-    done = {"state": State.FINISHED, "finished_at": at, "outcome": "Failed", "reason": "Failed"}
+    done: dict[str, Any] = {"state": State.FINISHED, "finished_at": at, "outcome": "Failed", "reason": "Failed"}
     await put(running, replace(broken, **done, message="Backoff limit reached"))
     report = f"{running.url}/apis/sluice.dev/v1/reports/attention"  # the server caches the report for a moment
     while not (await (await admin.context.request.get(report)).json())["notStarted"]["count"]:  # noqa: ASYNC110

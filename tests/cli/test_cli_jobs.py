@@ -353,6 +353,10 @@ async def test_users_hold_and_release_their_jobs_and_report_their_usage(tmp_path
                 assert (await bob(*command)).stderr.endswith(hint)
                 assert not (await bob(*command[:1], "-n", "default", *command[1:])).stderr.endswith(hint)
             assert (await alice("get", "wl", "-A")).stderr.endswith("use -n NAMESPACE instead of -A\n")
+            own = {"default": "alice found in namespace default; use", "": "bob found; use"}
+            for caller, where in ((alice, "default"), (bob, "")):  # no webhook has recorded who submitted
+                assert own[where] in (await caller("get", "wl", "--mine", "-A")).stderr
+                assert (await caller("get", "wl", "--mine", "-A", "-o", "json")).exit_code == 0
             # `release` by an admin also removes the hold label that the user has set.
             assert (await alice("hold", "mine")).exit_code == 0
             while "It is on hold by its label" not in (await admin("why", "mine")).stdout:

@@ -16,6 +16,7 @@ from admission.api.auth.ttl_cache import TtlCache
 from admission.api.errors import BadRequest
 from admission.api.http.bodies import read_document
 from admission.api.http.responses import reply
+from admission.api.registry import API_VERSION, NAMESPACE_REPORT
 from admission.model.queues import LocalQueue
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _FIELDS: Final = ("verb", "resource", "subresource", "namespace", "name")
 
 
 class SessionRights:
-    """Handlers of `/session/access` and `/session/namespaces`."""
+    """Handlers of `/session/access`, `/session/namespaces` and `reports/namespaces`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -60,6 +61,12 @@ class SessionRights:
         """
         names, everywhere = await self.readable(request)
         return reply({"all": everywhere, "namespaces": names})
+
+    async def report(self, request: web.Request) -> web.Response:
+        """Return the same as a report, which clients can also get through the cluster's API server. Raises as that."""
+        names, everywhere = await self.readable(request)
+        head = {"kind": NAMESPACE_REPORT, "apiVersion": API_VERSION, "metadata": {}}
+        return reply({**head, "all": everywhere, "namespaces": names})
 
     async def readable(self, request: web.Request) -> tuple[list[str], bool]:
         """Return the readable namespaces, and whether all are readable. Cached: each namespace needs a review.

@@ -17,6 +17,7 @@ from admission.api.registry import (
     AUDIT_RECORDS,
     AUDITS,
     GROUP,
+    NAMESPACE_REPORT,
     NODE_REPORT,
     PENDING_REPORT,
     PREFIX,
@@ -160,6 +161,8 @@ def describe() -> Document:
     _add(paths, f"{REPORTS.collection()}/pending", "get", pending)
     nodes = _operation("get", NODE_REPORT, ref(f"{OWN}{NODE_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/nodes", "get", nodes)
+    namespaces = _operation("get", NAMESPACE_REPORT, ref(f"{OWN}{NAMESPACE_REPORT}"), None)
+    _add(paths, f"{REPORTS.collection()}/namespaces", "get", namespaces)
     attention = _operation("get", ATTENTION_REPORT, ref(f"{OWN}{ATTENTION_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/attention", "get", attention)
     return {

@@ -385,6 +385,15 @@ class AttentionReport(Model):
     """Why the API server does not reach the webhooks; not set: it does, as far as is known."""
 
 
+class NamespaceReport(Model):
+    """Namespaces of which the caller may list the workloads."""
+
+    all: bool
+    """Whether the caller may list those of all namespaces."""
+    namespaces: tuple[str, ...]
+    """Namespaces with LocalQueues of which the caller may list the workloads."""
+
+
 class FlavorNodes(Model):
     """Nodes of one ResourceFlavor."""
 

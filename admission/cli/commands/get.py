@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from admission.api.registry import WORKLOADS
+from admission.api.registry import PREFIX, WORKLOADS
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.objects import (
     Target,
@@ -29,6 +29,8 @@ from admission.cli.output.jsonpath import find
 from admission.cli.output.object_printer import ObjectPrinter
 from admission.cli.output.printing import output_option, print_line
 from admission.cli.serve.signals import until_signal
+from admission.client.errors import Forbidden
+from admission.client.representations import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +54,22 @@ class _Selection:
     """Whether finished workloads are included."""
     mine: bool
     """Whether only the caller's workloads are included."""
+
+    async def lists(self, resource: Resource, sluice: Sluice) -> list[dict[str, Any]]:
+        """Return namespace and selectors of the list requests that together select the objects.
+
+        It is one, except for the caller's own workloads in all namespaces, if the caller may not read all of them.
+        """
+        parameters = await self.list_parameters(resource, sluice)
+        if not (self.mine and self.all_namespaces and resource == WORKLOADS):
+            return [parameters]
+        try:
+            report = await sluice.request("GET", f"{PREFIX}/reports/namespaces")
+        except Forbidden:  # the role of all users is not installed; the list itself says what is missing
+            return [parameters]
+        if report["all"]:
+            return [parameters]
+        return [{**parameters, "namespace": namespace} for namespace in report["namespaces"]]
 
     async def list_parameters(self, resource: Resource, sluice: Sluice) -> dict[str, Any]:
         """Return namespace and selectors of a list request."""
@@ -179,16 +197,19 @@ async def _show_all(kinds: Sequence[Resource], sluice: Sluice, selection: _Selec
         found = [
             (kind, item)
             for kind in kinds
-            async for item in sluice.documents(kind.plural).list(**await selection.list_parameters(kind, sluice))
+            for parameters in await selection.lists(kind, sluice)
+            async for item in sluice.documents(kind.plural).list(**parameters)
         ]
         printer.show_documents(found, as_list=True)
         return
     several = len(kinds) > 1
     shown = 0
     for kind in kinds:
-        parameters = await selection.list_parameters(kind, sluice)
-        table = await sluice.documents(kind.plural).table(**parameters, objects=bool(printer.sort_by))
-        nothing = "" if table.rows else await selection.nothing_found(kind, parameters["namespace"], sluice)
+        table, lists = Table(), await selection.lists(kind, sluice)
+        for parameters in lists:
+            table += await sluice.documents(kind.plural).table(**parameters, objects=bool(printer.sort_by))
+        where = lists[0]["namespace"] if len(lists) == 1 else None
+        nothing = "" if table.rows else await selection.nothing_found(kind, where, sluice)
         printer.show_rows(kind, table.columns, table.rows, after=shown, among_others=several, nothing=nothing)
         shown += len(table.rows)
 
