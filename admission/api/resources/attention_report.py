@@ -6,6 +6,7 @@ without effect, and the leader's last audit.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from admission.api.http.response_cache import RevisionCache
@@ -13,7 +14,6 @@ from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION, ATTENTION_REPORT
 from admission.engine.vocabulary import HOPELESS, PODS_UNSCHEDULED
 from admission.model import sentences
-from admission.store.records import State
 from admission.store.workloads.search import Search
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from admission.api.probes import WebhookFault
     from admission.api.resources.leader_view import LeaderView
     from admission.store.store import Store
+    from admission.store.workloads.search import FoundPage
 
 _RECHECK_SECONDS: Final = 30.0
 """Interval at which the workloads are searched again while nothing is written: some are recognised by their age."""
@@ -67,33 +68,27 @@ class AttentionReport:
         return int(self._now() // _RECHECK_SECONDS)
 
     async def _found(self) -> Document:
-        failed = Search(fields={"state": frozenset({"Failed"})}, since=self._now() - _FAILED_SECONDS)
-        # Without a time finished workloads would be read, too; here it leaves out all of them.
-        not_started = {"state": frozenset({State.ADMITTED.value}), "reason": frozenset({PODS_UNSCHEDULED})}
-        impossible = {"state": frozenset({State.PENDING.value}), "reason": HOPELESS}
+        now = self._now()
+        failed = Search(fields={"state": frozenset({"Failed"})}, since=now - _FAILED_SECONDS)
         return {
-            "failed": await self._named(failed),
-            "notStarted": await self._named(Search(fields=not_started, since=self._now())),
-            "impossible": await self._named(Search(fields=impossible, since=self._now())),
+            "failed": _listed(await self._store.workloads.search(failed, limit=_NAMED)),
+            **await self._unfinished(now),
             "preemptionsInVain": await self._in_vain(),
         }
 
-    async def _named(self, search: Search) -> Document:
-        """Return the number of the found workloads, and the first of them."""
-        page = await self._store.workloads.search(search, limit=_NAMED)
-        items = [
-            {
-                "namespace": record.workload.namespace,
-                "name": record.workload.name,
-                "user": record.workload.user,
-                "clusterQueue": record.cluster_queue,
-                "reason": record.reason,
-                "message": record.message,
-                "at": sentences.time(record.finished_at or record.cleared_at or record.queued_at),
+    async def _unfinished(self, now: float) -> Document:
+        """Return the admitted workloads that do not start, and the pending ones that can never run."""
+        parts = {"notStarted": frozenset({PODS_UNSCHEDULED}), "impossible": HOPELESS}
+        # `since` leaves out finished workloads, whose index is not read then.
+        both = Search(fields={"reason": frozenset().union(*parts.values())}, since=now)
+        found = await self._store.workloads.search(both, limit=_NAMED)
+        if found.total <= _NAMED:  # one query instead of two, each of which reads all unfinished workloads
+            records = {name: [each for each in found.workloads if each.reason in part] for name, part in parts.items()}
+            return {
+                name: _listed(found._replace(workloads=tuple(some), total=len(some))) for name, some in records.items()
             }
-            for record in page.workloads
-        ]
-        return {"count": page.total, "items": items}
+        searches = {name: replace(both, fields={"reason": part}) for name, part in parts.items()}
+        return {name: _listed(await self._store.workloads.search(one, limit=_NAMED)) for name, one in searches.items()}
 
     async def _in_vain(self) -> list[Document]:
         found = await self._store.workloads.preemptions_in_vain(now=self._now())
@@ -107,3 +102,20 @@ class AttentionReport:
             }
             for each in found
         ]
+
+
+def _listed(page: FoundPage) -> Document:
+    """Return the number of the found workloads, and the first of them."""
+    items = [
+        {
+            "namespace": record.workload.namespace,
+            "name": record.workload.name,
+            "user": record.workload.user,
+            "clusterQueue": record.cluster_queue,
+            "reason": record.reason,
+            "message": record.message,
+            "at": sentences.time(record.finished_at or record.cleared_at or record.queued_at),
+        }
+        for record in page.workloads
+    ]
+    return {"count": page.total, "items": items}
