@@ -52,6 +52,15 @@ async def test_filters_are_in_the_address_and_groups_lead_to_their_lists(running
     await page.close()
 
 
+async def test_parameters_that_there_are_not_are_ignored_or_explained(admin: Person) -> None:
+    page = await admin.open("workloads?state=constructor&group=toString&order=__proto__&columns=name,valueOf,user")
+    await expect(listed(page).first.locator("[data-label=User]")).to_be_visible()
+    await page.goto(f"{admin.url}/ui/workloads?from=yesterday")
+    await expect(page.get_by_role("alert")).to_contain_text('from: "yesterday" is not a time')
+    admin.faults[:] = [fault for fault in admin.faults if "400" not in fault]
+    await page.close()
+
+
 async def test_columns_and_order_are_chosen(admin: Person) -> None:
     page = await admin.open("workloads?state=waiting&order=priority")
     await page.get_by_text("Columns").click()

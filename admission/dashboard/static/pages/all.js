@@ -28,13 +28,16 @@ const GROUPS = { state: "State", ...FIELDS };
 const DEFAULT_COLUMNS = ["name", "queue", "user", "state", "why", "requests", "time"];
 const EXTRA_COLUMNS = ["namespace", "clusterqueue", "kind", "priority"];
 
+// A name of `options`; `fallback` if the address has another one.
+const known = (options, name, fallback = "") => (name && Object.hasOwn(options, name) ? name : fallback);
+
 // The filters in the address, as parameters of the search.
 function useFilters() {
   useAddress();
   const params = new URLSearchParams(location.search);
   const found = [];
   for (const name of Object.keys(FIELDS)) if (params.get(name)) found.push([name, params.get(name) === "-" ? "" : params.get(name)]);
-  for (const state of (STATES[params.get("state")] || STATES[""]).states) found.push(["state", state]);
+  for (const state of STATES[known(STATES, params.get("state"))].states) found.push(["state", state]);
   const from = params.get("from") || "1d";
   if (from !== "all") found.push(["from", from]);
   if (params.get("find")) found.push(["find", params.get("find").trim()]);
@@ -48,8 +51,8 @@ export function AllWorkloads() {
   const [group, setGroup] = useParameter("group");
   const [order, setOrder] = useParameter("order", "state");
   const [at, setAt] = useState(0);  // resourceVersion of the last change by this page
-  const by = Object.hasOwn(GROUPS, group) ? group : "";
-  const sorted = Object.hasOwn(ORDERS, order) ? order : "state";
+  const by = known(GROUPS, group);
+  const sorted = known(ORDERS, order, "state");
   return html`<${PageHead} title="Workloads">All that you may see${filters.some(([name]) => name === "from") && ", without those that ended before the chosen time"}<//>
     <${Filters} filters=${filters} />
     ${by ? html`<${Groups} filters=${filters} by=${by} actions=${html`<${View} group=${by} setGroup=${setGroup} />`} />`
@@ -94,8 +97,8 @@ function Filters({ filters }) {
   const set = names.filter((name) => params.get(name)).length;
   return html`<div class="filters" role="search" aria-label="Filters">
     <input type="search" aria-label="Name, user or uid" placeholder="Name, user or uid" value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} />
-    <${Segments} label="State" value=${STATES[state] ? state : ""} onChange=${setState} options=${Object.entries(STATES).map(([value, { text }]) => ({ value, text }))} />
-    <select aria-label="Time" value=${from} onChange=${(event) => setFrom(event.currentTarget.value)}>${[...Object.entries(TIMES), ...(TIMES[from] ? [] : [[from, `Since ${from}`]])].map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select>
+    <${Segments} label="State" value=${known(STATES, state)} onChange=${setState} options=${Object.entries(STATES).map(([value, { text }]) => ({ value, text }))} />
+    <select aria-label="Time" value=${from} onChange=${(event) => setFrom(event.currentTarget.value)}>${[...Object.entries(TIMES), ...(Object.hasOwn(TIMES, from) ? [] : [[from, `Since ${from}`]])].map(([value, text]) => html`<option key=${value} value=${value}>${text}</option>`)}</select>
     <details class="more-filters" open=${set > 0}><summary>${set ? `More filters (${set})` : "More filters"}</summary>
       <div class="filters">${names.map((name) => html`<${Choice} key=${name} name=${name} filters=${filters} />`)}</div></details>
     ${filters.length > (filters.some(([name]) => name === "from") ? 1 : 0) && html`<button type="button" class="text-button" onClick=${() => navigate(location.pathname)}>Clear</button>`}
@@ -105,11 +108,11 @@ function Filters({ filters }) {
 // A field with the values that there are, which are requested when it receives the focus.
 function Choice({ name, filters }) {
   const [value, setValue] = useParameter(name);
-  const [known, setKnown] = useState([]);
+  const [values, setValues] = useState([]);
   const others = filters.filter(([other]) => other !== name);
-  const load = () => get(withQuery([...others, ["by", name]])).then((found) => setKnown(found.items), () => {});  // without them, a value can be typed
+  const load = () => get(withQuery([...others, ["by", name]])).then((found) => setValues(found.items), () => {});  // without them, a value can be typed
   return html`<label>${FIELDS[name]}<input type="search" list=${`values-${name}`} placeholder="any" value=${value} onFocus=${load} onChange=${(event) => setValue(event.currentTarget.value.trim())} />
-    <datalist id=${`values-${name}`}>${known.slice(0, 200).map((each) => html`<option key=${each.value} value=${each.value || "-"}>${plural(Object.values(each.counts).reduce((a, b) => a + b, 0), "workload")}</option>`)}</datalist></label>`;
+    <datalist id=${`values-${name}`}>${values.slice(0, 200).map((each) => html`<option key=${each.value} value=${each.value || "-"}>${plural(Object.values(each.counts).reduce((a, b) => a + b, 0), "workload")}</option>`)}</datalist></label>`;
 }
 
 // Pages of the list that are visible, requested again every few seconds: {total, rowAt, onRange, error, again}.
