@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         LocalQueue,
         QueueObject,
         ResourceFlavor,
+        Topology,
         WorkloadPriorityClass,
     )
 
@@ -171,6 +172,11 @@ class Sluice:
     def admission_checks(self) -> Collection[AdmissionCheck]:
         """AdmissionChecks, conditions for admission beside quota."""
         return self._of_kind("AdmissionCheck")
+
+    @property
+    def topologies(self) -> Collection[Topology]:
+        """Topologies, levels of node labels."""
+        return self._of_kind("Topology")
 
     @property
     def workloads(self) -> Workloads:

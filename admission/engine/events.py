@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from admission.engine.policies.contract import PolicyEvent
 from admission.model.names import listed
-from admission.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from admission.model.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ def decisive_part(item: QueueObject | None) -> object:
     A write that leaves it equal changes no decision. The reason for a stop only occurs in messages.
     """
     match item:
-        case ResourceFlavor() | Cohort() | ClusterQueue() | LocalQueue():
+        case ResourceFlavor() | Cohort() | ClusterQueue() | LocalQueue() | Topology():
             return item.spec
         case AdmissionCheck():
             return item.name  # only whether it exists
@@ -105,17 +105,8 @@ class WorkloadGone:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyChanged:
-    """A Topology was created or changed. Only with `Policy.topology`, as all events of nodes and pods."""
-
-    name: str
-    levels: tuple[str, ...] | None
-    """The node labels of its levels, coarse to fine; None: it was deleted."""
-
-
-@dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """A node was added or has changed."""
+    """A node was added or has changed. Only with `Policy.topology`, as all events of nodes and pods."""
 
     node: NodeState
 
@@ -170,7 +161,7 @@ class ChecksReady:
     """By name of the pod set."""
 
 
-TopologyEvent: TypeAlias = TopologyChanged | NodeChanged | NodeDeleted | PodBound | PodEnded | NodesFailed | ChecksReady
+TopologyEvent: TypeAlias = NodeChanged | NodeDeleted | PodBound | PodEnded | NodesFailed | ChecksReady
 
 Event: TypeAlias = (
     QueueObjectChanged

@@ -24,7 +24,7 @@ from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
 from admission.engine.topology.placed import PlacedWorkloads
 from admission.model.names import STOP_REASON
-from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor
+from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor, Topology
 from admission.model.queues import ClusterQueue as ClusterQueueObject
 
 if TYPE_CHECKING:
@@ -285,6 +285,10 @@ class Registry:
             case AdmissionCheck():
                 self.forest.checks[item.name] = item.spec.controller_name
                 self.objects_changed = True
+            case Topology():
+                if self.placed is not None:
+                    self.placed.topologies.levels[item.name] = item.spec.labels
+                    self.objects_changed = True
             case _:  # see `decisive_part`, which has to name what is used here
                 pass
 
@@ -306,6 +310,10 @@ class Registry:
             case AdmissionCheck.kind:
                 self.forest.checks.pop(event.name, None)
                 self.objects_changed = True
+            case Topology.kind:
+                if self.placed is not None:
+                    self.placed.topologies.levels.pop(event.name, None)
+                    self.objects_changed = True
             case _:
                 pass
 

@@ -21,9 +21,11 @@ COHORT: Final = KindNames("Cohort", "cohorts", ("co",))
 LOCAL_QUEUE: Final = KindNames("LocalQueue", "localqueues", ("lq", "queue", "queues"), namespaced=True)
 WORKLOAD_PRIORITY_CLASS: Final = KindNames("WorkloadPriorityClass", "workloadpriorityclasses", ("wpc",))
 ADMISSION_CHECK: Final = KindNames("AdmissionCheck", "admissionchecks", ("ac",))
+TOPOLOGY: Final = KindNames("Topology", "topologies", ())
 SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs"), namespaced=True)
 
 KINDS: Final = (
-    CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK, SUBSCRIPTION,
+    CLUSTER_QUEUE, COHORT, LOCAL_QUEUE, RESOURCE_FLAVOR, TOPOLOGY, WORKLOAD_PRIORITY_CLASS, ADMISSION_CHECK,
+    SUBSCRIPTION,
 )  # fmt: skip
 """All kinds; those that users look at most are first."""

@@ -26,8 +26,8 @@ __all__ = ["API_VERSION", "Document", "faults", "parse_documents", "parse_manife
 API_VERSION: Final = "sluice.dev/v1"
 _KUEUE: Final = "kueue.x-k8s.io"
 _API_VERSIONS: Final = (API_VERSION, f"{_KUEUE}/v1beta2", f"{_KUEUE}/v1beta1")
-_ALPHA_COHORT: Final = (f"{_KUEUE}/v1alpha1", "Cohort")
-"""Cohorts of Kueue 0.9 to 0.12, whose fields are those of v1beta1."""
+_ALPHA: Final = {(f"{_KUEUE}/v1alpha1", kind) for kind in ("Cohort", "Topology")}
+"""Cohorts of Kueue 0.9 to 0.12, and Topologies of 0.9 to 0.14, whose fields are those of v1beta1."""
 _FROM_ALPHA: Final = {
     "ClusterQueue": "spec.resources as spec.resourceGroups, quota.min as nominalQuota, quota.max - quota.min as "
     "borrowingLimit",
@@ -98,7 +98,7 @@ def to_manifest(item: QueueObject, api_version: str = API_VERSION) -> dict[str, 
 def _kind_of(body: Mapping[str, Any], source: str, suggested: str) -> type[QueueObject]:
     causes = []
     api_version, kind = body.get("apiVersion"), body.get("kind")
-    if api_version not in _API_VERSIONS and (api_version, kind) != _ALPHA_COHORT:
+    if api_version not in _API_VERSIONS and (api_version, kind) not in _ALPHA:
         causes.append(("apiVersion", _unknown_version(api_version, kind, suggested)))
     if not isinstance(kind, str) or kind not in MODELS:
         given = "is required" if kind is None else f'"{kind}" is not known'

@@ -26,6 +26,7 @@ from admission.model.base import (
 from admission.model.quotas import FairSharing, ResourceGroups, group_faults, limit_faults, quotas
 from admission.model.references import Reference
 from admission.model.subscriptions import SubscriptionSpec
+from admission.model.topology import HOSTNAME
 
 StopPolicy: TypeAlias = Literal["None", "Hold", "HoldAndDrain"]
 FungibilityPolicy: TypeAlias = Literal["MayStopSearch", "TryNextFlavor"]
@@ -220,12 +221,45 @@ class ResourceFlavorSpec(Model):
     tolerations: Annotated[tuple[FlavorToleration, ...], Field(max_length=8)] = ()
     """Tolerations that are added to pods with the flavor."""
     topology_name: Name | None = None
-    """Ignored: Sluice does not support topology-aware scheduling."""
+    """The Topology in whose domains its pods are placed; empty: they are not placed by topology."""
 
     @model_validator(mode="after")
     def _topology_needs_labels(self) -> Self:
         if self.topology_name is not None and not self.node_labels:
             raise FieldFaultsError([("nodeLabels", "must not be empty when topologyName is set")])
+        return self
+
+
+class TopologyLevel(Model):
+    """A level of a Topology."""
+
+    node_label: QualifiedName
+    """The label of nodes whose value is the same within a domain of the level, such as a rack."""
+
+
+class TopologySpec(Model):
+    """The levels at which nodes are near to each other."""
+
+    levels: Annotated[tuple[TopologyLevel, ...], Field(min_length=1, max_length=16)]
+    """The levels, from the widest to the narrowest."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The node labels of the levels."""
+        return tuple(level.node_label for level in self.levels)
+
+    @model_validator(mode="after")
+    def _levels_are_consistent(self) -> Self:
+        labels = self.labels
+        faults = [
+            (f"levels[{at}].nodeLabel", f'"{label}" is a level already; name each level once')
+            for at, label in enumerate(labels)
+            if label in labels[:at]
+        ]
+        if HOSTNAME in labels[:-1]:
+            faults.append((f"levels[{labels.index(HOSTNAME)}].nodeLabel", f"{HOSTNAME} can only be the last level"))
+        if faults:
+            raise FieldFaultsError(faults)
         return self
 
 
@@ -256,6 +290,7 @@ class ResourceFlavor(_Named):
     """A kind of node (labels, taints) for which ClusterQueues have quota."""
 
     kind, plural, short_names, namespaced = kind_names.RESOURCE_FLAVOR
+    references = (Reference("Topology", "spec.topologyName"),)
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
     """The nodes of the flavor, and what is added to pods to run there."""
@@ -344,6 +379,15 @@ class AdmissionCheck(_Named):
     """Which controller reports the check, and how it is configured."""
 
 
+class Topology(_Named):
+    """Levels of node labels, such as block, rack and host: how near nodes are to each other."""
+
+    kind, plural, short_names, namespaced = kind_names.TOPOLOGY
+
+    spec: TopologySpec
+    """The levels."""
+
+
 class Subscription(_Named):
     """Notifications of events of workloads and ClusterQueues. An extension: Kueue has no such object."""
 
@@ -354,9 +398,17 @@ class Subscription(_Named):
 
 
 QueueObject: TypeAlias = (
-    ResourceFlavor | ClusterQueue | Cohort | LocalQueue | WorkloadPriorityClass | AdmissionCheck | Subscription
+    ResourceFlavor
+    | ClusterQueue
+    | Cohort
+    | LocalQueue
+    | WorkloadPriorityClass
+    | AdmissionCheck
+    | Topology
+    | Subscription
 )
 QUEUE_OBJECTS: tuple[type[QueueObject], ...] = (
+    Topology,
     ResourceFlavor,
     WorkloadPriorityClass,
     AdmissionCheck,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from admission.model.manifests import Document
 
 _FIELDS = {
+    "Topology": "topologies",
     "ResourceFlavor": "resourceFlavors",
     "Cohort": "cohorts",
     "ClusterQueue": "clusterQueues",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Case = dict[str, Any]
 """A scenario, or its result, as a JSON document."""
 
-_QUEUE_OBJECTS = ("resourceFlavors", "admissionChecks", "cohorts", "clusterQueues", "localQueues")
+_QUEUE_OBJECTS = ("topologies", "resourceFlavors", "admissionChecks", "cohorts", "clusterQueues", "localQueues")
 
 
 def queue_objects(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from admission.engine import NodeChanged, PodBound, PodEnded, TopologyChanged, TopologyRules
+from admission.engine import NodeChanged, PodBound, PodEnded, TopologyRules
 from admission.engine.topology.nodes import NodeState, NodeTaint
 from admission.engine.topology.placement import Rules
 from admission.kinds.limits import NamespaceContext
@@ -44,12 +44,9 @@ def topology_rules(document: Mapping[str, Any]) -> TopologyRules | None:
 
 
 def topology_events(document: Mapping[str, Any]) -> Iterator[TopologyEvent]:
-    """Yield the topologies, nodes and pods that a scenario begins with, as events for an engine that places pods."""
+    """Yield the nodes and pods that a scenario begins with, as events for an engine that places pods."""
     if topology_rules(document) is None:
         return
-    for manifest in document["topologies"]:
-        levels = tuple(level["nodeLabel"] for level in manifest["spec"]["levels"])
-        yield TopologyChanged(manifest["metadata"]["name"], levels)
     for manifest in document.get("nodes") or ():
         yield NodeChanged(node_state(manifest))
     for manifest in document.get("pods") or ():

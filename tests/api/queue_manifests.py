@@ -35,5 +35,9 @@ def admission_check(name: str) -> dict[str, Any]:
     return manifest("AdmissionCheck", name, spec={"controllerName": "example.com/budget", "parameters": parameters})
 
 
+def topology(name: str, *levels: str) -> dict[str, Any]:
+    return manifest("Topology", name, spec={"levels": [{"nodeLabel": level} for level in levels]})
+
+
 def priority_class(name: str, value: int) -> dict[str, Any]:
     return manifest("WorkloadPriorityClass", name, value=value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from api_client import TOKEN, on_both_databases, serving
-from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class
+from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, priority_class, topology
 from workload_records import NOW, record
 
 from admission.api.resources import pagination
@@ -164,6 +164,7 @@ async def test_list_honours_resource_version_and_resource_version_match(api, mon
         ("workloadpriorityclasses", priority_class("one", 7), ["Name", "Value", "Age"], ["one", 7]),
         ("admissionchecks", admission_check("one"), ["Name", "Controller", "Active", "Age"],
          ["one", "example.com/budget", "Unknown"]),
+        ("topologies", topology("one", "block", "rack"), ["Name", "Levels", "Age"], ["one", "block,rack"]),
     ],
 )  # fmt: skip
 async def test_queue_objects_are_served_as_tables(api, path, document, columns, cells):

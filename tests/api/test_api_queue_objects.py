@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 from api_client import on_both_databases
-from queue_manifests import admission_check, cluster_queue, cohort, flavor, local_queue, manifest, priority_class
+from queue_manifests import (
+    admission_check,
+    cluster_queue,
+    cohort,
+    flavor,
+    local_queue,
+    manifest,
+    priority_class,
+    topology,
+)
 from workload_records import NOW, record
 
 from admission.store.records import Changes, CheckRecord, State
@@ -16,6 +25,7 @@ ALL = [
     ("resourceflavors", flavor("one", pool="a100")),
     ("workloadpriorityclasses", priority_class("one", 7)),
     ("admissionchecks", admission_check("one")),
+    ("topologies", topology("one", "block", "rack")),
 ]
 
 
@@ -299,3 +309,22 @@ async def test_object_in_use_cannot_be_deleted(api):
         refused = await api.delete(path)
         assert (refused.status, refused.body["reason"]) == (409, "Conflict")
     assert "a/main" in (await api.delete("clusterqueues/one")).body["message"]
+
+
+@on_both_databases
+async def test_a_topology_in_use_stays_as_admitted_pods_rest_on_it(api):
+    gpu = {**flavor("gpu", pool="gpu"), "spec": {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}}
+    await api.post("topologies", topology("dc", "block", "rack"))
+    await api.post("resourceflavors", gpu)
+    refused = await api.delete("topologies/dc")
+    assert (refused.status, refused.body["reason"]) == (409, "Conflict")
+    assert 'Topology "dc" is in use by ResourceFlavor gpu' in refused.body["message"]
+    changed = await api.put("topologies/dc", topology("dc", "rack"))
+    assert (changed.status, changed.body["details"]["causes"][0]["field"]) == (422, "spec.levels")
+    elsewhere = {**gpu, "spec": {**gpu["spec"], "topologyName": "other"}}
+    moved = await api.put("resourceflavors/gpu", elsewhere)
+    assert (moved.status, moved.body["details"]["causes"][0]["field"]) == (422, "spec.topologyName")
+
+    hosts = ("rack", "kubernetes.io/hostname")
+    await api.post("topologies", topology("hosts", *hosts))
+    assert (await api.put("topologies/hosts", topology("hosts", "block", *hosts))).status == 200

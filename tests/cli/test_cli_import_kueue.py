@@ -104,7 +104,7 @@ async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(slu
     documents[0]["spec"]["topologyName"] = "racks"
     documents[1]["spec"]["queueingStrategy"] = "BestEffortFIFO"
     documents[1]["spec"]["concurrentAdmissionPolicy"] = {"migration": {"mode": "TryPreferredFlavors"}}
-    documents.append({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "racks"}})
+    documents.append({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "a"}})
     file.write_text(yaml.safe_dump_all(documents))
     plan = await sluice("import", "kueue", "-f", str(file))
     lines = plan.output.splitlines()
@@ -112,7 +112,7 @@ async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(slu
     note = lines[lines.index("update  clusterqueue/team-a-cq") + 1]
     assert "spec.concurrentAdmissionPolicy" in note
     assert "left out, as if it were not set" in note
-    assert "Sluice has no Topology: pods are placed by the Kubernetes scheduler alone" in plan.output
+    assert "Sluice has no MultiKueueConfig: Jobs run in this cluster only" in plan.output
     assert lines[-1] == "2 update, 5 same, 1 skip: nothing was written; use --yes to write"
     strategy = ("get", "cq/team-a-cq", "-o", "jsonpath={.spec.queueingStrategy}")
     assert (await sluice(*strategy)).stdout == "StrictFIFO"
@@ -190,10 +190,10 @@ async def test_import_of_a_document_without_apiversion_is_refused_before_any_req
 
 
 async def test_apply_of_a_kind_that_only_kueue_has_points_to_the_import(sluice):
-    racks = "\n---\n{apiVersion: kueue.x-k8s.io/v1beta2, kind: Topology, metadata: {name: racks}}\n"
+    racks = "\n---\n{apiVersion: kueue.x-k8s.io/v1beta2, kind: MultiKueueConfig, metadata: {name: racks}}\n"
     refused = await sluice("apply", "-f", "-", stdin=V1BETA2 + racks)
     assert refused.exit_code == 2
-    assert "Sluice has no Topology: pods are placed by the Kubernetes scheduler alone" in refused.stderr
+    assert "Sluice has no MultiKueueConfig: Jobs run in this cluster only" in refused.stderr
     assert "use sluice import kueue, which skips such objects" in refused.stderr
 
 

@@ -13,7 +13,6 @@ from admission.engine import (
     NodesFailed,
     Policy,
     QueueObjectChanged,
-    TopologyChanged,
     TopologyRules,
     WorkloadGone,
     WorkloadPending,
@@ -41,9 +40,9 @@ def domains(admission) -> tuple[DomainCount, ...]:
 def engine() -> Engine:
     engine = Engine(Policy(topology=TopologyRules()))
     engine.observe(NamespaceChanged("ns", {}), now=0.0)
-    engine.observe(TopologyChanged("default", ("rack", HOSTNAME)), now=0.0)
     quota = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "100"}]}
     specs = {
+        "Topology": ("default", {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": HOSTNAME}]}),
         "ResourceFlavor": ("gpu", {"nodeLabels": {"pool": "gpu"}, "topologyName": "default"}),
         "ClusterQueue": (
             "cq",

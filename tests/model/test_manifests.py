@@ -326,3 +326,28 @@ def test_queue_object_kinds_are_listed_in_creation_order():
 
 def test_local_queue_manifest_is_parsed_as_local_queue():
     assert isinstance(parse_manifest(LOCAL_QUEUE), LocalQueue)
+
+
+@pytest.mark.parametrize("version", ["kueue.x-k8s.io/v1alpha1", "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"])
+def test_topologies_of_all_versions_of_kueue_are_read(version):
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]
+    body = {"apiVersion": version, "kind": "Topology", "metadata": {"name": "dc"}, "spec": {"levels": levels}}
+    assert parse_manifest(body).spec.labels == ("rack", "kubernetes.io/hostname")
+
+
+@pytest.mark.parametrize(
+    ("labels", "path", "message"),
+    [
+        ([], "spec.levels", "must have at least 1 entries"),
+        (["rack", "rack"], "spec.levels[1].nodeLabel", '"rack" is a level already; name each level once'),
+        (["kubernetes.io/hostname", "rack"], "spec.levels[0].nodeLabel", "can only be the last level"),
+        (["a b"], "spec.levels[0].nodeLabel", "is no qualified name"),
+    ],
+)
+def test_levels_of_a_topology_are_few_different_and_end_with_the_hostname(labels, path, message):
+    spec = {"levels": [{"nodeLabel": label} for label in labels]}
+    with pytest.raises(InvalidObject) as refused:
+        parse_manifest({"apiVersion": "sluice.dev/v1", "kind": "Topology", "metadata": {"name": "a"}, "spec": spec})
+    ((field, text),) = refused.value.causes
+    assert field == path
+    assert message in text

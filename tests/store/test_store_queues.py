@@ -30,6 +30,7 @@ from admission.model.queues import (
     LocalQueue,
     ResourceFlavor,
     Subscription,
+    Topology,
 )
 from admission.store.audit_log import Author
 from admission.store.database.tables import queue_object_versions, queue_objects
@@ -65,7 +66,9 @@ async def test_objects_of_every_kind_are_read_as_written(store: Store):
         "metadata": {"name": "mine", "namespace": "team-a"},
         "spec": {"receiver": "pager", "events": ["Admitted"], "pendingLongerThanSeconds": 60, "user": "alice"},
     })  # fmt: skip
-    objects = (flavor(), priority_class("high", 1000), check, cohort("root"), cluster_queue(), local_queue(), told)
+    racks = Topology.model_validate({"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}})
+    queues = (cohort("root"), cluster_queue(), local_queue())
+    objects = (racks, flavor(), priority_class("high", 1000), check, *queues, told)
     assert {type(obj) for obj in objects} == set(QUEUE_OBJECTS)
     for obj in objects:
         await store.queues.create(obj, author=Author("ada"))

@@ -11,6 +11,7 @@ from admission.api.kinds.cohorts import COHORT
 from admission.api.kinds.local_queues import LOCAL_QUEUE
 from admission.api.kinds.resource_flavors import RESOURCE_FLAVOR
 from admission.api.kinds.subscriptions import SUBSCRIPTION
+from admission.api.kinds.topologies import TOPOLOGY
 from admission.api.kinds.workload_priority_classes import WORKLOAD_PRIORITY_CLASS
 
 KINDS: Final = MappingProxyType(
@@ -21,6 +22,7 @@ KINDS: Final = MappingProxyType(
             COHORT,
             LOCAL_QUEUE,
             RESOURCE_FLAVOR,
+            TOPOLOGY,
             WORKLOAD_PRIORITY_CLASS,
             ADMISSION_CHECK,
             SUBSCRIPTION,

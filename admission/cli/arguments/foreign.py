@@ -20,7 +20,6 @@ _KUEUE_SETTINGS: Final = "config.kueue.x-k8s.io"
 KUEUE_SETTINGS_KEY: Final = "controller_manager_config.yaml"
 """Key of Kueue's ConfigMap `kueue-manager-config` with its configuration."""
 _WITHOUT_EQUIVALENT: Final = {
-    "Topology": "pods are placed by the Kubernetes scheduler alone, without topology-aware scheduling",
     "MultiKueueCluster": "Jobs run in this cluster only",
     "MultiKueueConfig": "Jobs run in this cluster only",
     "ProvisioningRequestConfig": "nodes are not provisioned before a Job is admitted",

@@ -11,7 +11,6 @@ from admission.engine.events import (
     NodesFailed,
     PodBound,
     PodEnded,
-    TopologyChanged,
 )
 from admission.engine.topology.second_pass import Due
 from admission.engine.topology.workloads import placed_pods
@@ -40,12 +39,6 @@ class PlacedWorkloads:
         """Apply an event of nodes, pods or placement."""
         concerned = False
         match event:
-            case TopologyChanged(name, levels):
-                if levels is None:
-                    self.topologies.levels.pop(name, None)
-                else:
-                    self.topologies.levels[name] = levels
-                self._registry.objects_changed = True
             case NodeChanged(node):
                 concerned = self.topologies.node_changed(node)
             case NodeDeleted(name):

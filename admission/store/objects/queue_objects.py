@@ -23,7 +23,7 @@ from admission.store.errors import AlreadyExists, Conflict, NotFound
 from admission.store.ledger import rollup
 from admission.store.objects.change_log import log_change
 from admission.store.objects.object_cache import KnownObjects, read_objects
-from admission.store.objects.references import check_deletion, check_parents
+from admission.store.objects.references import check_change, check_deletion, check_parents
 from admission.store.objects.versions import MODELS, Versions, object_of
 from admission.store.workloads.commit import next_revision
 
@@ -172,6 +172,7 @@ class Queues(Versions):
             _check_preconditions(
                 old, resource_version=obj.metadata.resource_version, uid=obj.metadata.uid, newest=revision
             )
+            check_change(object_of(old), obj)
             row = _with_stop_reason({**old, **_row(obj)}, old, author)
             if row == old:
                 connection.rollback()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from admission.model.errors import InvalidObject
-from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, Cohort, ResourceFlavor
+from admission.model.queues import QUEUE_OBJECTS, ClusterQueue, Cohort, ResourceFlavor, Topology
+from admission.model.topology import HOSTNAME
 from admission.store.database.tables import admissions, queue_objects, workloads
 from admission.store.errors import Conflict
 from admission.store.workloads.loading import UNFINISHED
@@ -35,6 +36,24 @@ def check_parents(connection: Connection, obj: QueueObject) -> None:
     if parent == obj.name:
         message = f"closes a cycle of Cohorts: {' -> '.join([*path, parent])}; name a parent outside of it"
         raise InvalidObject([("spec.parentName", message)], subject=f'Cohort "{obj.name}"')
+
+
+def check_change(old: QueueObject, new: QueueObject) -> None:
+    """Raise InvalidObject if `new` changes what the placement of admitted workloads rests on.
+
+    As in Kueue, a flavor keeps its Topology, and the levels of a Topology may only change while the last one is the
+    hostname, by which admitted pods are placed.
+    """
+    if isinstance(old, ResourceFlavor) and isinstance(new, ResourceFlavor):
+        before, after = old.spec.topology_name, new.spec.topology_name
+        if before is not None and after != before:
+            message = f"cannot be changed from {before}; create another ResourceFlavor"
+            raise InvalidObject([("spec.topologyName", message)], subject=f'ResourceFlavor "{new.name}"')
+    if isinstance(old, Topology) and isinstance(new, Topology) and old.spec != new.spec:
+        last = old.spec.labels[-1], new.spec.labels[-1]
+        if last != (HOSTNAME, HOSTNAME):
+            message = f"cannot be changed unless the last level is {HOSTNAME} before and after; create another Topology"
+            raise InvalidObject([("spec.levels", message)], subject=f'Topology "{new.name}"')
 
 
 def check_deletion(connection: Connection, obj: QueueObject) -> None:

@@ -91,8 +91,8 @@ def kueue(
     """Import Kueue's queues and settings, and take over the Jobs that Kueue has admitted.
 
     Without --yes the plan is printed, and nothing is written. ResourceFlavors,
-    ClusterQueues, Cohorts, LocalQueues, WorkloadPriorityClasses and AdmissionChecks are
-    read from manifests (-f), or from the cluster that runs Kueue. An import from a
+    ClusterQueues, Cohorts, LocalQueues, WorkloadPriorityClasses, AdmissionChecks and
+    Topologies are read from manifests (-f), or from the cluster that runs Kueue. An import from a
     cluster into the database of a stopped Sluice takes over running Jobs as well: they
     keep running, and hold the quota that Kueue assigned to them. The command can be
     repeated.

@@ -140,8 +140,7 @@ def _differences(item: QueueObject) -> tuple[str, ...]:
         name = item.spec.controller_name
         return (f"spec.controllerName: {name} works with Kueue only: workloads wait until another controller answers",)
     if isinstance(item, ResourceFlavor) and item.spec.topology_name is not None:
-        topology = without_equivalent({"apiVersion": _SUGGESTED, "kind": "Topology"})
-        return (f"spec.topologyName: kept, but has no effect: {topology}",)
+        return ("spec.topologyName: kept, but has no effect: pods are placed by the Kubernetes scheduler alone",)
     return ()
 
 

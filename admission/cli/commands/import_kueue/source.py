@@ -33,8 +33,9 @@ _OPTIONAL: Final = {
     "Workload": "workloads",
 }
 """Resources that older versions of Kueue, or some installations, do not have."""
-_ALPHA_COHORTS: Final = ("Cohort", "cohorts", "v1alpha1")
-"""Kind, plural and version of the Cohorts of Kueue 0.9 to 0.12, which has them in no other version."""
+_ALPHA: Final = (("Cohort", "cohorts", "v1alpha1"), ("Topology", "topologies", "v1alpha1"))
+"""Kind, plural and version of the Cohorts of Kueue 0.9 to 0.12, and the Topologies of 0.9 to 0.13, which have them in
+no other version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ async def in_cluster(client: Client, kinds: Kinds) -> Found:
     documents: list[Document] = []
     workloads: list[dict[str, Any]] = []
     resources = [(name, plural, version) for name, plural in (_NEEDED | _OPTIONAL).items()]
-    for name, plural, at in (*resources, _ALPHA_COHORTS):
+    for name, plural, at in (*resources, *_ALPHA):
         if at != version and any(document.body["kind"] == name for document in documents):
             continue
         try:
