@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import orjson
 
 from admission.apimachinery.patches import json_patch
-from admission.kinds import partial_admission, paths, scaling, templates
+from admission.kinds import partial_admission, paths, scaling, templates, topology
 from admission.kinds.base import (
     GATED_BY,
     HOLD,
@@ -193,6 +193,8 @@ class DeclaredKind(CommonKind):
         if faults := [*self.metadata_faults(obj), *self._own_faults(obj)]:
             raise Misconfigured("; ".join(map(": ".join, faults)))
         places = self.places(obj)
+        if faults := _topology_faults(places):
+            raise Misconfigured("; ".join(map(": ".join, faults)))
         min_counts = partial_admission.min_counts(obj, places)
         essence = [
             (place.name, place.path, place.left, min_counts.get(place.name), templates.digest_parts(place.template))
@@ -206,6 +208,7 @@ class DeclaredKind(CommonKind):
         try:
             faults += self._own_faults(obj)
             places = self.places(obj)
+            faults += _topology_faults(places)
             partial_admission.min_counts(obj, places)
             for place in places:
                 check_resources(place.template.get("spec") or {}, path=f"{place.path}.spec")
@@ -318,9 +321,10 @@ class DeclaredKind(CommonKind):
             if (assignment := assignments.get(place.name)) is None:
                 raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was reserved')
             own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
-            of_flavors = [templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-            of_checks = [templates.from_check(update) for update in updates if update.name == place.name]
-            added, injected[pointer(*place.target)] = inject_at(obj, place, (*of_flavors, *of_checks, own))
+            additions = templates.of_admission(
+                assignment, flavors, updates, place.template, path=place.path, gates=not place.flat
+            )
+            added, injected[pointer(*place.target)] = inject_at(obj, place, (*additions, own))
             patch += added
         original = {_TEMPLATES: injected, **({_NUMBERS: lowered} if lowered else {})}
         return [*same_generation(obj), *patch, *self.gated_by.open(obj)], original
@@ -373,6 +377,10 @@ class DeclaredKind(CommonKind):
         """Return the object after `restore_patch`."""
         patch = self.restore_patch(obj, original)
         return obj if patch is None else json_patch(obj, patch)
+
+
+def _topology_faults(places: Iterable[Place]) -> list[tuple[str, str]]:
+    return topology.faults((place.template, place.path, place.pods) for place in places)
 
 
 def _loses_labels(old: Object, before: Mapping[str, Place], new: Object, after: Iterable[Place]) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import orjson
 
-from admission.kinds import templates
+from admission.kinds import templates, topology
 from admission.kinds.base import (
     GATED_BY,
     HOLD,
@@ -117,13 +117,13 @@ class JobKind(CommonKind):
         Raises Misconfigured, also for all other `faults`.
         """
         essence = _essence(obj)
-        if faults := [*self.metadata_faults(obj), *_follow_faults(obj)]:
+        if faults := [*self.metadata_faults(obj), *_own_faults(obj)]:
             raise Misconfigured("; ".join(map(": ".join, faults)))
         return _pod_sets(essence, context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """Return the faults in labels, annotations and resources."""
-        faults = [*self.metadata_faults(obj), *_follow_faults(obj)]
+        faults = [*self.metadata_faults(obj), *_own_faults(obj)]
         try:
             _min_count(obj["metadata"].get("annotations") or NOTHING, obj["spec"])
             check_resources(obj["spec"]["template"].get("spec") or {}, path=f"{_TEMPLATE}.spec")
@@ -164,8 +164,7 @@ class JobKind(CommonKind):
         """Return a patch with the additions of flavors and checks, the admitted parallelism, and `suspend: false`."""
         (assignment,) = admission.pod_sets
         needed = _needed(obj)
-        injections = [templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-        injections += [templates.from_check(update) for update in updates if update.name == assignment.name]
+        injections = templates.of_admission(assignment, flavors, updates, obj["spec"]["template"], path=_TEMPLATE)
         if obj["spec"].get("manualSelector"):  # otherwise the API server has added the label
             injections.append(templates.Addition("Sluice", {}, (), {POD_OWNER: obj["metadata"]["uid"]}))
         template, original = templates.inject(obj["spec"]["template"], injections, path=_TEMPLATE)
@@ -311,6 +310,11 @@ def _completions_follow(obj: Object) -> bool:
     """Whether a start with fewer pods lowers the completions, too."""
     is_asked = first(obj["metadata"].get("annotations"), _COMPLETIONS_FOLLOW) == "true"
     return is_asked and obj["spec"].get("completionMode") == "Indexed"
+
+
+def _own_faults(obj: Object) -> list[tuple[str, str]]:
+    spec = obj["spec"]
+    return [*_follow_faults(obj), *topology.faults([(spec["template"], _TEMPLATE, _count(spec))])]
 
 
 def _follow_faults(obj: Object) -> list[tuple[str, str]]:

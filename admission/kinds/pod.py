@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import orjson
 
-from admission.kinds import templates
+from admission.kinds import templates, topology
 from admission.kinds.base import GATED_BY, HOLD, MANAGED, MIN_COUNT, SUBMITTED_BY, KindStatus, Object, Outcome, PodCount
 from admission.kinds.common import NOTHING
 from admission.kinds.grouping import GATE, group_faults
@@ -75,13 +75,13 @@ class PodKind(UnchangedKind):
 
     def pod_sets(self, obj: Object, context: NamespaceContext) -> tuple[PodSet, ...]:
         """Return one pod set, `main`. Raises Misconfigured, also for all other `faults`."""
-        if faults := list(self.metadata_faults(obj)):
+        if faults := [*self.metadata_faults(obj), *topology.faults([(obj, "", None)])]:
             raise Misconfigured("; ".join(map(": ".join, faults)))
         return _pod_sets(orjson.dumps(templates.digest_parts(obj), option=orjson.OPT_SORT_KEYS), context)
 
     def faults(self, obj: Object) -> list[tuple[str, str]]:
         """Return the faults in labels, annotations and resources of a new pod, and one if it is bound already."""
-        faults = list(self.metadata_faults(obj))
+        faults = [*self.metadata_faults(obj), *topology.faults([(obj, "", None)])]
         try:
             check_resources(obj["spec"], path="spec")
         except Misconfigured as error:
@@ -108,9 +108,8 @@ class PodKind(UnchangedKind):
     ) -> tuple[list[Object], Object]:
         """Return a patch with what flavors and checks add, and without the gate. There is nothing to restore."""
         (assignment,) = admission.pod_sets
-        of_flavors = [templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-        of_checks = [templates.from_check(update) for update in updates if update.name == assignment.name]
-        injected, _ = templates.inject(obj, (*of_flavors, *of_checks), path="")
+        added = templates.of_admission(assignment, flavors, updates, obj, path="", whole=True)
+        injected, _ = templates.inject(obj, added, path="")
         return [*same_generation(obj), *_added(obj, injected), *GATE.open(obj)], {}
 
     def resume_patch(self, obj: Object) -> list[Object]:

@@ -142,11 +142,9 @@ class PodGroupKind(UnchangedKind):
     ) -> tuple[list[Object], Object]:
         """Return no patch, as each pod has its own. Raises Misconfigured if the pods of a role cannot be injected."""
         for assignment in admission.pod_sets:
-            of_flavors = [templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
-            of_checks = [templates.from_check(update) for update in updates if update.name == assignment.name]
             role = obj["spec"]["roles"].get(assignment.name)
             if role is not None:
-                templates.inject(role, (*of_flavors, *of_checks), path="")
+                templates.inject(role, templates.of_admission(assignment, flavors, updates, role, path=""), path="")
         return [], {}
 
     def templates(self, obj: Object) -> list[Object]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from admission.kinds import topology
 from admission.kinds.requests import pod_requests
 from admission.model.errors import Misconfigured
+from admission.model.topology import HOSTNAME
 from admission.model.workload import PodSet, Requirement, Toleration
 
 if TYPE_CHECKING:
@@ -15,11 +17,11 @@ if TYPE_CHECKING:
     from admission.kinds.limits import NamespaceContext
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import FlavorToleration, ResourceFlavor
+    from admission.model.workload import PodSetAssignment
 
 _POD_FIELDS = ("resources", "nodeSelector", "tolerations", "runtimeClassName", "overhead", "resourceClaims")
 _CONTAINER_FIELDS = ("resources", "restartPolicy")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_GROUP = "kueue.x-k8s.io/podset-group-name"
 _MAPS = {
     "nodeSelector": ("spec", "node_selector"),
     "labels": ("metadata", "labels"),
@@ -27,7 +29,7 @@ _MAPS = {
 }
 """Maps of a template that an injection extends: (part of the template, attribute of `Addition`) by field."""
 _LISTS = ("tolerations", "schedulingGates")
-"""Lists of a pod's spec that an injection extends; scheduling gates are those of Kueue, before Sluice took over."""
+"""Lists of a pod's spec that an injection extends; scheduling gates also by Kueue, before Sluice took over."""
 
 
 def digest_parts(template: Mapping[str, Any]) -> Object:
@@ -40,8 +42,9 @@ def digest_parts(template: Mapping[str, Any]) -> Object:
     if (affinity := spec.get("affinity")) and (required := (affinity.get("nodeAffinity") or {}).get(_REQUIRED)):
         part["affinity"] = {"nodeAffinity": {_REQUIRED: required}}
     annotations = (template.get("metadata") or {}).get("annotations") or {}
-    if _GROUP in annotations:
-        return {"metadata": {"annotations": {_GROUP: annotations[_GROUP]}}, "spec": part}
+    if not topology.ANNOTATIONS.isdisjoint(annotations):
+        kept = {key: annotations[key] for key in sorted(topology.ANNOTATIONS & annotations.keys())}
+        return {"metadata": {"annotations": kept}, "spec": part}
     return {"spec": part}
 
 
@@ -65,7 +68,7 @@ def pod_set(
         scheduling = context.runtime_classes[spec["runtimeClassName"]].get("scheduling") or {}
     selector = dict(spec.get("nodeSelector") or {})
     _merge(selector, scheduling.get("nodeSelector") or {}, path, "spec.nodeSelector", "the RuntimeClass")
-    annotations = (template.get("metadata") or {}).get("annotations") or {}
+    wanted, group = topology.request(topology.asked(template))
     return PodSet(
         name=name,
         count=count,
@@ -76,7 +79,8 @@ def pod_set(
             _toleration(item) for item in (*(spec.get("tolerations") or ()), *(scheduling.get("tolerations") or ()))
         ),
         affinity=_affinity(spec),
-        group=annotations.get(_GROUP, ""),
+        group=group,
+        topology=wanted,
     )
 
 
@@ -88,11 +92,61 @@ class Addition(NamedTuple):
     tolerations: tuple[FlavorToleration, ...]
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    gates: tuple[str, ...] = ()
+    """Scheduling gates."""
 
 
 def from_flavor(flavor: ResourceFlavor) -> Addition:
     """Return what sends pods to the nodes of a flavor."""
     return Addition(f'ResourceFlavor "{flavor.metadata.name}"', flavor.spec.node_labels, flavor.spec.tolerations)
+
+
+def from_topology(assignment: PodSetAssignment, template: Mapping[str, Any], *, whole: bool = False) -> Addition | None:
+    """Return what sends pods of this template to their domains; None: they are not placed by topology.
+
+    If all of them have one domain, that is its node selector. Otherwise, and where the domain is a node, which may fail
+    and be replaced, a scheduling gate holds each pod until it gets a node selector of its own. `whole`: one domain is
+    always a node selector, as for a pod that is started by itself.
+    """
+    placed = assignment.topology
+    if placed is None:
+        return None
+    annotations = dict[str, str]()
+    if topology.PLACED_ANNOTATIONS.isdisjoint((template.get("metadata") or {}).get("annotations") or ()):
+        annotations[topology.OWN_UNCONSTRAINED] = "true"
+    if len(placed.domains) == 1 and (whole or placed.levels[-1] != HOSTNAME):
+        return Addition(
+            "the topology", dict(zip(placed.levels, placed.domains[0].values, strict=True)), (), {}, annotations
+        )
+    annotations[topology.POD_SET] = assignment.name
+    return Addition("the topology", {}, (), {}, annotations, (topology.GATE,))
+
+
+def of_admission(
+    assignment: PodSetAssignment,
+    flavors: Mapping[str, ResourceFlavor],
+    updates: Iterable[PodSetUpdate],
+    template: Mapping[str, Any],
+    *,
+    path: str,
+    gates: bool = True,
+    whole: bool = False,
+) -> list[Addition]:
+    """Return all that an admission adds to the template of a pod set: by its flavors, its checks and its topology.
+
+    `gates`: whether the template can have scheduling gates. `whole`: see `from_topology`. Raises Misconfigured.
+    """
+    found = [from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())]
+    found += [from_check(update) for update in updates if update.name == assignment.name]
+    if (placed := from_topology(assignment, template, whole=whole)) is not None:
+        if placed.gates and not gates:
+            raise Misconfigured(
+                f"{path}: has no field for scheduling gates, so that its pods can only be placed in one domain of a "
+                "topology without hostnames; request a level that holds all of them by the annotation "
+                f"{topology.REQUIRED_KEY}"
+            )
+        found.append(placed)
+    return found
 
 
 def from_check(update: PodSetUpdate) -> Addition:
@@ -117,6 +171,15 @@ def inject(template: Mapping[str, Any], additions: Iterable[Addition], *, path: 
         if wanted != had:
             patch.setdefault(part, {})[field] = {key: value for key, value in wanted.items() if key not in had}
             original[field] = (template.get(part) or {}).get(field)
+    gates = (template.get("spec") or {}).get("schedulingGates")
+    added = [
+        gate
+        for name in dict.fromkeys(name for one in additions for name in one.gates)
+        if (gate := {"name": name}) not in (gates or ())
+    ]
+    if added:
+        patch.setdefault("spec", {})["schedulingGates"] = [*(gates or ()), *added]
+        original["schedulingGates"] = gates
     present = (template.get("spec") or {}).get("tolerations")
     tolerations: list[Object] = list(present or ())
     for toleration in (_toleration_json(one) for addition in additions for one in addition.tolerations):

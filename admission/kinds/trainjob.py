@@ -144,11 +144,10 @@ class TrainJobKind(DeclaredKind):
             if (assignment := assignments.get(place.name)) is None:
                 raise Misconfigured(f'{place.path}: the pod set "{place.name}" is new since quota was reserved')
             own = templates.Addition("Sluice", {}, (), {WORKLOAD_UID: obj["metadata"]["uid"], **place.label})
-            added = [
-                *(templates.from_flavor(flavors[name]) for name in dict.fromkeys(assignment.flavors.values())),
-                *(templates.from_check(update) for update in updates if update.name == place.name),
-                own,
-            ]
+            additions = templates.of_admission(
+                assignment, flavors, updates, place.template, path=place.path, gates=False
+            )
+            added = [*additions, own]
             put, original = templates.inject(place.template, added, path=place.path)
             injected[place.name] = {"put": put, "original": original}
             # The entry has all additions, even those that the JobSet happens to have: it may be about to change.

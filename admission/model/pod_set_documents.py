@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from admission.model.topology import SliceLayer, TopologyRequest
 from admission.model.workload import PodSet, Requirement, Toleration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
@@ -19,6 +20,8 @@ def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
         document["tolerations"] = [[t.key, t.operator, t.value, t.effect] for t in pod_set.tolerations]
     if pod_set.affinity is not None:
         document["affinity"] = [[[r.key, r.operator, r.values] for r in term] for term in pod_set.affinity]
+    if (wanted := pod_set.topology) is not None:
+        document["topology"] = [wanted.required, wanted.preferred, wanted.unconstrained, list(map(list, wanted.layers))]
     if pod_set.group:
         document["group"] = pod_set.group
     return document
@@ -39,4 +42,10 @@ def pod_set(row: Mapping[str, Any]) -> PodSet:
         if affinity is None
         else tuple(tuple(Requirement(key, op, tuple(values)) for key, op, values in term) for term in affinity),
         group=spec.get("group", ""),
+        topology=_topology(spec["topology"]) if "topology" in spec else None,
     )
+
+
+def _topology(fields: Sequence[Any]) -> TopologyRequest:
+    required, preferred, unconstrained, layers = fields
+    return TopologyRequest(required, preferred, unconstrained, tuple(SliceLayer(*layer) for layer in layers))

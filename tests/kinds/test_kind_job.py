@@ -169,13 +169,11 @@ def test_pod_set_has_the_requests_and_scheduling_constraints_of_the_template():
             },
         }
     )
-    job["spec"]["template"]["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-group-name": "g"}
     (pods,) = JOBS.pod_sets(job, EMPTY)
     assert (pods.name, pods.count, pods.min_count, pods.requests) == ("main", 3, None, {"cpu": 1000})
     assert pods.node_selector == {"zone": "a"}
     assert pods.tolerations == (Toleration("spot", "Exists"), Toleration("x", "Equal", "y", "NoExecute"))
     assert pods.affinity == ((Requirement("pool", "In", ("a", "b")),), ())
-    assert pods.group == "g"
 
 
 @pytest.mark.parametrize(

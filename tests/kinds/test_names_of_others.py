@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 
 KEYS = {
     "kubernetes v1.36.2: staging/src/k8s.io/api/batch/v1, apps/v1": """
-        batch.kubernetes.io/controller-uid kubernetes.io/job-controller statefulset.kubernetes.io/pod-name""",
+        batch.kubernetes.io/controller-uid batch.kubernetes.io/job-completion-index apps.kubernetes.io/pod-index
+        kubernetes.io/job-controller statefulset.kubernetes.io/pod-name""",
     "kueue ff69552: pkg/controller/constants, pkg/controller/jobs/{job,pod}, apis/kueue/v1beta2/topology_types.go": """
         kueue.x-k8s.io/queue-name kueue.x-k8s.io/priority-class kueue.x-k8s.io/max-exec-time-seconds
         kueue.x-k8s.io/job-min-parallelism kueue.x-k8s.io/job-completions-equal-parallelism kueue.x-k8s.io/job-uid
         kueue.x-k8s.io/pod-group-name kueue.x-k8s.io/pod-group-total-count kueue.x-k8s.io/pod-group-fast-admission
-        kueue.x-k8s.io/admission-gated-by kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/podset-group-name""",
+        kueue.x-k8s.io/admission-gated-by kueue.x-k8s.io/retriable-in-group kueue.x-k8s.io/pod-group-pod-index
+        kueue.x-k8s.io/pod-group-pod-index-label kueue.x-k8s.io/pod-index-offset""",
     "volcano-sh/apis 536f121: pkg/apis/batch/v1alpha1/labels.go, pkg/apis/scheduling/v1beta1/labels.go": """
         volcano.sh/job-name volcano.sh/queue-name volcano.sh/hierarchy volcano.sh/hierarchy-weights
         scheduling.volcano.sh/queue-name scheduling.k8s.io/group-name""",
@@ -52,12 +54,14 @@ KEYS = {
     "kuberay feeaf72: ray-operator/controllers/ray/utils/constant.go; the last is of its pull request": """
         ray.io/kuberay-operator ray.io/priority-class-name ray.io/gang-scheduling-enabled
         ray.io/cronjob-name ray.io/native-workload-scheduling""",
-    "training-operator release-1.9: pkg/apis/kubeflow.org/v1/common_types.go": "kubeflow.org/training-operator",
+    "training-operator release-1.9: pkg/apis/kubeflow.org/v1/common_types.go": """
+        kubeflow.org/training-operator training.kubeflow.org/replica-index""",
     "mpi-operator caa3c47: pkg/apis/kubeflow/v2beta1/types.go": "kubeflow.org/mpi-operator",
     "trainer 8c0f505: pkg/apis/trainer/v1alpha1/trainjob_types.go": "trainer.kubeflow.org/trainjob-controller",
-    "jobset 08dfbdf: api/jobset/v1alpha2/jobset_types.go": "jobset.sigs.k8s.io/jobset-controller",
+    "jobset 08dfbdf: api/jobset/v1alpha2/jobset_types.go": """
+        jobset.sigs.k8s.io/jobset-controller jobset.sigs.k8s.io/job-index""",
     "lws 060ab4d: api/leaderworkerset/v1/leaderworkerset_types.go": """
-        leaderworkerset.sigs.k8s.io/name leaderworkerset.sigs.k8s.io/group-index""",
+        leaderworkerset.sigs.k8s.io/name leaderworkerset.sigs.k8s.io/worker-index leaderworkerset.sigs.k8s.io/group-index""",
     "appwrapper b47a99e: api/v1beta2/appwrapper_types.go": "workload.codeflare.dev/appwrapper-controller",
     "argo-workflows f016ad8: workflow/common/common.go": "workflows.argoproj.io/artifact-gc",
 }
