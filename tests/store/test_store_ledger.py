@@ -12,6 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from sqlalchemy import select
 from store_examples import admission, admitted, finished, requeued, workload
 
+from admission.model.topology import DomainCount, TopologyAssignment
 from admission.model.workload import Admission, PodSetAssignment
 from admission.store.database.migrations import migrate
 from admission.store.database.tables import admissions, usage_rollups
@@ -57,6 +58,23 @@ async def test_an_admission_has_a_row_for_each_pod_set_and_resource(store: Store
     for row in rows:
         of = row["cluster_queue"], row["local_queue"], row["namespace"], row["submitted_by"], row["priority"]
         assert of == ("cq", "main", "team-a", "ada", 5)
+
+
+async def test_domains_of_an_admission_are_loaded_as_they_were_committed(store: Store):
+    epoch = await store.lead("test")
+    domains = tuple(DomainCount((f"rack-{number}", f"node-{number}-7"), 2) for number in range(5))
+    placed = TopologyAssignment(("rack", "host"), domains)
+    holds = Admission(
+        "cq",
+        (
+            PodSetAssignment("driver", {"cpu": "a"}, {"cpu": 500}, 1),
+            PodSetAssignment("workers", {"cpu": "a", "gpu": "a"}, {"cpu": 1000, "gpu": 8}, 10, placed),
+            PodSetAssignment("idle", {}, {}, 3, TopologyAssignment(("rack",), (DomainCount(("rack-0",), 3),))),
+        ),
+    )
+    await store.commit(admitted(workload("1"), holds, at=START), epoch=epoch)
+    (record,) = (await store.load()).workloads
+    assert record.admission == holds
 
 
 async def test_next_admission_starts_exactly_when_the_former_admission_ends(store: Store):

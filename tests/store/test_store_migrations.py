@@ -17,7 +17,7 @@ from sqlalchemy import inspect
 from store_examples import admission, admitted, finished, flavor, workload
 
 from admission.cli.main import main
-from admission.model.queues import Subscription
+from admission.model.queues import Subscription, Topology
 from admission.store.audit_log import Author
 from admission.store.database.connection import Location, connect
 from admission.store.database.migrations import config, migrate, plan
@@ -156,6 +156,11 @@ async def test_downgrade_deletes_objects_of_kinds_that_the_older_schema_lacks(da
         subscription = Subscription.model_validate({"metadata": metadata, "spec": told})
         await store.queues.create(subscription, author=Author("test"))
         assert await examine(database_url, works_with) == "0007"
+        racks = {"metadata": {"name": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
+        await store.queues.create(Topology.model_validate(racks), author=Author("test"))
+        assert await examine(database_url, works_with) == "0008"
+    await migrate(database_url, "0007")
+    assert await examine(database_url, works_with) == "0007"
     await migrate(database_url, "0006")
     assert await examine(database_url, works_with) == "0001"
 

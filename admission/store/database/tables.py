@@ -193,6 +193,11 @@ admissions = Table(
     Column("from_revision", BigInteger, comment="The commit by which the row was added ..."),
     Column("to_revision", BigInteger, comment="... and the one by which it was closed; no clock moves these"),
     Column("known_revision", BigInteger, comment="Up to which its leader knew the queue objects when it was decided"),
+    Column(
+        "topology",
+        JSON(none_as_null=True),
+        comment="Domains of the pods, as Kueue's topologyAssignment; in one row of each pod set",
+    ),
     CheckConstraint("to_at >= from_at", name="no_negative_time"),
     CheckConstraint("(to_at IS NULL) = (end_reason IS NULL)", name="ended_with_reason"),
     Index("uq_admissions_open", "workload_uid", "pod_set", "resource", unique=True,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, case, func, select, update
 
+from admission.model.topology_documents import topology_document
 from admission.store.database.dialects import bulk_insert
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions
@@ -74,7 +75,8 @@ def _rows(
     }
     for assigned in begun.admission.pod_sets:
         # A pod set without requests has a row, too, with an empty resource: it records that the workload is admitted.
-        for resource in {**assigned.flavors, **assigned.usage} or ("",):
+        domains = None if assigned.topology is None else topology_document(assigned.topology)
+        for number, resource in enumerate({**assigned.flavors, **assigned.usage} or ("",)):
             yield {
                 **common,
                 "pod_set": assigned.name,
@@ -82,6 +84,7 @@ def _rows(
                 "flavor": assigned.flavors.get(resource, ""),
                 "amount": assigned.usage.get(resource, 0),
                 "count": assigned.count,
+                "topology": None if number else domains,
             }
 
 

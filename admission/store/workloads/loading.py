@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from sys import intern
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import orjson
 from sqlalchemy import JSON, Double, Text, bindparam, cast, extract, func, select, type_coerce
@@ -13,6 +13,7 @@ from sqlalchemy import JSON, Double, Text, bindparam, cast, extract, func, selec
 from admission.engine.vocabulary import MISCONFIGURED
 from admission.model.pod_set_documents import pod_set
 from admission.model.text import clean
+from admission.model.topology_documents import topology_assignment
 from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.database.dialects import in_list
 from admission.store.database.instant import Instant
@@ -42,9 +43,17 @@ _RECENT_TRANSITIONS = 20_000
 
 _STATES = {state.value: state for state in State}
 
-_Assigned: TypeAlias = tuple[dict[str, str], dict[str, int], int]
+
+class _Assigned(NamedTuple):
+    flavors: dict[str, str]
+    usage: dict[str, int]
+    pods: int
+    topology: list[Any]
+    """The document of its domains, as in the database; empty: it has none."""
+
+
 _Held: TypeAlias = dict[str, tuple[str, dict[str, _Assigned]]]
-"""By uid: the ClusterQueue, and (flavors, usage, count) of each pod set by its name."""
+"""By uid: the ClusterQueue, and what each pod set holds, by its name."""
 
 
 async def unfinished(
@@ -145,6 +154,7 @@ _OPEN_ROWS = (
     select(
         admissions.c.workload_uid, admissions.c.pod_set, admissions.c.resource, admissions.c.flavor,
         admissions.c.amount, admissions.c.count, admissions.c.cluster_queue,
+        type_coerce(admissions.c.topology, Text),
     )
     .where(admissions.c.to_at.is_(None))
     .order_by(admissions.c.id)
@@ -162,9 +172,11 @@ def _held(connection: Connection, uids: list[str]) -> _Held:
 
 
 def _add_open_rows(found: _Held, rows: Iterable[Sequence[Any]]) -> None:
-    for uid, name, resource, flavor, amount, count, cluster_queue in rows:
+    for uid, name, resource, flavor, amount, count, cluster_queue, topology in rows:
         sets = found.setdefault(uid, (cluster_queue, {}))[1]
-        flavors, usage, _ = sets.setdefault(name, ({}, {}, count))
+        flavors, usage, _, domains = sets.setdefault(name, _Assigned({}, {}, count, []))
+        if topology is not None:
+            domains.append(topology)
         if resource:
             usage[intern(resource)] = amount
         if flavor:
@@ -177,8 +189,9 @@ def _admission(held: tuple[str, dict[str, _Assigned]]) -> Admission:
 
 
 def _assignment(item: tuple[str, _Assigned]) -> PodSetAssignment:
-    name, (flavors, usage, count) = item
-    return PodSetAssignment(intern(name), flavors, usage, count)
+    name, (flavors, usage, count, topology) = item
+    domains = topology_assignment(_document(topology[0])) if topology else None
+    return PodSetAssignment(intern(name), flavors, usage, count, domains)
 
 
 def _record_or_fault(
@@ -194,6 +207,8 @@ def _record_or_fault(
         # Without shape, eviction, and `original` if that is the broken one; positions as in `_record`.
         readable = [*row]
         readable[10], readable[20], readable[32] = "", None if _is_broken(original) else original, None
+        for assigned in held.get(uid, ("", {}))[1].values():
+            assigned.topology.clear()
         message = clean(f"its row in the database cannot be read: {error!r}")
         return replace(_record(readable, {}, held), reason=MISCONFIGURED, message=message)
 
