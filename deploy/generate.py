@@ -26,7 +26,13 @@ NAMESPACE = "sluice-system"
 
 COPIES = {
     HERE / name: CHART / "files" / name
-    for name in ("rbac/sluice.yaml", "rbac/users.yaml", "rbac/dashboard.yaml", "prometheus/rules.yaml")
+    for name in (
+        "rbac/sluice.yaml",
+        "rbac/users.yaml",
+        "rbac/dashboard.yaml",
+        "rbac/topology.yaml",
+        "prometheus/rules.yaml",
+    )
 }
 """Files that are copied into the chart, because a chart cannot refer to files outside of it."""
 

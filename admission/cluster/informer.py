@@ -69,6 +69,7 @@ class Informer:
         path: str,
         *,
         label_selector: str = "",
+        field_selector: str = "",
         reported: Mapping[str, str] = MappingProxyType({}),
         page: int = 500,
         idle_timeout: float = IDLE_TIMEOUT,
@@ -81,7 +82,8 @@ class Informer:
         """
         self._client = client
         self._path = path
-        self._params = {"labelSelector": label_selector} if label_selector else {}
+        selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        self._params = {name: selector for name, selector in selectors.items() if selector}
         self._page = page
         self._idle_timeout = idle_timeout
         self._clock = clock

@@ -30,6 +30,7 @@ from admission.controller.state.faults import Faults
 from admission.controller.state.inbox import Due, Inbox
 from admission.controller.state.policy import Policy
 from admission.controller.state.timer import Timer
+from admission.controller.workloads.nodes_and_pods import NodesAndPods
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
 from admission.controller.workloads.renderings import sources_first
@@ -121,6 +122,7 @@ class Controller:
         self._queue_objects: tuple[QueueObject, ...] = ()
         """Queue objects at the last load of the state."""
         self._pod_waiter = PodWaiter(client, self.inbox)
+        self._nodes_and_pods = NodesAndPods(client, self.inbox)
         self.auditor = Auditor(store, client, kinds, self.context, interval=audit_interval, clock=store.now)
         self._reset()
 
@@ -171,6 +173,7 @@ class Controller:
         """
         self._epoch, self.inbox = epoch, Inbox()
         self._pod_waiter = PodWaiter(self._client, self.inbox)
+        self._nodes_and_pods = NodesAndPods(self._client, self.inbox)
         self._reset()
         readiness, groups = self._leader.reconciler.readiness, self._leader.groups
         obstacles = self._pod_obstacles = PodObstacles(self._client, self.inbox, readiness, groups, clock=self._clock)
@@ -181,6 +184,7 @@ class Controller:
                 group.create_task(self.writer.run(), name="writer")
                 group.create_task(self.events.run(), name="events")
                 group.create_task(self._pod_waiter.run(), name="pod waiter")
+                group.create_task(self._nodes_and_pods.run(), name="nodes and pods")
                 group.create_task(self._committer.workload_events.run(), name="workload events")
                 group.create_task(obstacles.run(), name="pod obstacles")
                 await self.watches.context_synced()
@@ -218,6 +222,7 @@ class Controller:
             policy=self._policy,
             inbox=self.inbox,
             pod_waiter=self._pod_waiter,
+            nodes_and_pods=self._nodes_and_pods,
             writer=self.writer,
             events=self.events,
             faults=self.faults,
@@ -258,6 +263,8 @@ class Controller:
         restore(
             loaded, seeds, state=self._state, context=self.context, kinds=self._kinds, isolation=self._leader.isolation
         )
+        self._nodes_and_pods.follow(self.context.flavors)
+        self._nodes_and_pods.report()
         self._leader.reconciler.readiness.restored()
         records = [tracked.record for tracked in self._state.registry]
         self.metrics.restored(records)
@@ -359,6 +366,9 @@ class Controller:
         self._state.quota_freed, self._state.arrivals = False, 0
         began = time.perf_counter()
         decisions = self._leader.scheduler.decide()
+        for reassigned in decisions.reassigned:
+            self._leader.failed_nodes.replaced(reassigned.workload.uid)
+            self._leader.ungating.changed((reassigned.workload.uid,))
         self._committer.decided(decisions, time.perf_counter() - began, self._state.engine.cluster_queue_of)
         if not self._isolate_failed():
             return
@@ -370,6 +380,7 @@ class Controller:
             self._isolate_failed()
             raise
         self._leader.requests.send_due()
+        self._leader.ungating.send_due()
         self._isolate_failed()
         if self._state.dirty or self._state.batch.urgent:
             self.inbox.wake()
@@ -391,6 +402,7 @@ class Controller:
         orders = await self._store.orders.since(self._revision)
         self._state.now = self._clock()
         self._leader.dispatcher.queue_objects(versions)
+        self._nodes_and_pods.follow(self.context.flavors)
         self._leader.dispatcher.orders_and_checks(orders)
         self._revision = max(self._revision, revision)
         self._orders_processed.set()

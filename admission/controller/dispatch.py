@@ -8,6 +8,7 @@ from admission.controller.state.inbox import (
     ContextChanged,
     Due,
     KindListed,
+    NodesAndPodsChanged,
     ObjectReturned,
     ObjectsChanged,
     PodProblemsFound,
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Message
     from admission.controller.workloads.children import Children
+    from admission.controller.workloads.failed_nodes import FailedNodes
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.requests import Requests
     from admission.controller.workloads.triggers import Trigger
+    from admission.controller.workloads.ungating import Ungating
     from admission.kinds.base import Kind, Object, Observed
     from admission.store.records import QueueObjectVersion
     from admission.store.workloads.orders import OrdersAndChecks
@@ -50,7 +53,14 @@ class Dispatcher:
     """Finds the workloads that a message concerns, and passes them a trigger (`Reconciler.handle`)."""
 
     def __init__(
-        self, reconciler: Reconciler, children: Children, groups: PodGroups, requests: Requests, faults: Faults
+        self,
+        reconciler: Reconciler,
+        children: Children,
+        groups: PodGroups,
+        requests: Requests,
+        ungating: Ungating,
+        failed_nodes: FailedNodes,
+        faults: Faults,
     ) -> None:
         self._reconciler = reconciler
         self._state = reconciler.state
@@ -59,6 +69,8 @@ class Dispatcher:
         self._children = children
         self._groups = groups
         self._requests = requests
+        self._ungating = ungating
+        self._failed_nodes = failed_nodes
         self._faults = faults
 
     def messages(self, messages: Iterable[Message]) -> None:
@@ -78,13 +90,10 @@ class Dispatcher:
                 case Due():
                     with self._isolation.of(message.uid):
                         self._requests.due(message)
-                case PodsGone(uid, wait):
-                    if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
-                        self._trigger(uid, LastPodEnded())
-                case PodsCounted(uid, pods):
-                    self._trigger(uid, SurplusCounted(pods))
-                case PodProblemsFound(uid, text):
-                    self._trigger(uid, PodProblem(text))
+                case PodsGone() | PodsCounted() | PodProblemsFound():
+                    self._pods_reported(message)
+                case NodesAndPodsChanged():
+                    self._nodes_and_pods_changed(message)
                 case ContextChanged(namespace):
                     self._context_changed(namespace)
                 case KindListed(unlisted):
@@ -93,6 +102,22 @@ class Dispatcher:
                     self._requests.read_unobserved(unlisted)
         if self._groups.due or self._groups.touched:
             self._groups.update_due()
+
+    def _pods_reported(self, message: PodsGone | PodsCounted | PodProblemsFound) -> None:
+        match message:
+            case PodsGone(uid, wait):
+                if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
+                    self._trigger(uid, LastPodEnded())
+            case PodsCounted(uid, pods):
+                self._trigger(uid, SurplusCounted(pods))
+            case PodProblemsFound(uid, text):
+                self._trigger(uid, PodProblem(text))
+
+    def _nodes_and_pods_changed(self, message: NodesAndPodsChanged) -> None:
+        for event in message.events:
+            self._state.observe(event)
+        self._failed_nodes.changed(message)
+        self._ungating.changed(message.workloads)
 
     def _trigger(self, uid: str, trigger: Trigger) -> None:
         if (tracked := self._state.registry.get(uid)) is not None:

@@ -11,11 +11,13 @@ from admission.controller.state.leader_state import LeaderState
 from admission.controller.state.tracked import StoredObject
 from admission.controller.workloads.children import Children
 from admission.controller.workloads.environment import Environment
+from admission.controller.workloads.failed_nodes import FailedNodes
 from admission.controller.workloads.group_requests import GroupRequests
 from admission.controller.workloads.lost_labels import LostLabels
 from admission.controller.workloads.pod_groups import PodGroups
 from admission.controller.workloads.reconciler import Reconciler
 from admission.controller.workloads.requests import Requests
+from admission.controller.workloads.ungating import Ungating
 from admission.engine import Engine
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.policy import Policy
     from admission.controller.state.traces import Traces
+    from admission.controller.workloads.nodes_and_pods import NodesAndPods
     from admission.controller.workloads.pod_waiter import PodWaiter
     from admission.kinds.registry import Kinds
 
@@ -46,6 +49,7 @@ class Leader:
         policy: Policy,
         inbox: Inbox,
         pod_waiter: PodWaiter,
+        nodes_and_pods: NodesAndPods,
         writer: Writer,
         events: EventRecorder,
         faults: Faults,
@@ -86,7 +90,11 @@ class Leader:
             reads=reads,
             traces=traces,
         )
-        self.dispatcher = Dispatcher(self.reconciler, self.children, self.groups, self.requests, faults)
+        self.ungating = Ungating(self.reconciler, nodes_and_pods, client, writer, reads)
+        self.failed_nodes = FailedNodes(self.reconciler, nodes_and_pods)
+        self.dispatcher = Dispatcher(
+            self.reconciler, self.children, self.groups, self.requests, self.ungating, self.failed_nodes, faults
+        )
         self.scheduler = Scheduler(self.reconciler)
 
     def objects(self) -> dict[str, StoredObject]:

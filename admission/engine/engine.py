@@ -58,7 +58,8 @@ class Engine:
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
-        topologies = Topologies() if self._policy.topology is not None else None
+        placing = self._policy.topology
+        topologies = Topologies(placing.placement) if placing is not None else None
         self._registry = Registry(self._policy.policies, self._policy.accounting, topologies)
         find = classical
         if self._policy.fair_sharing:
@@ -168,7 +169,7 @@ class Engine:
             return None
         placed.mark_changed()
         due = list(placed.due(now))
-        return SecondPass(placed.topologies, rules.placement, due, now, fail_fast=rules.fail_fast) if due else None
+        return SecondPass(placed.topologies, due, now, fail_fast=rules.fail_fast) if due else None
 
     def _results(self, cycles: list[tuple[Domain, Cycle]], again: SecondPass | None) -> Iterator[tuple[Domain, Result]]:
         """Yield the results of the cycles of these trees.

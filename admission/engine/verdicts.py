@@ -7,6 +7,7 @@ considered: the next cycle finds that out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admission.engine.assignment import Mode, Possibility
@@ -14,6 +15,7 @@ from admission.engine.flavors import Assigner
 from admission.engine.lacks import Lack, lacks_of, needed, needed_ever, raises_for
 from admission.engine.matching import obstacle
 from admission.engine.outside_cycles import why_outside
+from admission.engine.topology.workloads import Placer
 from admission.engine.tree import available, lowest_subtree
 from admission.engine.vocabulary import (
     EXCEEDS_MAX_QUOTA,
@@ -21,6 +23,7 @@ from admission.engine.vocabulary import (
     MISCONFIGURED,
     NO_MATCHING_FLAVOR,
     PENDING_EVALUATION,
+    TOPOLOGY_PLACEMENT_FAILED,
     WAITING_FOR_PREEMPTED,
     WAITING_FOR_QUOTA,
     Excess,
@@ -119,6 +122,12 @@ def _assigner(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Ass
 
 def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment, ignore_undeclared: bool) -> Verdict:
     """Return the verdict that follows from the assignment of a workload of this shape."""
+    if (
+        assignment.mode is Mode.FIT
+        and queue.topologies is not None
+        and (unplaced := _unplaced(queue, shape, assignment))
+    ):
+        return unplaced
     if assignment.mode is Mode.FIT:
         if queue.spec.queueing_strategy == "StrictFIFO":
             return Verdict(PENDING_EVALUATION, sentences.fits_behind_others(queue.name))
@@ -146,6 +155,21 @@ def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment, ignore
     ]
     texts.append(sentences.ASK_FOR_OTHERS if is_undeclared else sentences.CHANGE_THE_PODS)
     return Verdict(reason, " ".join(texts), lacks)
+
+
+def _unplaced(queue: ClusterQueue, shape: Shape, assignment: Assignment) -> Verdict | None:
+    """Return why a workload that has quota has no place in its topology; None: it has one."""
+    assert queue.topologies is not None
+    tried = replace(assignment, pod_sets=list(assignment.pod_sets), admission=None)
+    Placer(queue.topologies, queue, shape.written).complete(tried)
+    for result in tried.pod_sets:
+        for cause in result.causes:
+            if isinstance(cause, Unplaced):
+                never = tried.mode is Mode.NO_FIT
+                reason = TOPOLOGY_PLACEMENT_FAILED if never else WAITING_FOR_QUOTA
+                text = sentences.does_not_fit(queue.name, result.name, [str(cause)])
+                return Verdict(reason, f"{text} {sentences.NO_PLACE_EVER}" if never else text)
+    return None
 
 
 def _flaw(registry: Registry, item: Item) -> tuple[str, str] | None:

@@ -31,6 +31,7 @@ PLACED_ANNOTATIONS: Final = frozenset(prefix + name for prefix in (_OURS, KUEUE)
 ANNOTATIONS: Final = PLACED_ANNOTATIONS | {prefix + name for prefix in (_OURS, KUEUE) for name in (_SLICE_SIZE, _GROUP)}
 """All annotations that this module reads."""
 REQUIRED_KEY: Final = _OURS + REQUIRED
+PREFERRED_KEY: Final = _OURS + PREFERRED
 OWN_UNCONSTRAINED: Final = _OURS + UNCONSTRAINED
 """Annotation that a start adds to pods that are placed without having requested it."""
 GATE: Final = "sluice.dev/topology"

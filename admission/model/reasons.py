@@ -33,7 +33,7 @@ WAITING: Final = (
     Reason("NoMatchingFlavor", "Its pods can run on the nodes of no flavor, or request a resource without quota; the "
            "message names the label, taint or resource", "Changing nodeSelector, affinity, tolerations or requests; "
            "another LocalQueue"),
-    Reason("TopologyPlacementFailed", "In `sluice simulate` only: the nodes of its flavor have no place for its pods, "
+    Reason("TopologyPlacementFailed", "The nodes of its flavor have no place for its pods in the topology, "
            "even if nothing else ran there", "Requesting another level, or less; more nodes"),
     Reason("Misconfigured", "The workload, its LocalQueue, or its namespace has a fault; the message says which, and "
            "where", "What the message says; it is evaluated again when it changes"),
@@ -63,8 +63,8 @@ EVICTED: Final = (
            "An admin opens it with `sluice resume`"),
     Reason("OverQuota", "Quota was lowered below use, and its ClusterQueue converges to it (`overQuota`)",
            "It queues again by itself", own=True),
-    Reason("NodeFailures", "In `sluice simulate` only: nodes of its topology have failed, and no others could take "
-           "their place", "It queues again by itself"),
+    Reason("NodeFailures", "Nodes on which it was placed by topology have failed, and no others could take their place",
+           "It queues again by itself"),
     Reason("OutOfSync", "It was edited after it had been admitted", "It queues again as it is now", own=True),
     Reason("Moved", "It was moved to another LocalQueue", "It queues there", own=True),
     Reason("OnHold", "Its user or an admin put it on hold", "`sluice release`, by its user if it is on hold by "

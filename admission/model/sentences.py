@@ -170,6 +170,19 @@ def waits_for_quota(needed: str, fewest: int, wanted: int) -> str:
     return f"{text}, with at least {fewest} of its {wanted} pods." if fewest < wanted else f"{text}."
 
 
+def placed_again(lost: set[str], new: set[str]) -> str:
+    """The pods on failed nodes are placed elsewhere; `new`: nodes that the workload did not have before."""
+    where = listed(sorted(new)) if new else "its other nodes"
+    return f"Node {listed(sorted(lost))} has failed; its pods are placed on {where}."
+
+
+NO_PLACE_EVER: Final = (
+    "Even if nothing else ran on these nodes there would be no such place: request a wider level of the topology, or "
+    "fewer or smaller pods, or have nodes added."
+)
+"""Help for TopologyPlacementFailed."""
+
+
 def limit_of(refused_by: str) -> str:
     """Turn `Cohort research: nominalQuota` into `the nominalQuota of Cohort research`."""
     node, _, limit = refused_by.rpartition(": ")
@@ -357,6 +370,11 @@ def runs_elsewhere(local_queue: str, cluster_queue: str) -> str:
         f"LocalQueue {local_queue} now points to ClusterQueue {cluster_queue}. "
         "Hold it and release it (`sluice hold`, `sluice release`) to have all of it queue there."
     )
+
+
+def no_more_in_domains(more: int) -> str:
+    """A workload that is placed by topology requests `more` pods."""
+    return f"{ASKS} {_more_pods(more)}, and gets none before its next start: its pods are placed by topology."
 
 
 def no_more_with_checks(pods: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+from itertools import product
 from typing import TYPE_CHECKING
 
 from admission.sandbox.apiserver.requests import User
@@ -13,7 +14,7 @@ from admission.sandbox.operators import serve_kinds
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from admission.sandbox.apiserver.objects import Object
 
@@ -33,16 +34,30 @@ def simulated_node(name: str, *, cpu: str = "10", memory: str = "64Gi", pods: st
     }
 
 
+def nodes_of_topology(sizes: Sequence[int]) -> Iterator[Object]:
+    """Yield simulated nodes in racks, and those in blocks; all have the label `pool`.
+
+    `sizes`: numbers of blocks, of racks in each, and of nodes in each; without the first, or the first two of them,
+    there are no blocks, or no racks either.
+    """
+    levels = ("block", "rack")[-(len(sizes) - 1) :] if len(sizes) > 1 else ()
+    for place in product(*map(range, sizes)):
+        node = simulated_node("-".join(map(str, ("node", *place))))
+        labels = {level: "-".join(map(str, (level, *place[: at + 1]))) for at, level in enumerate(levels)}
+        node["metadata"]["labels"] |= {"pool": "gpu", **labels}
+        yield node
+
+
 async def serve(
     *,
     port: int,
     controllers: bool,
     speed: float,
-    nodes: int,
+    nodes: Iterable[Object],
     kinds: Iterable[str] = (),
     ready: Callable[[Sandbox], None],
 ) -> None:
-    """Run a sandbox until SIGINT or SIGTERM; `ready` is called when it serves requests and its nodes exist.
+    """Run a sandbox until SIGINT or SIGTERM; `ready` is called when it serves requests and its `nodes` exist.
 
     `kinds` are custom resources to serve, by their names in the setting `integrations`; with `controllers` each has a
     simulated operator, too. Raises SandboxError if the port is taken or a kind has no simulated operator, InvalidObject
@@ -59,7 +74,7 @@ async def serve(
         serve_kinds(sandbox, kinds, operators=controllers),
     ):
         client = sandbox.local("system:admin")
-        for index in range(nodes):
-            await client.create("nodes", "", simulated_node(f"node-{index}"))
+        for node in nodes:
+            await client.create("nodes", "", node)
         ready(sandbox)
         await stop.wait()

@@ -6,7 +6,7 @@ Workloads that arrive later are unknown; the overall error that they cause is le
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -55,7 +55,7 @@ class _Forecast:
     def __init__(self, current: CurrentState, durations: Durations) -> None:
         self._current = current
         self._durations = durations
-        self._engine = Engine(current.policy)
+        self._engine = Engine(replace(current.policy, topology=None))  # without nodes: an estimate by quota alone
         self._ends: list[tuple[float, str]] = []
         self._end_of: dict[str, float] = {}
         self._starts: Starts = {}

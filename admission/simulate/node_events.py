@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from admission.engine import ChecksReady, NodeChanged, NodeDeleted, NodesFailed, PodAdditions, PodEnded
 from admission.engine.topology.nodes import untolerated
 from admission.engine.topology.replacement import on_node
+from admission.kinds.placement import node_state
 from admission.model.workload import Toleration
 from admission.simulate.scenario import key_of
-from admission.simulate.topology import node_state, pod_event, topology_rules
+from admission.simulate.topology import pod_event, topology_rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -211,7 +211,7 @@ async def test_deletion_of_all_cohorts_warns_only_of_members_that_remain(api):
 
 async def test_field_without_effect_is_a_warning(api):
     rack = manifest("ResourceFlavor", "rack", spec={"nodeLabels": {"a": "b"}, "topologyName": "racks"})
-    assert "spec.topologyName has no effect" in (await api.post("resourceflavors", rack)).headers["Warning"]
+    assert "there is no Topology racks" in (await api.post("resourceflavors", rack)).headers["Warning"]
 
 
 @pytest.mark.parametrize(
@@ -314,8 +314,17 @@ async def test_object_in_use_cannot_be_deleted(api):
 @on_both_databases
 async def test_a_topology_in_use_stays_as_admitted_pods_rest_on_it(api):
     gpu = {**flavor("gpu", pool="gpu"), "spec": {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}}
-    await api.post("topologies", topology("dc", "block", "rack"))
     await api.post("resourceflavors", gpu)
+    await api.post("clusterqueues", cluster_queue("one", flavor="gpu"))
+    (condition,) = (await api.get("clusterqueues/one")).body["status"]["conditions"]
+    assert (condition["status"], condition["reason"], condition["message"]) == (
+        "False",
+        "TopologyNotFound",
+        'Can\'t admit new workloads: there is no Topology "dc" for TAS flavor "gpu".',
+    )
+    await api.post("topologies", topology("dc", "block", "rack"))
+    (condition,) = (await api.get("clusterqueues/one")).body["status"]["conditions"]
+    assert condition["status"] == "True"
     refused = await api.delete("topologies/dc")
     assert (refused.status, refused.body["reason"]) == (409, "Conflict")
     assert 'Topology "dc" is in use by ResourceFlavor gpu' in refused.body["message"]

@@ -105,23 +105,26 @@ async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(slu
     documents[1]["spec"]["queueingStrategy"] = "BestEffortFIFO"
     documents[1]["spec"]["concurrentAdmissionPolicy"] = {"migration": {"mode": "TryPreferredFlavors"}}
     documents.append({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "MultiKueueConfig", "metadata": {"name": "a"}})
+    levels = {"levels": [{"nodeLabel": "rack"}]}
+    racks = {"apiVersion": "kueue.x-k8s.io/v1alpha1", "kind": "Topology", "metadata": {"name": "racks"}, "spec": levels}
+    documents.append(racks)
     file.write_text(yaml.safe_dump_all(documents))
     plan = await sluice("import", "kueue", "-f", str(file))
     lines = plan.output.splitlines()
-    assert "spec.topologyName: kept, but has no effect" in lines[lines.index("update  resourceflavor/spot") + 1]
     note = lines[lines.index("update  clusterqueue/team-a-cq") + 1]
     assert "spec.concurrentAdmissionPolicy" in note
     assert "left out, as if it were not set" in note
     assert "Sluice has no MultiKueueConfig: Jobs run in this cluster only" in plan.output
-    assert lines[-1] == "2 update, 5 same, 1 skip: nothing was written; use --yes to write"
+    assert "create  topology/racks" in lines
+    assert lines[-1] == "1 create, 2 update, 5 same, 1 skip: nothing was written; use --yes to write"
     strategy = ("get", "cq/team-a-cq", "-o", "jsonpath={.spec.queueingStrategy}")
     assert (await sluice(*strategy)).stdout == "StrictFIFO"
 
     done = await sluice("import", "kueue", "-f", str(file), "--yes")
-    assert done.output.splitlines()[-1] == "2 update, 5 same, 1 skip: done"
+    assert done.output.splitlines()[-1] == "1 create, 2 update, 5 same, 1 skip: done"
     assert (await sluice(*strategy)).stdout == "BestEffortFIFO"
     again = await sluice("import", "kueue", "-f", str(file), "--yes")
-    assert again.output.splitlines()[-1] == "7 same, 1 skip: there is nothing to do"
+    assert again.output.splitlines()[-1] == "8 same, 1 skip: there is nothing to do"
 
 
 @pytest.mark.parametrize(

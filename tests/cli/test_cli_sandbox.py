@@ -79,6 +79,7 @@ def test_sandbox_without_a_directory_removes_its_files_at_the_end(warm_sluice):
         (["--speed", "0"], 2, "--speed"),
         (["--nodes", "-1"], 2, "--nodes"),
         (["--port", "65536"], 2, "--port"),
+        (["--topology", "4x0"], 2, '--topology: "4x0" is not BLOCKSxRACKSxNODES'),
         (["--directory", "/dev/null/x"], 1, "error: the directory /dev/null/x cannot be created"),
     ],
 )

@@ -8,6 +8,19 @@ from admission.cli.arguments.job_flags import JobFlags, job_manifest, key_value,
 from admission.cli.errors import BadFlag
 
 
+def test_job_requests_a_level_of_the_topology():
+    required = job_manifest(JobFlags("i", (), topology_required="rack"), queue="q", namespace="")
+    template = required["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"sluice.dev/podset-required-topology": "rack"}
+    preferred = job_manifest(JobFlags("i", (), topology_preferred="example.com/block"), queue="q", namespace="")
+    annotations = preferred["spec"]["template"]["metadata"]["annotations"]
+    assert annotations == {"sluice.dev/podset-preferred-topology": "example.com/block"}
+    with pytest.raises(BadFlag, match="exclude each other"):
+        job_manifest(JobFlags("i", (), topology_required="a", topology_preferred="b"), queue="q", namespace="")
+    with pytest.raises(BadFlag, match='--topology-required: "a rack" is no node label'):
+        job_manifest(JobFlags("i", (), topology_required="a rack"), queue="q", namespace="")
+
+
 def test_job_contains_the_values_of_all_flags():
     flags = JobFlags(
         image="trainer:1",

@@ -25,7 +25,7 @@ async def test_import_keeps_running_jobs_admitted_and_pending_jobs_pending(kueue
     assert plan.exit_code == 0, plan.output
     assert "take over  job/team-a/run-0" in plan.output
     assert "queue      job/team-a/wait-0" in plan.output
-    assert "topology-aware" in plan.output
+    assert "create     topology/racks" in plan.output
     assert plan.output.endswith("nothing was written; use --yes to write\n")
     assert await world.store.queues.list("ClusterQueue") == ()
 

@@ -27,6 +27,7 @@ from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.apiserver.requests import User
 from admission.sandbox.sandbox import Sandbox
 from admission.store.audit_log import Author
+from admission.store.database.migrations import migrate
 from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
@@ -89,6 +90,30 @@ kind: LocalQueue
 metadata: {name: lq, namespace: default}
 spec: {clusterQueue: cq}
 """
+PLACED = """
+apiVersion: sluice.dev/v1
+kind: Topology
+metadata: {name: hosts}
+spec: {levels: [{nodeLabel: kubernetes.io/hostname}]}
+---
+apiVersion: sluice.dev/v1
+kind: ResourceFlavor
+metadata: {name: gpu}
+spec: {nodeLabels: {pool: gpu}, topologyName: hosts}
+---
+apiVersion: sluice.dev/v1
+kind: ClusterQueue
+metadata: {name: cq}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - {coveredResources: [cpu], flavors: [{name: gpu, resources: [{name: cpu, nominalQuota: 8}]}]}
+---
+apiVersion: sluice.dev/v1
+kind: LocalQueue
+metadata: {name: lq, namespace: default}
+spec: {clusterQueue: cq}
+"""
 ROLES = [
     document
     for document in rendered(
@@ -96,7 +121,7 @@ ROLES = [
             "replicas": 2,
             "database": {"type": "postgresql", "postgresql": {"secretName": "sluice-database"}},
             "config": {"integrations": INTEGRATIONS},
-            "rbac": {"userRoles": False},
+            "rbac": {"userRoles": False, "topology": False},
         }
     )
     if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
@@ -168,28 +193,58 @@ def test_each_permission_is_needed_by_a_request_of_the_run(refused: dict[Right, 
     assert refused[right] != [], f"nobody needs it: take {right} out of deploy/rbac/sluice.yaml, or the chart"
 
 
+async def test_each_permission_for_topology_is_needed_to_place_a_job(tmp_path: Path):
+    database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
+    roles = [
+        document
+        for document in rendered({"rbac": {"userRoles": False}})
+        if document["apiVersion"].startswith("rbac.") or document["kind"] == "ServiceAccount"
+    ]
+    await migrate(database_url)
+    async with Store.open(database_url) as store:
+        for document in parse_documents(PLACED, source="PLACED"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    async with Sandbox(speed=60) as sandbox:
+        user = await _install(sandbox, tmp_path, roles)
+        admin = sandbox.local("admin")
+        metadata = NODE["metadata"] | {"labels": {"pool": "gpu", "kubernetes.io/hostname": "node"}}
+        await admin.patch("nodes", "", "node", {"metadata": metadata})
+        async with serving(tmp_path, database_url) as replica:
+            await replica.until("leading")
+            await admin.create("jobs", "default", job("placed") | {"spec": job("placed")["spec"] | {"suspend": True}})
+            await until(admin, "pods", lambda obj: obj["status"].get("phase") == "Running")
+        (role,) = (each for each in roles if each["metadata"]["name"] == "sluice-topology" and "rules" in each)
+        found = await _needing(sandbox, user, rights_of(role))
+    assert [right for right, requests in found.items() if not requests] == []
+
+
 async def _refused(folder: Path, database_url: str) -> dict[Right, list[str]]:
     async with Sandbox(speed=60) as sandbox:
-        user = await _install(sandbox, folder)
+        user = await _install(sandbox, folder, ROLES)
         await _run(sandbox, folder, database_url)
-        asked = [one for (name, one), reason in sandbox.authorizer.decisions.items() if name == SLUICE and reason]
-        admin = sandbox.local("admin")
-        found = {}
-        for right in RIGHTS:
-            plural = f"{right.kind.lower()}s"
-            role = admin.get(plural, right.namespace, right.role)
-            assert role is not None
-            await admin.update(plural, right.namespace, right.taken_from(role))
-            found[right] = [str(one) for one in asked if sandbox.authorizer.reason(user, one) is None]
-            await admin.patch(plural, right.namespace, right.role, {"rules": role["rules"]})
-        return found
+        return await _needing(sandbox, user, RIGHTS)
 
 
-async def _install(sandbox: Sandbox, folder: Path) -> User:
+async def _needing(sandbox: Sandbox, user: User, rights: list[Right]) -> dict[Right, list[str]]:
+    """Return for each permission the requests that were allowed, and are refused without it."""
+    asked = [one for (name, one), reason in sandbox.authorizer.decisions.items() if name == SLUICE and reason]
+    admin = sandbox.local("admin")
+    found = {}
+    for right in rights:
+        plural = f"{right.kind.lower()}s"
+        role = admin.get(plural, right.namespace, right.role)
+        assert role is not None
+        await admin.update(plural, right.namespace, right.taken_from(role))
+        found[right] = [str(one) for one in asked if sandbox.authorizer.reason(user, one) is None]
+        await admin.patch(plural, right.namespace, right.role, {"rules": role["rules"]})
+    return found
+
+
+async def _install(sandbox: Sandbox, folder: Path, roles: list[Object]) -> User:
     """Create the chart's roles, and write a kubeconfig for the user that has them to `folder`; return the user."""
     admin = sandbox.local("admin")
     await admin.create("namespaces", "", {"metadata": {"name": NAMESPACE}})
-    for document in ROLES:
+    for document in roles:
         namespace = document["metadata"].get("namespace", "")
         await admin.create(f"{document['kind'].lower()}s", namespace, copy.deepcopy(document))
     await admin.create("nodes", "", copy.deepcopy(NODE))

@@ -87,6 +87,7 @@ BEFORE = {
     "docs/tasks/preemption.md": QUEUES,
     "docs/tasks/reserve-gpus.md": QUEUES + "sluice create flavor a100 --node-labels gpu=a100\n",
     "docs/tasks/run-jobs.md": QUEUES,
+    "docs/tasks/topology.md": "for n in 0 1; do kubectl label node node-$n pool=gpu block=b rack=r$n; done\n",
     "docs/tasks/usage.md": QUEUES,
 }
 """Commands that a page requires, run before its own."""

@@ -61,7 +61,8 @@ KEYS = {
     "jobset 08dfbdf: api/jobset/v1alpha2/jobset_types.go": """
         jobset.sigs.k8s.io/jobset-controller jobset.sigs.k8s.io/job-index""",
     "lws 060ab4d: api/leaderworkerset/v1/leaderworkerset_types.go": """
-        leaderworkerset.sigs.k8s.io/name leaderworkerset.sigs.k8s.io/worker-index leaderworkerset.sigs.k8s.io/group-index""",
+        leaderworkerset.sigs.k8s.io/name leaderworkerset.sigs.k8s.io/worker-index
+        leaderworkerset.sigs.k8s.io/group-index""",
     "appwrapper b47a99e: api/v1beta2/appwrapper_types.go": "workload.codeflare.dev/appwrapper-controller",
     "argo-workflows f016ad8: workflow/common/common.go": "workflows.argoproj.io/artifact-gc",
 }

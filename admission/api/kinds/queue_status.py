@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from admission.model.names import STOP_REASON
 from admission.model.quantity import format_amount
-from admission.model.queues import AdmissionCheck, ClusterQueue, ResourceFlavor
+from admission.model.queues import AdmissionCheck, ClusterQueue, ResourceFlavor, Topology
 from admission.store.records import QueueStatus
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ class ExistingObjects:
 
     flavors: AbstractSet[str]
     """Names of all ResourceFlavors."""
+    unplaced: Mapping[str, str]
+    """By name of each ResourceFlavor whose Topology does not exist: the name of that."""
     checks: Mapping[str, str]
     """By name of each AdmissionCheck: why nothing answers it; empty if its controller does."""
     cluster_queues: Mapping[str, ClusterQueue]
@@ -44,10 +46,14 @@ The inputs of a thousand queues then refer to the same object, which makes compa
 
 async def existing_objects(store: Store, cluster_queues: Iterable[ClusterQueue] = ()) -> ExistingObjects:
     """Read the flavors and checks; `cluster_queues` are those that the caller has read already."""
-    flavor, check = ResourceFlavor.kind, AdmissionCheck.kind
-    names = await store.queues.names(flavor, check)
+    check, topology = AdmissionCheck.kind, Topology.kind
+    flavors = [each for each in await store.queues.list(ResourceFlavor.kind) if isinstance(each, ResourceFlavor)]
+    names = await store.queues.names(check, topology)
     checks = await unanswered(store) if names[check] else {}
-    found = ExistingObjects(names[flavor], checks, {queue.name: queue for queue in cluster_queues})
+    placed = {flavor.name: flavor.spec.topology_name for flavor in flavors if flavor.spec.topology_name}
+    unplaced = {flavor: name for flavor, name in placed.items() if name not in names[topology]}
+    queues = {queue.name: queue for queue in cluster_queues}
+    found = ExistingObjects({flavor.name for flavor in flavors}, unplaced, checks, queues)
     last = _LAST.setdefault(store, {})
     key = bool(found.cluster_queues)
     if found != last.get(key):
@@ -144,6 +150,12 @@ def _activity(queue: ClusterQueue, existing: ExistingObjects) -> tuple[str, str]
         found.append(("Stopped", f"is stopped{_why(queue)}"))
     if missing := missing_flavors(queue, existing):
         found.append(("FlavorNotFound", f"references missing ResourceFlavor(s): {', '.join(missing)}"))
+    named = dict.fromkeys(quotas.name for group in queue.spec.resource_groups for quotas in group.flavors)
+    found += [
+        ("TopologyNotFound", f'there is no Topology "{topology}" for TAS flavor "{flavor}"')
+        for flavor in named
+        if (topology := existing.unplaced.get(flavor))
+    ]
     if missing := missing_checks(queue, existing):
         found.append(("AdmissionCheckNotFound", f"references missing AdmissionCheck(s): {', '.join(missing)}"))
     if not found:

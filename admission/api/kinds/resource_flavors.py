@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.kinds.columns import Column
 from admission.api.kinds.descriptor import ObjectKind
-from admission.model.queues import ResourceFlavor
+from admission.model.queues import ResourceFlavor, Topology
 
 if TYPE_CHECKING:
     from admission.api.http.responses import Document
@@ -20,10 +20,11 @@ def _labels(document: Document, now: float) -> object:
 
 
 async def _warnings(store: Store, written: ResourceFlavor, context: WarningContext) -> list[str]:
-    del store, context
-    if written.spec.topology_name is None:
+    del context
+    name = written.spec.topology_name
+    if name is None or name in (await store.queues.names(Topology.kind))[Topology.kind]:
         return []
-    return ["spec.topologyName has no effect: Sluice does not consider the topology of nodes"]
+    return [f"there is no Topology {name}; nothing is admitted before it is created"]
 
 
 RESOURCE_FLAVOR: Final = ObjectKind(

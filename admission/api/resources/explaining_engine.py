@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from admission.api.kinds.descriptor import WarningContext, no_receiver_fault
@@ -117,7 +117,7 @@ class Engines:
 
 
 def _build(policy: Policy, replayed: list[Event], now: float) -> Engine:
-    engine = Engine(policy)
+    engine = Engine(replace(policy, topology=None))  # nodes are known to the leader only: it answers for quota alone
     for event in replayed:
         engine.observe(event, now=now)
     engine.refresh(now)

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from admission.cli.errors import BadFlag
 from admission.kinds.base import HOLD, MAX_EXEC_TIME, PRIORITY_CLASS, QUEUE_NAME
+from admission.kinds.topology import PREFERRED_KEY, REQUIRED_KEY
 from admission.model.errors import InvalidQuantity
-from admission.model.names import is_dns_subdomain, is_label_value
+from admission.model.names import is_dns_subdomain, is_label_value, is_qualified_name
 from admission.model.quantity import amount as amount_of
 
 GPU: Final = "nvidia.com/gpu"
@@ -45,6 +46,10 @@ class JobFlags:
     """Seconds that it may run; 0: no limit."""
     hold: bool = False
     """Whether it is put on hold when it is created."""
+    topology_required: str = ""
+    """Node label of the level in one of whose domains all pods have to run; empty: none."""
+    topology_preferred: str = ""
+    """Node label of the level in one of whose domains all pods should run; empty: none."""
 
 
 def job_manifest(flags: JobFlags, *, queue: str, namespace: str) -> dict[str, Any]:
@@ -67,6 +72,8 @@ def job_manifest(flags: JobFlags, *, queue: str, namespace: str) -> dict[str, An
         "backoffLimit": flags.retries,
         "template": {"spec": {"restartPolicy": "Never", "containers": [_container(flags)]}},
     }
+    if annotations := _topology(flags):
+        spec["template"] = {"metadata": {"annotations": annotations}, **spec["template"]}
     if flags.pods > 1:
         spec["completionMode"] = "Indexed"
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
@@ -89,6 +96,22 @@ def seconds(text: str, *, flag: str) -> int:
     if "".join(number + unit for number, unit in parts) != text or not total:
         raise BadFlag(f'{flag}: "{text}" is not a duration; use 90m, 1h30m or 2d, or a number of seconds')
     return total
+
+
+def _topology(flags: JobFlags) -> dict[str, str]:
+    """Return the annotations that request a placement by topology. Raises BadFlag."""
+    if flags.topology_required and flags.topology_preferred:
+        raise BadFlag("--topology-required and --topology-preferred exclude each other; use one of them")
+    annotations = {}
+    for flag, key, level in (
+        ("--topology-required", REQUIRED_KEY, flags.topology_required),
+        ("--topology-preferred", PREFERRED_KEY, flags.topology_preferred),
+    ):
+        if level and not is_qualified_name(level):
+            raise BadFlag(f'{flag}: "{level}" is no node label; use that of a level, as `sluice get topologies` prints')
+        if level:
+            annotations[key] = level
+    return annotations
 
 
 def _labels(flags: JobFlags, queue: str) -> dict[str, str]:

@@ -7,17 +7,20 @@ import contextlib
 import shlex
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from admission.cli.errors import CommandError
+from admission.cli.errors import BadFlag, CommandError
 
 if TYPE_CHECKING:
     from admission.sandbox.sandbox import Sandbox
 
 _KUBECONFIGS = {"admin": "kubeconfig", **{user: f"{user}.kubeconfig" for user in ("alice", "bob", "sluice")}}
 """User -> file name. alice and bob have the permissions that RBAC grants them, sluice is the user of `sluice serve`."""
+
+_MOST_LEVELS: Final = 3
+"""Blocks, racks and nodes."""
 
 
 @click.command()
@@ -40,6 +43,12 @@ _KUBECONFIGS = {"admin": "kubeconfig", **{user: f"{user}.kubeconfig" for user in
     "--nodes", default=3, type=click.IntRange(0), show_default=True, metavar="N", help="Number of simulated nodes."
 )
 @click.option(
+    "--topology",
+    default="",
+    metavar="SIZES",
+    help="Nodes in blocks and racks instead: BLOCKSxRACKSxNODES such as 4x8x16, or RACKSxNODES.",
+)
+@click.option(
     "--kind",
     "kinds",
     multiple=True,
@@ -55,7 +64,14 @@ _KUBECONFIGS = {"admin": "kubeconfig", **{user: f"{user}.kubeconfig" for user in
     help="Directory for the kubeconfig files.  [default: a temporary one]",
 )
 def sandbox(
-    *, port: int, speed: float, nodes: int, kinds: tuple[str, ...], no_controllers: bool, directory: Path | None
+    *,
+    port: int,
+    speed: float,
+    nodes: int,
+    topology: str,
+    kinds: tuple[str, ...],
+    no_controllers: bool,
+    directory: Path | None,
 ) -> None:
     """Run a simulated Kubernetes cluster on this machine, until interrupted (^C).
 
@@ -66,6 +82,7 @@ def sandbox(
     Examples:
       sluice sandbox
       sluice sandbox --speed 60 --nodes 100 --directory sandbox
+      sluice sandbox --topology 2x4x8
       sluice sandbox --kind ray.io/raycluster --kind batch.volcano.sh/job
     """
     try:
@@ -73,6 +90,10 @@ def sandbox(
     except ModuleNotFoundError as error:
         raise CommandError(f"the sandbox requires the package {error.name}: pip install 'sluice[sandbox]'") from error
 
+    if topology:
+        simulated = main.nodes_of_topology(_sizes(topology))
+    else:
+        simulated = (main.simulated_node(f"node-{index}") for index in range(nodes))
     with contextlib.ExitStack() as stack:
         folder = directory or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-sandbox-")))
         try:
@@ -86,5 +107,15 @@ def sandbox(
             click.echo(f"export KUBECONFIG={shlex.quote(str((folder / _KUBECONFIGS['admin']).absolute()))}")
 
         asyncio.run(
-            main.serve(port=port, controllers=not no_controllers, speed=speed, nodes=nodes, kinds=kinds, ready=ready)
+            main.serve(
+                port=port, controllers=not no_controllers, speed=speed, nodes=simulated, kinds=kinds, ready=ready
+            )
         )
+
+
+def _sizes(text: str) -> list[int]:
+    """Return the numbers of `4x8x16`. Raises BadFlag."""
+    parts = text.split("x")
+    if len(parts) > _MOST_LEVELS or not all(part.isascii() and part.isdecimal() and int(part) for part in parts):
+        raise BadFlag(f'--topology: "{text}" is not BLOCKSxRACKSxNODES such as 4x8x16, RACKSxNODES or NODES')
+    return [int(part) for part in parts]

@@ -99,6 +99,12 @@ class _CommandAfterDashes(click.Command):
 @click.option(
     "--time-limit", default="", metavar="DURATION", help="Maximum execution time: 90m, 1h30m, 2d, or seconds."
 )
+@click.option(
+    "--topology-required", default="", metavar="LEVEL", help="Node label: run all pods where its value is the same."
+)
+@click.option(
+    "--topology-preferred", default="", metavar="LEVEL", help="The same, if possible; else in as few such places."
+)
 @click.option("--hold", is_flag=True, help="Put the Job on hold, until `sluice release`.")
 @namespace_option
 @click.option("--wait", is_flag=True, help="Wait until the Job has finished; exit with 1 if it failed.")

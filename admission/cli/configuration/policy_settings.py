@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
 from admission.controller.state.policy import Policy, WaitForPodsReady
-from admission.engine import Accounting, AdmissionFairSharing, Transformation
+from admission.engine import Accounting, AdmissionFairSharing, TopologyRules, Transformation
 from admission.engine import Policy as EnginePolicy
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
 from admission.model.base import FieldFaultsError, Model, QualifiedName
@@ -171,7 +171,7 @@ def policy(
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED,
 ) -> Policy:
     """Return the policy of the controller and its engine that these settings describe."""
-    engine: dict[str, Any] = {}
+    engine: dict[str, Any] = {"topology": TopologyRules()}
     if fair_sharing is not None and fair_sharing.enable:
         engine |= {"fair_sharing": True, "preemption_strategies": fair_sharing.preemption_strategies}
     if admission_fair_sharing is not None:

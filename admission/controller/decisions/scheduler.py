@@ -13,6 +13,8 @@ from admission.controller.workloads.triggers import (
     EvictionDecided,
     LargerAdmitted,
     LargerReasonChanged,
+    PlacedAgain,
+    PodProblem,
     QuotaReserved,
     ReasonChanged,
     StartImpossible,
@@ -62,6 +64,14 @@ class Scheduler:
             if tracked is not None and eviction.reason != SLICE_REPLACED:
                 with self._isolated(tracked.uid):
                     self._reconciler.handle(tracked, EvictionDecided(eviction))
+        for reassigned in decisions.reassigned:
+            if (tracked := self._state.registry.get(reassigned.workload.uid)) is not None:
+                with self._isolated(tracked.uid):
+                    self._reconciler.handle(tracked, PlacedAgain(reassigned.admission))
+        for unplaced in decisions.unplaced:
+            if (tracked := self._state.registry.get(unplaced.workload.uid)) is not None:
+                with self._isolated(tracked.uid):
+                    self._reconciler.handle(tracked, PodProblem(unplaced.message))
         for admission in decisions.admitted:
             if admission.workload.replaces:  # after the evictions: an evicted workload gets no more quota
                 with self._isolated(admission.workload.replaces):

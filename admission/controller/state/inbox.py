@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from admission.cluster.informer import Change
     from admission.controller.state.lifecycle import Step
+    from admission.engine.events import TopologyEvent
     from admission.kinds.base import Kind, Object
     from admission.model.errors import ClusterError
 
@@ -96,6 +97,18 @@ class KindListed:
     unlisted: frozenset[Kind]
 
 
+@dataclass(frozen=True, slots=True)
+class NodesAndPodsChanged:
+    """Nodes, or pods that are not terminated, have changed, as far as placement by topology depends on them."""
+
+    events: list[TopologyEvent]
+    """For the engine."""
+    nodes: set[str]
+    """Names of the nodes among them."""
+    workloads: set[str]
+    """Uids of the placed workloads whose pods have changed."""
+
+
 Message: TypeAlias = (
     ObjectsChanged
     | ObjectReturned
@@ -107,6 +120,7 @@ Message: TypeAlias = (
     | PodsCounted
     | PodProblemsFound
     | KindListed
+    | NodesAndPodsChanged
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from admission.engine import Policy as EnginePolicy
+from admission.engine import TopologyRules
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
 
 JITTER = 0.0001
@@ -43,6 +44,6 @@ class WaitForPodsReady:
 class Policy:
     """All settings of the controller. The defaults are those of an unconfigured Kueue, without `waitForPodsReady`."""
 
-    engine: EnginePolicy = field(default_factory=EnginePolicy)
+    engine: EnginePolicy = field(default_factory=lambda: EnginePolicy(topology=TopologyRules()))
     pods_ready: WaitForPodsReady | None = None
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED

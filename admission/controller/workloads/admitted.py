@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from admission.controller.state.tracked import StartPatch
+from admission.engine.vocabulary import NODE_FAILURES
 from admission.model import sentences
 from admission.model.errors import Misconfigured
 from admission.store.records import CheckRecord, State
@@ -19,7 +20,14 @@ if TYPE_CHECKING:
     from admission.controller.state.policy import WaitForPodsReady
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
-    from admission.controller.workloads.triggers import CheckAnswered, CheckRulesChanged, DeadlineReached, QuotaReserved
+    from admission.controller.workloads.triggers import (
+        CheckAnswered,
+        CheckRulesChanged,
+        DeadlineReached,
+        NodesLost,
+        PlacedAgain,
+        QuotaReserved,
+    )
     from admission.kinds.base import Object, Observed
     from admission.model.queues import AdmissionCheckRule
     from admission.model.workload import Admission
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
 ADMISSION_CHECK = "AdmissionCheck"
+NODE_REPLACED = "NodeReplaced"
 
 
 def quota_reserved(change: WorkloadChange, event: QuotaReserved, environment: Environment) -> None:
@@ -75,6 +84,28 @@ def deadline_reached(change: WorkloadChange, _: DeadlineReached, environment: En
         _readiness_timed_out(change, policy, environment)
     else:
         tracked.deadline = _deadline(record, seen, policy)
+
+
+def placed_again(change: WorkloadChange, event: PlacedAgain, _: Environment) -> None:
+    """Replace the domains of the pods on a failed node by others; its other pods run on."""
+    record = change.tracked.record
+    if record.state is not State.ADMITTED or record.admission is None:
+        return
+    before, after = _nodes(record.admission), _nodes(event.admission)
+    message = sentences.placed_again(before - after, after - before)
+    change.resize(event.admission, record.workload, why=NODE_REPLACED)
+    change.write(reason=NODE_REPLACED, message=message)
+
+
+def _nodes(admission: Admission) -> set[str]:
+    domains = (pod_set.topology.domains for pod_set in admission.pod_sets if pod_set.topology is not None)
+    return {values[-1] for each in domains for values, _ in each}
+
+
+def nodes_lost(change: WorkloadChange, event: NodesLost, _: Environment) -> None:
+    """Evict a workload several of whose nodes have failed."""
+    if change.tracked.record.state is State.ADMITTED:
+        change.evict(reason=NODE_FAILURES, message=event.message)
 
 
 def evaluate(change: WorkloadChange, environment: Environment) -> None:

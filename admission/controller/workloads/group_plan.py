@@ -10,7 +10,7 @@ import orjson
 
 from admission.controller.state.tracked import packed
 from admission.controller.workloads.group_trees import GroupState
-from admission.kinds import templates
+from admission.kinds import ranks, templates
 from admission.kinds.admission_gates import gates_of
 from admission.kinds.base import HOLD
 from admission.kinds.children import controller_of
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from admission.kinds.base import Conventions, Object
     from admission.kinds.foreign_groups import Declared
     from admission.kinds.limits import NamespaceContext
+    from admission.model.topology import Values
 
 _SIZE: Final = 32
 """Length of the first part of a role: the hash of the pod's requests."""
@@ -216,6 +217,29 @@ def planned(tracked: Tracked, members: Sequence[Member], context: NamespaceConte
     settled.update(each.uid for each in beyond_total)
     left = [each for each in members if each.gated and each.is_alive and not each.deleting]
     return Plan(started, [*excess, *beyond_total], [each for each in left if each.uid not in settled])
+
+
+def group_domains(tracked: Tracked, members: Sequence[Member]) -> dict[str, Values]:
+    """Return the domains of the gated pods of a group that is placed by topology, by uid. `members`: oldest first."""
+    found: dict[str, Values] = {}
+    admission = tracked.record.admission
+    if admission is None or all(each.topology is None for each in admission.pod_sets):
+        return found
+    by_role: dict[str, list[ranks.PlacedPod]] = {}
+    for member in members:
+        if member.is_alive and not (member.gated and member.deleting):
+            pod = member.object
+            selector, indexes = pod["spec"].get("nodeSelector") or {}, ranks.index_labels(pod)
+            placed = ranks.PlacedPod(member.uid, indexes, member.gated, selector, ranks.offset_of(pod))
+            by_role.setdefault(member.role if member.gated else member.annotated_role, []).append(placed)
+    for assignment in admission.pod_sets:
+        if assignment.topology is not None and (pods := by_role.get(assignment.name)):
+            rule = ranks.rule_of_pods(pods)
+            others = (pod for role, each in by_role.items() if role != assignment.name for pod in each)
+            # The workers of a LeaderWorkerSet count from 1 if the leader, with index 0, is a pod set of its own.
+            led = rule.label.startswith("leaderworkerset") and any(pod.labels.get(rule.label) == "0" for pod in others)
+            found |= ranks.domains_of(assignment.topology, pods, rule, leaders=int(led))
+    return found
 
 
 def group_state(tracked: Tracked | None, members: Collection[Member]) -> GroupState:

@@ -17,17 +17,25 @@ from admission.cluster.events import Reference
 from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
 from admission.controller.state.inbox import Due, ObjectReturned, ObjectsChanged, StepDone
 from admission.controller.state.lifecycle import Step
-from admission.controller.workloads.group_plan import Member, admitted_counts, names_by_queue, queue_of, surplus_pods
+from admission.controller.workloads.group_plan import (
+    Member,
+    admitted_counts,
+    group_domains,
+    names_by_queue,
+    queue_of,
+    surplus_pods,
+)
 from admission.controller.workloads.lost_labels import deleted
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
 from admission.kinds.patches import pointer
 from admission.model import child_sentences, sentences
 from admission.model.errors import ClusterError, Misconfigured
 from admission.model.pod_set_names import is_computed
+from admission.model.topology import DomainCount
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from admission.cluster.events import EventRecorder
     from admission.cluster.writer import Writer
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.kinds.base import Object
+    from admission.model.topology import Values
+    from admission.model.workload import PodSetAssignment
 
 
 class GroupRequests:
@@ -73,8 +83,9 @@ class GroupRequests:
         members = self._groups.members(tracked)
         plan, queue = self._groups.plan(tracked, members), queue_of(members)
         if tracked.start_patch is not None:  # otherwise other pods of the group run already
+            domains = group_domains(tracked, members)
             for member in _distinct_patches(tracked, plan.started):
-                self._ungate_patch(tracked, member)  # raises Misconfigured before any request is sent
+                self._ungate_patch(tracked, member, domains)  # raises Misconfigured before any request is sent
         alone = {member.uid for member in surplus_pods(tracked, members, plan)}
         for member in plan.gated:
             if member.uid in alone:
@@ -89,11 +100,12 @@ class GroupRequests:
 
     def _start_requests(self, tracked: Tracked, plan: Plan) -> Iterator[Patch | Deletion]:
         """Yield the requests of a start: created only when they are sent, and none after an eviction."""
+        domains = group_domains(tracked, self._groups.members(tracked))
         for member in plan.started:
             if tracked.record.state is not State.ADMITTED:
                 return
             try:
-                yield self._ungate_patch(tracked, member)
+                yield self._ungate_patch(tracked, member, domains)
             except Misconfigured as error:
                 self._record_event(tracked, member, "Pending", str(error))
         for member in plan.excess:
@@ -137,11 +149,16 @@ class GroupRequests:
         for namespace in {group.namespace for group in groups if self._kinds.is_composed(group)}:
             self._labels.find(self._groups.pod_kind, namespace, self._groups.is_lost)
 
-    def _ungate_patch(self, tracked: Tracked, member: Member) -> Patch:
-        """Return the PATCH that starts a pod with the admission of its role. Raises Misconfigured."""
+    def _ungate_patch(self, tracked: Tracked, member: Member, domains: Mapping[str, Values]) -> Patch:
+        """Return the PATCH that starts a pod with the admission of its role. Raises Misconfigured.
+
+        `domains`: of each pod that is placed by topology, by uid.
+        """
         record, pod, kind = tracked.record, member.object, self._groups.pod_kind
         assert record.admission is not None, record
-        own = tuple(each for each in record.admission.pod_sets if each.name == member.role)
+        own = tuple(
+            _in_domain(each, domains.get(member.uid)) for each in record.admission.pod_sets if each.name == member.role
+        )
         context = self._environment.context
         admission = replace(record.admission, pod_sets=own)
         body, _ = kind.start_patch(pod, admission, context.flavors, tracked.updates)
@@ -240,6 +257,15 @@ class GroupRequests:
             version = deletion.version and result["metadata"]["resourceVersion"]
             deletion = replace(deletion, version=version)
             self._writer.submit(deletion, partial(done, deletion))
+
+
+def _in_domain(assignment: PodSetAssignment, values: Values | None) -> PodSetAssignment:
+    """Return the assignment of one pod of a pod set. Raises Misconfigured if the pod set has no place for it."""
+    if assignment.topology is None:
+        return assignment
+    if values is None:
+        raise Misconfigured("all places that the topology assignment of its group has for it are taken")
+    return replace(assignment, topology=replace(assignment.topology, domains=(DomainCount(values, 1),)))
 
 
 def _distinct_patches(tracked: Tracked, members: Iterable[Member]) -> Iterable[Member]:

@@ -114,6 +114,20 @@ class EvictionDecided:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacedAgain:
+    """The engine has found other domains for the pods on a failed node. `admission`: with all domains."""
+
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class NodesLost:
+    """So many of the nodes have failed on which the workload is placed that it is evicted. `message`: which."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartImpossible:
     """The object cannot be started in this generation. `message`: the cause, for its user."""
 
@@ -173,6 +187,8 @@ Trigger: TypeAlias = (
     | LargerAdmitted
     | LargerReasonChanged
     | EvictionDecided
+    | PlacedAgain
+    | NodesLost
     | StartImpossible
     | EditedBeforeStart
     | Stopped

@@ -33,10 +33,8 @@ class PlacedHeads:
 
     def placer(self, entry: Entry) -> Placer | None:
         """Return what places the pods of a head; None: its ClusterQueue has no flavor with a topology."""
-        topologies, rules = entry.queue.topologies, self._rules
-        if topologies is None or rules is None:
-            return None
-        return Placer(topologies, rules.placement, entry.queue, entry.item.shape.written)
+        topologies = entry.queue.topologies
+        return None if topologies is None else Placer(topologies, entry.queue, entry.item.shape.written)
 
     def is_placed(self, entry: Entry) -> bool:
         """Whether its domains still have room for its pods, without the targets of the cycle and its own."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from admission.engine.clusterqueue import Held
     from admission.engine.events import PodAdditions
     from admission.engine.pending_item import Shape
-    from admission.engine.topology.placement import Rules
     from admission.engine.topology.state import Topologies
 
 _LONGEST_DELAY = 30.0
@@ -56,11 +55,8 @@ class SecondPass:
     On return of `decide` the new places are charged; `end` undoes that, for the caller to count them for good.
     """
 
-    def __init__(
-        self, topologies: Topologies, rules: Rules, due: Iterable[Due], now: float, *, fail_fast: bool
-    ) -> None:
+    def __init__(self, topologies: Topologies, due: Iterable[Due], now: float, *, fail_fast: bool) -> None:
         self._topologies = topologies
-        self._rules = rules
         self._now = now
         self._fail_fast = fail_fast
         self._found = [(one, self._place(one)) for one in due]
@@ -133,7 +129,7 @@ class SecondPass:
                     tolerations=(*pod_set.tolerations, *more.tolerations),
                 )
                 written = (*written[:index], changed, *written[index + 1 :])
-        placer = Placer(self._topologies, self._rules, due.held.queue, written)
+        placer = Placer(self._topologies, due.held.queue, written)
         found = placer.search(Assignment(results, mode=Mode.FIT), empty=False)
         if isinstance(found, tuple):
             return f"couldn't assign flavors to {titled(pod_sets[found[0]].name)}: {found[1]}"
@@ -156,7 +152,7 @@ class SecondPass:
             written = next(each for each in due.shape.written if each.name == pod_set.name)
             rules = pod_rules(written, due.held.queue.flavors[flavor])
             question = Question(pod_set.count, requests, written.topology, rules)
-            placed = replace_node(tree, question, present, due.nodes[0], self._rules)
+            placed = replace_node(tree, question, present, due.nodes[0], self._topologies.rules)
             if isinstance(placed, str):
                 failure = f"couldn't assign flavors to {titled(pod_set.name)}: {placed}"
                 break

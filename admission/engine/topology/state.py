@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from admission.engine.topology.placement import Rules
 from admission.engine.topology.tree import Amounts, Tree, add
 from admission.model.topology import HOSTNAME
 
@@ -36,7 +37,8 @@ class TreeSpec(NamedTuple):
 class Topologies:
     """Trees by flavor, nodes, pods beside placed workloads, and the usage of placed workloads."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
         self.trees: dict[str, Tree] = {}
         self._specs: dict[str, TreeSpec] = {}
         self._nodes: dict[str, NodeState] = {}

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from admission.engine.assignment import Assignment
     from admission.engine.clusterqueue import ClusterQueue
-    from admission.engine.topology.placement import Rules
     from admission.engine.topology.state import Topologies
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet, Workload
@@ -43,9 +42,8 @@ def placed_pods(workload: Workload, admission: Admission, flavors: Mapping[str, 
 class Placer:
     """Places the pod sets of one workload with an assignment of flavors in one ClusterQueue."""
 
-    def __init__(self, topologies: Topologies, rules: Rules, queue: ClusterQueue, pod_sets: tuple[PodSet, ...]) -> None:
+    def __init__(self, topologies: Topologies, queue: ClusterQueue, pod_sets: tuple[PodSet, ...]) -> None:
         self._topologies = topologies
-        self._rules = rules
         self._queue = queue
         self._pod_sets = pod_sets
 
@@ -167,7 +165,7 @@ class Placer:
             leader_requests,
             empty,
         )
-        placed = place(self._topologies.trees[flavor], question, self._rules)
+        placed = place(self._topologies.trees[flavor], question, self._topologies.rules)
         if not isinstance(placed, Placed):
             return placed
         found = {indices[workers]: PlacedPods(flavor, placed.pods, question.requests)}

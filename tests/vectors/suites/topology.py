@@ -9,9 +9,9 @@ from admission.engine.topology.nodes import PodRules
 from admission.engine.topology.placement import Placed, Question, Rules, place
 from admission.engine.topology.replacement import replace_node
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
+from admission.kinds.placement import node_state, taken_by
 from admission.model.topology import DomainCount, TopologyAssignment
 from admission.model.topology_documents import topology_assignment, topology_request
-from admission.simulate.topology import counted_pod, node_state
 from admission.simulate.workloads import WorkloadReader
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class _Placements:
         for node in document["nodes"]:
             self._topologies.node_changed(node_state(node))
         for pod in document.get("pods") or ():
-            if (counted := counted_pod(pod)) is not None:
-                self._topologies.pod_bound(*counted)
+            if (taken := taken_by(pod)) is not None:
+                self._topologies.pod_bound(pod["metadata"]["name"], *taken)
         self._levels = levels[-1:] if levels[-1] == "kubernetes.io/hostname" else levels
         for flavor, field in ((_FLAVOR, "priorOwnUsage"), (_OTHER, "priorFlavorUsage")):
             for usage in document.get(field) or ():

@@ -16,7 +16,7 @@ from admission.cli.output.tables import aligned
 from admission.model.errors import InvalidObject
 from admission.model.manifests import API_VERSION, parse_manifest, to_manifest
 from admission.model.names import LAST_APPLIED
-from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck, ResourceFlavor
+from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -139,8 +139,6 @@ def _differences(item: QueueObject) -> tuple[str, ...]:
     if isinstance(item, AdmissionCheck) and item.spec.controller_name.startswith(f"{GROUP}/"):
         name = item.spec.controller_name
         return (f"spec.controllerName: {name} works with Kueue only: workloads wait until another controller answers",)
-    if isinstance(item, ResourceFlavor) and item.spec.topology_name is not None:
-        return ("spec.topologyName: kept, but has no effect: pods are placed by the Kubernetes scheduler alone",)
     return ()
 
 

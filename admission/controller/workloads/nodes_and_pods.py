@@ -1,0 +1,148 @@
+"""Watch of nodes and of all pods that are not terminated, reduced to what placement by topology depends on.
+
+It runs with the leader, from the first ResourceFlavor that names a Topology on: without one it costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from admission.cluster.informer import Informer
+from admission.controller.state.inbox import NodesAndPodsChanged
+from admission.controller.state.tracked import is_older
+from admission.engine.events import NodeChanged, NodeDeleted, PodBound, PodEnded
+from admission.kinds.placement import node_state, seen_pod
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from admission.cluster.client import Client, Object
+    from admission.cluster.informer import Change
+    from admission.controller.state.inbox import Inbox
+    from admission.engine.events import TopologyEvent
+    from admission.engine.topology.nodes import NodeState
+    from admission.kinds.placement import SeenPod
+    from admission.model.queues import ResourceFlavor
+
+log = logging.getLogger(__name__)
+
+_NODES: Final = "/api/v1/nodes"
+_PODS: Final = "/api/v1/pods"
+_NOT_TERMINATED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class NodesAndPods:
+    """Nodes and pods as last seen. Changes are put into the inbox once both are listed."""
+
+    def __init__(self, client: Client, inbox: Inbox) -> None:
+        self._inbox = inbox
+        self._nodes = Informer(client, _NODES)
+        self._pods = Informer(client, _PODS, field_selector=_NOT_TERMINATED)
+        self._wanted = asyncio.Event()
+        self._complete = False
+        self.nodes: dict[str, NodeState] = {}
+        """By name."""
+        self.pods: dict[str, SeenPod] = {}
+        """By uid."""
+        self._of: dict[str, dict[str, SeenPod]] = {}
+        """The pods of each placed workload by their uids, by its uid, in the order in which they were seen first."""
+
+    def follow(self, flavors: Mapping[str, ResourceFlavor]) -> None:
+        """Begin to watch if a flavor names a Topology."""
+        if not self._wanted.is_set() and any(flavor.spec.topology_name for flavor in flavors.values()):
+            self._wanted.set()
+
+    def pods_of(self, workload: str) -> list[SeenPod]:
+        """Return the pods of a placed workload, by its uid."""
+        return list(self._of.get(workload, {}).values())
+
+    async def run(self) -> None:
+        """Watch until cancelled, as soon as that is wanted."""
+        await self._wanted.wait()
+        log.info("watching nodes and pods, as a ResourceFlavor names a Topology")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(self._pods, self._pods_changed), name="pods for topology")
+            group.create_task(self._watch(self._nodes, self._nodes_changed), name="nodes for topology")
+            # A place is only looked for when it is known what takes room on the nodes.
+            await self._pods.synced.wait()
+            await self._nodes.synced.wait()
+            self._complete = True
+            self.report()
+
+    def report(self) -> None:
+        """Have everything that is known passed to a new engine."""
+        if self._complete:
+            self._inbox.put(NodesAndPodsChanged([*self._events()], set(self.nodes), set(self._of)))
+
+    def _events(self) -> Iterator[TopologyEvent]:
+        for pod in self.pods.values():
+            if pod.requests is not None:
+                yield PodBound(pod.uid, pod.node, pod.requests)
+        for node in self.nodes.values():
+            yield NodeChanged(node)
+
+    async def _watch(self, informer: Informer, changed: Callable[[list[Change]], NodesAndPodsChanged]) -> None:
+        async with aclosing(informer.batches()) as batches:
+            async for batch in batches:
+                message = changed(batch)
+                if self._complete and (message.events or message.workloads):
+                    self._inbox.put(message)
+
+    def _nodes_changed(self, batch: Iterable[Change]) -> NodesAndPodsChanged:
+        message = NodesAndPodsChanged([], set(), set())
+        for change in batch:
+            if change.type == "DELETED" or change.object is None:
+                if self.nodes.pop(change.key, None) is not None:
+                    message.events.append(NodeDeleted(change.key))
+                    message.nodes.add(change.key)
+                continue
+            node = node_state(change.object)
+            if self.nodes.get(node.name) != node:  # most changes of a node are only its heartbeats
+                self.nodes[node.name] = node
+                message.events.append(NodeChanged(node))
+                message.nodes.add(node.name)
+        return message
+
+    def _pods_changed(self, batch: Iterable[Change]) -> NodesAndPodsChanged:
+        message = NodesAndPodsChanged([], set(), set())
+        for change in batch:
+            pod = None if change.type == "DELETED" or change.object is None else seen_pod(change.object)
+            self._note(change.uid, pod, message)
+        return message
+
+    def pod_seen(self, obj: Object) -> None:
+        """Note a pod as a response shows it, which the watch may report later."""
+        message = NodesAndPodsChanged([], set(), set())
+        self._note(obj["metadata"]["uid"], seen_pod(obj), message)
+        self._inbox.put(message)
+
+    def pod_gone(self, uid: str) -> None:
+        """Note that a pod does not exist any more."""
+        message = NodesAndPodsChanged([], set(), set())
+        self._note(uid, None, message)
+        self._inbox.put(message)
+
+    def _note(self, uid: str, pod: SeenPod | None, message: NodesAndPodsChanged) -> None:
+        known = self.pods.get(uid)
+        if known is not None and pod is not None and is_older(pod.version, known.version):
+            return
+        if pod is None:
+            self.pods.pop(uid, None)
+        else:
+            self.pods[uid] = pod
+        if known is not None and known.workload and (pod is None or pod.workload != known.workload):
+            others = self._of[known.workload]
+            del others[uid]
+            if not others:
+                del self._of[known.workload]
+            message.workloads.add(known.workload)
+        if pod is not None and pod.workload:
+            self._of.setdefault(pod.workload, {})[uid] = pod
+            message.workloads.add(pod.workload)
+        taken = None if pod is None or pod.requests is None else (pod.node, pod.requests)
+        took = None if known is None or known.requests is None else (known.node, known.requests)
+        if taken != took:
+            message.events.append(PodEnded(uid) if taken is None else PodBound(uid, *taken))

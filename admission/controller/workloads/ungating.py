@@ -1,0 +1,172 @@
+"""Ungating of pods that are placed by topology: each gets the node selector of its domain, and loses its gate.
+
+One PATCH a pod does both. Where a pod belongs follows from the committed admission and from the pods as they are, so
+that a new leader continues where the former one has stopped. A pod whose PATCH has no known outcome keeps its place
+until it has been read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from functools import partial
+from typing import TYPE_CHECKING
+
+from admission.cluster.client import PatchType
+from admission.cluster.errors import NotFound
+from admission.cluster.writer import Patch
+from admission.kinds import ranks
+from admission.kinds.placement import ungate_patch
+from admission.model.errors import ClusterError
+from admission.model.topology import HOSTNAME
+from admission.store.records import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from admission.cluster.client import Client, Object
+    from admission.cluster.writer import Writer
+    from admission.controller.state.tracked import Tracked
+    from admission.controller.workloads.nodes_and_pods import NodesAndPods
+    from admission.controller.workloads.reconciler import Reconciler
+    from admission.kinds.placement import SeenPod
+    from admission.model.workload import PodSetAssignment
+
+log = logging.getLogger(__name__)
+
+MAX_BACKOFF = 30.0
+"""Seconds at most until a pod is read again."""
+
+
+class Ungating:
+    """Sends the PATCH of each gated pod that has a domain; the writer limits how many are sent at a time."""
+
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        view: NodesAndPods,
+        client: Client,
+        writer: Writer,
+        reads: set[asyncio.Task[None]],
+    ) -> None:
+        """`reads`: set of the running tasks that only read, which are cancelled at the end of leadership."""
+        self._registry = reconciler.state.registry
+        self._isolated = reconciler.isolation.of
+        self._kinds = reconciler.environment.kinds
+        self._view = view
+        self._client = client
+        self._writer = writer
+        self._reads = reads
+        self._due: dict[str, None] = {}
+        """Uids of workloads of which a pod may have to be ungated."""
+        self._sent: dict[str, dict[str, str]] = {}
+        """Node selectors of domains that were sent to pods, by the pods' uids, until the outcome is known."""
+
+    def changed(self, workloads: Iterable[str]) -> None:
+        """Pods of these workloads, or their admissions, have changed."""
+        self._due.update(dict.fromkeys(workloads))
+
+    def send_due(self) -> None:
+        """After a commit: ungate the pods that have a domain."""
+        due, self._due = self._due, {}
+        for uid in due:
+            tracked = self._registry.get(uid)
+            if tracked is not None and tracked.record.state is State.ADMITTED and not tracked.record.checks_pending:
+                with self._isolated(uid):
+                    self._ungate(tracked)
+
+    def _ungate(self, tracked: Tracked) -> None:
+        admission = tracked.record.admission
+        assert admission is not None, tracked
+        namespace = f"{tracked.record.workload.namespace}/"
+        pods = [pod for pod in self._view.pods_of(tracked.uid) if pod.pod_set and pod.key.startswith(namespace)]
+        if not any(pod.placed is not None and pod.placed.gated for pod in pods):
+            return
+        leaders = self._leaders(tracked)
+        for assignment in admission.pod_sets:
+            own = [pod for pod in pods if pod.pod_set == assignment.name]
+            for pod, selector in self._selectors(tracked, assignment, own, leaders.get(assignment.name, 0)):
+                self._send(pod, selector)
+
+    def _leaders(self, tracked: Tracked) -> dict[str, int]:
+        """Return for each pod set with a leader the number of the leader's pods."""
+        groups: dict[str, list[tuple[int, str]]] = {}
+        for pod_set in tracked.record.workload.pod_sets:
+            if pod_set.group:
+                groups.setdefault(pod_set.group, []).append((pod_set.count, pod_set.name))
+        return {max(members)[1]: min(members)[0] for members in groups.values() if len(members) == 2}
+
+    def _selectors(
+        self, tracked: Tracked, assignment: PodSetAssignment, pods: list[SeenPod], leaders: int
+    ) -> Iterator[tuple[SeenPod, dict[str, str]]]:
+        """Yield the pods of a pod set that are to be ungated now, with the node selectors of their domains."""
+        if assignment.topology is None:
+            return
+        now = [self._as_sent(pod) for pod in pods]
+        workload = tracked.record.workload
+        obj = tracked.object if workload.kind == "JobSet" else None
+        rule = ranks.rule_of(workload.group, workload.kind, obj, assignment.name)
+        failed = set()
+        if assignment.topology.levels[-1] == HOSTNAME:
+            names = (values[-1] for values, _ in assignment.topology.domains)
+            failed = {name for name in names if (node := self._view.nodes.get(name)) is None or not node.ready}
+        found = ranks.domains_of(assignment.topology, now, rule, leaders=leaders, excluded=failed)
+        for pod in pods:
+            if pod.uid in found and pod.uid not in self._sent:
+                yield pod, dict(zip(assignment.topology.levels, found[pod.uid], strict=True))
+
+    def _as_sent(self, pod: SeenPod) -> ranks.PlacedPod:
+        """Return the pod as it is if what was sent has taken effect."""
+        assert pod.placed is not None, pod
+        sent = self._sent.get(pod.uid)
+        if sent is None or not pod.placed.gated:
+            return pod.placed
+        own = pod.placed
+        return ranks.PlacedPod(own.uid, own.labels, gated=False, selector={**own.selector, **sent}, offset=own.offset)
+
+    def _send(self, pod: SeenPod, selector: dict[str, str]) -> None:
+        self._sent[pod.uid] = selector
+        patch = Patch(_path(pod), ungate_patch(pod, selector), patch_type=PatchType.JSON)
+        self._writer.submit(patch, partial(self._answered, pod))
+
+    def _answered(self, pod: SeenPod, result: Object | ClusterError) -> None:
+        if not isinstance(result, ClusterError):
+            self._settled(pod, result)
+        elif isinstance(result, NotFound):
+            self._settled(pod, None)
+        else:
+            log.warning("cannot ungate pod %s: %s", pod.key, result)
+            task = asyncio.create_task(self._read(pod))
+            self._reads.add(task)
+            task.add_done_callback(self._reads.discard)
+
+    def _settled(self, pod: SeenPod, obj: Object | None) -> None:
+        """Note a pod as it is now; None: it does not exist any more."""
+        self._sent.pop(pod.uid, None)
+        if obj is None or obj["metadata"]["uid"] != pod.uid:
+            self._view.pod_gone(pod.uid)
+        else:
+            self._view.pod_seen(obj)
+        self._due[pod.workload] = None
+
+    async def _read(self, pod: SeenPod) -> None:
+        """Read a pod until that succeeds: only then it is known whether it was ungated."""
+        attempt = 0
+        while True:
+            attempt += 1
+            await asyncio.sleep(random.uniform(0.5, 1.0) * min(0.2 * 2**attempt, MAX_BACKOFF))
+            namespace, _, name = pod.key.partition("/")
+            try:
+                # A list, which Sluice may do anyway, instead of a GET, for which it would need a further right.
+                path, selector = f"/api/v1/namespaces/{namespace}/pods", {"fieldSelector": f"metadata.name={name}"}
+                found = (await self._client.get(path, params=selector))["items"]
+            except ClusterError:
+                continue
+            self._settled(pod, found[0] if found else None)
+            return
+
+
+def _path(pod: SeenPod) -> str:
+    namespace, _, name = pod.key.partition("/")
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"

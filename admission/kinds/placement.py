@@ -1,0 +1,123 @@
+"""Nodes and pods as placement by topology sees them: the parts that count of the objects of the API server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from admission.engine.topology.nodes import NodeState, NodeTaint
+from admission.kinds import ranks, topology
+from admission.kinds.base import POD_OWNER
+from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.limits import NamespaceContext
+from admission.kinds.requests import pod_requests
+from admission.model.errors import Misconfigured
+from admission.model.quantity import amount
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ENDED = ("Succeeded", "Failed")
+_REQUESTS = ("containers", "initContainers", "resources", "overhead")
+_NO_CONTEXT = NamespaceContext()
+
+
+class SeenPod(NamedTuple):
+    """A pod that is not terminated."""
+
+    key: str
+    """`namespace/name`."""
+    uid: str
+    version: str
+    """Its resourceVersion."""
+    node: str
+    """The node that it is bound to; empty: none yet."""
+    deleting: bool
+    """Whether it is being deleted."""
+    requests: Mapping[str, int] | None
+    """What it takes of the node beside the workloads that are placed; None: it is of such a workload."""
+    workload: str = ""
+    """Uid of the workload that its labels name, if that is placed."""
+    pod_set: str = ""
+    """Pod set of that workload, if its pods are ungated one by one."""
+    gates: tuple[str, ...] = ()
+    """Its scheduling gates, if it has the one of topology."""
+    placed: ranks.PlacedPod | None = None
+    """What its place follows from, if it is of such a pod set."""
+
+
+def node_state(manifest: Mapping[str, Any]) -> NodeState:
+    """Return what placement knows about a node."""
+    metadata, spec, status = manifest["metadata"], manifest.get("spec") or {}, manifest.get("status") or {}
+    ready = any(entry["type"] == "Ready" and entry["status"] == "True" for entry in status.get("conditions") or ())
+    return NodeState(
+        metadata["name"],
+        metadata.get("labels") or {},
+        {name: amount(name, value) for name, value in (status.get("allocatable") or {}).items()},
+        tuple(NodeTaint(taint["key"], taint.get("value") or "", taint["effect"]) for taint in spec.get("taints") or ()),
+        ready=ready,
+        unschedulable=bool(spec.get("unschedulable")),
+    )
+
+
+def taken_by(manifest: Mapping[str, Any]) -> tuple[str, Mapping[str, int]] | None:
+    """Return node and requests of a pod that takes room on a node; None if it takes none beside its workload."""
+    spec, status = manifest.get("spec") or {}, manifest.get("status") or {}
+    annotations = manifest["metadata"].get("annotations") or {}
+    ended = status.get("phase") in _ENDED
+    if not spec.get("nodeName") or ended or not topology.PLACED_ANNOTATIONS.isdisjoint(annotations):
+        return None
+    try:
+        # The API server has admitted the pod: LimitRanges and RuntimeClasses are in its fields already.
+        resources = {field: spec[field] for field in _REQUESTS if field in spec}
+        return spec["nodeName"], pod_requests(resources, _NO_CONTEXT, path="spec")
+    except Misconfigured:  # requests that are not understood take the pod's place only
+        return spec["nodeName"], {}
+
+
+def seen_pod(manifest: dict[str, Any]) -> SeenPod | None:
+    """Return what counts of a pod; None: nothing does, as it is terminated, or unbound and of no placed workload."""
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    if (manifest.get("status") or {}).get("phase") in _ENDED:
+        return None
+    taken = taken_by(manifest)
+    annotations = metadata.get("annotations") or {}
+    workload = pod_set = ""
+    gates: tuple[str, ...] = ()
+    placed = None
+    if taken is None and not topology.PLACED_ANNOTATIONS.isdisjoint(annotations):
+        labels = metadata.get("labels") or {}
+        workload = labels.get(WORKLOAD_UID) or labels.get(POD_OWNER) or ""
+        if pod_set := annotations.get(topology.POD_SET, ""):
+            gates = tuple(gate["name"] for gate in spec.get("schedulingGates") or ())
+            gated = topology.GATE in gates
+            selector = dict(spec.get("nodeSelector") or {})
+            indexes = ranks.index_labels(manifest)
+            placed = ranks.PlacedPod(metadata["uid"], indexes, gated, selector, ranks.offset_of(manifest))
+    if not workload and taken is None:
+        return None
+    return SeenPod(
+        f"{metadata['namespace']}/{metadata['name']}",
+        metadata["uid"],
+        metadata["resourceVersion"],
+        spec.get("nodeName") or "",
+        "deletionTimestamp" in metadata,
+        None if taken is None else taken[1],
+        workload,
+        pod_set,
+        gates,
+        placed,
+    )
+
+
+def ungate_patch(pod: SeenPod, selector: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the JSON patch that gives a gated pod the node selector of its domain and removes the gate."""
+    assert pod.placed is not None, pod
+    kept = [{"name": gate} for gate in pod.gates if gate != topology.GATE]
+    return [
+        {"op": "test", "path": "/metadata/uid", "value": pod.uid},
+        {"op": "test", "path": "/spec/schedulingGates", "value": [{"name": gate} for gate in pod.gates]},
+        {"op": "add", "path": "/spec/nodeSelector", "value": {**pod.placed.selector, **selector}},
+        {"op": "replace", "path": "/spec/schedulingGates", "value": kept}
+        if kept
+        else {"op": "remove", "path": "/spec/schedulingGates"},
+    ]

@@ -1,0 +1,228 @@
+"""Jobs that are placed by topology, from creation until their pods run in the domains of their assignment."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from job_examples import job, runs
+from topology_examples import HOSTNAME, bound, placed_job, pods_of, queues_by, racks, racks_of
+
+REFUSES_EVERY_SECOND_NODE = {
+    "metadata": {"name": "half"},
+    "webhooks": [
+        {
+            "name": "half.example.com",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "clientConfig": {"url": "https://127.0.0.1:1/nobody-listens"},
+            "matchConditions": [
+                {
+                    "name": "some",
+                    "expression": "request.userInfo.username == 'sluice' && "
+                    "object.spec.nodeSelector['kubernetes.io/hostname'].endsWith('-0')",
+                }
+            ],
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["pods"]}],
+        }
+    ],
+}
+"""Webhook configuration that fails Sluice's updates of pods for every second node, as its URL is unreachable."""
+
+
+async def test_each_job_runs_within_one_rack(world):
+    await racks(world)
+    await world.apply(*queues_by("block", "rack"))
+    await world.start()
+    for name in ("one", "two", "three"):
+        await world.submit(placed_job(name, 6))
+    found = [racks_of(await bound(world, name, 6)) for name in ("one", "two", "three")]
+    assert sorted(map(len, found)) == [1, 1, 1]
+    assert set.union(*found) == {"a1", "a2", "b1"}
+    template = world.user.get("jobs", "team-a", "one")["spec"]["template"]
+    assert "schedulingGates" not in template["spec"]  # one domain is a node selector of the template
+    await world.submit(placed_job("waits", 3))
+    record = await world.record("waits", "pending", reason="WaitingForQuota")
+    assert "topology" in record.message
+
+
+async def test_pods_of_several_domains_are_ungated_one_by_one_by_their_index(world):
+    await racks(world)
+    await world.apply(*queues_by("block", "rack", HOSTNAME))
+    await world.start()
+    await world.submit(placed_job("train", 7, indexed=True))
+    pods = await bound(world, "train", 7)
+    assert len(racks_of(pods)) == 1
+    assert max(Counter(pod["spec"]["nodeName"] for pod in pods).values()) <= 4
+    order = sorted(pods, key=lambda pod: int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
+    nodes = [pod["spec"]["nodeName"] for pod in order]
+    assert nodes == sorted(nodes)  # neighbours by index are neighbours by node
+    for pod in pods:
+        assert pod["spec"]["nodeSelector"][HOSTNAME] == pod["spec"]["nodeName"]
+        assert not pod["spec"].get("schedulingGates")
+
+
+async def test_pods_of_others_take_room(world):
+    await racks(world, 1, "a1", "b1")
+    for number, rack in enumerate(("a1", "b1")):
+        await world.user.create("pods", "team-b", {
+            "metadata": {"name": f"other-{number}"},
+            "spec": {
+                "nodeName": f"{rack}-0",
+                "containers": [{"name": "c", "image": "pause", "resources": {"requests": {"cpu": str(2 - number)}}}],
+            },
+        })  # fmt: skip
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    await world.submit(placed_job("train", 3))
+    assert racks_of(await bound(world, "train", 3)) == {"b1"}
+    await world.submit(placed_job("waits", 3))
+    await world.record("waits", "pending", reason="WaitingForQuota")
+    await world.user.delete("pods", "team-b", "other-0")
+    assert racks_of(await bound(world, "waits", 3)) == {"a1"}
+
+
+async def test_a_node_that_is_added_gives_room(world):
+    await racks(world, 1, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    await world.submit(placed_job("train", 8))
+    await world.record("train", "pending")
+    await racks(world, 2, "b1")
+    assert racks_of(await bound(world, "train", 8)) == {"b1"}
+
+
+async def test_a_queue_without_topology_is_not_affected(world):
+    """Nodes and pods are watched only from the first flavor that names a Topology on."""
+    await world.apply(*queues_by("rack"))
+    await world.start()
+    await world.submit(job("plain", queue="other"))
+    assert not pods_of(world, "plain")
+
+
+async def test_a_queue_whose_topology_is_missing_admits_nothing_before_it_exists(world):
+    await racks(world, 1)
+    dc, *others = queues_by("rack")
+    await world.apply(*others)
+    await world.start()
+    await world.submit(placed_job("train", 2))
+    record = await world.record("train", "pending", reason="Suspended")
+    assert "ResourceFlavor gpu, whose Topology dc does not exist" in record.message
+    await world.apply(dc)
+    await world.job("train", runs)
+
+
+async def test_an_evicted_job_leaves_nothing_of_its_placement_behind(world):
+    await racks(world, 2, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    before = await world.submit(placed_job("train", 6))
+    await bound(world, "train", 6)
+    await world.order("train", held=True)
+    await world.record("train", "pending")
+    after = world.user.get("jobs", "team-a", "train")
+    assert after["spec"]["template"] == before["spec"]["template"]
+    await world.order("train", held=False)
+    await bound(world, "train", 6)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_ungating_continues_after_sluice_was_killed(world, indexed):
+    """It ends while some pods are gated; its successor ungates them, and no node gets more pods than it was to get."""
+    await racks(world)
+    await world.apply(*queues_by("block", "rack", HOSTNAME))
+    await world.start()
+    await world.user.create("validatingwebhookconfigurations", "", REFUSES_EVERY_SECOND_NODE)
+    await world.submit(placed_job("train", 8, indexed=indexed))
+
+    async def halfway() -> bool:
+        gated = [pod for pod in pods_of(world, "train") if pod["spec"].get("schedulingGates")]
+        return 0 < len(gated) < 8
+
+    await world.eventually(halfway)
+    await world.end()
+    await world.user.delete("validatingwebhookconfigurations", "", "half")
+    record = await world.record("train", "admitted")
+    await world.start()
+    pods = await bound(world, "train", 8)
+    assert (await world.record("train", "admitted")).admission == record.admission
+    places = {values[-1]: count for values, count in record.admission.pod_sets[0].topology.domains}
+    assert Counter(pod["spec"]["nodeName"] for pod in pods) == places
+
+
+async def test_a_pod_that_is_made_again_gets_the_place_of_the_former_one(world):
+    await racks(world, 2, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    made = placed_job("train", 8, indexed=True)
+    made["spec"]["backoffLimit"] = 100
+    await world.submit(made)
+    pods = await bound(world, "train", 8)
+    places = Counter(pod["spec"]["nodeName"] for pod in pods)
+    for pod in pods[:3]:
+        await world.user.delete("pods", "team-a", pod["metadata"]["name"])
+    gone = {pod["metadata"]["uid"] for pod in pods[:3]}
+
+    async def replaced() -> bool:
+        now = pods_of(world, "train")
+        all_bound = all(pod["spec"].get("nodeName") for pod in now)
+        return len(now) == 8 and all_bound and gone.isdisjoint(pod["metadata"]["uid"] for pod in now)
+
+    await world.eventually(replaced)
+    assert Counter(pod["spec"]["nodeName"] for pod in pods_of(world, "train")) == places
+
+
+async def fail(world, node: str) -> None:
+    """Let a node become not ready; its pods are evicted, as the node controller does."""
+    ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady"}
+    await world.user.patch("nodes", "", node, {"status": {"conditions": [ready]}}, subresource="status")
+    for pod in world.user.list("pods", "team-a"):
+        if pod["spec"].get("nodeName") == node:
+            await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
+
+
+async def test_pods_of_a_failed_node_get_another_one_within_their_rack(world):
+    await racks(world, 3, "a1", "b1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    made = placed_job("train", 8, indexed=True)
+    made["spec"]["backoffLimit"] = 100
+    await world.submit(made)
+    before = await bound(world, "train", 8)
+    (rack,) = racks_of(before)
+    failing = before[0]["spec"]["nodeName"]
+    stay = {pod["metadata"]["uid"] for pod in before if pod["spec"]["nodeName"] != failing}
+    await fail(world, failing)
+
+    async def moved() -> bool:
+        now = pods_of(world, "train")
+        nodes = {pod["spec"].get("nodeName") for pod in now}
+        return len(now) == 8 and None not in nodes and failing not in nodes
+
+    await world.eventually(moved)
+    assert racks_of(pods_of(world, "train")) == {rack}
+    assert stay <= {pod["metadata"]["uid"] for pod in pods_of(world, "train")}
+    history = await world.history("train")
+    assert any(reason == "NodeReplaced" and failing in message for reason, message in history), history
+
+
+async def test_without_another_node_the_job_is_evicted_and_waits(world):
+    await racks(world, 2, "a1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    await world.start()
+    made = placed_job("train", 8, indexed=True)
+    made["spec"]["backoffLimit"] = 100
+    await world.submit(made)
+    await bound(world, "train", 8)
+    await fail(world, "a1-1")
+    record = await world.record("train", "pending", reason="TopologyPlacementFailed")
+    assert record.eviction.reason == "NodeFailures"
+    assert "no replacement for unhealthy node(s): a1-1" in record.eviction.message
+    await world.user.patch(
+        "nodes",
+        "",
+        "a1-1",
+        {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}},
+        subresource="status",
+    )
+    await bound(world, "train", 8)

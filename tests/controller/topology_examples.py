@@ -1,0 +1,95 @@
+"""Nodes in racks, and the queue objects that place pods by them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from job_examples import TOLERATION, job, local_queue
+
+if TYPE_CHECKING:
+    from conftest import World
+
+Object = dict[str, Any]
+
+HOSTNAME = "kubernetes.io/hostname"
+REQUIRED = "sluice.dev/podset-required-topology"
+POOL = {"pool": "gpu"}
+
+
+def gpu_node(name: str, rack: str, *, cpu: str = "4") -> Object:
+    amounts = {"cpu": cpu, "memory": "10Gi", "pods": "110"}
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {**POOL, "block": f"block-{rack[0]}", "rack": rack, HOSTNAME: name},
+        },
+        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
+        "status": {"allocatable": amounts, "capacity": amounts},
+    }
+
+
+def topology(*levels: str, name: str = "dc") -> Object:
+    spec = {"levels": [{"nodeLabel": level} for level in levels]}
+    return {"apiVersion": "sluice.dev/v1", "kind": "Topology", "metadata": {"name": name}, "spec": spec}
+
+
+def queues_by(*levels: str, cpu: str = "1000", **spec: Any) -> list[Object]:
+    """A flavor of the nodes in the pool, placed by these levels, and its queues."""
+    quota = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": cpu}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+    flavor = {"nodeLabels": POOL, "tolerations": [TOLERATION], "topologyName": "dc"}
+    return [
+        topology(*levels),
+        {"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "gpu"}, "spec": flavor},
+        {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "ClusterQueue",
+            "metadata": {"name": "cq"},
+            "spec": {"namespaceSelector": {}, "resourceGroups": groups, **spec},
+        },
+        local_queue(),
+    ]
+
+
+async def racks(world: World, nodes: int = 2, *names: str) -> None:
+    """Create racks of some nodes each: rack `a1` has nodes `a1-0`, `a1-1` ..."""
+    for rack in names or ("a1", "a2", "b1"):
+        for number in range(nodes):
+            await world.user.create("nodes", "", gpu_node(f"{rack}-{number}", rack))
+
+
+def placed_job(name: str, pods: int, level: str = "rack", *, cpu: str = "1", indexed: bool = False) -> Object:
+    """A Job whose pods have to be in one domain of a level; empty: they request nothing of the topology."""
+    made = job(name, pods=pods, cpu=cpu)
+    if level:
+        made["spec"]["template"]["metadata"]["annotations"][REQUIRED] = level
+    if indexed:
+        made["spec"]["completionMode"] = "Indexed"
+    return made
+
+
+def pods_of(world: World, name: str) -> list[Object]:
+    """The pods of a Job that are not terminated."""
+    return [
+        pod
+        for pod in world.user.list("pods", "team-a")
+        if pod["metadata"]["labels"].get("batch.kubernetes.io/job-name") == name
+        and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        and "deletionTimestamp" not in pod["metadata"]
+    ]
+
+
+async def bound(world: World, name: str, pods: int) -> list[Object]:
+    """Wait until a Job has this number of pods and all of them are on nodes; return them."""
+
+    async def look() -> list[Object]:
+        found = pods_of(world, name)
+        return found if len(found) == pods and all(pod["spec"].get("nodeName") for pod in found) else []
+
+    found: list[Object] = await world.eventually(look)
+    return found
+
+
+def racks_of(pods: list[Object]) -> set[str]:
+    return {pod["spec"]["nodeName"].partition("-")[0] for pod in pods}
