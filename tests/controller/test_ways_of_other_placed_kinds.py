@@ -1,0 +1,92 @@
+"""Pods, pod groups and kinds of several pod sets that are placed by topology."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import asynccontextmanager
+
+from custom_kinds import JOBSET, jobset, served
+from custom_kinds import KINDS as DECLARED
+from custom_kinds import pods_of as pods_of_object
+from pod_examples import gated, pod
+from pod_groups import KINDS, create, member, pods_until, runs
+from topology_examples import HOSTNAME, REQUIRED, queues_by, racks, racks_of
+
+KUEUE = "kueue.x-k8s.io/podset-"
+
+
+@asynccontextmanager
+async def cluster_of_pods(world, folder, *levels):
+    await world.apply(*queues_by(*levels))
+    async with gated(world.user, KINDS, folder / "certificates"):
+        await world.start(kinds=KINDS)
+        yield world
+
+
+def in_rack(each):
+    each["metadata"]["annotations"][REQUIRED] = "rack"
+    return each
+
+
+def all_run(number):
+    return lambda found: len(found) == number and all(map(runs, found.values()))
+
+
+async def test_a_pod_gets_its_domain_with_its_start(world, tmp_path):
+    await racks(world, 1, "a1", "b1")
+    async with cluster_of_pods(world, tmp_path, "rack", HOSTNAME) as cluster:
+        await create(cluster, *(in_rack(pod(f"p-{number}", cpu="3")) for number in range(3)))
+        found = await pods_until(cluster, lambda pods: sum(map(runs, pods.values())) == 2 and len(pods) == 3)
+        running = [each for each in found.values() if runs(each)]
+        assert racks_of(running) == {"a1", "b1"}
+        assert all(each["spec"]["nodeSelector"][HOSTNAME] == each["spec"]["nodeName"] for each in running)
+
+
+async def test_a_group_is_placed_in_one_rack_in_the_order_of_its_indexes(world, tmp_path):
+    await racks(world, 2, "a1", "b1")
+
+    def indexed(number):
+        made = in_rack(member(f"g-{number}", total=6))
+        made["metadata"]["labels"]["my/rank"] = str(number)
+        made["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-pod-index-label"] = "my/rank"
+        return made
+
+    async with cluster_of_pods(world, tmp_path, "rack", HOSTNAME) as cluster:
+        await create(cluster, *map(indexed, (5, 3, 1, 4, 2, 0)))
+        found = await pods_until(cluster, all_run(6))
+        assert len(racks_of([*found.values()])) == 1
+        nodes = [found[f"g-{number}"]["spec"]["nodeName"] for number in range(6)]
+        assert nodes == sorted(nodes)
+        record = await cluster.record("g", "admitted")
+        places = {values[-1]: count for values, count in record.admission.pod_sets[0].topology.domains}
+        assert Counter(nodes) == places
+
+        await cluster.user.delete("pods", "team-a", "g-2", grace=0)
+        await create(cluster, indexed(2))
+        again = await pods_until(cluster, all_run(6))
+        assert again["g-2"]["spec"]["nodeName"] == found["g-2"]["spec"]["nodeName"]
+
+
+async def test_leader_and_workers_of_a_jobset_are_in_one_rack(world):
+    await racks(world, 2, "a1", "b1")
+    await world.apply(*queues_by("rack", HOSTNAME))
+    async with served(world.sandbox, DECLARED.get(*JOBSET)):
+        await world.start(kinds=DECLARED)
+        made = jobset("train", workers=2)
+        for job in made["spec"]["replicatedJobs"]:
+            template = job["template"]["spec"]["template"]
+            annotations = template.setdefault("metadata", {}).setdefault("annotations", {})
+            annotations |= {f"{KUEUE}required-topology": "rack", f"{KUEUE}group-name": "all"}
+        created = await world.user.create("jobsets", "team-a", made)
+
+        async def bound():
+            pods = pods_of_object(world.user, created)
+            return pods if len(pods) == 5 and all(each["spec"].get("nodeName") for each in pods) else None
+
+        pods = await world.eventually(bound)
+        assert len(racks_of(pods)) == 1
+        record = await world.record("train", "admitted")
+        places = Counter()
+        for assignment in record.admission.pod_sets:
+            places.update({values[-1]: count for values, count in assignment.topology.domains})
+        assert Counter(each["spec"]["nodeName"] for each in pods) == places
