@@ -17,8 +17,8 @@ _MOST_DOMAINS: Final = 100_000
 
 
 def topology_assignment(document: Mapping[str, Any]) -> TopologyAssignment:
-    """Return the assignment of a document."""
-    domains: list[DomainCount] = []
+    """Return the assignment of a document, also of one in the form of Kueue's v1beta1, which lists the domains."""
+    domains = [DomainCount(tuple(each["values"]), each["count"]) for each in document.get("domains") or ()]
     for part in document.get("slices") or ():
         number = part["domainCount"]
         columns = [_values(level, number) for level in part["valuesPerLevel"]]

@@ -78,13 +78,15 @@ class Kueue:
         pods=1,
         given=1,
         gates=(),
+        placed=None,
         annotations=None,
         more_sets=(),
         **status,
     ):
         """Create a Job and its Workload as left by Kueue; if admitted, it runs with `given` of its `pods` pods.
 
-        `started`: False if Kueue was stopped between its admission and its start. `gates`: of a topology, for example.
+        `started`: False if Kueue was stopped between its admission and its start. `gates`: of a topology, for example;
+        `placed`: its topologyAssignment.
         """
         body = job(name, queue=None, pods=pods, suspend=not (admitted and started))
         body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "lq"
@@ -99,7 +101,7 @@ class Kueue:
         if admitted or reserved:
             assignment = {
                 "name": "main", "count": given, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": str(given)},
-            }  # fmt: skip
+            } | ({"topologyAssignment": placed} if placed else {})  # fmt: skip
             true = {"status": "True", "lastTransitionTime": ADMITTED_AT, "reason": "Preempted", "message": "m"}
             names = ["QuotaReserved", *(["Admitted"] if admitted else []), *(["Evicted"] if evicted else [])]
             status |= {

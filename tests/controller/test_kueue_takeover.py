@@ -6,6 +6,8 @@ import pytest
 from job_examples import is_gated, runs
 from kueue_cluster import ADMITTED, ADMITTED_AT, installed, pods, until_pods
 
+from admission.model.topology import DomainCount, TopologyAssignment
+
 
 @pytest.fixture
 async def kueue(request, world, tmp_path):
@@ -142,6 +144,40 @@ async def test_imported_job_loses_the_scheduling_gate_of_a_topology_at_eviction(
     again = await world.job("placed", runs)
     assert "schedulingGates" not in again["spec"]["template"]["spec"]
     await until_pods(world, 1)
+
+
+@pytest.mark.parametrize(
+    ("kueue", "placed"),
+    [
+        (
+            "v1beta2",
+            {
+                "levels": ["rack"],
+                "slices": [
+                    {
+                        "domainCount": 2,
+                        "podCounts": {"universal": 1},
+                        "valuesPerLevel": [{"individual": {"prefix": "r", "roots": ["1", "2"]}}],
+                    }
+                ],
+            },
+        ),
+        (
+            "v1beta1",
+            {"levels": ["rack"], "domains": [{"values": ["r1"], "count": 1}, {"values": ["r2"], "count": 1}]},
+        ),
+    ],
+    indirect=["kueue"],
+)
+async def test_domains_that_kueue_assigned_are_taken_over(kueue, placed):
+    """Sluice then counts the room that these pods take."""
+    await kueue.queues()
+    await kueue.job("placed", admitted=True, pods=2, given=2, placed=placed)
+    await kueue.migrate("--yes")
+    record = await kueue.world.record("placed", "admitted")
+    assert record.admission.pod_sets[0].topology == TopologyAssignment(
+        ("rack",), (DomainCount(("r1",), 1), DomainCount(("r2",), 1))
+    )
 
 
 async def _pods(world):

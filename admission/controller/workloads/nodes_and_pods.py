@@ -129,6 +129,11 @@ class NodesAndPods:
         known = self.pods.get(uid)
         if known is not None and pod is not None and is_older(pod.version, known.version):
             return
+        if known is not None and pod is not None and known._replace(version=pod.version) == pod:
+            self.pods[uid] = pod  # nothing that counts has changed
+            if pod.workload:
+                self._of[pod.workload][uid] = pod
+            return
         if pod is None:
             self.pods.pop(uid, None)
         else:

@@ -18,6 +18,7 @@ from admission.model.checks import CheckReport
 from admission.model.errors import InvalidObject, InvalidQuantity
 from admission.model.manifests import faults
 from admission.model.quantity import amount
+from admission.model.topology_documents import topology_assignment
 from admission.model.workload import Admission, PodSetAssignment
 from admission.store.records import CheckRecord, Opened, State, Transition, WorkloadRecord
 
@@ -295,7 +296,7 @@ def _original(job: Object, pod_set: Object, assignment: Object) -> Object:
 
 
 def _assignment(assignment: Object, pod_set: Object) -> PodSetAssignment:
-    """Return Kueue's podSetAssignment as one of Sluice. Raises InvalidQuantity."""
+    """Return Kueue's podSetAssignment as one of Sluice. Raises InvalidQuantity and _Refused."""
     flavors: dict[str, str] = assignment.get("flavors") or {}
     where = "status.admission.podSetAssignments[0].resourceUsage"
     usage = {
@@ -304,7 +305,12 @@ def _assignment(assignment: Object, pod_set: Object) -> PodSetAssignment:
         if resource in flavors
     }
     count: int = assignment.get("count") or pod_set["count"]
-    return PodSetAssignment(assignment["name"], flavors, usage, count)
+    topology = assignment.get("topologyAssignment")
+    try:
+        domains = topology_assignment(topology) if topology else None
+    except (LookupError, TypeError, ValueError) as error:
+        raise _Refused("status.admission.podSetAssignments[0].topologyAssignment cannot be read") from error
+    return PodSetAssignment(assignment["name"], flavors, usage, count, domains)
 
 
 def _checks(status: Object, uid: str) -> tuple[CheckRecord, ...]:
