@@ -64,6 +64,28 @@ async def test_lists_are_filtered_by_namespace_queue_and_state(store: Store):
     assert (await store.workloads.uids(where=[in_cq]))[0] == {"1"}
 
 
+async def test_workloads_are_found_by_their_names_and_by_what_these_begin_with(store: Store):
+    epoch = await store.lead("test")
+    names = {"web": 1, "web-a": 2, "web-b": 3, "web.c": 4, "webb": 5, "wEb-d": 6, "w_b-e": 7}
+    records = [pending(workload(str(age), name=name, created=T + age)) for name, age in names.items()]
+    records.append(pending(workload("8", name="web", created=T + 8)))
+    records.append(pending(workload("9", name="web-a", namespace="team-b", created=T + 9)))
+    await store.commit(Changes(workloads=tuple(records)), epoch=epoch)
+
+    async def below(name: str, limit: int = 10) -> list[str]:
+        return [each.workload.uid for each in await store.workloads.below("team-a", name, limit=limit)]
+
+    assert [each.workload.uid for each in await store.workloads.of_name("team-a", "web")] == ["8", "1"]
+    assert {"2", "3"} <= {*await below("web")} <= {"2", "3", "6"}, "SQLite's LIKE ignores case; names have none"
+    assert await below("w_b") == ["7"], "an underscore stands for itself"
+    assert await store.workloads.names("team-a", limit=3) == ("web", "w_b-e", "wEb-d")
+    assert await store.workloads.namespaces_of("web-a", limit=5) == ("team-a", "team-b")
+    found = await store.workloads.find("web-a-x7k2p", namespaces=None, limit=10)
+    assert [(each.namespace, each.name) for each in found] == [
+        ("team-b", "web-a"), ("team-a", "web"), ("team-a", "web-a"), ("team-a", "web"),
+    ]  # fmt: skip
+
+
 async def test_condition_matches_the_same_records_in_memory_and_in_the_database(store: Store):
     epoch = await store.lead("test")
     one, two = workload("1", user="ada"), workload("2", namespace="team-b", queue="other", priority=7)
