@@ -74,6 +74,15 @@ def cohort(name: str, parent: str = "") -> str:
     return json.dumps({"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": name}, "spec": spec})
 
 
+@pytest.mark.parametrize("head", ["apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n", ""])
+async def test_directory_of_kustomize_is_applied_without_its_own_file(sluice, tmp_path, head):
+    (tmp_path / "cohort.yaml").write_text(cohort("all"))
+    (tmp_path / "kustomization.yaml").write_text(f"{head}resources: [cohort.yaml]\n")
+    done = await sluice("apply", "-f", str(tmp_path))
+    assert (done.exit_code, done.stdout) == (0, "cohort.sluice.dev/all created\n")
+    assert "kustomization.yaml: skipped; what `kubectl kustomize` prints can be given by -f -" in done.stderr
+
+
 async def test_mixed_kinds_are_applied_in_dependency_order_and_idempotently(sluice, tmp_path):
     file = tmp_path / "queues.yaml"
     file.write_text(MIXED)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from admission.model.manifests import Document
 
 _SOURCES: Final = {
     ("scheduling.volcano.sh", "Queue"): "volcano",
@@ -19,6 +22,7 @@ _KUEUE: Final = "kueue.x-k8s.io"
 _KUEUE_SETTINGS: Final = "config.kueue.x-k8s.io"
 KUEUE_SETTINGS_KEY: Final = "controller_manager_config.yaml"
 """Key of Kueue's ConfigMap `kueue-manager-config` with its configuration."""
+_KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml")
 _WITHOUT_EQUIVALENT: Final = {
     "MultiKueueCluster": "Jobs run in this cluster only",
     "MultiKueueConfig": "Jobs run in this cluster only",
@@ -41,6 +45,12 @@ def is_kueue_configuration(body: Mapping[str, Any]) -> bool:
     data = body.get("data")
     in_config_map = body.get("kind") == "ConfigMap" and isinstance(data, dict) and KUEUE_SETTINGS_KEY in data
     return in_config_map or api_group(body) == _KUEUE_SETTINGS
+
+
+def is_kustomization(document: Document) -> bool:
+    """Return whether a document is a file of kustomize, which need not have an apiVersion."""
+    name = Path(document.source.partition(": ")[0]).name
+    return name in _KUSTOMIZATIONS or api_group(document.body) == "kustomize.config.k8s.io"
 
 
 def without_equivalent(body: Mapping[str, Any]) -> str:

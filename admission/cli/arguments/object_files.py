@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from admission.cli.arguments.files import read_documents
-from admission.cli.arguments.foreign import import_source, is_kueue_configuration, without_equivalent
+from admission.cli.arguments.foreign import import_source, is_kueue_configuration, is_kustomization, without_equivalent
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject
 from admission.model.manifests import parse_manifest
@@ -48,6 +48,9 @@ def read_objects(
         body = document.body
         if body.get("apiVersion") == "v1" and body.get("kind") == "Namespace":
             (note or print_note)(f"{document.source}: skipped a Namespace; create it in the cluster with kubectl")
+            continue
+        if is_kustomization(document):
+            (note or print_note)(f"{document.source}: skipped; what `kubectl kustomize` prints can be given by -f -")
             continue
         if source := import_source(body):
             foreign.setdefault(source, []).append(document)

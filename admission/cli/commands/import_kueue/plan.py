@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from admission.cli.arguments.foreign import api_group, import_source, without_equivalent
+from admission.cli.arguments.foreign import api_group, import_source, is_kustomization, without_equivalent
 from admission.cli.arguments.object_files import in_dependency_order
 from admission.cli.commands.diff import comparable
 from admission.cli.commands.import_kueue.source import GROUP
@@ -29,8 +28,6 @@ _KINDS = {model.kind for model in QUEUE_OBJECTS}
 _USER_METADATA = ("name", "namespace", "labels", "annotations")
 _OURS = API_VERSION.partition("/")[0]
 _SUGGESTED = f"{GROUP}/v1beta2"
-_KUSTOMIZATIONS = ("kustomization.yaml", "kustomization.yml")
-"""Files of kustomize, whose documents need no apiVersion and kind."""
 
 
 class Action(StrEnum):
@@ -123,8 +120,7 @@ def _reason_to_skip(document: Document) -> str:
         return ""
     if group == GROUP:
         return f"Sluice has no {kind}: {without_equivalent(body) or 'it is not imported'}"
-    is_kustomization = Path(document.source.partition(": ")[0]).name in _KUSTOMIZATIONS
-    return "it is not a queue object" if body.get("apiVersion") or is_kustomization else ""
+    return "it is not a queue object" if body.get("apiVersion") or is_kustomization(document) else ""
 
 
 def _title_of(document: Document) -> str:
