@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from admission.cli.configuration.settings import Settings
-from admission.kinds import APP_WRAPPER, BATCH_JOB, LABELLED, MCAD, all_kinds, frameworks_known
+from admission.kinds import APP_WRAPPER, BATCH_JOB, JOB_SET, MCAD, all_kinds, enabled, frameworks_known
 from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.registry import rights_beside, verbs
 
@@ -77,18 +77,20 @@ def base(values: dict[str, object]) -> str:
 
 
 def kinds() -> str:
-    """Return YAML with group, resource and verbs of each kind for the setting `integrations`, except batch/job.
+    """Return YAML with group, resource and verbs of each kind for the setting `integrations`.
 
-    `beside`: rights on other objects than those of the kind.
+    `beside`: rights on other objects than those of the kind. `needs`: a kind without which it is not queued. The roles
+    of `deploy/rbac` have the rights for batch/job, and no object of `LABELLED` kinds is read.
     """
     known: dict[str, dict[str, object]] = {}
     for name in sorted(frameworks_known()):
         kinds = all_kinds(frameworks=(name, *([APP_WRAPPER] if name == MCAD else [])), group_labels=FOREIGN)
-        if name in LABELLED:  # its objects are not read, so no rights are needed
-            known[name] = {}
+        known[name] = {}
         for kind in [*kinds][:1]:
             if name != BATCH_JOB:
                 known[name] = {"group": kind.group, "resource": kind.plural, "verbs": list(verbs(kind))}
+        if needed := [each for each in ("pod", JOB_SET) if each != name and name not in enabled(None, [each])]:
+            known[name]["needs"] = needed[0]
         if rights := [*rights_beside(kinds)]:
             known[name]["beside"] = [
                 {"group": right.group, "resources": list(right.resources), "verbs": list(right.verbs)}

@@ -76,6 +76,8 @@ class GateConfig:
     """File descriptors of the sockets to serve, which are listening already."""
     frameworks: tuple[str, ...] = (BATCH_JOB,)
     """Names of the enabled kinds, as in `integrations.frameworks`."""
+    by_label: tuple[str, ...] = ()
+    """Names of the kinds of which only labels name the queue."""
     kinds: tuple[dict[str, Any], ...] = ()
     """Definitions of custom kinds, as in `integrations.kinds`."""
     queue_labels: tuple[str, ...] = ()
@@ -96,7 +98,7 @@ class GateConfig:
         """Return the configuration from the result of `dump`."""
         content: dict[str, Any] = orjson.loads(text)
         labels = ("queue_labels", "priority_labels", "group_labels")
-        sequences = ("own_usernames", "descriptors", "frameworks", "kinds", *labels)
+        sequences = ("own_usernames", "descriptors", "frameworks", "by_label", "kinds", *labels)
         content["rules"] = tuple(map(_rule, content["rules"]))
         return cls(**content | {field: tuple(content[field]) for field in sequences})
 
@@ -167,6 +169,7 @@ async def _serve(
     kinds = all_kinds(
         kueue_labels=config.kueue_labels,
         frameworks=config.frameworks,
+        by_label=config.by_label,
         own=custom,
         queue_labels=config.queue_labels,
         priority_labels=config.priority_labels,

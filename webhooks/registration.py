@@ -2,8 +2,9 @@
 
 The API server sends only objects with a queue label (at their creation also with a misspelled one), so that an outage
 of Sluice does not affect other objects. Objects with a queue label are refused during an outage (failurePolicy Fail),
-because an ungated Job would run outside of all quotas. Each creation is sent once; an update is sent only if it changes
-a field that the webhook evaluates. In managed namespaces a further entry matches objects without a queue label.
+because an ungated Job would run outside of all quotas; those with a misspelled one, which are only warned of, are not.
+Each creation is sent once; an update is sent only if it changes a field that the webhook evaluates. In managed
+namespaces a further entry matches objects without a queue label.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import orjson
 
 from admission.kinds.deployment import DeploymentKind
+from admission.kinds.rules import framework
 from webhooks.expressions import (
     ALIVE,
     condition,
@@ -90,6 +92,7 @@ class Registration:
                     kind, "managed", ca_bundle, self._deciding(kind, unlabelled(kind)), objects=without_label(kind)
                 )
                 for kind in unlabelled_kinds
+                if framework(kind) not in self.scope.by_label
             ]
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -101,37 +104,51 @@ class Registration:
     def _labelled(self, kind: Kind, ca_bundle: bytes) -> list[Object]:
         """Return the entries for objects that have, or had before an update, a queue label.
 
-        New Jobs, which are created in thousands, are matched by label selectors alone: for each entry with a match
-        condition the API server converts the whole object to CEL values, and again after each mutation. Other kinds
-        have one entry each, because the API server checks every entry for every write in the cluster.
+        Objects of built-in kinds, most of which are not Sluice's, are selected by label: for each entry with a match
+        condition the API server converts the whole object to CEL values, and again after each mutation, also if nothing
+        of the object concerns Sluice. New Jobs, which are created in thousands, are matched by selectors alone. Custom
+        resources have one entry each, because the API server checks every entry for every write in the cluster.
         """
-        changed = self._deciding(kind, _has_or_had_a_queue_label(kind))
-        if not is_job(kind):
-            return [self._webhook(kind, "mutate", ca_bundle, changed)]
+        if kind.is_custom:
+            misspelled = f"(oldObject == null && {has_queue_like_label('object', kind)})"
+            queued = "" if kind.is_always_queued else f"{_has_or_had_a_queue_label(kind)} || {misspelled}"
+            return [self._webhook(kind, "mutate", ca_bundle, self._deciding(kind, queued))]
         keys = kind.conventions.queue_labels
         # An object with several queue labels matches one entry only, and is sent once.
         selectors = [
             [{"key": key, "operator": "Exists"}, *({"key": each, "operator": "DoesNotExist"} for each in keys[:number])]
             for number, key in enumerate(keys)
         ]
-        return [
-            *(
-                self._webhook(
-                    kind, f"new-{number}", ca_bundle, [], operations=["CREATE"], objects={"matchExpressions": selector}
-                )
-                for number, selector in enumerate(selectors, 1)
-            ),
-            # The webhook warns of a misspelled queue label: the user believes that the Job is queued.
+        name, conditions = ("new", []) if is_job(kind) else ("labelled", self._deciding(kind))
+        operations = ["CREATE"] if is_job(kind) else ["CREATE", "UPDATE"]
+        webhooks = [
             self._webhook(
                 kind,
-                "misspelled",
+                f"{name}-{number}",
                 ca_bundle,
-                [has_queue_like_label("object", kind)],
-                operations=["CREATE"],
-                objects=without_label(kind),
-            ),
-            self._webhook(kind, "mutate", ca_bundle, changed, operations=["UPDATE"]),
+                conditions,
+                operations=operations,
+                objects={"matchExpressions": selector},
+            )
+            for number, selector in enumerate(selectors, 1)
         ]
+        # The webhook warns of a misspelled queue label: the user believes that the object is queued.
+        created = [is_created_by_user(self.kinds)] if kind.ends_by_deletion else []
+        warned = self._webhook(
+            kind,
+            "misspelled",
+            ca_bundle,
+            [*created, has_queue_like_label("object", kind)],
+            operations=["CREATE"],
+            objects=without_label(kind),
+        )
+        webhooks.append({**warned, "failurePolicy": "Ignore"})
+        changed = self._deciding(kind, _has_or_had_a_queue_label(kind))
+        if is_job(kind):
+            webhooks.append(self._webhook(kind, "mutate", ca_bundle, changed, operations=["UPDATE"]))
+        elif kind.more_labels:  # selectors see only the labels of the object itself
+            webhooks.append(self._webhook(kind, "template", ca_bundle, changed, objects=without_label(kind)))
+        return webhooks
 
     def _deciding(self, kind: Kind, *conditions: str) -> list[str]:
         """Return these match conditions, and those that select requests which the webhook can decide on."""
@@ -212,8 +229,5 @@ def _quoted(value: object) -> str:
 
 
 def _has_or_had_a_queue_label(kind: Kind) -> str:
-    if kind.is_always_queued:
-        return ""
     labels = [f"({variable} != null && {has_queue_label(variable, kind)})" for variable in ("object", "oldObject")]
-    # The webhook warns of a misspelled queue label: the user believes that the object is queued.
-    return " || ".join([*labels, f"(oldObject == null && {has_queue_like_label('object', kind)})"])
+    return " || ".join(labels)

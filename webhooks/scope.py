@@ -23,6 +23,8 @@ class Scope:
 
     rules: tuple[QueueRule, ...] = ()
     """Rules that name the queue of objects without a queue label; the first match counts."""
+    by_label: tuple[str, ...] = ()
+    """Names of the kinds of which objects without a queue label are not gated, even in managed namespaces."""
 
     def namespaces(self) -> Object:
         """Return the LabelSelector of the namespaces in which objects with a queue label are gated."""

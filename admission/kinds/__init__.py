@@ -27,11 +27,12 @@ from admission.kinds.volcano import VolcanoJobKind
 from admission.model.errors import InvalidObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
     "APP_WRAPPER",
     "BATCH_JOB",
+    "BY_LABEL",
     "GROUPED",
     "JOB_SET",
     "LABELLED",
@@ -49,6 +50,7 @@ __all__ = [
     "Outcome",
     "all_kinds",
     "check_metadata",
+    "enabled",
     "frameworks_known",
     "parse_form",
 ]
@@ -60,11 +62,12 @@ APP_WRAPPER: Final = "workload.codeflare.dev/appwrapper"
 MCAD: Final = "mcad.ibm.com/appwrapper"
 """AppWrappers of MCAD, in both API groups that it has had."""
 TRAIN_JOB: Final = "trainer.kubeflow.org/trainjob"
+_VOLCANO_JOB: Final = "batch.volcano.sh/job"
 _BUILT_IN: Final[dict[str, Callable[[Conventions], Kind]]] = {BATCH_JOB: JobKind, "pod": PodKind}
 """Kinds that are part of Kubernetes, by their names in Kueue's configuration."""
 GROUPED: Final[dict[str, Callable[[Conventions], Kind]]] = {
     "statefulset": StatefulSetKind,
-    "batch.volcano.sh/job": VolcanoJobKind,
+    _VOLCANO_JOB: VolcanoJobKind,
     "leaderworkerset.x-k8s.io/leaderworkerset": LeaderWorkerSetKind,
 }
 """Kinds whose pods are queued in groups: they require the kind `pod`, too."""
@@ -72,11 +75,35 @@ GROUPED: Final[dict[str, Callable[[Conventions], Kind]]] = {
 
 LABELLED: Final[dict[str, Callable[[Conventions], Kind]]] = {"deployment": DeploymentKind}
 """Kinds whose pods are queued one by one, by labels that the webhook adds: they require the kind `pod`, too."""
+BY_LABEL: Final = ("pod", *GROUPED, *LABELLED)
+"""Kinds that most objects of a cluster are of: unless they are named, only those with a queue label are queued."""
 
 
 def frameworks_known() -> tuple[str, ...]:
     """Return the names of all kinds that Sluice supports, as in the setting `integrations.frameworks`."""
     return (*_BUILT_IN, *builtin_forms(), *GROUPED, *LABELLED)
+
+
+def enabled(frameworks: Sequence[str] | None, exclude: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the kinds that are queued: all that Sluice supports (None), or `frameworks`.
+
+    Left out are those to `exclude`, and kinds that cannot be queued without these: without `pod` the kinds that are
+    queued by their pods, without JobSets TrainJobs, whose pod sets are read from these.
+
+    Raises InvalidObject for unknown names.
+    """
+    known, named = frameworks_known(), {"frameworks": frameworks or (), "exclude": exclude}
+    if faults := [
+        (f"{field}[{number}]", _unknown(name))
+        for field, names in named.items()
+        for number, name in enumerate(names)
+        if name not in known
+    ]:
+        raise InvalidObject(faults)
+    excluded = {*exclude}
+    excluded |= {*GROUPED, *LABELLED} if "pod" in excluded else set()
+    excluded |= {TRAIN_JOB} if JOB_SET in excluded else set()
+    return tuple(name for name in (known if frameworks is None else frameworks) if name not in excluded)
 
 
 def _unknown(name: str) -> str:
@@ -96,13 +123,15 @@ def all_kinds(
     queue_labels: Iterable[str] = (),
     priority_labels: Iterable[str] = (),
     group_labels: Iterable[str] = (),
+    by_label: Iterable[str] = (),
 ) -> Kinds:
     """Return the registry of the enabled kinds.
 
     `kueue_labels`: whether Kueue's labels are read beside Sluice's. `queue_labels`, `priority_labels`: labels of other
     systems, read where none of these is present. `group_labels`: labels or annotations of other systems that name a
     pod's group. `frameworks`: names such as `jobset.x-k8s.io/jobset`. `own`: forms of user-defined kinds. In
-    `excluded_namespaces` nothing is queued. Raises InvalidObject for an unknown name.
+    `excluded_namespaces` nothing is queued. `by_label`: kinds of which only labels name the queue; of Volcano Jobs
+    their `spec.queue` does as well, otherwise. Raises InvalidObject for an unknown name.
     """
     conventions = Conventions.of(
         kueue_labels=kueue_labels,
@@ -112,10 +141,12 @@ def all_kinds(
         group_labels=group_labels,
     )
     kinds: list[Kind] = []
-    known, frameworks = builtin_forms(), tuple(frameworks)
+    known, frameworks, by_label = builtin_forms(), tuple(frameworks), tuple(by_label)
     labelled = [LABELLED[name](conventions) for name in frameworks if name in LABELLED]
     for number, name in enumerate(frameworks):
-        if make := _BUILT_IN.get(name) or GROUPED.get(name):
+        if name == _VOLCANO_JOB:
+            kinds.append(VolcanoJobKind(conventions, reads_queue_field=_VOLCANO_JOB not in by_label))
+        elif make := _BUILT_IN.get(name) or GROUPED.get(name):
             kinds.append(make(conventions))
         elif name in known:
             adapter = TrainJobKind if name == TRAIN_JOB else DeclaredKind

@@ -46,7 +46,6 @@ class CommonKind(ABC):
     booleans: ClassVar[tuple[str, ...]] = ()
     """Annotations, beside the common ones, whose value must be "true" or "false"."""
 
-    is_always_queued: ClassVar[bool] = False
     is_composed: ClassVar[bool] = False
     more_labels: ClassVar[tuple[str, ...]] = ()
     rendered_by: ClassVar[tuple[str, str] | None] = None
@@ -64,6 +63,11 @@ class CommonKind(ABC):
     @abstractmethod
     def manager(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(path of the field that names another controller, values for the kind's own); `((), ())` if there is none."""
+
+    @property
+    def is_always_queued(self) -> bool:
+        """Whether each object names a queue, even without a queue label: by default none does."""
+        return False
 
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Whether the field for it names another controller than the kind's own."""

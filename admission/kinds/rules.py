@@ -34,6 +34,12 @@ def dotted(path: Sequence[str]) -> str:
     return ".".join(parents) + (f"[{key}]" if parents[-1] == "annotations" else f".{key}")
 
 
+def framework(kind: Kind) -> str:
+    """Return the name of a kind in the setting `integrations.frameworks`."""
+    name = kind.kind.lower()
+    return name if kind.group in _WITHOUT_GROUP else f"{kind.group}/{name}"
+
+
 class QueueReference(NamedTuple):
     """A queue name that an object has elsewhere than in a queue label."""
 
@@ -92,8 +98,7 @@ class QueueRule:
 
     def is_for(self, kind: Kind) -> bool:
         """Whether the rule applies to objects of this kind."""
-        name = kind.kind.lower()
-        return not self.kinds or (name if kind.group in _WITHOUT_GROUP else f"{kind.group}/{name}") in self.kinds
+        return not self.kinds or framework(kind) in self.kinds
 
     def matches(self, kind: Kind, namespace: str, obj: Object) -> bool:
         """Whether the rule applies to this object."""

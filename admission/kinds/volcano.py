@@ -40,10 +40,19 @@ class VolcanoJobKind(GroupedKind):
     versions: ClassVar[tuple[str, ...]] = ("v1alpha1",)
     plural: ClassVar[str] = "jobs"
     kind: ClassVar[str] = "Job"
-    is_always_queued: ClassVar[bool] = True
+
+    reads_queue_field: bool = True
+    """Whether a Job without a queue label is queued, by `spec.queue`."""
+
+    @property
+    def is_always_queued(self) -> bool:
+        """Whether each Job names a queue: then `spec.queue` does, which has a default."""
+        return self.reads_queue_field
 
     def queue_name(self, obj: Object) -> str:
-        """Return the queue as for all kinds; without a label, Volcano's `spec.queue`."""
+        """Return the queue as for all kinds; without a label, Volcano's `spec.queue` if it is read."""
+        if not self.reads_queue_field:
+            return GroupedKind.queue_name(self, obj)
         metadata = obj["metadata"]
         if metadata.get("namespace") in self.conventions.excluded_namespaces:
             return ""

@@ -244,7 +244,17 @@ def test_rbac_reports_an_invalid_integrations_setting(tmp_path, integrations, me
     assert message in output
 
 
-def test_rbac_without_additional_kinds_is_an_error():
+def test_rbac_has_the_rules_of_all_kinds_by_default():
     code, output = run("rbac")
+    assert code == 0
+    (role, _) = yaml.safe_load_all(output)
+    resources = {resource for rule in role["rules"] for resource in rule["resources"]}
+    assert {"pods", "statefulsets", "jobsets", "trainjobs", "rayclusters", "workflows"} <= resources
+
+
+def test_rbac_without_additional_kinds_is_an_error(tmp_path):
+    config = tmp_path / "sluice.yaml"
+    config.write_text("integrations: {frameworks: [batch/job]}\n")
+    code, output = run("rbac", "--config", str(config))
     assert code == 1
     assert "no kind other than batch/job is enabled" in output

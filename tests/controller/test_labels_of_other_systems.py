@@ -122,7 +122,15 @@ async def test_job_with_queue_label_of_other_system_is_admitted_with_unchanged_l
             "{frameworks: [pod], groupLabels: [team]}",
             'groupLabels[0] in {file}:1: "team" is not known to name a group;',
         ),
-        ("{groupLabels: [applicationId]}", "groupLabels in {file}:1: groups are made of pods: add pod to frameworks"),
+        (
+            "{exclude: [pod], groupLabels: [applicationId]}",
+            "groupLabels in {file}:1: groups are made of pods: add pod to frameworks",
+        ),
+        ("{exclude: [pods]}", 'exclude[0] in {file}:1: "pods" is no kind that Sluice knows; did you mean pod?'),
+        (
+            "{exclude: [pod], rules: [{queue: q, kinds: [statefulset]}]}",
+            'rules[0].kinds[0] in {file}:1: "statefulset" is not queued: leave it out of exclude',
+        ),
         ("{queueAnnotations: [a b]}", "queueAnnotations[0] in {file}:1: "),
         (
             "{queueAnnotations: [a.b/c, a.b/c]}",

@@ -233,6 +233,7 @@ def test_rendered_configuration_is_loaded_by_sluice(values: Object, tmp_path: Pa
         ({"database": {"type": "postgresql"}}, "name the Secret with its URL in database.postgresql.secretName"),
         ({"config": {"databaseUrl": "sqlite:///x"}}, "config.databaseUrl is for the chart to say"),
         ({"config": {"integrations": {"frameworks": ["jobset"]}}}, '"jobset" is no kind that Sluice knows'),
+        ({"config": {"integrations": {"exclude": ["jobsets"]}}}, 'integrations.exclude: "jobsets" is no kind that'),
         ({"config": {"adminToken": "x"}}, "config.adminToken would be readable in a ConfigMap"),
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"replicas": "two"}, "/replicas.*got string, want integer"),
@@ -324,7 +325,23 @@ def test_cluster_role_has_rules_for_the_enabled_kinds_only():
     ]
     gate = one(documents, "Deployment", "sluice-webhook")["spec"]["template"]["spec"]["containers"][0]
     assert "--config=/etc/sluice/configuration/config.yaml" in gate["args"]
-    assert not [each for each in rendered({}) if each["metadata"]["name"] == "sluice-kinds"]
+
+
+def test_cluster_role_has_rules_for_all_kinds_except_excluded_ones():
+    def resources(integrations: Object) -> set[str]:
+        documents = rendered({"config": {"integrations": integrations}})
+        found = [
+            each for each in documents if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "sluice-kinds")
+        ]
+        return {resource for each in found for rule in each["rules"] for resource in rule["resources"]}
+
+    everything = resources({})
+    assert {"jobsets", "trainjobs", "pods", "statefulsets", "workflows"} <= everything
+    assert resources({"exclude": ["jobset.x-k8s.io/jobset"]}) == everything - {"jobsets", "trainjobs"}
+    # Pods are also created for AppWrappers of MCAD.
+    left = resources({"exclude": ["pod", "mcad.ibm.com/appwrapper"]})
+    assert not left & {"pods", "statefulsets", "leaderworkersets"}
+    assert resources({"frameworks": ["batch/job"]}) == set()
 
 
 @pytest.mark.parametrize("name", ["sluice", "sluice-webhook"])

@@ -92,7 +92,7 @@ def test_annotation_is_ignored_if_the_labels_of_kueue_are_off():
 def test_change_of_the_annotation_alone_matches_the_webhook_for_updates(framework, had, has):
     (kind,) = all_kinds(frameworks=(framework,))
     entries = Registration((kind,), "https://192.0.2.1:1", Scope(("sluice",))).configuration(b"")["webhooks"]
-    (hook,) = (each for each in entries if "UPDATE" in each["rules"][0]["operations"])
+    hook = next(each for each in entries if "UPDATE" in each["rules"][0]["operations"])
     (condition,) = hook["matchConditions"]
     matches = compile_expression(condition["expression"], MATCH_VARIABLES)
     old, new = ({**gated_job(value), "spec": {"template": {}}} for value in (had, has))

@@ -116,7 +116,8 @@ def test_pods_of_a_job_match_the_condition_only_with_a_pod_group_label(maker, la
 def test_pods_of_a_daemonset_match_the_condition_of_no_webhook():
     scope = Scope((SLUICE,), managed=(), rules=(QueueRule("main"),))
     hooks = Registration(all_kinds(frameworks=("pod",)), "https://127.0.0.1:1", scope).configuration(b"")["webhooks"]
-    assert [hook["name"].split(".")[1] for hook in hooks] == ["mutate", "ruled", "managed"]
+    names = ["labelled-1", "labelled-2", "misspelled", "ruled", "managed"]
+    assert [hook["name"].split(".")[1] for hook in hooks] == names
     user = {"username": "system:serviceaccount:kube-system:daemon-set-controller"}
     values = {"object": {"metadata": {"name": "p"}}, "oldObject": None}
     for hook in hooks:

@@ -245,9 +245,9 @@ def test_webhook_for_creations_with_a_queue_label_has_no_match_conditions():
         assert "matchConditions" not in asked
 
 
-def test_kinds_other_than_job_have_one_webhook_each():
+def test_custom_resources_have_one_webhook_each():
     """For each write in the cluster an API server checks rules and selectors of every entry."""
-    kinds = all_kinds(frameworks=("jobset.x-k8s.io/jobset", "statefulset"))
+    kinds = all_kinds(frameworks=("jobset.x-k8s.io/jobset", "ray.io/raycluster"))
     hooks = Registration(kinds, "https://127.0.0.1:1", Scope((SLUICE,))).configuration(b"")["webhooks"]
     assert len(hooks) == 2
 
@@ -285,6 +285,31 @@ async def test_outage_of_the_webhook_prevents_only_queued_jobs(connect, sluice, 
         assert not job["spec"].get("suspend")
         with pytest.raises(Exception, match=r"failed calling webhook .*sluice\.dev"):
             await alice.create(JOBS, make_job("queued"))
+
+
+async def test_outage_of_the_webhook_prevents_no_object_without_a_queue_label(connect, sluice, certificates):
+    kinds = all_kinds(frameworks=("batch/job", "pod", "deployment", "statefulset"))
+    registration = Registration(kinds.gated, "https://127.0.0.1:1", Scope((SLUICE,)))
+    await ensure_registered(sluice, registration.configuration(certificates.ca_bundle))
+    pod = {"containers": [{"name": "c", "image": "registry.example/app:1"}]}
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": pod}
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    objects = {
+        "/api/v1/namespaces/default/pods": {"spec": pod},
+        "/apis/apps/v1/namespaces/default/deployments": {"spec": spec},
+        "/apis/apps/v1/namespaces/default/statefulsets": {"spec": spec},
+    }
+    async with connect("alice") as alice:
+        for path, fields in objects.items():
+            for name, labels in (("plain", {"app": "a"}), ("misspelled", {"sluice.dev/queue": "q"})):
+                await alice.create(path, {"metadata": {"name": name, "labels": labels}, **fields})
+                await alice.patch(f"{path}/{name}", {"metadata": {"labels": {"more": "x"}}})
+            for key in (QUEUE, KUEUE_QUEUE):
+                with pytest.raises(Exception, match=r"failed calling webhook .*sluice\.dev"):
+                    await alice.create(path, {"metadata": {"name": "queued", "labels": {key: "q"}}, **fields})
+        in_template = {"metadata": {"labels": {"app": "a", QUEUE: "q"}}, "spec": pod}
+        with pytest.raises(Exception, match=r"failed calling webhook .*sluice\.dev"):
+            await alice.create(path, {"metadata": {"name": "queued"}, "spec": {**spec, "template": in_template}})
 
 
 def test_registration_in_a_cluster_references_a_service():

@@ -187,7 +187,7 @@ def test_rules_of_the_settings_file_are_saved_in_the_gate_config(tmp_path):
         ("integrations: {rules: [{queue: A}]}", 'integrations.rules[0].queue in {file}:1: "A" is no name'),
         ("integrations: {rules: [{namespaces: [a]}]}", "integrations.rules[0].queue in {file}:1: is required"),
         (
-            "integrations: {rules: [{queue: a, kinds: [ray.io/rayjob]}]}",
+            "integrations: {frameworks: [batch/job], rules: [{queue: a, kinds: [ray.io/rayjob]}]}",
             'integrations.rules[0].kinds[0] in {file}:1: "ray.io/rayjob" is not queued: add it to frameworks',
         ),
         (
@@ -195,7 +195,7 @@ def test_rules_of_the_settings_file_are_saved_in_the_gate_config(tmp_path):
             "integrations.rules in {file}:1: are applied only by the webhooks",
         ),
         (
-            "integrations: {rules: [{queue: a, podGroup: {nameFrom: [b]}}]}",
+            "integrations: {frameworks: [batch/job], rules: [{queue: a, podGroup: {nameFrom: [b]}}]}",
             "integrations.rules[0].podGroup in {file}:1: is for pods: add pod to frameworks",
         ),
     ],

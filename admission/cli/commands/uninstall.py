@@ -225,7 +225,7 @@ async def _refuse_if_enabled(client: Client, kind: Kind, name: str) -> None:
         policy = await client.get(f"{_ADMISSION}/mutatingadmissionpolicies/kinds.gate.sluice.dev")
         rules += policy["spec"]["matchConstraints"]["resourceRules"]
     if any(kind.group in rule["apiGroups"] and kind.plural in rule["resources"] for rule in rules):
-        raise CommandError(f"{name} is still enabled: remove it from integrations.frameworks and restart Sluice first")
+        raise CommandError(f"{name} is still enabled: add it to integrations.exclude and restart Sluice first")
 
 
 async def _own_objects(client: Client, namespace: str) -> list[tuple[str, str]]:

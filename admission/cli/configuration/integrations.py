@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from admission.cli.errors import InvalidSettings
 from admission.kinds import (
-    BATCH_JOB,
+    BY_LABEL,
     GROUPED,
     JOB_SET,
     LABELLED,
@@ -16,6 +16,7 @@ from admission.kinds import (
     Conventions,
     Kinds,
     all_kinds,
+    enabled,
     frameworks_known,
     parse_form,
 )
@@ -55,9 +56,14 @@ class QueueRuleSettings(Model):
 class IntegrationsSettings(Model):
     """The kinds of objects that Sluice queues, and the labels and fields that name their queue."""
 
-    frameworks: tuple[str, ...] = Field(
-        (BATCH_JOB,),
-        description=f"Kinds that are queued. Default: {BATCH_JOB}. Available: {', '.join(frameworks_known())}.",
+    frameworks: tuple[str, ...] | None = Field(
+        None,
+        description="Kinds that are queued, if not all of these: " + ", ".join(frameworks_known()) + ".",
+    )
+    exclude: tuple[str, ...] = Field(
+        (),
+        description="Kinds that are not queued. pod takes out all kinds that are queued by their pods, as well, and "
+        "jobset.x-k8s.io/jobset takes out TrainJobs.",
     )
     kinds: tuple[dict[str, Any], ...] = Field(
         (), description="User-defined kinds: descriptions of other custom resources with a suspend field."
@@ -95,17 +101,24 @@ class IntegrationsSettings(Model):
     )
 
     @model_validator(mode="after")
+    def _names_are_known(self) -> IntegrationsSettings:
+        try:
+            enabled(self.frameworks, self.exclude)
+        except InvalidObject as error:
+            raise FieldFaultsError(error.causes) from error
+        return self
+
+    @model_validator(mode="after")
     def _rules_name_queued_kinds(self) -> IntegrationsSettings:
-        queued = [*self.frameworks, *(f"{form.get('group')}/{str(form.get('kind')).lower()}" for form in self.kinds)]
+        queued = self._queued()
         for number, rule in enumerate(self.rules):
             for position, kind in enumerate(rule.kinds):
                 if kind in LABELLED:
                     message = f'"{kind}" is queued by its pods, each separately: write pod'
                     raise FieldFaultsError([(f"rules[{number}].kinds[{position}]", message)])
                 if kind not in queued:
-                    message = (
-                        f'"{kind}" is not queued: add it to frameworks or leave it out; queued are {", ".join(queued)}'
-                    )
+                    how = "leave it out of exclude" if self.frameworks is None else "add it to frameworks"
+                    message = f'"{kind}" is not queued: {how}, or leave it out here; queued are {", ".join(queued)}'
                     raise FieldFaultsError([(f"rules[{number}].kinds[{position}]", message)])
             if rule.pod_group is not None and "pod" not in (rule.kinds or queued):
                 message = "is for pods: add pod to frameworks, and to the kinds of this rule if it has any"
@@ -119,7 +132,7 @@ class IntegrationsSettings(Model):
             if label not in FOREIGN:
                 message = f'"{label}" is not known to name a group; available are {", ".join(FOREIGN)}'
                 raise FieldFaultsError([(f"groupLabels[{position}]", message)])
-            if "pod" not in self.frameworks:
+            if "pod" not in self.enabled:
                 raise FieldFaultsError([("groupLabels", "groups are made of pods: add pod to frameworks")])
         for name, read, given in (
             ("queueLabels", known.queue_labels, self.queue_labels),
@@ -151,27 +164,42 @@ class IntegrationsSettings(Model):
 
     @model_validator(mode="after")
     def _train_jobs_need_job_sets(self) -> IntegrationsSettings:
-        if TRAIN_JOB in self.frameworks and JOB_SET not in self.frameworks:
+        if TRAIN_JOB in self.enabled and JOB_SET not in self.enabled:
             message = f"the pods of {TRAIN_JOB} are read from its JobSet: add {JOB_SET}"
             raise FieldFaultsError([("frameworks", message)])
         return self
 
     @model_validator(mode="after")
     def _grouped_kinds_need_pods(self) -> IntegrationsSettings:
-        grouped = [name for name in self.frameworks if name in GROUPED or name in LABELLED]
-        if grouped and "pod" not in self.frameworks:
+        grouped = [name for name in self.enabled if name in GROUPED or name in LABELLED]
+        if grouped and "pod" not in self.enabled:
             raise FieldFaultsError([("frameworks", f"{grouped[0]} is queued by its pods: add pod")])
         return self
 
+    def _queued(self) -> list[str]:
+        """Return the names of the kinds that are queued."""
+        return [*self.enabled, *(f"{form.get('group')}/{str(form.get('kind')).lower()}" for form in self.kinds)]
+
+    @property
+    def enabled(self) -> tuple[str, ...]:
+        """The names of the kinds that are queued, user-defined ones excepted."""
+        return enabled(self.frameworks, self.exclude)
+
+    @property
+    def by_label(self) -> tuple[str, ...]:
+        """The kinds of which objects without a queue label are not queued, even in managed namespaces."""
+        return BY_LABEL if self.frameworks is None else ()
+
     def queue_rules(self) -> tuple[QueueRule, ...]:
         """Return the rules in order of precedence: first queue annotations and fields of the object, then `rules`."""
+        others = [name for name in self._queued() if name not in self.by_label]
         annotations, fields = self.queue_annotations, self.queue_fields
         of_object = [QueueRule(queue_annotations=annotations, queue_fields=fields)] if annotations or fields else []
         return *of_object, *(
             QueueRule(
                 each.queue,
                 each.namespaces,
-                each.kinds,
+                each.kinds or (tuple(others) if self.by_label else ()),
                 dict(each.match_labels),
                 group_name_from=each.pod_group.name_from if each.pod_group else (),
                 pod_set_from=each.pod_group.pod_set_from if each.pod_group else "",
@@ -183,7 +211,8 @@ class IntegrationsSettings(Model):
         """Return the registry of queued kinds; `options` are those of `all_kinds`. Raises InvalidObject."""
         own = [parse_form(document, where=f"kinds[{number}]") for number, document in enumerate(self.kinds)]
         return all_kinds(
-            frameworks=self.frameworks,
+            frameworks=self.enabled,
+            by_label=self.by_label,
             own=own,
             queue_labels=self.queue_labels,
             priority_labels=self.priority_labels,

@@ -68,7 +68,8 @@ async def start_gate(stack: AsyncExitStack, settings: Settings, username: str) -
         certificate_directory=str(settings.certificate_directory),
         own_usernames=(username,),
         kueue_labels=settings.accept_kueue_labels,
-        frameworks=settings.integrations.frameworks,
+        frameworks=settings.integrations.enabled,
+        by_label=settings.integrations.by_label,
         kinds=settings.integrations.kinds,
         queue_labels=settings.integrations.queue_labels,
         priority_labels=settings.integrations.priority_labels,
@@ -119,7 +120,7 @@ async def register_gate(
         if endpoint is None and (ungated := [kind.kind for kind in kinds.gated if not has_policies(kind)]):
             log.warning(
                 "no --webhook-url: policies cannot gate %s, so that these run without quota; start with --webhook-url, "
-                "or remove them from integrations.frameworks",
+                "or take them out with integrations.exclude",
                 ", ".join(ungated),
             )
     elif endpoint is None:
@@ -159,7 +160,8 @@ def gate_scope(settings: Settings, username: str) -> Scope:
         dumped = selector.model_dump(mode="json", by_alias=True, exclude_defaults=True)
         managed = (*labels, *dumped.get("matchExpressions", ()))
     excluded = tuple(sorted(excluded_namespaces()))
-    return Scope((username,), excluded, managed, settings.integrations.queue_rules())
+    integrations = settings.integrations
+    return Scope((username,), excluded, managed, integrations.queue_rules(), integrations.by_label)
 
 
 def excluded_namespaces() -> tuple[str, ...]:

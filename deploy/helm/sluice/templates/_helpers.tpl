@@ -38,6 +38,32 @@ app.kubernetes.io/part-of: sluice
 {{- end }}
 {{- end }}
 
+{{/* Names of the kinds that are queued, as JSON: those of integrations.frameworks, by default all, without excluded ones. */}}
+{{- define "sluice.kinds" -}}
+{{- $known := fromYaml (.Files.Get "files/kinds.yaml") }}
+{{- $integrations := default dict .Values.config.integrations }}
+{{- $named := $integrations.frameworks }}
+{{- if kindIs "invalid" $named }}
+{{- $named = keys $known | sortAlpha }}
+{{- end }}
+{{- $excluded := default list $integrations.exclude }}
+{{- range $field, $names := dict "frameworks" $named "exclude" $excluded }}
+{{- range $names }}
+{{- if not (hasKey $known .) }}
+{{- fail (printf "config.integrations.%s: %q is no kind that Sluice knows; there are %s" $field . (keys $known | sortAlpha | join ", ")) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $kinds := list }}
+{{- range $named }}
+{{- $needed := get (get $known .) "needs" }}
+{{- if not (or (has . $excluded) (and $needed (has $needed $excluded))) }}
+{{- $kinds = append $kinds . }}
+{{- end }}
+{{- end }}
+{{- toJson $kinds }}
+{{- end }}
+
 {{/* The file of `sluice serve --config`. */}}
 {{- define "sluice.configuration" -}}
 {{- $ours := dict "apiVersion" "sluice.dev/v1" "kind" "Configuration" "apiAddress" ":8443" "webhookProcess" false "migrate" true "certificateDirectory" "/run/sluice/certificates" }}
