@@ -20,7 +20,7 @@ async def test_webhook_command_reports_an_invalid_kind_in_its_configuration(tmp_
     process = await sluice("webhook", "--username=sluice", f"--config={tmp_path / 'sluice.yaml'}")
     _, errors = await process.communicate()
     assert process.returncode == 1
-    assert f"error: integrations in {tmp_path / 'sluice.yaml'}: " in errors.decode()
+    assert f"error: integrations.frameworks[0] in {tmp_path / 'sluice.yaml'}: " in errors.decode()
     assert '"jobset" is no kind that Sluice knows; did you mean jobset.x-k8s.io/jobset?' in errors.decode()
 
 
