@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from admission.kinds.rules import QueueRule
+
+
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+"""Prefix of the user names of controllers, and of other programs in the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +195,10 @@ class Reviewer:
         # Faults that a queued object had before do not count: its finalizers and labels must remain changeable.
         known = kind.faults(old) if old is not None and kind.queue_name(old) else []
         answer.faults = [fault for fault in kind.faults(new) if fault not in known]
+        if old is not None and request.username.startswith(_SERVICE_ACCOUNT):
+            # The kind's controller would repeat its update forever. The object waits, or runs on, with this fault.
+            answer.warnings += [f"{path}: {message}" for path, message in answer.faults]
+            answer.faults = []
         answer.warnings += kind.cautions(new) if old is None else []
         enters_queue = old is None or kind.queue_name(old) != queue
         is_missing = self._queue_exists is not None and not self._queue_exists(request.namespace, queue)

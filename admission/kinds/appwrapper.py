@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from admission.kinds import mcad, paths
 from admission.kinds.children import Child
@@ -11,7 +11,7 @@ from admission.kinds.places import Place
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from admission.kinds.base import Object
 
@@ -23,37 +23,57 @@ _INFERRED: Final[dict[tuple[str, str], tuple[str, tuple[str, ...]]]] = {
     ("apps/v1", "StatefulSet"): ("template.spec.template", ("replicas",)),
 }
 """By apiVersion and kind: path of the template, and the field of the spec with the number of pods."""
+_INFERRED_BY_OPERATOR: Final = frozenset({"JobSet", "PyTorchJob", "RayCluster", "RayJob"})
+"""Further kinds of which the operator (1.2) knows the pod sets, also if `podSets` is missing."""
+_SUBMITTER: Final = "spec.submitterPodTemplate"
+"""Template of a RayJob whose pod is in no pod set of the operator."""
+
+PlacesOf: TypeAlias = "Callable[[Object], list[Place] | None]"
+"""Returns the pod sets of a wrapped object; None: its kind is not known."""
 
 
-def places(obj: Object) -> list[Place]:
+class _PodSet(NamedTuple):
+    """One pod set of a component."""
+
+    path: str
+    """Path of the template in the component."""
+    pods: int
+    template: Object | None = None
+    """What its pods are computed from; None: what is at the path."""
+    is_known_to_operator: bool = True
+    """Whether the operator has it, in the same place of its list, and injects what a start writes for it."""
+
+
+def places(places_of: PlacesOf, obj: Object) -> list[Place]:
     """Return the pod sets of all components. Raises Misconfigured for a path without a pod template."""
     if mcad.is_legacy(obj):
         return mcad.places(obj)
     found: list[Place] = []
     for number, component in enumerate(obj["spec"].get("components") or ()):
-        for index, (path, replicas) in enumerate(_pod_sets(component, number)):
-            keys = _keys(path, number)
-            template = paths.at(component, keys)
+        for index, each in enumerate(_pod_sets(places_of, component, number)):
+            template = each.template or paths.at(component, _keys(each.path, number))
             where = f"spec.components[{number}]"
             if not isinstance(template, dict):
-                raise Misconfigured(f"{where}.podSets[{index}].path: {path} leads to no pod template")
-            info = ("spec", "components", str(number), "podSetInfos", str(index))
+                raise Misconfigured(f"{where}.podSets[{index}].path: {each.path} leads to no pod template")
             before = ("spec", "components", str(number))
-            declared = [(*before, "podSets", str(index), "replicas")] if component.get("podSets") is not None else []
+            info = (*before, "podSetInfos", str(index)) if each.is_known_to_operator else ()
+            declared = [(*before, "podSets", str(index), "replicas")] if component.get("podSets") else []
             count_fields = (*declared, *_numbers_of(component, before))
             name = f"component-{number}-{index}"
-            found.append(Place(name, f"{where}.{path}", template, replicas, info, flat=True, count_fields=count_fields))
+            found.append(
+                Place(name, f"{where}.{each.path}", template, each.pods, info, flat=True, count_fields=count_fields)
+            )
     return found
 
 
-def wrapped(obj: Object) -> Iterator[Child]:
+def wrapped(places_of: PlacesOf, obj: Object) -> Iterator[Child]:
     """Yield the objects that its components are, as children."""
     if mcad.is_legacy(obj):
         yield from mcad.wrapped(obj)
         return
     first = 0
     for number, component in enumerate(obj["spec"].get("components") or ()):
-        pod_sets = tuple(range(first, first := first + len(list(_pod_sets(component, number)))))
+        pod_sets = tuple(range(first, first := first + len(list(_pod_sets(places_of, component, number)))))
         template = component.get("template") or {}
         name = (template.get("metadata") or {}).get("name")
         if isinstance(name, str):
@@ -61,30 +81,53 @@ def wrapped(obj: Object) -> Iterator[Child]:
             yield Child(group, str(template.get("kind", "")), name, "", 0, pod_sets)
 
 
-def _pod_sets(component: Any, number: int) -> Iterator[tuple[str, int]]:
-    """Yield (path of the template, number of pods), as declared, or as known for the wrapped object's kind."""
+def _pod_sets(places_of: PlacesOf, component: Any, number: int) -> Iterator[_PodSet]:
+    """Yield the pod sets of a component: as declared, and never fewer pods than an object of a known kind has.
+
+    The operator writes an empty list of `podSets` as none, so that both mean the same: those that it knows itself.
+    """
     wrapped, at = component.get("template") or {}, f"spec.components[{number}].podSets"
     keys = ("spec", "components", str(number))
-    known = _INFERRED.get((str(wrapped.get("apiVersion")), str(wrapped.get("kind"))))
-    has = 0 if known is None else _pods(wrapped, known[1], before=(*keys, "template"))
-    if component.get("podSets") is not None:
-        found = [
-            (str(each.get("path", "")), paths.count(each, ("replicas",), 1, before=(*keys, "podSets", str(index))))
-            for index, each in enumerate(component["podSets"])
-        ]
-        if known is not None and any(path != known[0] for path, _ in found):
-            raise Misconfigured(f"{at}: a {wrapped.get('kind')} has its pods at {known[0]}; correct the path")
-        if (declared_pods := sum(replicas for _, replicas in found)) < has:
-            fault = f"ask for quota of {declared_pods} pods, but the {wrapped.get('kind')} has {has}"
+    declared = [
+        (str(each.get("path", "")), paths.count(each, ("replicas",), 1, before=(*keys, "podSets", str(index))))
+        for index, each in enumerate(component.get("podSets") or ())
+    ]
+    kind = wrapped.get("kind")
+    known = _INFERRED.get((str(wrapped.get("apiVersion")), str(kind)))
+    if known is not None:
+        has = _pods(wrapped, known[1], before=(*keys, "template"))
+        if any(path != known[0] for path, _ in declared):
+            raise Misconfigured(f"{at}: a {kind} has its pods at {known[0]}; correct the path")
+        if declared and (pods := sum(replicas for _, replicas in declared)) < has:
+            fault = f"ask for quota of {pods} pods, but the {kind} has {has}"
             raise Misconfigured(f"{at}: {fault}; correct them, or leave them out")
-        yield from found
-    elif known is not None:
-        yield known[0], has
-    else:
-        raise Misconfigured(
-            f"{at}: is missing, and it is not known where a {wrapped.get('kind')} has its pods; give replicas and path "
-            "of each pod template, or an empty list"
-        )
+        yield from [_PodSet(path, pods) for path, pods in declared] or [_PodSet(known[0], has)]
+        return
+    try:
+        inside = places_of(wrapped)
+    except (AttributeError, IndexError, KeyError, TypeError, Misconfigured) as error:
+        raise Misconfigured(f"spec.components[{number}].template: {error}") from error
+    if inside is None:
+        yield from (_PodSet(path, pods) for path, pods in declared)
+        return
+    templates = {f"template.{each.path}": each for each in inside if each.pods}
+    missing = [path for path in templates if path not in dict(declared)]
+    if not declared and kind in _INFERRED_BY_OPERATOR:
+        for path in missing:
+            place = templates[path]
+            yield _PodSet(path, place.pods, place.template, place.path != _SUBMITTER)
+        return
+    if missing := [path for path in missing if path != f"template.{_SUBMITTER}"]:
+        fault = f"the {kind} has pods at {missing[0]}: name it, with their number as replicas"
+        raise Misconfigured(f"{at}: {fault}")
+    for path, pods in declared:
+        if path in templates:
+            yield _PodSet(path, max(pods, templates[path].pods), templates[path].template)
+        else:
+            yield _PodSet(path, pods)
+    for path, place in templates.items():
+        if place.path == _SUBMITTER and path not in dict(declared):
+            yield _PodSet(path, place.pods, place.template, is_known_to_operator=False)
 
 
 def _numbers_of(component: Object, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

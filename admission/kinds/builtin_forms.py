@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from admission.kinds import appwrapper, argo, kubeflow, mcad, ray, spark, trainjob
+from admission.kinds import appwrapper, argo, kubeflow, leaderworkerset, mcad, ray, spark, trainjob
 from admission.kinds.form_parser import parse_form
+from admission.kinds.leaderworkerset import LeaderWorkerSetKind
+
+if TYPE_CHECKING:
+    from admission.kinds.places import Place
 
 _JOBSET: Final = {
     "group": "jobset.x-k8s.io",
@@ -152,7 +156,16 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
         "succeeded": [
             {"all": [{"path": _RAY_STATUS, "in": ["Complete"]}, {"path": "status.jobStatus", "in": ["SUCCEEDED"]}]},
         ],
-        "failed": [{"path": _RAY_STATUS, "in": ["Complete", "Failed"]}],
+        "failed": [
+            {"path": _RAY_STATUS, "in": ["Complete", "Failed"]},
+            # KubeRay does not reconcile it any more. One that has a cluster was valid before, and runs on.
+            {
+                "all": [
+                    {"path": _RAY_STATUS, "in": ["ValidationFailed"]},
+                    {"path": "status.rayClusterName", "in": [""]},
+                ]
+            },
+        ],
         "children": [
             {"group": "ray.io", "kind": "RayCluster", "nameFrom": "status.rayClusterName"},
             {"group": "batch", "kind": "Job", "name": "{owner}", "podSet": "submitter"},
@@ -207,15 +220,34 @@ DOCUMENTS: Final[tuple[dict[str, Any], ...]] = (
 )
 """The form documents, without the functions."""
 
+
+def _places_of(wrapped: dict[str, Any]) -> list[Place] | None:
+    """Return the pod sets of an object that another one contains; None: its kind is not known to have any itself."""
+    group, name = str(wrapped.get("apiVersion")).rpartition("/")[0], str(wrapped.get("kind"))
+    if (group, name) == (LeaderWorkerSetKind.group, LeaderWorkerSetKind.kind):
+        return leaderworkerset.places(wrapped)
+    form = builtin_forms().get(f"{group}/{name.lower()}")
+    if form is None or form.kind != name or form.wrapped is not None or name == trainjob.DOCUMENT["kind"]:
+        return None  # the pods of a TrainJob are those of its JobSet, which does not exist yet
+    if form.places is not None:
+        return list(form.places(wrapped))
+    return [place for each in form.pod_sets for place in each.places(wrapped)]
+
+
 _OF_APP_WRAPPERS: Final = {
-    "places": appwrapper.places,
-    "wrapped": appwrapper.wrapped,
+    "places": partial(appwrapper.places, _places_of),
+    "wrapped": partial(appwrapper.wrapped, _places_of),
     "gate": mcad.DispatchGate,
     "annotations": (mcad.DISPATCH,),
 }
 _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
     **{f"kubeflow.org/{kind.lower()}": {"faults": partial(kubeflow.faults, *of)} for kind, of in _ROLES.items()},
-    "ray.io/raycluster": {"places": ray.cluster_places, "faults": ray.cluster_faults, "remarks": ray.remarks},
+    "ray.io/raycluster": {
+        "places": ray.cluster_places,
+        "faults": ray.cluster_faults,
+        "remarks": ray.remarks,
+        "cautions": ray.cluster_cautions,
+    },
     "ray.io/rayjob": {
         "places": ray.job_places,
         "faults": ray.job_faults,

@@ -362,6 +362,9 @@ class DeclaredKind(CommonKind):
             keys = pointer_keys(where)
             present = paths.at(obj, keys)
             if injected.get("whole") and present == injected["given"]:
+                if not injected["flat"]:
+                    patch.append({"op": "remove", "path": where})
+                    continue
                 whole[keys[:-1]] = whole.get(keys[:-1], 0) + 1
             elif isinstance(present, dict):
                 patch += restore_at(present, injected, where)

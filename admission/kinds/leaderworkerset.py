@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from admission.kinds import paths
 from admission.kinds.grouped import GroupedKind, GroupTemplate
+from admission.kinds.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,6 +63,18 @@ class LeaderWorkerSetKind(GroupedKind):
         yield from found
         if not found and not 0 < self.pods_of_a_group(obj) < 100_000:
             yield "spec.leaderWorkerTemplate.size", "must be from 1 to 99999: a group is queued as a whole"
+
+
+def places(obj: Object) -> list[Place]:
+    """Return the pods of all groups by their templates, for an object that contains a LeaderWorkerSet."""
+    groups, size, spec = paths.number(obj, _REPLICAS, 1), paths.number(obj, _SIZE, 1), _template(obj)
+    has_leader = bool(spec.get("leaderTemplate"))
+    counts = {"leaderTemplate": groups if has_leader else 0, "workerTemplate": groups * (size - has_leader)}
+    return [
+        Place(field, f"spec.leaderWorkerTemplate.{field}", spec.get(field) or {}, count, ())
+        for field, count in counts.items()
+        if count
+    ]
 
 
 def _template(obj: Object) -> dict[str, Any]:

@@ -24,6 +24,10 @@ _AUTOSCALER: Final = {
 }
 _NATIVE_GANG: Final = ("ray.io/gang-scheduling-enabled", "ray.io/native-workload-scheduling")
 """Label, and the older annotation, by which KubeRay creates PodGroups of `scheduling.k8s.io`."""
+_LONGEST_CLUSTER: Final = 53
+"""Characters of a RayCluster's name at most, by KubeRay 1.3 and newer (`utils/constant.go`)."""
+_LONGEST_OWNER: Final = _LONGEST_CLUSTER - 6
+"""The same of a RayJob or RayService, whose name with six more characters is that of its cluster."""
 _MOST_GROUPS: Final = 8
 """Maximum number of pod groups of one Workload (`spec.podGroupTemplates`), Kubernetes 1.36 and 1.37."""
 _SUBMITTER: Final[dict[str, Any]] = {
@@ -69,12 +73,15 @@ def job_places(obj: Object) -> list[Place]:
         # KubeRay ignores submitterPodTemplate in this mode.
         return [_with_container(place, _SUBMITTER) if place.name == "head" else place for place in found]
     if mode == "K8sJobMode":
-        own = spec.get("submitterPodTemplate")
-        path = "spec.submitterPodTemplate"
-        # The default template exists only in the operator, so nothing is injected.
-        target = ("spec", "submitterPodTemplate") if own else ()
-        found.append(Place("submitter", path, own or {"spec": {"containers": [_SUBMITTER]}}, 1, target))
+        target = ("spec", "submitterPodTemplate")
+        found.append(Place("submitter", ".".join(target), paths.at(obj, target) or _submitter_of(obj), 1, target))
     return found
+
+
+def _submitter_of(obj: Object) -> Object:
+    """Return the template of KubeRay's default submitter, which a start writes into the object to send it to nodes."""
+    containers = paths.at(obj, ("spec", "rayClusterSpec", "headGroupSpec", "template", "spec", "containers")) or [{}]
+    return {"spec": {"containers": [{**_SUBMITTER, "image": containers[0].get("image", "")}], "restartPolicy": "Never"}}
 
 
 def cluster_faults(obj: Object) -> list[tuple[str, str]]:
@@ -125,7 +132,20 @@ def cautions(obj: Object) -> list[str]:
     """Warn of an autoscaler in the cluster of a RayJob or RayService: the number of its owner stays as it is."""
     spec = obj["spec"]
     cluster = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or {}
-    return [child_sentences.no_scale_up(obj["kind"])] if cluster.get("enableInTreeAutoscaling") is True else []
+    scales = cluster.get("enableInTreeAutoscaling") is True
+    return [*_long_name(obj, _LONGEST_OWNER), *([child_sentences.no_scale_up(obj["kind"])] if scales else [])]
+
+
+def cluster_cautions(obj: Object) -> list[str]:
+    """Warn of a name that KubeRay does not accept."""
+    return _long_name(obj, _LONGEST_CLUSTER)
+
+
+def _long_name(obj: Object, longest: int) -> list[str]:
+    name = str(obj["metadata"].get("name") or "")  # the API server adds the rest of a generated name later
+    if len(name) <= longest:
+        return []
+    return [f"metadata.name: has {len(name)} characters; KubeRay runs no {obj['kind']} with more than {longest}"]
 
 
 def _is_native_gang(obj: Object) -> bool:

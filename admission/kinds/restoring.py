@@ -33,6 +33,9 @@ def inject_at(obj: Object, place: Place, added: Iterable[templates.Addition]) ->
     where = pointer(*place.target)
     if present is not None:
         return [*additions(present, wanted, where)], record
+    if not place.flat:  # a template that only the kind's controller has, until now
+        wanted = merged(place.template, wanted)
+        return [{"op": "add", "path": where, "value": wanted}], {**record, "given": wanted, "whole": True}
     parent = place.target[:-1]
     is_first = paths.at(obj, parent) is None and place.target[-1] == "0"
     made = [{"op": "add", "path": pointer(*parent), "value": list[Any]()}] if is_first else []

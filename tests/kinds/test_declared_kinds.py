@@ -82,6 +82,8 @@ STATUSES = [
     ("rayjob", {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}, "succeeded"),
     ("rayjob", {"jobDeploymentStatus": "Complete", "jobStatus": "STOPPED"}, "failed"),
     ("rayjob", {"jobDeploymentStatus": "Failed"}, "failed"),
+    ("rayjob", {"jobDeploymentStatus": "ValidationFailed"}, "failed"),
+    ("rayjob", {"jobDeploymentStatus": "ValidationFailed", "rayClusterName": "r-x"}, ""),
     ("appwrapper-v1beta2", {"conditions": [{"type": "QuotaReserved", "status": "True"}]}, "active"),
     ("appwrapper-v1beta2", {"phase": "Failed"}, ""),
     (
@@ -181,7 +183,6 @@ def test_gate_patch_creates_a_missing_parent_field():
             "a Job has its pods",
         ),
         ("appwrapper-v1beta2", ("spec", "components", 0, "podSets", 0, "replicas"), 1, "1 pods, but the Job has 2"),
-        ("appwrapper-v1beta2", ("spec", "components", 0, "podSets"), [], "0 pods, but the Job has 2"),
     ],
 )
 def test_unsupported_spec_is_misconfigured_with_its_field_path(name, path, value, message):
@@ -237,8 +238,6 @@ def test_child_job_is_part_of_its_owner_only_if_name_count_and_template_match(na
     patch, _ = kind.start_patch(obj, admission(kind, obj), FLAVORS)
     running = jsonpatch.apply_patch(obj, patch)
     stale = kind.part(running, *child_of(obj, child, template, pods=pods), CONTEXT)
-    assert stale is (
-        Part.CURRENT if name == "rayjob" else Part.OUTDATED
-    )  # nothing is injected for the default submitter
+    assert stale is Part.OUTDATED
     current = kind.templates(running)[pod_set]
     assert kind.part(running, *child_of(obj, child, current, pods=pods), CONTEXT) is Part.CURRENT

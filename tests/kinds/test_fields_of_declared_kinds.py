@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 
 import pytest
+from declared_examples import admission
+from kind_jobs import FLAVORS
 from kind_manifests import document
 
 from admission.apimachinery.patches import json_patch
@@ -211,6 +213,25 @@ def test_rayjob_in_sidecar_mode_counts_the_submitter_in_the_head():
     assert kind.part(obj, clusters, cluster, CONTEXT) is Part.CURRENT
     submitter["resources"]["requests"]["cpu"] = "501m"
     assert kind.part(obj, clusters, cluster, CONTEXT) is Part.NONE
+
+
+def test_default_submitter_of_a_rayjob_is_written_by_a_start_and_removed_by_a_restoration():
+    """KubeRay's own default has no node selector, so that the pod would run on any node."""
+    kind, obj = manifest("rayjob")
+    obj["metadata"]["generation"] = 1
+    obj["spec"].pop("submitterPodTemplate", None)
+    obj["spec"]["suspend"] = True
+    patch, original = kind.start_patch(obj, admission(kind, obj), FLAVORS)
+    running = json_patch(obj, patch)
+    template = running["spec"]["submitterPodTemplate"]
+    assert template["spec"]["nodeSelector"] == FLAVORS["spot"].spec.node_labels
+    assert template["spec"]["restartPolicy"] == "Never"
+    (container,) = template["spec"]["containers"]
+    head = obj["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    assert (container["name"], container["image"]) == ("ray-job-submitter", head["image"])
+    assert kind.carries(running, original)
+    assert kind.pod_sets(running, CONTEXT)[-1].requests == kind.pod_sets(obj, CONTEXT)[-1].requests
+    assert kind.restored(running, original)["spec"] == {**obj["spec"], "suspend": False}
 
 
 @pytest.mark.parametrize(("given", "warned"), [({}, 1), ({"jobId": "train-1"}, 0)])

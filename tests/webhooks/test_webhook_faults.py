@@ -127,3 +127,31 @@ def test_autoscaler_that_can_get_no_more_workers_is_told_of_at_creation(manifest
     resource = {"group": "ray.io", "version": "v1", "resource": plural}
     answer = reviewer.review(make_review(obj, resource=resource))["response"]
     assert any("autoscaler" in warning for warning in answer["warnings"])
+
+
+def test_update_by_a_controller_is_never_refused_but_warned_of():
+    """Its controller would repeat it forever, while the object neither waits with a reason nor runs."""
+    obj = document("appwrapper-v1beta2")
+    reviewer = Reviewer(all_kinds(frameworks=frameworks_known()), own_usernames=())
+    resource = {"group": "workload.codeflare.dev", "version": "v1beta2", "resource": "appwrappers"}
+    waiting = copy.deepcopy(obj)
+    waiting["spec"]["suspend"] = True
+    changed = copy.deepcopy(waiting)
+    changed["spec"]["components"][0]["podSets"][0]["path"] = "template.metadata"
+    fault = "spec.components[0].podSets: a Job has its pods at template.spec.template; correct the path"
+    by_user = reviewer.review(make_review(changed, waiting, resource=resource))["response"]
+    assert (by_user["allowed"], by_user["status"]["message"]) == (False, fault)
+    operator = "system:serviceaccount:appwrapper-system:appwrapper-controller-manager"
+    answer = reviewer.review(make_review(changed, waiting, resource=resource, user=operator))["response"]
+    assert (answer["allowed"], answer["warnings"]) == (True, [fault])
+
+
+@pytest.mark.parametrize(("manifest", "longest"), [("rayjob", 47), ("rayservice", 47), ("raycluster", 53)])
+def test_name_that_kuberay_does_not_accept_is_warned_of_at_creation(manifest, longest):
+    obj = document(manifest)
+    reviewer = Reviewer(all_kinds(frameworks=frameworks_known()), own_usernames=())
+    resource = {"group": "ray.io", "version": "v1", "resource": f"{obj['kind'].lower()}s"}
+    for length in (longest, longest + 1):
+        obj["metadata"]["name"] = "r" * length
+        warnings = reviewer.review(make_review(obj, resource=resource))["response"].get("warnings", [])
+        assert any("KubeRay runs no" in text for text in warnings) is (length > longest)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -95,6 +95,8 @@ class Child:
     """Whether it is neither suspended (a pod: gated) nor being deleted, or its start is under way."""
     was_part: bool = False
     """Whether its owner was seen to have specified it."""
+    accepted: Mapping[str, int] = field(default_factory=dict)
+    """Pods that its owner, which holds no quota itself, had then by pod set: an edit takes none from it."""
     was_ungated: bool = False
     """Whether this process has ungated it: it then takes precedence over a pod of the same second that it has not."""
     created: str = ""

@@ -275,9 +275,12 @@ class Children:
             self._context.of_namespace(obj["metadata"]["namespace"]),
         )
         was_part = child is not None and child.was_part
-        part = owner_kind.part(owner, kind, obj, context, self._held(uid), was_part=was_part)
+        held = self._held(uid) or (child.accepted if child is not None else {})
+        part = owner_kind.part(owner, kind, obj, context, held, was_part=was_part)
         if child is not None and part is not Part.NONE:
             child.was_part = True
+            if not child.accepted and uid in self._children:
+                child.accepted = {count.name: count.wanted for count in owner_kind.observe(owner).counts}
         is_uncounted = kind.ends_by_deletion and not self._environment.queues_pods_of(owner_kind, owner, kind)
         if part is Part.NONE or is_uncounted:
             return Verdict.WORKLOAD
