@@ -80,15 +80,15 @@ def kinds() -> str:
     """Return YAML with group, resource and verbs of each kind for the setting `integrations`.
 
     `beside`: rights on other objects than those of the kind. `needs`: a kind without which it is not queued. The roles
-    of `deploy/rbac` have the rights for batch/job, and no object of `LABELLED` kinds is read.
+    of `deploy/rbac` have the rights for batch/job.
     """
     known: dict[str, dict[str, object]] = {}
     for name in sorted(frameworks_known()):
         kinds = all_kinds(frameworks=(name, *([APP_WRAPPER] if name == MCAD else [])), group_labels=FOREIGN)
-        known[name] = {}
-        for kind in [*kinds][:1]:
-            if name != BATCH_JOB:
-                known[name] = {"group": kind.group, "resource": kind.plural, "verbs": list(verbs(kind))}
+        kind = kinds.gated[0]
+        known[name] = (
+            {} if name == BATCH_JOB else {"group": kind.group, "resource": kind.plural, "verbs": [*verbs(kind)]}
+        )
         if needed := [each for each in ("pod", JOB_SET) if each != name and name not in enabled(None, [each])]:
             known[name]["needs"] = needed[0]
         if rights := [*rights_beside(kinds)]:

@@ -15,6 +15,7 @@ from admission.cluster.desired import Outcome, reconcile
 from admission.cluster.errors import BadAnswer, NotFound
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
+from webhooks.not_queued_policies import NOT_QUEUED_POLICIES, not_queued_policies
 from webhooks.pod_policies import PODS_GATED, PODS_KEEP, pod_policies
 from webhooks.policies import (
     GATE_POLICIES,
@@ -78,6 +79,8 @@ class GateReconciler:
     scope: Scope
     webhook: Callable[[], Object] | None
     is_leader: Callable[[], bool] = lambda: True
+    off: tuple[Kind, ...] = ()
+    """Kinds that Sluice knows, but does not queue here."""
     switched_off: set[str] = field(default_factory=set, init=False)
     """Objects that were switched off at the last check, for example `MutatingWebhookConfiguration sluice`."""
 
@@ -216,7 +219,10 @@ class GateReconciler:
             # Together with webhooks only for Jobs: operators write these fields of their own kinds in good faith.
             if managed and _PLURALS[VALIDATING] in served and (by_policies or is_job(kinds[0])):
                 desired += managed_keep_policies(kinds, self.scope)
-        return [*desired, *(pod_policies(self.kinds, self.scope) if _PLURALS[VALIDATING] in served else ()), *webhooks]
+        if _PLURALS[VALIDATING] in served:
+            desired += pod_policies(self.kinds, self.scope)
+            desired += not_queued_policies(self.kinds, self.off, self.scope)
+        return [*desired, *webhooks]
 
     def _kinds_without_policies(self) -> Iterator[Kind]:
         """Yield the kinds that are gated by webhooks in either mode."""
@@ -239,7 +245,7 @@ class GateReconciler:
                 for suffix in suffixes:
                     yield policy_kind, f"{name}.{suffix}.sluice.dev"
                     yield f"{policy_kind}Binding", f"{name}.{suffix}.sluice.dev"
-        for name in (PODS_GATED, PODS_KEEP):
+        for name in (PODS_GATED, PODS_KEEP, *NOT_QUEUED_POLICIES):
             yield VALIDATING, name
             yield f"{VALIDATING}Binding", name
 

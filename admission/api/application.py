@@ -26,7 +26,7 @@ from admission.api.http.responses import add_warning
 from admission.api.http.security_headers import add_security_headers
 from admission.api.kinds.descriptor import no_receiver_fault
 from admission.api.openapi import discovery, document
-from admission.api.probes import Probes, no_webhook_fault
+from admission.api.probes import Probes, no_webhook_fault, none_not_queued
 from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
 from admission.api.resources.attention_report import AttentionReport
 from admission.api.resources.audit_records import AuditRecords
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from admission.api.auth.front_proxy import FrontProxy
     from admission.api.auth.oidc.client import OidcClient
     from admission.api.kinds.descriptor import ReceiverFault
-    from admission.api.probes import Checks, WebhookFault
+    from admission.api.probes import Checks, NotQueuedObjects, WebhookFault
     from admission.api.registry import Resource
     from admission.api.resources.cluster_views import Cluster
     from admission.api.resources.explaining_engine import LocalController
@@ -101,6 +101,7 @@ def create_app(
     estimate_of: EstimateOf = no_estimates,
     receiver_fault: ReceiverFault = no_receiver_fault,
     webhook_fault: WebhookFault = no_webhook_fault,
+    not_queued: NotQueuedObjects = none_not_queued,
     cluster: Cluster | None = None,
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
@@ -117,6 +118,7 @@ def create_app(
     estimate_of: start estimates of pending workloads.
     receiver_fault: checks the receivers of subscriptions.
     webhook_fault: says why the API server does not reach the webhooks.
+    not_queued: objects that have a queue label and are not queued.
     cluster: pods, logs and nodes for the dashboard; what a name is that no workload has.
     clock: monotonic, seconds. now: Unix time, seconds.
 
@@ -145,11 +147,12 @@ def create_app(
     _add_probes(app, Probes(checks, authentication, webhook_fault=webhook_fault))
     _add_discovery(app)
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
-    attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault)
+    attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     _add_reports(app, Reports(store), ClusterViews(store, cluster), attention)
-    _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault))
+    _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))
     engines = Engines(store, controller, receiver_fault=receiver_fault, clock=now)
-    _add_resources(app, store, engines, estimate_of, WorkloadLookup(store, cluster), rights, now=now)
+    lookup = WorkloadLookup(store, cluster, not_queued)
+    _add_resources(app, store, engines, estimate_of, lookup, rights, now=now)
     add_dashboard(app)
     return app
 

@@ -11,9 +11,10 @@ from admission.api.auth.authorization import is_superuser
 from admission.api.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from admission.api.auth.authentication import Authentication
+    from admission.kinds.not_queued import NotQueued
 
 Checks: TypeAlias = "Mapping[str, Callable[[], Awaitable[str | None]]]"
 """Readiness checks by name; each returns None if it passes, else a message that says what is wrong."""
@@ -25,6 +26,15 @@ WebhookFault: TypeAlias = "Callable[[], str]"
 def no_webhook_fault() -> str:
     """For an API without webhooks."""
     return ""
+
+
+NotQueuedObjects: TypeAlias = "Callable[[], Sequence[NotQueued]]"
+"""Returns the objects that have a queue label and are not queued, as far as is known."""
+
+
+def none_not_queued() -> tuple[NotQueued, ...]:
+    """For an API without a cluster."""
+    return ()
 
 
 _CHECK_SECONDS = 5.0

@@ -154,6 +154,11 @@ class Controller:
         """Return the labels of each namespace, by its name."""
         return {name: self.context.namespace_labels(name) or {} for name in self.context.namespaces()}
 
+    def is_held_by_disabled(self, uid: str) -> bool:
+        """Whether the workload of this uid holds quota, and its kind is not queued any more."""
+        tracked = self._state.registry.get(uid)
+        return tracked is not None and tracked.holds_quota and self._kinds.of(tracked.record.workload) is None
+
     def time_limits(self) -> dict[str, float]:
         """Return by uid the seconds that workloads with a time limit may run, counted from their last or next start."""
         return self._state.registry.time_limits()

@@ -140,23 +140,26 @@ def all_kinds(
         priority_labels=priority_labels,
         group_labels=group_labels,
     )
-    kinds: list[Kind] = []
     known, frameworks, by_label = builtin_forms(), tuple(frameworks), tuple(by_label)
-    labelled = [LABELLED[name](conventions) for name in frameworks if name in LABELLED]
-    for number, name in enumerate(frameworks):
+
+    def kind_of(name: str) -> Kind:
         if name == _VOLCANO_JOB:
-            kinds.append(VolcanoJobKind(conventions, reads_queue_field=_VOLCANO_JOB not in by_label))
-        elif make := _BUILT_IN.get(name) or GROUPED.get(name):
-            kinds.append(make(conventions))
-        elif name in known:
-            adapter = TrainJobKind if name == TRAIN_JOB else DeclaredKind
-            form = known[name]
-            if MCAD in frameworks and form.gate is not None and LEGACY not in form.versions:
-                form = replace(form, versions=(*form.versions, LEGACY))
-            kinds.append(adapter(conventions, form))
-        elif name not in LABELLED:
-            raise InvalidObject([(f"frameworks[{number}]", _unknown(name))])
+            return VolcanoJobKind(conventions, reads_queue_field=_VOLCANO_JOB not in by_label)
+        if make := _BUILT_IN.get(name) or GROUPED.get(name) or LABELLED.get(name):
+            return make(conventions)
+        adapter = TrainJobKind if name == TRAIN_JOB else DeclaredKind
+        form = known[name]
+        if MCAD in frameworks and form.gate is not None and LEGACY not in form.versions:
+            form = replace(form, versions=(*form.versions, LEGACY))
+        return adapter(conventions, form)
+
+    every = frameworks_known()
+    if faults := [(f"frameworks[{at}]", _unknown(name)) for at, name in enumerate(frameworks) if name not in every]:
+        raise InvalidObject(faults)
+    kinds = [kind_of(name) for name in frameworks if name not in LABELLED]
     kinds += [DeclaredKind(conventions, form) for form in own]
+    labelled = [kind_of(name) for name in frameworks if name in LABELLED]
+    off = [kind_of(name) for name in every if name not in frameworks]
     if not any(isinstance(kind, PodKind) for kind in kinds):
-        return Kinds(kinds, labelled=labelled)
-    return Kinds(kinds, [PodGroupKind(conventions)], size_kinds(conventions), labelled)
+        return Kinds(kinds, labelled=labelled, off=off)
+    return Kinds(kinds, [PodGroupKind(conventions)], size_kinds(conventions), labelled, off)

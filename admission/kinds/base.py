@@ -254,6 +254,9 @@ class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel
     def annotations(self) -> tuple[str, ...]:
         """Annotations that `faults` and the webhook read. Labels, owner references and spec may be read in full."""
 
+    def is_managed_elsewhere(self, obj: Object) -> bool:
+        """Whether another controller than the kind's own runs it, or it is part of another queued object."""
+
     def queue_name(self, obj: Object) -> str:
         """Return the LocalQueue that the object names; empty: Sluice does not manage the object."""
 

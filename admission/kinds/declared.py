@@ -386,6 +386,12 @@ def _topology_faults(places: Iterable[Place]) -> list[tuple[str, str]]:
     return topology.faults((place.template, place.path, place.pods) for place in places)
 
 
+def workload_of(template: Object) -> str:
+    """Return the uid of the workload that a start has written into a pod template; empty: none has."""
+    labels: Mapping[str, str] = (template.get("metadata") or NOTHING).get("labels") or NOTHING
+    return labels.get(WORKLOAD_UID, "")
+
+
 def _loses_labels(old: Object, before: Mapping[str, Place], new: Object, after: Iterable[Place]) -> bool:
     """Whether new pods would be without the labels, or with others, by which the pods of the object are counted."""
     return any(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.kinds.declared import DeclaredKind
+from admission.kinds.deployment import DeploymentKind
 from admission.kinds.grouped import GroupedKind
 from admission.kinds.mcad import LEGACY
 
@@ -23,6 +24,8 @@ def api_root(group: str, version: str) -> str:
 
 def verbs(kind: Kind) -> tuple[str, ...]:
     """Return the verbs that Sluice needs for objects of a kind, in addition to its basic role, which may list pods."""
+    if isinstance(kind, DeploymentKind):
+        return ("list",)  # for those with a queue label that are not queued
     if isinstance(kind, GroupedKind):
         return ("list", "watch")
     return ("get", "watch", "patch", "delete") if kind.ends_by_deletion else ("get", "list", "watch", "patch")
@@ -66,11 +69,12 @@ class Kinds:
         composed: Iterable[Kind] = (),
         sizes: Iterable[GroupSizeKind] = (),
         labelled: Iterable[Kind] = (),
+        off: Iterable[Kind] = (),
     ) -> None:
         """`composed`: kinds without objects in the API server, whose objects are assembled from others.
 
         `sizes`: kinds whose objects give the size of pod groups; they are watched, but neither gated nor queued.
-        `labelled`: kinds that are not watched; the webhook only copies labels inside their objects.
+        `labelled`: kinds that are not watched; the webhook only copies labels inside their objects. `off`: see `off`.
         """
         self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
         self._composed = {(kind.group, kind.kind): kind for kind in composed}
@@ -78,6 +82,8 @@ class Kinds:
         """By API group and kind."""
         self.gated = (*self._kinds.values(), *labelled)
         """The kinds that the webhook handles."""
+        self.off = tuple(off)
+        """The kinds that Sluice knows, but does not queue here: whoever labels such an object is told so."""
         everything = (*self._kinds.items(), *self._composed.items(), *self.sizes.items())
         self._versions = {key: kind.versions[0] for key, kind in everything}
         self._roots = {key: api_root(key[0], version) for key, version in self._versions.items()}

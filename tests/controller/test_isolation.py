@@ -135,7 +135,12 @@ async def test_unlabelled_job_whose_adapter_fails_does_not_stop_the_queueing_of_
     await world.apply(local_queue("default", namespace="team-b"))
     controller = world.controller
     everything = UnqueuedObjects(
-        world.client, controller.watches, controller.events, namespaces=LabelSelector(), leads=lambda: True
+        world.client,
+        controller.watches,
+        controller.events,
+        namespaces=LabelSelector(),
+        leads=lambda: True,
+        is_held=lambda _: False,
     )
     labelling = asyncio.create_task(everything.run())
     try:

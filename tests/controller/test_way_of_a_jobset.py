@@ -186,6 +186,29 @@ async def test_jobsets_stay_unchanged_while_their_integration_is_disabled(sluice
         await until(sluice.user, "jobsets", "waits", is_ready)
 
 
+async def test_children_of_a_running_object_run_on_while_its_kind_is_taken_out(sluice):
+    """In a managed namespace the webhook has given them a queue label: without their owner they would be queued."""
+    async with served(sluice.sandbox, JOBSETS):
+        await sluice.user.create("jobsets", "team-a", jobset("a"))
+        owner = await until(sluice.user, "jobsets", "a", is_ready)
+        child = job("a-workers-0", cpu="2")
+        child["spec"]["template"]["metadata"] = {"labels": {"sluice.dev/workload-uid": owner["metadata"]["uid"]}}
+        reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "a", "controller": True}
+        child["metadata"]["ownerReferences"] = [{**reference, "uid": owner["metadata"]["uid"]}]
+        await sluice.end()
+        await sluice.user.create("jobs", "team-a", {**child, "spec": {**child["spec"], "suspend": False}})
+        await sluice.start()
+        await sluice.submit(job("other", cpu="2"))
+        await sluice.record("other", "pending", reason="WaitingForQuota")
+        assert sluice.user.get("jobs", "team-a", "a-workers-0")["spec"]["suspend"] is False
+        names = [each.workload.name for each in (await sluice.store.workloads.list(namespace="team-a")).workloads]
+        assert sorted(names) == ["a", "other"]
+        await sluice.end()
+        await sluice.start(kinds=KINDS)
+        await sluice.user.delete("jobsets", "team-a", "a")
+        await sluice.job("other", runs)
+
+
 async def test_deletion_of_jobset_definition_ends_its_workloads_and_informer(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a"))

@@ -338,6 +338,28 @@ class AuditSummary(Model):
     """Differences by kind; empty: database, cluster and memory agree."""
 
 
+class NotQueuedObject(Model):
+    """An object with a queue label that is not queued."""
+
+    kind: str
+    """Kind of the object."""
+    namespace: str
+    """Namespace of the object."""
+    name: str
+    """Name of the object."""
+    message: str
+    """Why it is not queued, as a sentence that names the object."""
+
+
+class NotQueuedObjects(Model):
+    """The objects with a queue label that are not queued."""
+
+    count: int
+    """Number of these objects."""
+    items: tuple[NotQueuedObject, ...]
+    """The first 100 of them, by kind, namespace and name."""
+
+
 class WorkloadInTrouble(Model):
     """A workload that somebody should look at."""
 
@@ -381,6 +403,8 @@ class AttentionReport(Model):
     """Preemptions without effect of the last day, the latest first."""
     last_audit: AuditSummary | None = None
     """Result of the last audit; not set: the leader has made none yet."""
+    not_queued: NotQueuedObjects | None = None
+    """Objects that run without quota although they have a queue label; not set: there are none, as far as is known."""
     webhook_fault: str | None = None
     """Why the API server does not reach the webhooks; not set: it does, as far as is known."""
 

@@ -1,7 +1,7 @@
 """The report `reports/attention`: what is broken now.
 
-A standstill of decisions, webhooks out of reach, workloads that failed, do not start or can never run, preemptions
-without effect, and the leader's last audit.
+A standstill of decisions, webhooks out of reach, objects that are not queued, workloads that failed, do not start or
+can never run, preemptions without effect, and the leader's last audit.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.http.responses import Document
-    from admission.api.probes import WebhookFault
+    from admission.api.probes import NotQueuedObjects, WebhookFault
     from admission.api.resources.leader_view import LeaderView
     from admission.store.store import Store
     from admission.store.workloads.search import FoundPage
 
+MOST_NOT_QUEUED: Final = 100
+"""Objects of the report that have a queue label and are not queued, at most; all are counted."""
 _RECHECK_SECONDS: Final = 30.0
 """Interval at which the workloads are searched again while nothing is written: some are recognised by their age."""
 _FAILED_SECONDS: Final = 3600.0
@@ -39,12 +41,19 @@ class AttentionReport:
     """Handler of the report, which is computed once a second at most. `now` returns the Unix time (s)."""
 
     def __init__(
-        self, store: Store, leader: LeaderView, *, now: Callable[[], float], webhook_fault: WebhookFault
+        self,
+        store: Store,
+        leader: LeaderView,
+        *,
+        now: Callable[[], float],
+        webhook_fault: WebhookFault,
+        not_queued: NotQueuedObjects,
     ) -> None:
         self._store = store
         self._leader = leader
         self._now = now
         self._webhook_fault = webhook_fault
+        self._not_queued = not_queued
         # Revision and time only grow, so their sum changes if one of them does.
         self._workloads = RevisionCache(self._found, revision=lambda: store.revisions.newest + self._half_minutes())
 
@@ -55,6 +64,14 @@ class AttentionReport:
         body |= await self._workloads.get()
         if standstill := self._leader.standstill():
             body["standstill"] = standstill
+        if found_objects := self._not_queued():
+            body["notQueued"] = {
+                "count": len(found_objects),
+                "items": [
+                    {"kind": each.kind, "namespace": each.namespace, "name": each.name, "message": each.sentence}
+                    for each in found_objects[:MOST_NOT_QUEUED]
+                ],
+            }
         if fault := self._webhook_fault():
             body["webhookFault"] = fault
         if (found := self._leader.last_audit()) is not None:

@@ -13,9 +13,10 @@ from admission.model.errors import ClusterError
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from admission.api.probes import WebhookFault
+    from admission.api.probes import NotQueuedObjects, WebhookFault
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
+    from admission.kinds.not_queued import NotQueued
     from admission.store.store import Store
 
 
@@ -47,16 +48,36 @@ def _unanswered_webhook(fault: str) -> dict[str, str]:
     }
 
 
+def _not_queued(found: NotQueued) -> dict[str, str]:
+    """Return the item of an object with a queue label that is not queued, in the form of a difference."""
+    return {
+        "problem": "NotQueued",
+        "object": f"{found.kind} {found.namespace}/{found.name}",
+        "uid": found.uid,
+        "found": found.why,
+        "expected": "queued, or without a queue label",
+        "remedy": "nothing; queue its kind, recreate it, or remove the label",
+        "left": "true",
+    }
+
+
 class Audits:
     """Handlers of audits. Only the leader has the memory to compare, and only it may repair."""
 
     def __init__(
-        self, store: Store, controller: LocalController, leader: LeaderView, *, webhook_fault: WebhookFault
+        self,
+        store: Store,
+        controller: LocalController,
+        leader: LeaderView,
+        *,
+        webhook_fault: WebhookFault,
+        not_queued: NotQueuedObjects,
     ) -> None:
         self._store = store
         self._controller = controller
         self._leader = leader
         self._webhook_fault = webhook_fault
+        self._not_queued = not_queued
 
     async def get(self, _: web.Request) -> web.Response:
         """Return all differences. Raises NotLeading and Unanswered."""
@@ -75,6 +96,7 @@ class Audits:
             raise Unanswered(f"the audit needs the cluster: {error}") from error
         if items is None:
             raise _not_leading(await self._store.holder())
+        items = [*items, *map(_not_queued, self._not_queued())]
         if fault := self._webhook_fault():
             items = [_unanswered_webhook(fault), *items]
         return reply({"kind": "Audit", "apiVersion": API_VERSION, "metadata": {}, "items": items})

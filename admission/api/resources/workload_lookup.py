@@ -17,6 +17,7 @@ from admission.api.auth.authorization import AUTHORIZATION, attributes, may_read
 from admission.api.auth.delegation import Attributes
 from admission.api.documents.workload_names import object_name, plain_kind, workload_name
 from admission.api.errors import UnknownObject
+from admission.api.probes import none_not_queued
 from admission.api.registry import GROUP, WORKLOADS
 from admission.cluster.errors import NotFound
 from admission.kinds import all_kinds, frameworks_known
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from admission.api.probes import NotQueuedObjects
     from admission.cluster.client import Object
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
@@ -108,7 +110,8 @@ _OF_ONE_GROUP: Final = ("statefulset", "job")
 class WorkloadLookup:
     """Lookup of workloads by name; `cluster` is None for an API without a cluster."""
 
-    def __init__(self, store: Store, cluster: Cluster | None) -> None:
+    def __init__(self, store: Store, cluster: Cluster | None, not_queued: NotQueuedObjects = none_not_queued) -> None:
+        self._not_queued = not_queued
         self._store = store
         self._cluster = cluster
 
@@ -129,6 +132,9 @@ class WorkloadLookup:
         may_list = await may_read(request, namespace)
         if related and may_list:
             raise UnknownObject(_named_instead(namespace, name, related))
+        for each in self._not_queued() if may_list else ():
+            if (each.namespace, each.name) == (namespace, name) and kind in ("", each.kind.lower()):
+                raise UnknownObject(each.sentence)
         of_kind = f" of kind {request.query['objectKind']}" if kind else ""
         hint = ""
         if may_list:

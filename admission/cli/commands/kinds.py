@@ -12,7 +12,7 @@ from admission.cli.configuration.local_file import LocalFile
 from admission.cli.configuration.settings import load_settings
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import print_line, serialized
-from admission.kinds import BATCH_JOB, DeclaredKind, NamespaceContext, all_kinds, check_metadata, parse_form
+from admission.kinds import DeclaredKind, NamespaceContext, all_kinds, check_metadata, parse_form
 from admission.kinds.definitions import differences
 from admission.kinds.registry import rights_beside, verbs
 from admission.model.errors import InvalidObject, Misconfigured
@@ -114,6 +114,8 @@ def _compare(form: Form, file: Path, crd: Path) -> None:
 def rbac(config: Path | None, service_account: str) -> None:
     """Print a ClusterRole with the rules that the enabled kinds require, and its binding.
 
+    Kinds that are not queued may be listed, so that objects with a queue label are told about.
+
     The rules for Jobs are left out: they are part of the roles installed with Sluice.
 
     \b
@@ -124,8 +126,6 @@ def rbac(config: Path | None, service_account: str) -> None:
     if not namespace or not name:
         raise click.BadParameter("must be NAMESPACE/NAME", param_hint="--service-account")
     rules = _rules(load_settings({}, config=config).integrations.registry())
-    if not rules:
-        raise CommandError(f"no kind other than {BATCH_JOB} is enabled; specify the configuration with --config")
     group = "rbac.authorization.k8s.io"
     meta = {"name": "sluice-kinds", "labels": {"app.kubernetes.io/name": "sluice"}}
     role = {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules}
@@ -142,13 +142,16 @@ def rbac(config: Path | None, service_account: str) -> None:
 def _rules(registry: Kinds) -> list[dict[str, Any]]:
     """Return the RBAC rules of the kinds: one for each API group and set of verbs, without those for Jobs."""
     plurals: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for kind in registry:
+    needed = [(kind, verbs(kind)) for kind in registry.gated]
+    needed += [(kind, ("list",)) for kind in registry.off]  # for those with a queue label, which are told about
+    for kind, of_kind in needed:
         if (kind.group, kind.kind) != ("batch", "Job"):
-            plurals.setdefault((kind.group, verbs(kind)), []).append(kind.plural)
+            plurals.setdefault((kind.group, of_kind), []).append(kind.plural)
     for right in rights_beside(registry):
         plurals.setdefault((right.group, right.verbs), []).extend(right.resources)
     return [
-        {"apiGroups": [group], "resources": names, "verbs": list(needed)} for (group, needed), names in plurals.items()
+        {"apiGroups": [group], "resources": names, "verbs": list(allowed)}
+        for (group, allowed), names in plurals.items()
     ]
 
 

@@ -15,7 +15,7 @@ from admission.api.application import create_app
 from admission.api.auth.delegation import Delegation
 from admission.api.auth.front_proxy import AuthenticatingProxy, FrontProxy
 from admission.api.kinds.descriptor import no_receiver_fault
-from admission.api.probes import no_webhook_fault
+from admission.api.probes import no_webhook_fault, none_not_queued
 from admission.api.registry import GROUP, VERSION
 from admission.cli.configuration.addresses import listening_host, split_address
 from admission.cli.configuration.settings import EXTERNAL_SERVICE
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.kinds.descriptor import ReceiverFault
-    from admission.api.probes import Checks, WebhookFault
+    from admission.api.probes import Checks, NotQueuedObjects, WebhookFault
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
@@ -180,6 +180,7 @@ def api_app(
     estimate_of: EstimateOf,
     receiver_fault: ReceiverFault = no_receiver_fault,
     webhook_fault: WebhookFault = no_webhook_fault,
+    not_queued: NotQueuedObjects = none_not_queued,
 ) -> web.Application:
     """Return the API's application, which authenticates users of the cluster and, if configured, the admin token.
 
@@ -197,6 +198,7 @@ def api_app(
         estimate_of=estimate_of,
         receiver_fault=receiver_fault,
         webhook_fault=webhook_fault,
+        not_queued=not_queued,
         cluster=client,
     )
 

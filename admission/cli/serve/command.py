@@ -41,6 +41,7 @@ from admission.cluster.lease import LeaderElector, Timing
 from admission.controller.controller import Controller
 from admission.controller.intake.appwrappers import AppWrapperItems
 from admission.controller.intake.local_queues import LocalQueues
+from admission.controller.intake.not_queued import NotQueuedObjects
 from admission.controller.intake.unqueued import UnqueuedObjects
 from admission.kinds.registry import holds_items
 from admission.model.base import LabelSelector
@@ -124,6 +125,8 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             watches, events, engine = controller.watches, controller.events, controller.engine
             items = AppWrapperItems(client, watches, events, leads=replica.leads, engine=engine)
             background.append(items.run)
+        not_queued = NotQueuedObjects(client, controller.watches, controller.events, leads=replica.leads)
+        background.append(not_queued.run)
         checks = {"database": role.database_health, "cluster": role.health}
         if gate is not None:
             background.append(LocalQueues(store, gate.send_queues).run)
@@ -156,6 +159,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             estimates.of,
             fault,
             lambda: webhook_check.fault,
+            not_queued.found,
         )
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
         metrics = ReplicaMetrics(store, controller, role, client, replica.notifier, gate)
@@ -320,7 +324,8 @@ def _unqueued(settings: Settings, replica: _Replica) -> UnqueuedObjects:
         replica.controller.watches,
         replica.controller.events,
         namespaces=settings.managed_jobs_namespace_selector or LabelSelector(),
-        leads=replica.leads,
+        leads=lambda: replica.leads() and replica.controller.is_deciding,
+        is_held=replica.controller.is_held_by_disabled,
     )
 
 

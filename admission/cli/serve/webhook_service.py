@@ -112,6 +112,7 @@ async def register_gate(
         if endpoint is None
         else lambda: Registration(kinds.gated, endpoint, scope).configuration(certificates.webhook_ca),
         is_leader=leads,
+        off=kinds.off,
     )
     await retry(reconciler.ensure)
     by_policies = await retry(reconciler.gates_by_policies)

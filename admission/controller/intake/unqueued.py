@@ -16,6 +16,8 @@ from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import Reference
 from admission.kinds.added_labels import ADDED_LABELS, annotation_value
 from admission.kinds.base import DEFAULT_QUEUE
+from admission.kinds.children import controller_of
+from admission.kinds.declared import workload_of
 from admission.kinds.grouped import GroupedKind
 from admission.model.errors import ClusterError
 
@@ -48,6 +50,8 @@ class _Unqueued:
     name: str
     resource_version: str
     running: bool
+    workloads: tuple[str, ...]
+    """Uids of the workloads that its pod templates name."""
 
     @property
     def key(self) -> str:
@@ -65,8 +69,14 @@ class UnqueuedObjects:
         *,
         namespaces: LabelSelector,
         leads: Callable[[], bool],
+        is_held: Callable[[str], bool],
     ) -> None:
-        """`namespaces`: selects the managed namespaces."""
+        """`namespaces`: selects the managed namespaces.
+
+        `is_held`: whether the workload of a uid holds quota although its kind is not queued any more: what belongs to
+        it, by the label of its pods, runs with that quota.
+        """
+        self._is_held = is_held
         self._client = client
         self._watches = watches
         self._events = events
@@ -87,7 +97,11 @@ class UnqueuedObjects:
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()
-            found = [one for one in self._known.values() if self._is_managed(one.namespace)]
+            found = [
+                one
+                for one in self._known.values()
+                if self._is_managed(one.namespace) and not any(map(self._is_held, one.workloads))
+            ]
             if not found:
                 continue
             if not self._leads() or not await self._queue_all(found):
@@ -160,7 +174,8 @@ def _read(kind: Kind, obj: Object) -> _Unqueued | None:
     seen = kind.observe(obj)
     if seen.finished is not None:
         return None
-    return _Unqueued(kind, seen.uid, seen.namespace, seen.name, seen.resource_version, running=not seen.suspended)
+    workloads = () if controller_of(obj) is None else tuple(filter(None, map(workload_of, kind.templates(obj))))
+    return _Unqueued(kind, seen.uid, seen.namespace, seen.name, seen.resource_version, not seen.suspended, workloads)
 
 
 def _label(kind: Kind) -> dict[str, str]:

@@ -38,7 +38,8 @@ from admission.controller.workloads.excess_pods import MAX_OWNER_DEPTH, ExcessPo
 from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
 from admission.kinds.base import POD
-from admission.kinds.children import Part, claimed_owner, rendered_owner
+from admission.kinds.children import Part, claimed_owner, controller_of, rendered_owner
+from admission.kinds.declared import workload_of
 from admission.model import child_sentences
 from admission.model.errors import ClusterError
 from admission.store.records import State
@@ -150,7 +151,11 @@ class Children:
             obj = self._renderings.complete(obj)
         if claimed is None and uid in self._children:
             self._remove_child(uid)
-        is_part = claimed is not None and self._process_child(kind, obj, claimed)
+        is_part = (
+            self._process_child(kind, obj, claimed)
+            if claimed is not None
+            else "ownerReferences" in metadata and self._holds_quota_of_disabled(kind, obj)
+        )
         if not is_part and not ((kind.group, kind.kind) in self._groups.kinds and self._groups.take(kind, obj)):
             self._reconciler.process(kind, obj)
         if uid in self._by_owner:
@@ -189,6 +194,17 @@ class Children:
                 verdict = Verdict.EXCESS
         self._child_requests.follow(child, seen, obj, verdict)
         return True
+
+    def _holds_quota_of_disabled(self, kind: Kind, obj: Object) -> bool:
+        """Whether an object belongs to a workload that holds quota, and whose kind was taken out meanwhile.
+
+        Its owners may not be watched any more. But a start has written the workload's uid into all of its templates.
+        """
+        if self._registry.get(obj["metadata"]["uid"]) is not None or controller_of(obj) is None:
+            return False
+        uids = {label for each in kind.templates(obj) if (label := workload_of(each))}
+        found = [tracked for uid in uids if (tracked := self._registry.get(uid)) is not None]
+        return any(each.holds_quota and self._kinds.of(each.record.workload) is None for each in found)
 
     def _owner_changed(self, kind: Kind, obj: Object) -> None:
         """Reconcile the children of an observed object, if what they depend on has changed."""

@@ -167,6 +167,12 @@ function InVain({ found }) {
     <span class="grow"></span><span class="nowrap">${duration(now - seconds(each.preemptedAt))}</span></li>`)}<${More} of=${found} /></ul>`;
 }
 
+// Objects that run without quota although they have a queue label.
+function NotQueued({ found }) {
+  return html`<h3>Have a queue label, but run without quota</h3><ul>${found.items.slice(0, LISTED).map(({ kind, namespace, name, message }) => html`<li key=${`${kind} ${namespace}/${name}`}>
+    <span class="clip" title=${message}>${message}</span></li>`)}<${More} of=${{ length: found.count }} /></ul>`;
+}
+
 function AuditDifferences({ audit }) {
   const { rights } = useSession();
   return html`<h3>Audit differences</h3><ul>${audit.differences.map(({ problem, count: number }) => html`<li key=${problem}>
@@ -218,12 +224,14 @@ function Attention({ roots, leaves, changes }) {
   const differs = more.data?.lastAudit?.differences.length > 0;
   const empty = withoutNodes(roots, nodes.data);
   const unknown = [more, subscriptions, report].find((answer) => answer.error)?.error;
-  const quiet = !failed?.count && !notStarted?.count && !impossible?.count && !stopped.length && !suspended.length && !nowhere.length && !failing.length && !inVain.length && !differs && !empty.length
+  const notQueued = more.data?.notQueued;
+  const quiet = !notQueued && !failed?.count && !notStarted?.count && !impossible?.count && !stopped.length && !suspended.length && !nowhere.length && !failing.length && !inVain.length && !differs && !empty.length
     && !more.data?.webhookFault && !more.data?.standstill;
   return html`<${Card} title="Needs attention" className="attention">
     ${unknown && html`<p class="notice">Not all is known: ${unknown.message}</p>`}
     ${quiet && !unknown && (rights.attention ? html`<${Empty} title="All is well">No queue is stopped, nothing failed in the last hour, and what was admitted has started.<//>`
       : html`<p class="soft">No queue is stopped. You may not see what failed or does not start.</p>`)}
+    ${notQueued && html`<${NotQueued} found=${notQueued} />`}
     ${more.data?.webhookFault && html`<h3>The webhooks do not answer</h3><p class="small">${more.data.webhookFault}</p>`}
     ${failed?.count > 0 && html`<${Troubled} title="Failed in the last hour" found=${failed} all=${SEARCH.failed} />`}
     ${notStarted?.count > 0 && html`<${Troubled} title="Admitted, but not started" found=${notStarted} all=${SEARCH.notStarted} />`}

@@ -1,0 +1,66 @@
+"""Objects with a queue label of kinds that are not queued: Event, attention report, audit, and `sluice why`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from custom_kinds import definition
+from kind_manifests import document
+from ports import free_port
+from serve_processes import TOKEN, serving, sluice
+
+from admission.kinds import all_kinds
+from admission.sandbox.sandbox import Sandbox
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+(JOB_SET,) = all_kinds(frameworks=("jobset.x-k8s.io/jobset",))
+SENTENCE = "JobSet default/train has a queue label, but JobSets are off: it runs without quota"
+API = "/apis/sluice.dev/v1"
+
+
+def job_set() -> dict[str, Any]:
+    found: dict[str, Any] = document("jobset")
+    found["metadata"] = {"name": "train", "namespace": "default", "labels": {"sluice.dev/queue-name": "lq"}}
+    return found
+
+
+async def _event(sandbox: Sandbox) -> dict[str, Any]:
+    while True:
+        for event in sandbox.local("admin").list("events", "default"):
+            if event["reason"] == "NotQueued":
+                return event
+        await asyncio.sleep(0.05)
+
+
+@pytest.mark.costly
+async def test_object_of_a_kind_that_is_off_is_told_of_everywhere(tmp_path: Path, database_url: str):
+    port = free_port()
+    (tmp_path / "sluice.yaml").write_text("integrations: {exclude: [jobset.x-k8s.io/jobset]}\n")
+    async with Sandbox() as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        await sandbox.local("admin").create("customresourcedefinitions", "", definition(JOB_SET))
+        await sandbox.local("alice").create("jobsets", "default", job_set())
+        async with serving(tmp_path, database_url, f"--config={tmp_path / 'sluice.yaml'}", port=port) as replica:
+            await replica.until("leading")
+            event = await _event(sandbox)
+            regarding = event.get("regarding") or event["involvedObject"]
+            assert (event["type"], event.get("note", event.get("message"))) == ("Warning", SENTENCE)
+            assert (regarding["kind"], regarding["name"]) == ("JobSet", "train")
+            _, text = await replica.get(f"{API}/reports/attention")
+            assert json.loads(text)["notQueued"] == {
+                "count": 1,
+                "items": [{"kind": "JobSet", "namespace": "default", "name": "train", "message": SENTENCE}],
+            }
+            _, text = await replica.get(f"{API}/audits")
+            (item,) = (each for each in json.loads(text)["items"] if each["problem"] == "NotQueued")
+            assert (item["object"], item["left"]) == ("JobSet default/train", "true")
+            for name in ("train", "jobset/train"):
+                flags = ("-n", "default", f"--server={replica.url}")
+                process = await sluice("why", name, *flags, SLUICE_TOKEN=TOKEN)
+                _, errors = await process.communicate()
+                assert (process.returncode, errors.decode()) == (1, f"error: {SENTENCE}\n")
