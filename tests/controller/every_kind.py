@@ -95,6 +95,8 @@ def gated(case):
     objects = native(case.name)[1] if is_native(case.name) else documents(case.name, namespace)
     for obj in objects:
         obj["metadata"]["namespace"] = namespace
+        if obj["apiVersion"].startswith("batch.volcano.sh/"):  # `spec.queue` counts only if the kind is named
+            obj["metadata"].setdefault("labels", {})["sluice.dev/queue-name"] = obj["spec"]["queue"]
         template = obj if obj["kind"] == "Pod" else obj["spec"].get("template")
         if template is None:
             lasting(obj)
@@ -149,7 +151,8 @@ class EveryKind:
         self._folder = folder
         self._replica = None
         self._stack = AsyncExitStack()
-        known = {"frameworks": list(frameworks_known()), "queueLabels": [YUNIKORN], "kinds": [TRAINING_RUN_FORM]}
+        # The kinds that Sluice knows are queued by default.
+        known = {"queueLabels": [YUNIKORN], "kinds": [TRAINING_RUN_FORM]}
         (folder / "sluice.yaml").write_text(json.dumps({"integrations": known}))
         webhook = free_port()
         self._flags = (
