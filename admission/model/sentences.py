@@ -402,6 +402,12 @@ def change_refused(change: str, why: str) -> str:
     return f"The API server refuses to {change}: {why.rstrip('.')}. It keeps its quota, and that is tried again."
 
 
+def no_pods(kind: str, said: str) -> str:
+    """An object has no pods some time after its start. `said`: what its controller says, empty if nothing."""
+    text = f"It was started, but its controller has created no pods; `kubectl describe` of the {kind} shows its Events"
+    return f"{text}. Its status says: {said}" if said else f"{text}."
+
+
 def unscheduled(count: int, wanted: int, scheduler: str) -> str:
     """The Kubernetes scheduler finds no node for some of its pods; `scheduler`: the scheduler's message."""
     pods = f"{count} of {wanted} pods" if wanted > 1 else "Its pod"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from custom_kinds import JOBSET, definition, jobset
+from custom_kinds import KINDS as JOB_SETS
 from job_examples import cluster_queue, flavor, job, local_queue
 from pod_examples import gated, pod
 
@@ -28,6 +30,22 @@ async def test_unschedulable_pods_are_reported_for_pods_and_pod_groups(world, tm
             world.pass_time(20)
             told = await world.record(name, "admitted", reason="PodsUnscheduled")
             assert told.message.startswith(said)
+
+
+async def test_started_object_without_any_pods_is_reported_with_what_its_controller_says(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start(kinds=JOB_SETS)
+    await world.user.create("customresourcedefinitions", "", definition(JOB_SETS.get(*JOBSET)))
+    await world.user.create("jobsets", "team-a", jobset("a"))
+    await world.record("a", "admitted")
+    condition = {"type": "StartupPolicyInProgress", "status": "True", "message": "the operator is ill", "reason": "X"}
+    await world.user.patch("jobsets", "team-a", "a", {"status": {"conditions": [condition]}}, subresource="status")
+    world.pass_time(20)
+    told = await world.record("a", "admitted", reason="PodsUnscheduled")
+    assert told.message == (
+        "It was started, but its controller has created no pods; `kubectl describe` of the JobSet shows its Events. "
+        "Its status says: the operator is ill"
+    )
 
 
 async def test_forbidden_pod_list_in_a_namespace_hides_no_other_namespace(world, caplog):

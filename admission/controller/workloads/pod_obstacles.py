@@ -118,9 +118,27 @@ class PodObstacles:
             # Not all pods of a workload are needed to see what is wrong; but those of one may fill the page.
             is_complete = not page["metadata"].get("continue")
             for tracked in workloads:
-                if is_complete or tracked.uid in pods:
+                if tracked.uid in pods:
                     self._report(tracked, pods[tracked.uid])
-            workloads = [] if is_complete else [tracked for tracked in workloads if tracked.uid not in pods]
+            left = [tracked for tracked in workloads if tracked.uid not in pods]
+            if is_complete and left:
+                await self._poll_without_pending(namespace, label, left)
+            workloads = [] if is_complete else left
+
+    async def _poll_without_pending(self, namespace: str, label: str, workloads: list[Tracked]) -> None:
+        """Report workloads that have no pods at all, although they were started; the others have no obstacle."""
+        selector = f"{label} in ({','.join(tracked.uid for tracked in workloads)})"
+        params = {"labelSelector": selector, "limit": str(_PAGE_SIZE)}
+        page = await self._client.get(f"/api/v1/namespaces/{namespace}/pods", params=params)
+        present = {pod["metadata"]["labels"][label] for pod in page["items"]}
+        is_complete = not page["metadata"].get("continue")
+        for tracked in workloads:
+            if is_complete and tracked.uid not in present and _labels_its_pods(tracked):
+                obj = tracked.object or {}
+                text = sentences.no_pods(tracked.record.workload.kind, _said(obj.get("status") or {}))
+                self._inbox.put(PodProblemsFound(tracked.uid, text))
+            else:
+                self._report(tracked, ())
 
     def _watched_pods(self, tracked: Tracked) -> list[dict[str, Any]]:
         """Return a queued pod, or the ungated pending pods of a pod group, as last observed."""
@@ -138,6 +156,24 @@ class PodObstacles:
         if tracked.record.state is State.ADMITTED and admission is not None:
             wanted = sum(assigned.count for assigned in admission.pod_sets)
             self._inbox.put(PodProblemsFound(tracked.uid, obstacle(pods, wanted)))
+
+
+def _labels_its_pods(tracked: Tracked) -> bool:
+    """Whether the workload has pods, and all of them have its label."""
+    admission, seen = tracked.record.admission, tracked.seen
+    wanted = 0 if admission is None else sum(assigned.count for assigned in admission.pod_sets)
+    # TrainJobs of Trainer 2.0 cannot label theirs.
+    return wanted > 0 and tracked.record.state is State.ADMITTED and seen is not None and seen.kind.rendered_by is None
+
+
+def _said(status: dict[str, Any]) -> str:
+    """Return what a controller says of its object: the message of the latest condition that has one, or of the status.
+
+    Conditions have no common order, but a time.
+    """
+    conditions: list[dict[str, Any]] = [each for each in status.get("conditions") or () if each.get("message")]
+    latest = max(conditions, key=lambda each: str(each.get("lastTransitionTime") or ""), default=status)
+    return clean(str(latest.get("message") or status.get("message") or ""))
 
 
 def obstacle(pods: Iterable[dict[str, Any]], wanted: int) -> str:
