@@ -53,7 +53,9 @@ async def test_published_rbac_is_enough_for_either_gate_and_managed_namespaces(
 ):
     """Each gate is registered and removes the other; a Job created before any gate is queued."""
     webhook = free_port()
+    (tmp_path / "sluice.yaml").write_text("integrations: {frameworks: [batch/job]}\n")
     flags = (
+        f"--config={tmp_path / 'sluice.yaml'}",
         f"--webhook-url=https://127.0.0.1:{webhook}",
         f"--webhook-address=127.0.0.1:{webhook}",
         f"--certificate-directory={tmp_path / 'certificates'}",

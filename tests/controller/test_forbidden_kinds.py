@@ -6,6 +6,8 @@ import pytest
 from custom_kinds import JOBSET, KINDS, jobset, served, until
 from job_examples import cluster_queue, flavor, job, local_queue, runs
 
+from admission.kinds import all_kinds
+
 JOBSETS = KINDS.get(*JOBSET)
 
 
@@ -34,6 +36,17 @@ async def test_other_kinds_are_admitted_while_jobsets_cannot_be_listed(cluster, 
     await cluster.user.create("jobsets", "team-a", jobset("set"))
     cluster.sandbox.faults.remove()
     await until(cluster.user, "jobsets", "set", lambda obj: obj["spec"]["suspend"] is False)
+
+
+async def test_jobs_are_admitted_while_pods_and_stateful_sets_cannot_be_listed(world):
+    """They are queued by default, but an installation with its own roles may lack the rights."""
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    match = {"resource": ["pods", "statefulsets"], "user": ["sluice"], "verb": ["list", "watch"]}
+    world.sandbox.faults.install({"rules": [{"match": match, "do": "error", "code": 403}]})
+    await world.start(kinds=all_kinds(frameworks=("batch/job", "pod", "statefulset")))
+    assert await world.controller.health() is None
+    await world.submit(job("a"))
+    await world.job("a", runs)
 
 
 async def test_forbidden_list_puts_pending_jobset_on_hold_and_running_jobset_keeps_quota(cluster):

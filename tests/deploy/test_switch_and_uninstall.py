@@ -94,6 +94,12 @@ async def create(client: Client, name: str, *, namespace: str = "default", label
     return ""
 
 
+def states(state: str) -> str:
+    """Return what `sluice gate` prints if all objects are in a state: the webhooks, and the policies that warn."""
+    told = (f"ValidatingAdmissionPolicyBinding {name}.told.sluice.dev" for name in ("kueue.x-k8s.io", "sluice.dev"))
+    return "".join(f"{name}: {state}\n" for name in ("MutatingWebhookConfiguration sluice", *told))
+
+
 async def test_gate_outage_rejects_only_queued_jobs_until_the_gate_is_switched_off(client, sluice, sandbox):
     queued = {"sluice.dev/queue-name": "lq"}
     reconciler = unreachable_gate(client, managed=None, ca=sandbox.ca_pem.encode())
@@ -102,14 +108,14 @@ async def test_gate_outage_rejects_only_queued_jobs_until_the_gate_is_switched_o
     assert await create(client, "unlabelled") == ""
     for namespace in ("kube-system", NAMESPACE):
         assert await create(client, "of-the-system", namespace=namespace, labels=queued) == ""
-    assert await sluice("gate", "status") == (0, "MutatingWebhookConfiguration sluice: on\n")
-    assert await sluice("gate", "off") == (0, "MutatingWebhookConfiguration sluice: off\n")
+    assert await sluice("gate", "status") == (0, states("on"))
+    assert await sluice("gate", "off") == (0, states("off"))
     assert await create(client, "labelled", labels=queued) == ""
     assert await sluice("gate", "off") == (0, "nothing to do: the gate is off already\n")
-    assert await sluice("gate", "status") == (1, "MutatingWebhookConfiguration sluice: off\n")
+    assert await sluice("gate", "status") == (1, states("off"))
     await reconciler.ensure()  # as at the start of Sluice
     assert await create(client, "another", labels=queued) == ""
-    assert await sluice("gate", "on") == (0, "MutatingWebhookConfiguration sluice: on\n")
+    assert await sluice("gate", "on") == (0, states("on"))
     assert "failed calling webhook" in await create(client, "third", labels=queued)
     assert await reconciler.ensure() is False, "it is as Sluice would have it"
 
@@ -141,8 +147,8 @@ async def test_switching_the_gate_off_or_on_is_logged_once(client, sluice, caplo
     reconciler = unreachable_gate(client, managed=None, ca=b"CA")
     for switch, says in (
         ("on", ""),
-        ("off", "switched off (`sluice gate off`) and left so: MutatingWebhookConfiguration sluice; Jobs with"),
-        ("on", "switched on again: MutatingWebhookConfiguration sluice; Jobs with a queue label are gated"),
+        ("off", "switched off (`sluice gate off`) and left so: MutatingWebhookConfiguration sluice, "),
+        ("on", "switched on again: MutatingWebhookConfiguration sluice, "),
     ):
         await reconciler.ensure()
         await sluice("gate", switch)
@@ -157,7 +163,7 @@ async def test_gate_command_switches_admission_policies_off_and_on(client, sluic
     reconciler = unreachable_gate(client, "policies")
     await reconciler.ensure()
     code, output = await sluice("gate", "off")
-    assert (code, output.count(": off\n")) == (0, 5)
+    assert (code, output.count(": off\n")) == (0, 7)
     await create(client, "a")
     assert not (await client.get(f"{JOBS}/a"))["spec"].get("suspend")
     await sluice("gate", "on")
@@ -268,7 +274,7 @@ async def test_uninstall_of_kind_deployment_is_refused_while_enabled_and_changes
     }
     labelled = await sandbox.local("admin").create("deployments", "default", body)
     await unreachable_gate(client, frameworks=("batch/job", "pod", "deployment")).ensure()
-    told = "error: deployment is still enabled: remove it from integrations.frameworks and restart Sluice first\n"
+    told = "error: deployment is still enabled: add it to integrations.exclude and restart Sluice first\n"
     assert await sluice("uninstall", "--kind", "deployment", "--restore", "--yes") == (1, told)
     await unreachable_gate(client).ensure()
     code, output = await sluice("uninstall", "--kind", "deployment", "--restore", "--yes")
@@ -294,7 +300,7 @@ async def test_uninstall_of_a_disabled_kind_restores_its_objects_while_sluice_ru
     code, output = await sluice("uninstall", "--kind", name, "--restore", "--yes")
     assert (code, output) == (
         1,
-        f"error: {name} is still enabled: remove it from integrations.frameworks and restart Sluice first\n",
+        f"error: {name} is still enabled: add it to integrations.exclude and restart Sluice first\n",
     )
     gate = unreachable_gate(client, mode)
     await gate.ensure()

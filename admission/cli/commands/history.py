@@ -241,7 +241,9 @@ def workload_history_lines(history: Story) -> list[str]:
     for transition in history.transitions:
         why = f"{transition.reason}: {transition.message}" if transition.message else transition.reason
         lines.append(f"{transition.at:%Y-%m-%d %H:%M:%S}  {transition.state:<9}  {why}".rstrip())
-    if history.admissions:
+    # A pod set holds nothing of a resource that it does not request.
+    held = [admission for admission in history.admissions if admission.amount != "0"]
+    if held:
         rows = [("HELD", "FLAVOR", "FROM", "TO", "ENDED-BY")]
         rows += [
             (
@@ -251,7 +253,7 @@ def workload_history_lines(history: Story) -> list[str]:
                 f"{admission.end:%Y-%m-%d %H:%M:%S}" if admission.end else "now",
                 admission.end_reason or "<none>",
             )
-            for admission in history.admissions
+            for admission in held
         ]
         lines += ["", *aligned(rows)]
     return lines

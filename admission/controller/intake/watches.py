@@ -215,13 +215,13 @@ class ClusterWatches:
         return f"{kind.plural}.{self._version(kind)}.{kind.group}"
 
     def _is_dispensable(self, informer: Informer) -> bool:
-        """Whether to go on without an informer: its custom resource is absent, forbidden, or not listable for long.
+        """Whether to go on without an informer: its kind is absent, forbidden, or not listable for long.
 
         Nothing is decided about objects of that kind then; all others are decided as usual. Objects that only give the
-        size of other systems' groups are dispensable at any failure: their groups wait.
+        size of other systems' groups are dispensable at any failure: their groups wait. Jobs are not dispensable.
         """
-        kind = next((each for each in self._custom if self._objects.get(each) is informer), None)
-        if kind is None or informer.failure is None:
+        kind = next((each for each, one in self._objects.items() if one is informer), None)
+        if kind is None or informer.failure is None or (kind.group, kind.kind) == ("batch", "Job"):
             return False
         is_dispensable = isinstance(kind, GroupSizeKind) or isinstance(informer.failure, NotFound)
         return is_dispensable or self._cannot_list(kind, informer)
