@@ -27,8 +27,8 @@ _REFERENCES: Final = "object.metadata.ownerReferences"
 _HAS_OWNER: Final = f"has({_REFERENCES}) && {_REFERENCES}.exists(o, has(o.controller) && o.controller)"
 _OFF: Final = "request.kind.kind + 's are off in Sluice, so this ' + request.kind.kind + ' runs without quota'"
 _UNKNOWN: Final = (
-    "'Sluice does not queue a ' + request.kind.kind + ': it runs without quota, unless the queue label is in the "
-    "metadata of its template'"
+    "'Sluice does not queue a ' + request.kind.kind + ' itself: only those of its pods or Jobs are queued that get a "
+    "queue label, in its template or by its controller'"
 )
 """CEL expressions of messages."""
 

@@ -54,7 +54,7 @@ async def test_object_of_an_unknown_kind_is_told_of_if_its_pods_have_no_queue_la
     spec = {"selector": {"matchLabels": {"app": "x"}}}
     path = f"{APPS}/replicasets"
     (warning,) = await create(path, {QUEUE: "q"}, {**spec, "template": template()})
-    assert "Sluice does not queue a ReplicaSet: it runs without quota, unless the queue label" in warning
+    assert "Sluice does not queue a ReplicaSet itself: only those of its pods or Jobs are queued" in warning
     assert await create(path, {QUEUE: "q"}, {**spec, "template": template({QUEUE: "q"})}, name="y") == []
     cron = {"schedule": "@daily", "jobTemplate": {"spec": {"template": {"spec": {**POD, "restartPolicy": "Never"}}}}}
     cron_jobs = "/apis/batch/v1/namespaces/default/cronjobs"
