@@ -30,7 +30,10 @@ GOLDEN = {
         ("master", 1, {"cpu": 1000, "memory": GI}),
         ("worker", 3, {"cpu": 2000, "memory": 2 * GI, GPU: 1}),
     ],
-    "mpijob-v1": [("launcher", 1, {"cpu": 1000}), ("worker", 2, {"cpu": 2000})],
+    "mpijob-v1": [
+        ("launcher", 1, {"cpu": 1000, "memory": 512 * MI, "ephemeral-storage": 5 * GI}),
+        ("worker", 2, {"cpu": 2000}),
+    ],
     "mpijob-v2beta1": [
         ("launcher", 1, {"cpu": 1000, "memory": 256 * MI}),
         ("worker", 2, {"cpu": 1000, "memory": GI}),

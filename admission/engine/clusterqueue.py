@@ -269,9 +269,7 @@ class ClusterQueue:
         covered = {
             resource: i for i, group in enumerate(self.spec.resource_groups) for resource in group.covered_resources
         }
-        requests = tuple(
-            {**pod_set.requests, PODS: 1} if PODS in covered else dict(pod_set.requests) for pod_set in pod_sets
-        )
+        requests = tuple(_counted(pod_set, covered) for pod_set in pod_sets)
         full = tuple(times(amounts, pod_set.count) for amounts, pod_set in zip(requests, pod_sets, strict=True))
         members: dict[str | int, list[int]] = {}
         for index, pod_set in enumerate(pod_sets):
@@ -340,6 +338,14 @@ class ClusterQueue:
                 if fault:
                     return fault
         return ""
+
+
+def _counted(pod_set: PodSet, covered: Mapping[str, int]) -> dict[str, int]:
+    """Return what one pod uses of a ClusterQueue that covers these resources, with `pods`."""
+    found = {
+        name: amount for name, amount in pod_set.requests.items() if name in covered or name not in pod_set.optional
+    }
+    return {**found, PODS: 1} if PODS in covered else found
 
 
 def _precedence(resource: str) -> int:

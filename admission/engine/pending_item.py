@@ -212,4 +212,5 @@ def _value(pod_set: PodSet) -> Hashable:
         pod_set.affinity,
         pod_set.group,
         pod_set.topology,
+        pod_set.optional,
     )

@@ -241,7 +241,13 @@ _OF_APP_WRAPPERS: Final = {
     "annotations": (mcad.DISPATCH,),
 }
 _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
-    **{f"kubeflow.org/{kind.lower()}": {"faults": partial(kubeflow.faults, *of)} for kind, of in _ROLES.items()},
+    **{
+        f"kubeflow.org/{kind.lower()}": {
+            "faults": partial(kubeflow.faults, *of),
+            **({"added": kubeflow.added} if kind in ("PyTorchJob", "MPIJob") else {}),
+        }
+        for kind, of in _ROLES.items()
+    },
     "ray.io/raycluster": {
         "places": ray.cluster_places,
         "faults": ray.cluster_faults,

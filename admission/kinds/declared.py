@@ -134,6 +134,8 @@ class DeclaredKind(CommonKind):
         """Return its pod sets. Raises Misconfigured if they cannot be determined, or are too many."""
         by_paths = (place for form in self.form.pod_sets for place in form.places(obj))
         found = [*by_paths] if self.form.places is None else read_by(self.form.places, obj)
+        if (added := self.form.added) is not None:
+            found = [added(obj, place) for place in found]
         if len(found) > MAX_POD_SETS:
             raise Misconfigured(f"spec: has {len(found)} pod sets, but {MAX_POD_SETS} is the most that can be queued")
         if not found:
@@ -197,7 +199,14 @@ class DeclaredKind(CommonKind):
             raise Misconfigured("; ".join(map(": ".join, faults)))
         min_counts = partial_admission.min_counts(obj, places)
         essence = [
-            (place.name, place.path, place.left, min_counts.get(place.name), templates.digest_parts(place.template))
+            (
+                place.name,
+                place.path,
+                place.left,
+                min_counts.get(place.name),
+                place.optional,
+                templates.digest_parts(place.template),
+            )
             for place in places
         ]
         return _pod_sets(orjson.dumps(essence, option=orjson.OPT_SORT_KEYS), context)
@@ -411,6 +420,6 @@ def _own_labels(obj: Object, place: Place) -> Object:
 @lru_cache(maxsize=8192)
 def _pod_sets(essence: bytes, context: NamespaceContext) -> tuple[PodSet, ...]:
     return tuple(
-        templates.pod_set(name, template, context, path=path, count=count, min_count=least)
-        for name, path, count, least, template in orjson.loads(essence)
+        templates.pod_set(name, template, context, path=path, count=count, min_count=least, optional=tuple(optional))
+        for name, path, count, least, optional, template in orjson.loads(essence)
     )

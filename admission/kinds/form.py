@@ -46,6 +46,8 @@ class Form:
     """Objects of other kinds than Pod that its controller creates."""
     places: Callable[[Object], list[Place]] | None = None
     """Function that returns the pod sets, where paths do not suffice."""
+    added: Callable[[Object, Place], Place] | None = None
+    """Function that returns a pod set with the containers that its operator adds."""
     wrapped: Callable[[Object], Iterable[Child]] | None = None
     """Function that returns the children, where the object itself contains them, of any kind."""
     most_pods: Path = ()

@@ -1,4 +1,8 @@
-"""Faults of the kinds of Kubeflow's training operator and MPI operator, beyond what `Form` describes.
+"""Pod sets and faults of the kinds of Kubeflow's training operator and MPI operator, beyond what `Form` describes.
+
+The training operator (v1.9, `pkg/config/config.go`) adds an init container to the workers of a PyTorchJob that has a
+master, which wait for it, and one to the launcher of an MPIJob `v1`. The MPI operator, to which `v2beta1` belongs, adds
+none.
 
 The training operator accepts the name of a role in any case (`setTypeNameToCamelCase`, v1.9), so that `worker` creates
 pods, too. If both spellings are present, which one it uses is not determined.
@@ -6,7 +10,7 @@ pods, too. If both spellings are present, which one it uses is not determined.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from admission.kinds import paths
 from admission.kinds.base import MIN_COUNT_PATH
@@ -17,6 +21,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from admission.kinds.base import Object
+    from admission.kinds.places import Place
+
+_WAIT_FOR_MASTER: Final[dict[str, Any]] = {
+    "name": "init-pytorch",
+    "resources": {"requests": {"cpu": "50m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "20Mi"}},
+}
+_AMOUNTS: Final = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
+_DELIVERY: Final[dict[str, Any]] = {"name": "kubectl-delivery", "resources": {"requests": _AMOUNTS, "limits": _AMOUNTS}}
+
+
+def added(obj: Object, place: Place) -> Place:
+    """Return a pod set of a PyTorchJob or MPIJob with the container that the training operator adds to its pods."""
+    if obj.get("kind") == "PyTorchJob":
+        has_master = bool(paths.at(obj, ("spec", "pytorchReplicaSpecs", "Master")))
+        return place.with_container(_WAIT_FOR_MASTER, before=True) if place.name == "worker" and has_master else place
+    is_v1 = str(obj.get("apiVersion")).endswith("/v1")
+    return place.with_container(_DELIVERY, before=True) if place.name == "launcher" and is_v1 else place
 
 
 def faults(field: str, roles: Sequence[str], obj: Object) -> list[tuple[str, str]]:

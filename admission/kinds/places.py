@@ -48,6 +48,21 @@ class Place(NamedTuple):
     """Minimum number of pods to start with, if a field of the object says so; 0: none says so."""
     stays: bool = False
     """Whether a changed number of pods takes effect with the next start only (see `PodCount`)."""
+    optional: tuple[str, ...] = ()
+    """Resources that only containers added by the object's operator request (see `PodSet`)."""
+
+    def with_container(self, container: Object, *, before: bool = False) -> Place:
+        """Return it with a container that the operator adds: counted, but not in the object's template.
+
+        `before`: it is an init container.
+        """
+        pod = self.template.get("spec") or {}
+        field = "initContainers" if before else "containers"
+        own = [pod, *(pod.get("containers") or ()), *(pod.get("initContainers") or ())]
+        asked = {name for each in own for amounts in (each.get("resources") or {}).values() for name in amounts or ()}
+        added = {name for amounts in container["resources"].values() for name in amounts} - asked
+        template = {**self.template, "spec": {**pod, field: [*(pod.get(field) or ()), container]}}
+        return self._replace(template=template, optional=tuple(sorted({*self.optional, *added})))
 
     @property
     def label(self) -> dict[str, str]:

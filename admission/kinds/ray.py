@@ -1,8 +1,8 @@
-"""Pod sets and faults of Ray's kinds, beyond what `Form` describes: the autoscaler container and the submitter pod.
+"""Pod sets and faults of Ray's kinds, beyond what `Form` describes: containers that KubeRay adds, and the submitter.
 
-Sources: KubeRay 1.7, `common/pod.go` (autoscaler container), `common/job.go` (submitter) and `rayjob_controller.go`
-(the submitter beside the head, and which states of a RayJob are suspended). As was recorded, KubeRay does not pass a
-changed number of workers on to the cluster that a RayJob or RayService has.
+Sources: KubeRay 1.7, `common/pod.go` (autoscaler container, init container of workers), `common/job.go` (submitter) and
+`rayjob_controller.go` (the submitter beside the head, and which states of a RayJob are suspended). As was recorded,
+KubeRay does not pass a changed number of workers on to the cluster that a RayJob or RayService has.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ _AUTOSCALER: Final = {
     "limits": {"cpu": "500m", "memory": "512Mi"},
     "requests": {"cpu": "500m", "memory": "512Mi"},
 }
+_WAIT_FOR_HEAD: Final[dict[str, Any]] = {
+    "name": "wait-gcs-ready",
+    "resources": {"limits": {"cpu": "200m", "memory": "256Mi"}, "requests": {"cpu": "200m", "memory": "256Mi"}},
+}
+"""Init container of each worker."""
 _NATIVE_GANG: Final = ("ray.io/gang-scheduling-enabled", "ray.io/native-workload-scheduling")
 """Label, and the older annotation, by which KubeRay creates PodGroups of `scheduling.k8s.io`."""
 _LONGEST_CLUSTER: Final = 53
@@ -71,7 +76,7 @@ def job_places(obj: Object) -> list[Place]:
     mode = spec.get("submissionMode", "K8sJobMode")
     if mode == "SidecarMode":
         # KubeRay ignores submitterPodTemplate in this mode.
-        return [_with_container(place, _SUBMITTER) if place.name == "head" else place for place in found]
+        return [place.with_container(_SUBMITTER) if place.name == "head" else place for place in found]
     if mode == "K8sJobMode":
         target = ("spec", "submitterPodTemplate")
         found.append(Place("submitter", ".".join(target), paths.at(obj, target) or _submitter_of(obj), 1, target))
@@ -175,18 +180,11 @@ def _cluster(obj: Object, root: tuple[str, ...]) -> list[Place]:
     heads = PodSetForm(path=(*root, "headGroupSpec"), template=("template",), name="head")
     spec = paths.at(obj, root) or {}
     found = [_with_autoscaler(place, spec) for place in heads.places(obj)]
-    return [*found, *workers.places(obj)]
+    return [*found, *(place.with_container(_WAIT_FOR_HEAD, before=True) for place in workers.places(obj))]
 
 
 def _with_autoscaler(head: Place, spec: Object) -> Place:
     if spec.get("enableInTreeAutoscaling") is not True:
         return head
     resources = (spec.get("autoscalerOptions") or {}).get("resources") or _AUTOSCALER
-    return _with_container(head, {"name": "autoscaler", "resources": resources})
-
-
-def _with_container(head: Place, container: Object) -> Place:
-    """Return the head's pod set with a container that KubeRay adds: counted, but not in the object's template."""
-    pod = head.template.get("spec") or {}
-    containers = [*(pod.get("containers") or ()), container]
-    return head._replace(template={**head.template, "spec": {**pod, "containers": containers}})
+    return head.with_container({"name": "autoscaler", "resources": resources})

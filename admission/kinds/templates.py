@@ -56,10 +56,11 @@ def pod_set(
     path: str,
     count: int,
     min_count: int | None = None,
+    optional: tuple[str, ...] = (),
 ) -> PodSet:
     """Return the pod set of `count` pods of a template. Raises Misconfigured.
 
-    `path`: the template's, for messages; empty for a pod.
+    `path`: the template's, for messages; empty for a pod. `optional`: see `PodSet`.
     """
     spec = template.get("spec") or {}
     requests = pod_requests(spec, context, path=_under(path, "spec"))
@@ -81,6 +82,7 @@ def pod_set(
         affinity=_affinity(spec),
         group=group,
         topology=wanted,
+        optional=optional,
     )
 
 

@@ -24,6 +24,8 @@ def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
         document["topology"] = [wanted.required, wanted.preferred, wanted.unconstrained, list(map(list, wanted.layers))]
     if pod_set.group:
         document["group"] = pod_set.group
+    if pod_set.optional:
+        document["optional"] = pod_set.optional
     return document
 
 
@@ -43,6 +45,7 @@ def pod_set(row: Mapping[str, Any]) -> PodSet:
         else tuple(tuple(Requirement(key, op, tuple(values)) for key, op, values in term) for term in affinity),
         group=spec.get("group", ""),
         topology=_topology(spec["topology"]) if "topology" in spec else None,
+        optional=tuple(spec.get("optional", ())),
     )
 
 

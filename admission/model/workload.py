@@ -56,6 +56,9 @@ class PodSet:
     """Pod sets of the same non-empty group get the same flavors (Kueue's podset-group-name)."""
     topology: TopologyRequest | None = None
     """In which domains of a topology its pods have to be; None: it requests nothing."""
+    optional: tuple[str, ...] = ()
+    """Resources of `requests` that only containers added by the object's operator request: they count where the
+    ClusterQueue covers them, as `pods` does, and their lack keeps nobody from being admitted elsewhere."""
 
 
 @frozen(frozen=True, slots=True)
