@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
 
 from admission.kinds import all_kinds
 from admission.sandbox.background import background
-from admission.sandbox.controllers.operator import Operator
-from admission.sandbox.operators import definition
+from admission.sandbox.operators import NEEDED, definition, operator
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -35,11 +34,17 @@ TRAINING_RUN_FORM: Object = {
 
 @asynccontextmanager
 async def served(sandbox: Any, kind: Any, *, version: str | None = None, end_pods: bool = True) -> AsyncIterator[None]:
-    """Serve a kind and run its simulated operator during the block."""
-    await sandbox.local("admin").create("customresourcedefinitions", "", definition(kind, version))
-    operator = Operator(sandbox.local("system:kube-controller-manager"), sandbox.clock, kind, end_pods=end_pods)
-    async with background(operator=operator.run()):
-        yield
+    """Serve a kind and run its simulated operator during the block, and those of the objects that it creates."""
+    admin = sandbox.local("admin")
+    await admin.create("customresourcedefinitions", "", definition(kind, version))
+    async with AsyncExitStack() as stack:
+        if needed := NEEDED.get(f"{kind.group}/{kind.kind.lower()}"):
+            (made,) = all_kinds(frameworks=(needed,))
+            if admin.plural_of(f"{made.group}/{made.versions[0]}", made.kind) is None:
+                await stack.enter_async_context(served(sandbox, made))
+        runs = operator(sandbox.local("system:kube-controller-manager"), sandbox.clock, kind, end_pods=end_pods)
+        async with background(operator=runs.run()):
+            yield
 
 
 def pod(*, cpu: str, seconds: int) -> Object:
@@ -79,15 +84,23 @@ async def until(user: Any, plural: str, name: str, holds: Callable[[Object], boo
 
 
 def pods_of(user: Any, obj: Object) -> list[Object]:
-    """Return the object's pods that have not finished, by owner reference or workload label."""
-    uid = obj["metadata"]["uid"]
-    pods = user.list("pods", obj["metadata"]["namespace"])
+    """Return the object's pods that have not finished, by workload label, or by owner references, also of children."""
+    owners = found = {obj["metadata"]["uid"]}
+    while found:
+        children = [
+            each
+            for uid in found
+            for plural in user.plurals(namespaced=True)
+            for each in user.controlled_by(plural, uid)
+        ]
+        found = {each["metadata"]["uid"] for each in children} - owners
+        owners = owners | found
     return [
         each
-        for each in pods
+        for each in user.list("pods", obj["metadata"]["namespace"])
         if (
-            any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences", ()))
-            or each["metadata"].get("labels", {}).get("sluice.dev/workload-uid") == uid
+            each["metadata"]["uid"] in owners
+            or each["metadata"].get("labels", {}).get("sluice.dev/workload-uid") == obj["metadata"]["uid"]
         )
         and each.get("status", {}).get("phase") not in ("Succeeded", "Failed")
     ]

@@ -9,13 +9,14 @@ from admission.kinds import all_kinds
 from admission.kinds.declared import DeclaredKind
 from admission.sandbox.apiserver.errors import SandboxError
 from admission.sandbox.background import background
+from admission.sandbox.controllers.descriptions import DESCRIPTIONS
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
 from admission.sandbox.controllers.operator import Operator
 from admission.sandbox.controllers.rayowners import RayOwnerController
 from admission.sandbox.controllers.volcano import VolcanoController
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from admission.kinds.base import Kind
     from admission.sandbox.apiserver.objects import Object
@@ -24,19 +25,31 @@ if TYPE_CHECKING:
     from admission.sandbox.local import LocalClient
     from admission.sandbox.sandbox import Sandbox
 
+_CONTROLLERS: dict[str, Callable[[LocalClient, Clock, DeclaredKind], Controller[tuple[str, str]]]] = {
+    "ray.io/rayjob": RayOwnerController,
+    "ray.io/rayservice": RayOwnerController,
+}
+"""Operators that go through phases, instead of keeping the children that a description names."""
+NEEDED = {
+    "ray.io/rayjob": "ray.io/raycluster",
+    "ray.io/rayservice": "ray.io/raycluster",
+    "trainer.kubeflow.org/trainjob": "jobset.x-k8s.io/jobset",
+}
+"""By kind: the kind of the objects that its operator creates, which has to be served, too."""
 _USER = "system:serviceaccount:operators:operator"
-_CLUSTERS = "ray.io/raycluster"
-_WITH_CLUSTERS = frozenset({"ray.io/rayjob", "ray.io/rayservice"})
-"""Kinds whose pods belong to a RayCluster."""
 _OF_GROUPED_KINDS = {
     ("batch.volcano.sh", "Job"): VolcanoController,
     ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): LeaderWorkerSetController,
 }
 
 
-def operator(local: LocalClient, clock: Clock, kind: DeclaredKind) -> Controller[tuple[str, str]]:
-    """Return the simulated operator of a kind with a suspend field."""
-    return (RayOwnerController if kind.form.name in _WITH_CLUSTERS else Operator)(local, clock, kind)
+def operator(
+    local: LocalClient, clock: Clock, kind: DeclaredKind, *, end_pods: bool = True
+) -> Controller[tuple[str, str]]:
+    """Return the simulated operator of a kind with a suspend field. `end_pods`: see `Operator`."""
+    if (own := _CONTROLLERS.get(kind.form.name)) is not None:
+        return own(local, clock, kind)
+    return Operator(local, clock, kind, DESCRIPTIONS.get(kind.form.name), end_pods=end_pods)
 
 
 def definition(kind: Kind, version: str | None = None) -> Object:
@@ -65,10 +78,8 @@ async def serve_kinds(sandbox: Sandbox, names: Iterable[str], *, operators: bool
     SandboxError for a kind without a simulated operator.
     """
     client, user = sandbox.local("system:admin"), sandbox.local(_USER)
-    names = dict.fromkeys(names)
-    if names.keys() & _WITH_CLUSTERS:
-        names[_CLUSTERS] = None
-    kinds = {name: kind for name in names for kind in all_kinds(frameworks=(name,))}
+    needed = dict.fromkeys(each for name in names for each in (name, NEEDED.get(name)) if each is not None)
+    kinds = {name: kind for name in needed for kind in all_kinds(frameworks=(name,))}
     prepared = {name: _operator_of(kind, user, sandbox.clock) for name, kind in kinds.items()}
     # Each operator watches kinds of others, too.
     for kind in kinds.values():

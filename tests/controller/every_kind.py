@@ -24,8 +24,8 @@ from trainer import Trainer, runtimes, trainjobs
 from admission.cli.demo.live_pods import LivePods
 from admission.kinds import all_kinds, frameworks_known, parse_form
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
-from admission.sandbox.controllers.operator import Operator
 from admission.sandbox.controllers.volcano import VolcanoController
+from admission.sandbox.operators import operator
 from tests.cli.serve_processes import AUTHORIZATION, free_port, serving
 from tests.cli.serve_processes import job as small_job
 
@@ -197,7 +197,7 @@ class EveryKind:
         """Return the simulated controllers of all kinds, by name."""
         manager, clock = self.world.sandbox.local("system:serviceaccount:operators:operator"), self.world.sandbox.clock
         running = {
-            f"{each.group}/{each.kind}": Operator(manager, clock, each)
+            f"{each.group}/{each.kind}": operator(manager, clock, each)
             for each in KINDS
             if hasattr(each, "form") and each.group != "mcad.ibm.com" and each.kind != "TrainJob"
         }

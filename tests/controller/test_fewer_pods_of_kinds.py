@@ -91,7 +91,7 @@ async def test_partially_admitted_object_is_restored_and_later_starts_with_all_p
             lambda each: each["metadata"]["generation"] >= generation and kind.observe(each).ready,
         )  # fmt: skip
         assert {place.name: place.pods for place in kind.places(running)}[ABLE[name]] == GIVEN
-        assert len(pods_of(user, running)) == amounts["pods"]
+        await pods_until(user, "team-a", lambda _: len(pods_of(user, running)) == amounts["pods"])
         record = await world.record(key, "admitted")
         assert held_by(record) == amounts
         assert f"It was given {amounts['pods']} of {amounts['pods'] + PODS - GIVEN} pods" in record.message
@@ -114,7 +114,8 @@ async def test_partially_admitted_object_is_restored_and_later_starts_with_all_p
         await world.apply(queue_of({resource: 9 * amount for resource, amount in amounts.items()}))
         await world.order(key, held=False)
         whole = await until(user, plural, key, lambda each: kind.observe(each).ready)
-        assert len(pods_of(user, whole)) == amounts["pods"] + PODS - GIVEN
+        every = amounts["pods"] + PODS - GIVEN
+        await pods_until(user, "team-a", lambda _: len(pods_of(user, whole)) == every)
 
 
 async def close(user, kind, name):

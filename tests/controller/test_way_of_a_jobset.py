@@ -95,12 +95,12 @@ async def test_deleted_jobset_holds_quota_until_its_orphaned_pods_are_gone(sluic
         running = await until(sluice.user, "jobsets", "a", is_ready)
         await sluice.submit(job("next", cpu="3"))
         await sluice.record("next", "pending", reason="WaitingForQuota")
-        pods = pods_of(sluice.user, running)
+        assert len(pods_of(sluice.user, running)) == 3
         await sluice.user.delete("jobsets", "team-a", "a", propagation="Orphan")
         evicting = await sluice.record("a", "evicting")
         assert evicting.admission is not None
-        for pod in pods:
-            await sluice.user.delete("pods", "team-a", pod["metadata"]["name"])
+        for name in ("a-driver-0", "a-workers-0"):  # they run on
+            await sluice.user.delete("jobs", "team-a", name, propagation="Background")
         assert (await sluice.record("a", "finished")).outcome == "Deleted"
         await sluice.job("next", runs)
 
@@ -212,11 +212,10 @@ async def test_children_of_a_running_object_run_on_while_its_kind_is_taken_out(s
 async def test_deletion_of_jobset_definition_ends_its_workloads_and_informer(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a"))
-        running = await until(sluice.user, "jobsets", "a", is_ready)
-    pods = pods_of(sluice.user, running)
+        await until(sluice.user, "jobsets", "a", is_ready)
     await sluice.user.delete("customresourcedefinitions", "", "jobsets.jobset.x-k8s.io")
-    for pod in pods:
-        await sluice.user.delete("pods", "team-a", pod["metadata"]["name"])
+    for name in ("a-driver-0", "a-workers-0"):
+        await sluice.user.delete("jobs", "team-a", name, propagation="Background")
     assert (await sluice.record("a", "finished")).outcome == "Deleted"
 
     async def let_go():

@@ -91,14 +91,14 @@ async def test_scaled_down_raycluster_releases_quota_only_as_its_pods_end(cluste
     await cluster.submit(job("next", cpu="3"))
     await cluster.record("next", "pending", reason="WaitingForQuota")
     await scale(cluster, gpu=1, cpu=1)
-    for number, name in enumerate(("ray-gpu-2", "ray-gpu-1"), start=1):
-        await cluster.user.delete("pods", "team-a", name, grace=0)
+    for number in (1, 2):
+        await end(cluster, "gpu")
         await holds(cluster, "ray", 6 - number)  # includes the quota of terminating pods
     # The next leader continues to count terminating pods.
     await cluster.end()
     await cluster.start(kinds=KINDS)
     assert not runs(cluster.user.get("jobs", "team-a", "next"))
-    await cluster.user.delete("pods", "team-a", "ray-cpu-1", grace=0)
+    await end(cluster, "cpu")
     await cluster.job("next", runs)
     await holds(cluster, "ray", 3)
     after = await ready(cluster, 3)
@@ -107,6 +107,21 @@ async def test_scaled_down_raycluster_releases_quota_only_as_its_pods_end(cluste
     assert (now.admitted_at, now.workload.uid) == (first.admitted_at, first.workload.uid)
     assert [(each.name, each.count) for each in now.workload.pod_sets] == [("head", 1), ("gpu", 1), ("cpu", 1)]
     assert [amount for amount, _ in await ledger(cluster)][-3:] == [1000, 1000, 1000]
+
+
+def group_of(pod):
+    return pod["metadata"]["labels"]["ray.io/group"]
+
+
+async def end(cluster, group):
+    """Let one of the terminating pods of a worker group end, as soon as there is one."""
+
+    async def one():
+        found = cluster.user.list("pods", "team-a")
+        return [each for each in found if "deletionTimestamp" in each["metadata"] and group_of(each) == group]
+
+    found = await cluster.eventually(one)
+    await cluster.user.delete("pods", "team-a", found[0]["metadata"]["name"], grace=0)
 
 
 async def says(cluster, message):
@@ -236,13 +251,13 @@ async def test_scale_up_is_declined_with_message_if_queue_has_admission_checks(c
 
 
 async def pods_until(cluster, *, staying, ending=()):
-    """Wait for `staying` pods beside the terminating ones `ending`; there are never more than 6, its quota."""
+    """Wait for `staying` pods beside terminating ones of the groups `ending`; never more than 6, its quota."""
     with closing(cluster.user.watch("pods")) as changes:
         async for _ in changes:
             found = cluster.user.list("pods", "team-a")
             assert len(found) <= 6
-            told = {each["metadata"]["name"] for each in found if "deletionTimestamp" in each["metadata"]}
-            if told == set(ending) and len(found) - len(told) == staying:
+            told = [group_of(each) for each in found if "deletionTimestamp" in each["metadata"]]
+            if sorted(told) == sorted(ending) and len(found) - len(told) == staying:
                 return
     raise AssertionError("the watch ended")
 
@@ -252,11 +267,11 @@ async def test_scale_up_waits_until_pods_of_previous_scale_down_have_ended(clust
     await submit(cluster, stop="never", gpu=3, cpu=2)
     await ready(cluster, 6)
     await scale(cluster, gpu=1, cpu=2)
-    await pods_until(cluster, staying=4, ending=("ray-gpu-1", "ray-gpu-2"))
+    await pods_until(cluster, staying=4, ending=("gpu", "gpu"))
     await scale(cluster, gpu=2, cpu=3)
-    await cluster.user.delete("pods", "team-a", "ray-gpu-2", grace=0)
-    await pods_until(cluster, staying=4, ending=("ray-gpu-1",))
-    await cluster.user.delete("pods", "team-a", "ray-gpu-1", grace=0)
+    await end(cluster, "gpu")
+    await pods_until(cluster, staying=4, ending=("gpu",))
+    await end(cluster, "gpu")
     await pods_until(cluster, staying=6)
     await holds(cluster, "ray", 6)
     assert SCALED not in cluster.user.get(CLUSTERS, "team-a", "ray")["metadata"].get("annotations", {})
@@ -266,13 +281,13 @@ async def test_pod_deleted_by_user_is_recreated_after_its_termination(cluster):
     """KubeRay counts it until then, so that pod and successor never need quota at the same time."""
     await submit(cluster, stop="never", gpu=3, cpu=2)
     await ready(cluster, 6)
-    await cluster.user.delete("pods", "team-a", "ray-cpu-0")
+    pods = cluster.user.list("pods", "team-a")
+    name = next(each["metadata"]["name"] for each in pods if group_of(each) == "cpu")
+    await cluster.user.delete("pods", "team-a", name)
     await scale(cluster, gpu=2, cpu=2)  # makes KubeRay reconcile
-    await pods_until(cluster, staying=4, ending=("ray-cpu-0", "ray-gpu-2"))
-    await cluster.user.delete("pods", "team-a", "ray-cpu-0", grace=0)
-    await pods_until(cluster, staying=5, ending=("ray-gpu-2",))
-    names = {each["metadata"]["name"] for each in cluster.user.list("pods", "team-a")}
-    assert "ray-cpu-0" in names, "made beside it, the successor would have another name"
+    await pods_until(cluster, staying=4, ending=("cpu", "gpu"))
+    await cluster.user.delete("pods", "team-a", name, grace=0)
+    await pods_until(cluster, staying=5, ending=("gpu",))
 
 
 async def test_raycluster_with_changed_worker_groups_is_requeued_before_new_pods_exist(cluster):
@@ -281,8 +296,9 @@ async def test_raycluster_with_changed_worker_groups_is_requeued_before_new_pods
     groups = cluster.user.get(CLUSTERS, "team-a", "ray")["spec"]["workerGroupSpecs"]
     others = [{**groups[0], "groupName": "tpu"}, groups[1]]
     await cluster.user.patch(CLUSTERS, "team-a", "ray", {"spec": {"workerGroupSpecs": others}})
-    names = {each["metadata"]["name"] for each in cluster.user.list("pods", "team-a")}
-    await pods_until(cluster, staying=0, ending=names)
+    pods = cluster.user.list("pods", "team-a")
+    names = {each["metadata"]["name"] for each in pods}
+    await pods_until(cluster, staying=0, ending=[*map(group_of, pods)])
     for name in names:
         await cluster.user.delete("pods", "team-a", name, grace=0)
     await pods_until(cluster, staying=6)

@@ -205,8 +205,10 @@ async def test_trainjob_releases_quota_when_its_running_jobset_gets_fewer_pods(r
     await running.submit(job("after", queue="user-queue", cpu="4"))
     await running.record("after", "pending", reason="WaitingForQuota")
     jobset = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
-    jobset["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 3, "completions": 3}
+    fewer = {"parallelism": 3, "completions": 3}
+    jobset["spec"]["replicatedJobs"][0]["template"]["spec"] |= fewer
     await running.user.update("jobsets", "team-a", jobset)
+    await running.user.patch("jobs", "team-a", f"{NAME}-node-0", {"spec": fewer})
     await running.job("after", runs)
     assert held_by(await running.record(NAME, "admitted"))["cpu"] == 12000
 

@@ -51,7 +51,7 @@ def queue_of(amounts):
 
 
 def node(number):
-    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "16"}
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti", GPU: "16"}
     return {
         "metadata": {
             "name": f"large-{number}",
@@ -83,7 +83,8 @@ def with_lasting_pods(kind, obj):
     """Change the object so that its pods run until they are stopped, and return it."""
     for place in kind.places(obj):
         target = at(obj, place.target) if place.flat and place.target[0] == "spec" and at(obj, place.target) else None
-        metadata = target if target is not None else place.template.setdefault("metadata", {})
+        template = place.template if place.flat or not place.target else at(obj, place.target)
+        metadata = target if target is not None else template.setdefault("metadata", {})
         metadata = metadata.setdefault(place.metadata, {}) if place.metadata else metadata
         metadata.setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
     return obj
@@ -137,7 +138,8 @@ async def until_admitted(world, kind, created, amounts):
         assert spec["tolerations"] == [TOLERATION]
         assert metadata["labels"]["sluice.dev/workload-uid"] == created["metadata"]["uid"]
     ready = await until(user, kind.plural, key, lambda each: kind.observe(each).ready)
-    assert len(pods_of(user, ready)) == amounts["pods"]
+    # A RayJob is ready as soon as its cluster is, before its submitter exists.
+    await pods_until(user, "team-a", lambda _: len(pods_of(user, ready)) == amounts["pods"])
 
 
 async def scaled(world, kind, manifest, name, amounts):
@@ -145,6 +147,10 @@ async def scaled(world, kind, manifest, name, amounts):
     first, *others = world.user.get(kind.plural, "team-a", name)["spec"]["workerGroupSpecs"]
     _, (group, _, requests), *_ = GOLDEN[manifest]
     fewer = {**first, "replicas": first["replicas"] - 1, "minReplicas": 1}
+    if world.user.get(kind.plural, "team-a", name)["spec"].get("enableInTreeAutoscaling"):  # it names what is to end
+        own = [pod["metadata"] for pod in world.user.list("pods", "team-a")]
+        names = [each["name"] for each in own if each["labels"]["ray.io/group"] == group]
+        fewer["scaleStrategy"] = {"workersToDelete": names[: first["numOfHosts"]]}
     await world.user.patch(kind.plural, "team-a", name, {"spec": {"workerGroupSpecs": [fewer, *others]}})
     hosts = first.get("numOfHosts", 1)
     freed = Counter({each: hosts * amount for each, amount in {**requests, "pods": 1}.items()})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from admission.kinds.patches import merged
-from tests.trainer import pod_changes
+from admission.sandbox.controllers.descriptions import pod_changes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

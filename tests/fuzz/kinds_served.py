@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from admission.kinds import all_kinds
 from admission.kinds.form_parser import parse_form
 from admission.sandbox.background import background
-from admission.sandbox.controllers.operator import Operator
-from admission.sandbox.operators import definition, serve_kinds
+from admission.sandbox.operators import definition, operator, serve_kinds
 from tests.custom_kinds import TRAINING_RUN_FORM
 
 if TYPE_CHECKING:
@@ -72,6 +71,6 @@ async def kinds_served(sandbox: Sandbox) -> AsyncIterator[None]:
     groups = ["ray.io", "batch.volcano.sh", "workload.codeflare.dev", "example.com", *(group for group, _ in _SIZES)]
     rules = [{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}]
     await admin.create("clusterroles", "", {"metadata": {"name": "edit-kinds"}, "rules": rules})
-    operator = Operator(sandbox.local("system:serviceaccount:operators:operator"), sandbox.clock, run)
-    async with serve_kinds(sandbox, _OPERATED), background(runs=operator.run()):
+    runs = operator(sandbox.local("system:serviceaccount:operators:operator"), sandbox.clock, run)
+    async with serve_kinds(sandbox, _OPERATED), background(runs=runs.run()):
         yield

@@ -1,13 +1,13 @@
 """Simulated controllers of custom kinds."""
 
 import pytest
-from custom_kinds import JOBSET, KINDS, jobset, pods_of, served, until
+from custom_kinds import JOBSET, KINDS, jobset, served, until
 
 from admission.sandbox.operators import serve_kinds
 from admission.sandbox.sandbox import Sandbox
 
 
-async def test_object_managed_by_another_controller_gets_no_pods():
+async def test_object_managed_by_another_controller_gets_no_children():
     kind = KINDS.get(*JOBSET)
     async with Sandbox(speed=60) as sandbox, served(sandbox, kind):
         user = sandbox.local("admin")
@@ -15,11 +15,9 @@ async def test_object_managed_by_another_controller_gets_no_pods():
         other["spec"]["managedBy"] = "example.com/other"
         for each in (other, own):
             each["metadata"]["namespace"] = "default"
-        other = await user.create("jobsets", "default", other)
-        own = await user.create("jobsets", "default", own)
-        await until(user, "jobsets", "own", lambda each: "status" in each)  # written after its pods are created
-        assert len(pods_of(user, own)) == 3
-        assert pods_of(user, other) == []
+            await user.create("jobsets", "default", each)
+        await until(user, "jobsets", "own", lambda each: "status" in each)  # written after its Jobs are created
+        assert [each["metadata"]["name"] for each in user.list("jobs")] == ["own-driver-0", "own-workers-0"]
         assert "status" not in user.get("jobsets", "default", "other")
 
 

@@ -15,9 +15,8 @@ from admission.kinds.foreign_groups import FOREIGN
 from admission.kinds.form_parser import parse_form
 from admission.sandbox.background import background
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
-from admission.sandbox.controllers.operator import Operator
 from admission.sandbox.controllers.volcano import VolcanoController
-from admission.sandbox.operators import definition
+from admission.sandbox.operators import definition, operator
 from admission.sandbox.sandbox import Sandbox
 from tests.custom_kinds import TRAINING_RUN_FORM
 from tests.fuzz.world import World
@@ -189,7 +188,7 @@ async def running_cluster(folder: Path, database_url: str, setup: Setup) -> Asyn
 def _operators(sandbox: Sandbox) -> dict[str, Any]:
     manager, clock = sandbox.local("system:serviceaccount:operators:operator"), sandbox.clock
     running: dict[str, Any] = {
-        f"{each.group}/{each.kind}": Operator(manager, clock, each, end_pods=each.kind != "Workflow")
+        f"{each.group}/{each.kind}": operator(manager, clock, each, end_pods=each.kind != "Workflow")
         for each in KINDS
         if hasattr(each, "form") and each.group != "mcad.ibm.com" and each.kind != "TrainJob"
     }

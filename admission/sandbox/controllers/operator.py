@@ -1,19 +1,28 @@
-"""Simulated operator of a custom kind: pods by its pod sets, and a status by its declared predicates."""
+"""Simulated operator of a custom kind: the children that its description names, and the status that it writes."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from admission.kinds.predicates import Above, All, Condition, NoneOf, OneOf, Reaches
 from admission.model.errors import Misconfigured
 from admission.sandbox.clock import rfc3339
-from admission.sandbox.controllers.base import PARSE_ERRORS, Controller, controller_of, is_over, is_ready
+from admission.sandbox.controllers.base import (
+    PARSE_ERRORS,
+    Controller,
+    controller_of,
+    is_over,
+    is_ready,
+    owner_reference,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from admission.kinds.declared import DeclaredKind
     from admission.kinds.places import Place
@@ -23,30 +32,118 @@ if TYPE_CHECKING:
     from admission.sandbox.local import LocalClient
 
 _SUSPENDED = Condition("Suspended")
-_SUFFIX = "x"
-"""Suffix of a pod's name while a pod of that name is still terminating."""
+
+
+class Wanted(NamedTuple):
+    """A child that an operator wants there to be."""
+
+    obj: Object
+    """It, with a name, or with a generateName: then it is found by its labels."""
+    plural: str = "pods"
+    change: Callable[[Object], Object] | None = None
+    """Returns a child that exists already as it is to be; None: an existing child is never changed."""
+
+
+class Scene(NamedTuple):
+    """What an operator sees of an object when it reconciles it."""
+
+    kind: DeclaredKind
+    obj: Object
+    there: Sequence[tuple[str, Object]]
+    """(resource, child) of its children, also of those being deleted, as they were before this reconciliation."""
+    suspended: bool
+    finished: bool
+    local: LocalClient
+    now: str
+
+    @property
+    def name(self) -> str:
+        """Name of the object."""
+        name: str = self.obj["metadata"]["name"]
+        return name
+
+    @property
+    def children(self) -> list[Object]:
+        """Its children, without their resources."""
+        return [child for _, child in self.there]
+
+    def kept(self) -> Iterator[Wanted]:
+        """Yield all of its children, of which then none is created, changed or deleted."""
+        for plural, child in self.there:
+            yield Wanted(child, plural)
+
+    @property
+    def status(self) -> Object:
+        """A copy of its present status."""
+        copied: Object = orjson.loads(orjson.dumps(self.obj.get("status") or {}))
+        return copied
+
+    def conditions(self, *wanted: tuple[str, bool | str, str, str]) -> list[Object]:
+        """Return its conditions with (type, status, reason, message) added, or changed at the end."""
+        found: list[Object] = self.status.get("conditions") or []
+        for kind, status, reason, message in wanted:
+            changed = {"type": kind, "status": str(status), "reason": reason, "message": message}
+            was = next((each for each in found if each["type"] == kind), {})
+            if was.items() >= changed.items():
+                continue
+            since = was["lastTransitionTime"] if was.get("status") == str(status) else self.now
+            found = [*(each for each in found if each is not was), {**changed, "lastTransitionTime": since}]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the controller of a kind creates and writes."""
+
+    children: Callable[[Scene], Iterable[Wanted]]
+    """Returns all children that there are to be now. Others are deleted. Raises Misconfigured if it can read none."""
+    status: Callable[[Scene], Object]
+    """Returns the new status."""
+    plurals: tuple[str, ...] = ("pods",)
+    """Resources of its children."""
+    defaults: dict[str, Callable[[Object], Object]] = field(default_factory=dict)
+    """What its webhook makes of new objects, by their resource."""
+    selector: str = ""
+    """Label with the object's name that its children have: objects without it are none, whatever their owner."""
+    replaces_at_once: bool = False
+    """Whether it creates a child beside one that it has deleted and that still ends."""
 
 
 class Operator(Controller[tuple[str, str]]):
     """Operator of one kind; keys are namespace and name of its objects.
 
-    A suspended object has no pods; the pods of others run to their end, and the object fails if one of them fails.
     Without `end_pods`, as with Argo, pods of a suspended object, or beyond a reduced number, continue to run.
     """
 
     malformed = PARSE_ERRORS
 
-    def __init__(self, local: LocalClient, clock: Clock, kind: DeclaredKind, *, end_pods: bool = True) -> None:
+    def __init__(
+        self,
+        local: LocalClient,
+        clock: Clock,
+        kind: DeclaredKind,
+        described: Description | None = None,
+        *,
+        end_pods: bool = True,
+    ) -> None:
         super().__init__(local, clock)
         self._kind = kind
+        self._description = described or Description(pods_by_pod_set, status_by_form)
         self._end_pods = end_pods
         self._plural = f"{kind.plural}.{kind.group}"  # several groups may have the same plural
-        self.plurals = (self._plural, "pods")
+        self.plurals = (self._plural, *self._description.plurals)
         self._removed: set[str] = set()
-        """Uids of pods that it deleted and that are still terminating."""
+        """Uids of children that it deleted and that are still terminating."""
+
+    async def run(self) -> None:
+        """Run the operator, with its webhook."""
+        with ExitStack() as stack:
+            for plural, change in self._description.defaults.items():
+                stack.enter_context(self.local.mutating_new(plural, change))
+            await super().run()
 
     def observe(self, plural: str, change: str, obj: Object, before: Object | None) -> None:
-        """Enqueue the object of an event about it or about a pod that it controls."""
+        """Enqueue the object of an event about it or about one of its children."""
         namespace = obj["metadata"]["namespace"]
         if change == "DELETED":
             self._removed.discard(obj["metadata"]["uid"])
@@ -56,146 +153,135 @@ class Operator(Controller[tuple[str, str]]):
             self.enqueue((namespace, owner["name"]))
 
     async def sync(self, key: tuple[str, str]) -> None:
-        """Create and delete pods, then update the status."""
+        """Create, change and delete children, then update the status."""
         obj = self.local.get(self._plural, *key)
-        if obj is None or "deletionTimestamp" in obj["metadata"] or self._kind.observe(obj).finished is not None:
+        if obj is None or "deletionTimestamp" in obj["metadata"] or self._kind.is_managed_elsewhere(obj):
             return
-        if self._kind.is_managed_elsewhere(obj):
-            return
+        selector = self._description.selector
+        there = [
+            (plural, child)
+            for plural in self._description.plurals
+            for child in self.local.controlled_by(plural, obj["metadata"]["uid"])
+            if not selector or (child["metadata"].get("labels") or {}).get(selector) == key[1]
+        ]
+        scene = Scene(
+            self._kind,
+            obj,
+            there,
+            self._kind.gated_by.is_closed(obj),
+            self._kind.observe(obj).finished is not None,
+            self.local,
+            rfc3339(self.clock.now()),
+        )
         try:
-            self._kind.places(obj)
+            wanted = list(self._description.children(scene))
         except Misconfigured:
-            return  # the spec is invalid, of which no operator creates pods
-        pods = self.local.controlled_by("pods", obj["metadata"]["uid"])
-        suspended = self._kind.gated_by.is_closed(obj)
-        if suspended:
-            for pod in pods if self._end_pods else ():
-                if "deletionTimestamp" not in pod["metadata"]:
-                    await self._delete(pod)
-        else:
-            await self._create_missing(obj, pods)
-            if self._end_pods:
-                await self._remove_surplus(obj, pods)
-        await self._update_status(obj, pods, suspended=suspended)
+            return  # the spec is invalid, of which no operator creates children
+        rest = await self._make(key[0], obj, wanted, dict(enumerate(there)))
+        for plural, child in rest if self._end_pods else ():
+            if "deletionTimestamp" not in child["metadata"] and (scene.suspended or not is_over(child)):
+                await self._delete(plural, child)
+        status = self._description.status(scene)
+        if status != (obj.get("status") or {}) and not scene.finished:
+            await self.local.update(self._plural, key[0], {**obj, "status": status}, subresource="status")
 
-    async def _create_missing(self, obj: Object, pods: list[Object]) -> None:
-        """Create the missing pods.
+    async def _make(
+        self, namespace: str, obj: Object, wanted: Iterable[Wanted], there: dict[int, tuple[str, Object]]
+    ) -> list[tuple[str, Object]]:
+        """Create the children that are missing, and change others; return those that are not wanted."""
+        for each in wanted:
+            number = next((number for number, one in there.items() if self._is(each, *one)), None)
+            if number is not None:
+                _, child = there.pop(number)
+                changed = child if each.change is None else each.change(child)
+                if changed != child:
+                    await self.local.update(each.plural, namespace, changed)
+            else:
+                metadata = {**each.obj["metadata"], "ownerReferences": [owner_reference(obj)]}
+                await self.local.create(each.plural, namespace, {**each.obj, "metadata": metadata})
+        return list(there.values())
 
-        KubeRay's pods have random names, and its earlier versions created new ones beside those that they had deleted.
-        Pods that a user deleted count as present until they are removed.
-        """
-        creates_beside = self._kind.group == "ray.io"
-        taken = {pod["metadata"]["name"] for pod in pods}
-        there = [pod for pod in pods if not creates_beside or pod["metadata"]["uid"] not in self._removed]
-        for place, template in zip(self._kind.places(obj), self._kind.templates(obj), strict=True):
-            present = {_index_in(obj, place, pod) for pod in there}
+    def _is(self, wanted: Wanted, plural: str, child: Object) -> bool:
+        """Whether a child is the wanted one. One that its user has deleted is it until it is gone."""
+        metadata, own = wanted.obj["metadata"], child["metadata"]
+        if plural != wanted.plural or (self._description.replaces_at_once and own["uid"] in self._removed):
+            return False
+        if "name" in metadata:
+            return bool(metadata["name"] == own["name"])
+        return bool(metadata["labels"].items() <= (own.get("labels") or {}).items())
+
+    async def _delete(self, plural: str, child: Object) -> None:
+        self._removed.add(child["metadata"]["uid"])
+        await self.remove(plural, child, propagation=None if plural == "pods" else "Foreground")
+
+
+def pods_by_pod_set(scene: Scene) -> Iterable[Wanted]:
+    """Yield the pods of a kind that Sluice's form of it describes. Raises Misconfigured."""
+    if scene.finished:
+        yield from scene.kept()
+    elif not scene.suspended:
+        templates = scene.kind.templates(scene.obj)
+        for place, template in zip(scene.kind.places(scene.obj), templates, strict=True):
             for number in range(place.pods):
-                if number not in present:
-                    name = f"{obj['metadata']['name']}-{place.name}-{number}"
-                    while name in taken:
-                        name += _SUFFIX
-                    labels = _labels(self._kind.group, obj["metadata"]["name"], place.name, number)
-                    await self.local.create("pods", obj["metadata"]["namespace"], _pod(obj, name, template, labels))
-
-    async def _remove_surplus(self, obj: Object, pods: list[Object]) -> None:
-        """Delete pods beyond a reduced number, as KubeRay does."""
-        for place in self._kind.places(obj):
-            for pod in pods:
-                is_surplus = _index_in(obj, place, pod) >= place.pods
-                if is_surplus and "deletionTimestamp" not in pod["metadata"] and not is_over(pod):
-                    await self._delete(pod)
-
-    async def _delete(self, pod: Object) -> None:
-        self._removed.add(pod["metadata"]["uid"])
-        await self.remove("pods", pod)
-
-    async def _update_status(self, obj: Object, pods: list[Object], *, suspended: bool) -> None:
-        form, before = self._kind.form, obj.get("status") or {}
-        status: Object = orjson.loads(orjson.dumps(before))
-        alive = [pod for pod in pods if not is_over(pod)]
-        wanted = sum(place.pods for place in self._kind.places(obj))
-        ended = [pod for pod in pods if pod.get("status", {}).get("phase") == "Succeeded"]
-        failed = any(pod.get("status", {}).get("phase") == "Failed" for pod in pods)
-        over = not suspended and len(ended) >= wanted > 0
-        _set_counts(status, [*form.active, *form.ready], self._counts_by_pod_set(obj, pods))
-        _set_first(status, form.active, holds=bool(alive))
-        ready = not suspended and all(map(is_ready, alive)) and len(alive) + len(ended) == wanted
-        _set_first(status, form.ready, holds=ready)
-        _set_first(status, [_SUSPENDED], holds=suspended and not alive)
-        _set_first(status, form.succeeded, holds=over)
-        _set_first(status, form.failed if failed and not suspended else (), holds=True)
-        known = {each["type"]: each for each in before.get("conditions", ())}
-        for each in status.get("conditions", ()):
-            was = known.get(each["type"], {})
-            is_same = was.get("status") == each["status"]
-            each["lastTransitionTime"] = was["lastTransitionTime"] if is_same else rfc3339(self.clock.now())
-        if status != before:
-            await self.local.update(
-                self._plural, obj["metadata"]["namespace"], {**obj, "status": status}, subresource="status"
-            )
-
-    def _counts_by_pod_set(self, obj: Object, pods: list[Object]) -> dict[str, dict[str, int]]:
-        """Return, by pod set, the numbers of copies that are active, ready and succeeded."""
-        numbers: dict[str, dict[str, int]] = {}
-        for place in self._kind.places(obj):
-            phases: dict[str, int] = defaultdict(int)
-            for pod in _pods_of(obj, place, pods):
-                phase = pod.get("status", {}).get("phase")
-                phases["succeeded"] += phase == "Succeeded"
-                phases["active"] += not is_over(pod)
-                phases["ready"] += is_ready(pod) and not is_over(pod)
-            numbers[place.name] = {
-                "active": -(-phases["active"] // place.pods_per_copy),
-                "ready": phases["ready"] // place.pods_per_copy,
-                "succeeded": phases["succeeded"] // place.pods_per_copy,
-            }
-        return numbers
+                yield Wanted(pod(template, f"{scene.name}-{place.name}-{number}"))
 
 
-def _pods_of(obj: Object, place: Place, pods: Iterable[Object]) -> list[Object]:
-    return [pod for pod in pods if 0 <= _index_in(obj, place, pod) < place.pods]
+def pod(template: Object, name: str, labels: Object | None = None, **more: Any) -> Object:
+    """Return a pod from a template. A `name` that ends in `-` is a prefix; `more`: fields of its spec.
 
-
-def _index_in(obj: Object, place: Place, pod: Object) -> int:
-    """Return the pod's index in a pod set; -1: it belongs to another one."""
-    before = f"{obj['metadata']['name']}-{place.name}-"
-    name: str = pod["metadata"]["name"]
-    number = name.removeprefix(before).rstrip(_SUFFIX)
-    return int(number) if name.startswith(before) and number.isdecimal() else -1
-
-
-def _labels(group: str, name: str, pod_set: str, number: int) -> dict[str, str]:
-    """Return the labels that the operators of an API group set, by which clients find the pods."""
-    match group:
-        case "kubeflow.org":
-            labels = {"job-name": name, "replica-type": pod_set, "replica-index": str(number)}
-            labels |= {"job-role": "master"} if pod_set in ("master", "launcher", "chief") else {}
-            return {f"training.kubeflow.org/{key}": value for key, value in labels.items()}
-        case "jobset.x-k8s.io":
-            found = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/replicatedjob-name": pod_set}
-            return {**found, "batch.kubernetes.io/job-completion-index": str(number)}
-        case _:
-            return {}
-
-
-def _pod(obj: Object, name: str, template: Object, labels: dict[str, str]) -> Object:
-    pod: Object = orjson.loads(orjson.dumps(template))
-    metadata = pod.get("metadata", {})
-    owner = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "controller": True, "blockOwnerDeletion": True}
-    owner |= {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
-    kept = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
-    kept["labels"] = {**kept.get("labels", {}), **labels}
-    for container in (
-        *pod["spec"]["containers"],
-        *pod["spec"].get("initContainers", ()),
-    ):  # containers that operators add have requests but no image
+    Containers that operators add have requests but no image.
+    """
+    copied: Object = orjson.loads(orjson.dumps({**template, "spec": {**template["spec"], **more}}))
+    metadata, spec = copied.get("metadata") or {}, copied["spec"]
+    kept = {key: metadata[key] for key in ("labels", "annotations") if metadata.get(key)}
+    kept["labels"] = {**kept.get("labels", {}), **(labels or {})}
+    for container in (*spec["containers"], *spec.get("initContainers", ())):
         container.setdefault("image", "pause")
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, **kept, "ownerReferences": [owner]},
-        "spec": pod["spec"],
-    }
+    named = {"generateName" if name.endswith("-") else "name": name}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {**named, **kept}, "spec": spec}
+
+
+def status_by_form(scene: Scene) -> Object:
+    """Return a status that Sluice's form of the kind reads as what the object does."""
+    form, status, suspended = scene.kind.form, scene.status, scene.suspended
+    before = {each["type"]: each for each in status.get("conditions", ())}
+    places = scene.kind.places(scene.obj)
+    alive = [child for child in scene.children if not is_over(child)]
+    wanted = sum(place.pods for place in places)
+    ended = [child for child in scene.children if child.get("status", {}).get("phase") == "Succeeded"]
+    failed = any(child.get("status", {}).get("phase") == "Failed" for child in scene.children)
+    over = not suspended and len(ended) >= wanted > 0
+    _set_counts(status, [*form.active, *form.ready], _counts_by_pod_set(scene, places))
+    _set_first(status, form.active, holds=bool(alive))
+    ready = not suspended and all(map(is_ready, alive)) and len(alive) + len(ended) == wanted
+    _set_first(status, form.ready, holds=ready)
+    _set_first(status, [_SUSPENDED], holds=suspended and not alive)
+    _set_first(status, form.succeeded, holds=over)
+    _set_first(status, form.failed if failed and not suspended else (), holds=True)
+    for each in status.get("conditions", ()):
+        was = before.get(each["type"], {})
+        each["lastTransitionTime"] = was["lastTransitionTime"] if was.get("status") == each["status"] else scene.now
+    return status
+
+
+def _counts_by_pod_set(scene: Scene, places: Iterable[Place]) -> dict[str, dict[str, int]]:
+    """Return, by pod set, the numbers of copies that are active, ready and succeeded."""
+    numbers: dict[str, dict[str, int]] = {}
+    for place in places:
+        names = {f"{scene.name}-{place.name}-{number}" for number in range(place.pods)}
+        phases: dict[str, int] = defaultdict(int)
+        for child in scene.children:
+            if child["metadata"]["name"] in names:
+                phase = child.get("status", {}).get("phase")
+                phases["succeeded"] += phase == "Succeeded"
+                phases["active"] += not is_over(child)
+                phases["ready"] += is_ready(child) and not is_over(child)
+        numbers[place.name] = {
+            "active": -(-phases["active"] // place.pods_per_copy),
+            "ready": phases["ready"] // place.pods_per_copy,
+            "succeeded": phases["succeeded"] // place.pods_per_copy,
+        }
+    return numbers
 
 
 def _set_counts(status: Object, predicates: Iterable[Predicate], numbers: dict[str, dict[str, int]]) -> None:
@@ -205,11 +291,8 @@ def _set_counts(status: Object, predicates: Iterable[Predicate], numbers: dict[s
         found += predicate.sum if isinstance(predicate, Reaches) else []
         for path in found:
             if len(path) == 4 and path[0] == "status" and path[2] == "*":
-                if path[1] == "replicaStatuses":  # Kubeflow's kinds have a map by replica type
-                    status[path[1]] = {name.capitalize(): counts for name, counts in numbers.items()}
-                else:
-                    others = {"failed": 0, "suspended": 0}
-                    status[path[1]] = [{"name": name, **counts, **others} for name, counts in numbers.items()]
+                others = {"failed": 0, "suspended": 0}
+                status[path[1]] = [{"name": name, **counts, **others} for name, counts in numbers.items()]
 
 
 def _set_first(status: Object, predicates: Iterable[Predicate], *, holds: bool) -> None:
