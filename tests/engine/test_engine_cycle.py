@@ -363,3 +363,13 @@ def test_inadmissible_workload_is_retried_when_the_cohort_has_new_targets():
     world.gone("high2")
     evicted = {evict.workload.uid for evict in world.engine.settle(world.now).evicted}
     assert evicted == {"low0", "low1"}
+
+
+@pytest.mark.parametrize(("optional", "expected"), [((), []), (("memory",), ["w"])])
+def test_resource_that_only_an_operator_adds_needs_no_quota_where_it_is_not_covered(optional, expected):
+    world = World(cluster_queue("cq", 2), local_queue("cq"))
+    plain = workload("w", "cq", 1)
+    (pod_set,) = plain.pod_sets
+    requests = {**pod_set.requests, "memory": 2**28}
+    world.submit(replace(plain, pod_sets=(replace(pod_set, requests=requests, optional=optional),)))
+    assert world.admitted() == expected

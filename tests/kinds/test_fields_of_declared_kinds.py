@@ -240,3 +240,25 @@ def test_rayjob_in_interactive_mode_without_job_id_has_a_remark(given, warned):
     obj["spec"] |= {"submissionMode": "InteractiveMode", **given}
     assert [each.name for each in kind.pod_sets(obj, CONTEXT)] == ["head", "workers"]
     assert len(kind.remarks(obj)) == warned
+
+
+def small(name, *keys):
+    """Return pod sets of a manifest whose pods at `keys` request 10 milli-CPU and nothing else."""
+    kind, obj = manifest(name)
+    pod = obj["spec"]
+    for key in keys:
+        pod = pod[key]
+    pod["containers"] = [{"name": "main", "image": "main", "resources": {"requests": {"cpu": "10m"}}}]
+    found = {each.name: each for each in kind.pod_sets(obj, CONTEXT)}
+    return {name: (each.requests, each.optional) for name, each in found.items()}
+
+
+def test_containers_that_operators_add_to_small_pods_are_counted():
+    workers = ("workerGroupSpecs", 1, "template", "spec")
+    assert small("raycluster", *workers)["cpu"] == ({"cpu": 200, "memory": 2**28}, ("memory",))
+    torch = ("pytorchReplicaSpecs", "Worker", "template", "spec")
+    assert small("pytorchjob-v1", *torch)["worker"] == ({"cpu": 50, "memory": 10 * 2**20}, ("memory",))
+    mpi = ("mpiReplicaSpecs", "Launcher", "template", "spec")
+    expected = {"cpu": 100, "memory": 2**29, "ephemeral-storage": 5 * 2**30}
+    assert small("mpijob-v1", *mpi)["launcher"] == (expected, ("ephemeral-storage", "memory"))
+    assert small("mpijob-v2beta1", *mpi)["launcher"] == ({"cpu": 10}, ())
