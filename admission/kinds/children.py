@@ -52,6 +52,7 @@ class Part(Enum):
     """How a child belongs to its owner."""
 
     NONE = "the owner's controller would not create such a child"
+    MORE = "it would create such a child, but with fewer pods"
     OUTDATED = "it has yet to be updated: its node selectors are not those of the owner's pods"
     CURRENT = "as the owner's controller would create it now"
 
@@ -170,17 +171,18 @@ def find_part(
 
     `expected`: the children that the owner specifies. `owner_pods`: the owner's pod sets, each with its template.
     """
-    name = child["metadata"]["name"]
+    name, best = child["metadata"]["name"], Part.NONE
     try:
         wanted = child_kind.pod_sets(child, context)
         for each in expected:
             if (each.group, each.kind) == (child_kind.group, child_kind.kind) and each.has_name(name):
                 limits = [_limit(*owner_pods[number], context, one_copy=bool(each.copies)) for number in each.pod_sets]
-                if (found := _compare(wanted, limits)) is not Part.NONE:
+                if (found := _compare(wanted, limits)) not in (Part.NONE, Part.MORE):
                     return found
+                best = found if found is Part.MORE else best
     except Misconfigured:  # reported where either object is handled as a workload itself
         pass
-    return Part.NONE
+    return best
 
 
 def find_pod_set(
@@ -234,9 +236,9 @@ def _compare(wanted: Sequence[PodSet], limits: Sequence[PodSet]) -> Part:
             return Part.NONE
         pairs = list(zip(wanted, limits, strict=False))
     for each, limit in pairs:
-        if each.count > limit.count:
-            return Part.NONE
         if any(amount > limit.requests.get(resource, 0) for resource, amount in each.requests.items()):
             return Part.NONE
+    if any(each.count > limit.count for each, limit in pairs):
+        return Part.MORE
     current = all(limit.node_selector.items() <= each.node_selector.items() for each, limit in pairs)
     return Part.CURRENT if current else Part.OUTDATED

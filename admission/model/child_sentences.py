@@ -43,6 +43,14 @@ def group_of_several_queues(pods: Mapping[str, Sequence[str]]) -> str:
     )
 
 
+def more_than_owner_holds(owner: str) -> str:
+    """A child without a queue label was edited to have more pods than its owner, such as `JobSet train`, holds."""
+    return (
+        f"It is part of {owner}, which has quota for fewer pods of it: more are taken back. Suspend {owner} and change "
+        "the number there to ask for more."
+    )
+
+
 def part_of(owner: str) -> str:
     """It is queued only as part of its owner, such as `JobSet train`."""
     return f"It is part of {owner}, which is queued as a whole: it does not queue by itself."

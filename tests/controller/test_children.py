@@ -12,8 +12,11 @@ from admission.controller.workloads import child_requests
 from admission.kinds import all_kinds
 
 KINDS = all_kinds(
-    frameworks=("batch/job", "jobset.x-k8s.io/jobset", "ray.io/rayjob", "ray.io/raycluster", "kubeflow.org/mpijob")
-)
+    frameworks=(
+        "batch/job", "jobset.x-k8s.io/jobset", "ray.io/rayjob", "ray.io/raycluster", "kubeflow.org/mpijob",
+        "kubeflow.org/pytorchjob", "workload.codeflare.dev/appwrapper",
+    )
+)  # fmt: skip
 QUEUED = {"sluice.dev/queue-name": "lq"}
 ASKED = {"sluice.dev/start-with-owner": "true"}
 """Annotation that the webhook sets on a child that it has suspended."""
@@ -354,3 +357,58 @@ async def test_new_child_of_finished_jobset_stays_suspended(sluice):
     assert await is_no_workload(sluice, "set-workers-0")
     assert is_gated(sluice.user.get("jobs", "team-a", "set-workers-0"))
     assert await has_pending_event(sluice, "set-workers-0", "JobSet set, which it is part of, has ended")
+
+
+def torch(workers):
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "1"}}}
+    worker = {"replicas": workers, "template": {"spec": {"containers": [container]}}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "inner", "namespace": "team-a"},
+        "spec": {"runPolicy": {"suspend": False}, "pytorchReplicaSpecs": {"Worker": worker}},
+    }
+
+
+async def running_wrapped(sluice):
+    """Start an AppWrapper of a PyTorchJob of two workers, and create that as its controller does, unlabelled."""
+    path = "template.spec.pytorchReplicaSpecs.Worker.template"
+    component = {"template": torch(2), "podSets": [{"replicas": 2, "path": path}]}
+    wrapper = {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": "outer", "namespace": "team-a", "labels": QUEUED},
+        "spec": {"suspend": True, "components": [component]},
+    }
+    await sluice.user.create("appwrappers", "team-a", wrapper)
+    owner = await until(sluice.user, "appwrappers", "outer", started)
+    made = torch(2)
+    made["metadata"]["ownerReferences"] = [reference(owner)]
+    made["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["nodeSelector"] = {"type": "kwok"}
+    await sluice.user.create("pytorchjobs", "team-a", made)
+
+
+def workers_of(obj):
+    return obj["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]
+
+
+def with_workers(number):
+    return {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": number}}}}
+
+
+async def test_wrapped_object_edited_to_have_more_pods_gets_back_those_of_its_owner(sluice):
+    await running_wrapped(sluice)
+    assert await is_no_workload(sluice, "inner")
+    await sluice.user.patch("pytorchjobs", "team-a", "inner", with_workers(6))
+    obj = await until(sluice.user, "pytorchjobs", "inner", lambda each: workers_of(each) == 2)
+    assert obj["spec"]["runPolicy"]["suspend"] is False
+
+
+async def test_wrapped_object_with_more_pods_after_a_restart_is_suspended_until_it_has_fewer(sluice):
+    await running_wrapped(sluice)
+    await sluice.end()
+    await sluice.user.patch("pytorchjobs", "team-a", "inner", with_workers(6))
+    await sluice.start(kinds=KINDS)
+    await until(sluice.user, "pytorchjobs", "inner", lambda each: each["spec"]["runPolicy"]["suspend"])
+    await sluice.user.patch("pytorchjobs", "team-a", "inner", with_workers(2))
+    await until(sluice.user, "pytorchjobs", "inner", lambda each: not each["spec"]["runPolicy"]["suspend"])

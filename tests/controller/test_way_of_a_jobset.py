@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 from custom_kinds import JOBSET, KINDS, jobset, pods_of, served, until
+from grouped_kinds import pods_until
 from job_examples import TOLERATION, cluster_queue, flavor, job, local_queue, runs
+
+from admission.model import child_sentences
 
 JOBSETS = KINDS.get(*JOBSET)
 
@@ -128,6 +131,51 @@ async def test_running_jobset_scaled_up_by_user_is_evicted(sluice):
         waiting = await sluice.record("a", "pending", reason="ExceedsMaxQuota")
         assert "11 CPU (default)" in waiting.message
         assert created["metadata"]["uid"] == waiting.workload.uid
+
+
+async def limited(sluice, name):
+    """Wait until an Event about an object says that more pods were taken back."""
+
+    async def look():
+        found = (await sluice.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+        return [each for each in found if (each["regarding"]["name"], each["reason"]) == (name, "Limited")]
+
+    return await sluice.eventually(look)
+
+
+def pods_at_a_time(number):
+    return {"spec": {"parallelism": number, "completions": number}}
+
+
+async def test_child_job_edited_to_have_more_pods_gets_back_those_of_its_running_jobset(sluice):
+    """Its Jobs have no queue label, so that no webhook sees the edit."""
+    async with served(sluice.sandbox, JOBSETS):
+        created = await sluice.user.create("jobsets", "team-a", jobset("a"))
+        await until(sluice.user, "jobsets", "a", is_ready)
+        before = {each["metadata"]["uid"] for each in pods_of(sluice.user, created)}
+        await sluice.user.patch("jobs", "team-a", "a-workers-0", pods_at_a_time(9))
+        few = await sluice.job("a-workers-0", lambda each: each["spec"]["parallelism"] == 2)
+        assert few["spec"]["completions"] == 2
+        await pods_until(sluice.user, "team-a", lambda found: len(found) == 3)
+        assert before == {each["metadata"]["uid"] for each in pods_of(sluice.user, created)}
+        (event,) = await limited(sluice, "a")
+        assert event["note"] == child_sentences.more_than_owner_holds("JobSet a")
+        assert (await limited(sluice, "a-workers-0"))[0]["note"] == event["note"]
+        await sluice.user.patch("jobs", "team-a", "a-workers-0", pods_at_a_time(1))  # fewer are its user's business
+        await pods_until(sluice.user, "team-a", lambda found: len(found) == 2)
+
+
+async def test_child_job_that_was_edited_while_sluice_was_down_gets_back_the_pods_of_its_jobset(sluice):
+    async with served(sluice.sandbox, JOBSETS):
+        await sluice.user.create("jobsets", "team-a", jobset("a"))
+        await until(sluice.user, "jobsets", "a", is_ready)
+        await sluice.end()
+        await sluice.user.patch("jobs", "team-a", "a-workers-0", pods_at_a_time(9))
+        await pods_until(sluice.user, "team-a", lambda found: len(found) == 10)
+        await sluice.start(kinds=KINDS)
+        await sluice.job("a-workers-0", lambda each: each["spec"]["parallelism"] == 2)
+        await pods_until(sluice.user, "team-a", lambda found: len(found) == 3)
+        assert await limited(sluice, "a")
 
 
 async def test_running_and_pending_jobsets_continue_after_restart(sluice):

@@ -231,7 +231,7 @@ def test_child_job_is_part_of_its_owner_only_if_name_count_and_template_match(na
     assert kind.part(obj, *child_of(obj, child, template, pods=pods), CONTEXT) is Part.CURRENT
     for other in (f"{child}-0", f"{child}0", f"0{child}", "", child[:-1]):
         assert kind.part(obj, *child_of(obj, other, template, pods=pods), CONTEXT) is Part.NONE
-    assert kind.part(obj, *child_of(obj, child, template, pods=pods + 1), CONTEXT) is Part.NONE
+    assert kind.part(obj, *child_of(obj, child, template, pods=pods + 1), CONTEXT) is Part.MORE
     more = copy.deepcopy(template)
     more["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "64"}}
     assert kind.part(obj, *child_of(obj, child, more, pods=pods), CONTEXT) is Part.NONE

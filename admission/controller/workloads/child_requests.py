@@ -99,6 +99,12 @@ class Child:
     """Pods that its owner, which holds no quota itself, had then by pod set: an edit takes none from it."""
     was_ungated: bool = False
     """Whether this process has ungated it: it then takes precedence over a pod of the same second that it has not."""
+    checked: tuple[int, int | None] | None = None
+    """Of a child without a queue label: its generation and its owner's when its pods were last compared."""
+    is_beyond: bool = False
+    """Whether it then had more pods than its owner was admitted with."""
+    within: bytes = b""
+    """Its last version, packed, that had no more; empty: none is known."""
     created: str = ""
     """Its creationTimestamp."""
     fitting: tuple[str, Fitting] | None = None
@@ -160,6 +166,22 @@ class ChildRequests:
             self._events.record(
                 self._reference(seen), reason="Stopped", action="Stop", note=child_sentences.STOPPED_WITH_OWNER
             )
+
+    def set_back(self, child: Child, seen: Observed, obj: Object, patch: list[Object], note: str) -> None:
+        """Send the JSON patch that takes pods from a child again; suspend it if there is none.
+
+        An Event `note` is recorded on the child, and on its owner if that is a workload.
+        """
+        if child.in_flight or seen.deleting:
+            return
+        tracked = self._registry.get(child.owner)
+        for one in (seen, None if tracked is None else tracked.seen):
+            if one is not None:
+                self._events.record(self._reference(one), reason="Limited", action="Limit", note=note)
+        if patch:
+            self._send(child, seen, patch)
+        else:
+            self.follow(child, seen, obj, Verdict.OUTDATED)
 
     def _follow_pod(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
         """Ungate or delete a pod by its verdict, or check it again later."""

@@ -12,6 +12,8 @@ Whether an object is part of its owner is decided again at each change of either
 | holds quota and runs                       | is started, if its controller had it running (`START_WITH_OWNER`) |
 | the same, but the child is out of date     | is stopped: its controller starts it again with the new template  |
 | the same, but has enough running pods      | if it is a pod: is deleted if it runs, stays pending if gated     |
+| the same, but the child has no queue label | is left alone, unless it gets more pods than its owner was        |
+|                                            | admitted with: these are set back                                 |
 | is pending, or is being stopped            | is stopped                                                        |
 | is finished                                | is left alone                                                     |
 | is deleted                                 | is stopped, until Kubernetes' garbage collector deletes it        |
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from bisect import bisect_left
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +48,7 @@ from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from typing import Any
 
     from admission.cluster.client import Client
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.lost_labels import LostLabels
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
-    from admission.kinds.base import Kind, Object
+    from admission.kinds.base import Kind, Object, Observed
     from admission.kinds.children import Claim
 
 log = logging.getLogger(__name__)
@@ -184,6 +187,7 @@ class Children:
             metadata["creationTimestamp"],
         )
         if not seen.queue and self._registry.get(uid) is None:
+            self._limit_unqueued(child, seen, obj, claimed)
             return False  # not queued: it is known only as a possible owner of others
         verdict = self._verdict(kind, obj)
         if verdict is Verdict.WORKLOAD or not self._leave_queue(uid, obj, verdict):
@@ -205,6 +209,37 @@ class Children:
         uids = {label for each in kind.templates(obj) if (label := workload_of(each))}
         found = [tracked for uid in uids if (tracked := self._registry.get(uid)) is not None]
         return any(each.holds_quota and self._kinds.of(each.record.workload) is None for each in found)
+
+    def _limit_unqueued(self, child: Child, seen: Observed, obj: Object, claimed: Claim) -> None:
+        """Set the pods of a child that runs without a queue label back to those that its owner was admitted with.
+
+        Outside managed namespaces no webhook sees it. Without a version of it that had no more (after a restart), a Job
+        gets the most pods with which it is part of its owner; another child is suspended, until its user edits it.
+        """
+        if seen.kind.ends_by_deletion:
+            return
+        owner, verdict = self._owner(claimed.kind, child.owner, MAX_OWNER_DEPTH)
+        if owner is None or verdict is not Verdict.RUN:
+            return
+        checked = seen.generation, owner["metadata"].get("generation")
+        if child.checked == checked and not child.is_beyond:
+            return
+        child.checked = checked
+        context, held = self._context.of_namespace(seen.namespace), self._held(child.owner)
+
+        def part(version: Object) -> Part:
+            return claimed.kind.part(owner, seen.kind, version, context, held, was_part=child.was_part)
+
+        found = part(obj)
+        child.is_beyond = found is Part.MORE and not seen.suspended
+        if found in (Part.CURRENT, Part.OUTDATED):
+            child.was_part, child.within = True, child.raw
+            self._child_requests.follow(child, seen, obj, Verdict.RUN)  # resumed if it was suspended for its pods
+        elif child.is_beyond:
+            owner_name = f"{claimed.kind.kind} {owner['metadata']['name']}"
+            within = orjson.loads(child.within) if child.within else _fewer(obj, part)
+            patch = [] if within is None else seen.kind.limit(obj, within)[0]
+            self._child_requests.set_back(child, seen, obj, patch, child_sentences.more_than_owner_holds(owner_name))
 
     def _owner_changed(self, kind: Kind, obj: Object) -> None:
         """Reconcile the children of an observed object, if what they depend on has changed."""
@@ -293,12 +328,12 @@ class Children:
         was_part = child is not None and child.was_part
         held = self._held(uid) or (child.accepted if child is not None else {})
         part = owner_kind.part(owner, kind, obj, context, held, was_part=was_part)
-        if child is not None and part is not Part.NONE:
+        if child is not None and part not in (Part.NONE, Part.MORE):
             child.was_part = True
             if not child.accepted and uid in self._children:
                 child.accepted = {count.name: count.wanted for count in owner_kind.observe(owner).counts}
         is_uncounted = kind.ends_by_deletion and not self._environment.queues_pods_of(owner_kind, owner, kind)
-        if part is Part.NONE or is_uncounted:
+        if part in (Part.NONE, Part.MORE) or is_uncounted:
             return Verdict.WORKLOAD
         return Verdict.OUTDATED if part is Part.OUTDATED and verdict is Verdict.RUN else verdict
 
@@ -376,3 +411,15 @@ class Children:
         message = child_sentences.part_of(f"{reference['kind']} {reference['name']}")
         self._reconciler.handle(tracked, LeftQueue(message))
         return True
+
+
+def _fewer(obj: Object, part: Callable[[Object], Part]) -> Object | None:
+    """Return a Job with the most pods at a time with which it is part of its owner; None: it is no Job."""
+    if "parallelism" not in obj["spec"]:
+        return None
+
+    def with_pods(number: int) -> Object:
+        return {**obj, "spec": {**obj["spec"], "parallelism": number}}
+
+    numbers = range(1, obj["spec"]["parallelism"])
+    return with_pods(bisect_left(numbers, 1, key=lambda number: part(with_pods(number)) is Part.MORE))

@@ -91,7 +91,7 @@ def _job_of(scene: Scene, role: Object, number: int, attempt: str) -> Object:
         "job-global-index": index, "job-group-index": index, "global-replicas": total, "group-replicas": total,
         "group-name": "default",
     }.items()}  # fmt: skip
-    template: Object = orjson.loads(orjson.dumps(role["template"]))
+    template: Object = orjson.loads(orjson.dumps(_default_role(role)["template"]))
     both = {"metadata": {"labels": marks, "annotations": marks}}
     spec = {**template["spec"], "suspend": scene.suspended}
     spec["template"] = merge_patch(spec["template"], both)
