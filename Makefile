@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 # Of the tests. They wait for processes and time limits more than half of the time, so that six keep two cores busy.
 WORKERS ?= 6
 
-.PHONY: help setup demo test lint bench chaos fuzz release-scene mutants docs constraints dist manifests ways clean
+.PHONY: help setup demo test lint bench chaos fuzz release-scene mutants docs constraints dist manifests ways lives clean
 
 help:
 	@echo 'make demo     see it work: 1000 Jobs through three teams'"'"' quotas, in a sandbox (TRACE=file.csv for a real trace, KEEP=1 to look around)'
@@ -15,6 +15,7 @@ help:
 	@echo 'make chaos    10,000 Jobs while processes, database, connections and clocks fail; half an hour (ARGS="--jobs 1000", or "--kinds 100")'
 	@echo 'make fuzz     users who write whatever comes to mind against the whole; ten minutes (ARGS="--minutes 60 --seed 4")'
 	@echo 'make ways     every way around the queue, for every kind; four minutes'
+	@echo 'make lives    the sandbox'"'"'s operators beside recordings of the real ones: each difference, with its reason'
 	@echo 'make release-scene  a release from its installation to its end, under load, with the processes of its pods (ARGS="--rounds 20")'
 	@echo 'make docs     the documentation as a static site, in dist/site'
 	@echo 'make mutants  break the engine in small ways and see whether a test notices'
@@ -64,6 +65,10 @@ fuzz: $(INSTALLED)
 # ARGS='--kinds Ray --ways 8,13 --verbose' for some; ARGS=--write writes the table of docs/kinds.md anew.
 ways: $(INSTALLED)
 	@$(BIN)/python -m tests.ways $(ARGS)
+
+# Needs the recordings (shared/apiserver/lives/operators) beside the repository.
+lives: $(INSTALLED)
+	@$(BIN)/python -m pytest -q -s -p no:cacheprovider tests/sandbox/test_lives_of_operators.py $(ARGS)
 
 # As root. ARGS='--before REVISION' upgrades from that one to this one. CONTRIBUTING.md
 release-scene: $(INSTALLED)
