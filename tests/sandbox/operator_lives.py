@@ -22,6 +22,7 @@ from trainer import runtimes
 from admission.kinds import all_kinds
 from admission.sandbox.background import background
 from admission.sandbox.clock import Clock
+from admission.sandbox.controllers.appwrappers import AppWrapperController
 from admission.sandbox.operators import NEEDED, operator
 from admission.sandbox.sandbox import Sandbox
 
@@ -58,10 +59,14 @@ class Life:
     present: list[tuple[float, str]] = field(default_factory=list)
     """(time, what) of each object that appeared or disappeared."""
     _names: dict[str, str] = field(default_factory=dict)
+    _of_jobs: set[str] = field(default_factory=set)
     _known: dict[str, set[str]] = field(default_factory=dict)
 
     def note(self, t: float, change: str, kind: str, name: str, fields: Object, parts: frozenset[str]) -> None:
         """Add a version of an object: its `fields`, which are all of its `parts` (`status`, for example)."""
+        if name in self._of_jobs or (kind == "Pod" and fields.get("owner.kind") == "Job"):
+            self._of_jobs.add(name)  # the Job controller's, with random names
+            return
         if _RANDOM.match(name):
             number = sum(each.startswith(f"{kind} a-#") for each in self._names.values()) + 1
             name = self._names.setdefault(f"{kind} {name}", f"{kind} a-#{number}").partition(" ")[2]
@@ -164,9 +169,14 @@ def _turns(values: list[Any]) -> list[Any]:
 
 
 async def play(
-    name: str, obj: Object, suspend: tuple[str, ...], inject: Callable[[Object, bool], Object], *others: Object
+    name: str,
+    obj: Object,
+    suspend: tuple[str, ...],
+    inject: Callable[[Object, bool], Object],
+    *others: Object,
+    again: bool = True,
 ) -> Life:
-    """Play the life of an object: created suspended, started, stopped, restored, and started again.
+    """Play the life of an object: created suspended, started, stopped, restored, and (`again`) started again.
 
     `inject` returns the spec with or without what Sluice adds at a start; `others` exist before.
     """
@@ -186,7 +196,12 @@ async def play(
             await admin.create(f"{each['kind'].lower()}s", "", each)
         await admin.create("nodes", "", _NODE)
         await admin.create("namespaces", "", {"metadata": {"name": namespace}})
-        operators = {each: operator(sandbox.local("operator"), clock, kind).run() for each, kind in running.items()}
+        user = sandbox.local("operator")
+        operators = {
+            # Sluice does not accept yet what the real controller of AppWrappers writes: the others have a simpler one.
+            each: (AppWrapperController if kind.kind == "AppWrapper" else operator)(user, clock, kind).run()
+            for each, kind in running.items()
+        }
         await stack.enter_async_context(background(**operators))
         watcher = stack.enter_context(closing(admin.watch(*watched)))
 
@@ -201,18 +216,14 @@ async def play(
         await stack.enter_async_context(background(watch=watch()))
         plural = watched[-1]
         await admin.create(plural, namespace, _with(obj, suspend, value=True))
-        for at, suspended, injected in (
-            (START, False, True),
-            (STOP, True, True),
-            (RESTORE, True, False),
-            (AGAIN, False, True),
-        ):
+        steps = ((START, False, True), (STOP, True, True), (RESTORE, True, False), (AGAIN, False, True))
+        for at, suspended, injected in steps if again else steps[:-1]:
             await clock.sleep_until(began + at)
             present = admin.get(plural, namespace, "a")
             assert present is not None
             spec = inject(json.loads(json.dumps(present["spec"])), injected)
             await admin.update(plural, namespace, _with({**present, "spec": spec}, suspend, value=suspended))
-        await clock.sleep_until(began + AGAIN + 20)
+        await clock.sleep_until(began + at + (20 if again else 5))
     return life
 
 

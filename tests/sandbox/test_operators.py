@@ -34,3 +34,29 @@ async def test_kind_that_is_served_without_its_operator_keeps_the_status_that_wa
         await sandbox.clock.sleep(60)  # an operator would act at once
         is_untouched = user.get("jobsets", "default", "a")["status"] == {"restarts": 3}
         assert is_untouched is not operators
+
+
+async def test_failed_jobset_is_restarted_with_new_jobs_until_it_has_failed_too_often():
+    kind = KINDS.get(*JOBSET)
+    async with Sandbox(speed=60) as sandbox, served(sandbox, kind):
+        user = sandbox.local("admin")
+        amounts = {"cpu": "9", "memory": "9Gi", "pods": "9"}
+        node = {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}}
+        await user.create("nodes", "", {"metadata": node, "status": {"allocatable": amounts, "capacity": amounts}})
+        failing = jobset("set", suspend=False, seconds=1)
+        failing["metadata"]["namespace"] = "default"
+        failing["spec"]["failurePolicy"] = {"maxRestarts": 1}
+        driver = failing["spec"]["replicatedJobs"][0]["template"]["spec"]
+        driver["backoffLimit"] = 0
+        driver["template"]["metadata"]["annotations"]["sandbox.sluice.dev/exit-code"] = "1"
+        await user.create("jobsets", "default", failing)
+        first = await until(user, "jobs", "set-driver-0", lambda each: True)
+        second = await until(
+            user, "jobs", "set-driver-0", lambda each: each["metadata"]["uid"] != first["metadata"]["uid"]
+        )
+        assert second["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "1"
+        failed = await until(
+            user, "jobsets", "set", lambda each: each.get("status", {}).get("terminalState") == "Failed"
+        )
+        assert failed["status"]["restarts"] == 1
+        assert failed["status"]["conditions"][-1]["reason"] == "ReachedMaxRestarts"

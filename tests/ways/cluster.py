@@ -205,7 +205,7 @@ async def _prepare(admin: Any) -> None:
         await admin.create("customresourcedefinitions", "", each)
     for key, version in _SIZES.items():
         await admin.create("customresourcedefinitions", "", definition(KINDS.sizes[key], version))
-    amounts = {"cpu": "100000", "memory": "100000Gi", "pods": "100000"}
+    amounts = {"cpu": "100000", "memory": "100000Gi", "ephemeral-storage": "100000Gi", "pods": "100000"}
     node = {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}}
     await admin.create("nodes", "", {"metadata": node, "status": {"allocatable": amounts, "capacity": amounts}})
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]

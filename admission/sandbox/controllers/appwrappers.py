@@ -28,6 +28,9 @@ _POLL: Final = 5.0
 """Sandbox seconds between two looks at the wrapped objects and their pods."""
 _INFERRED: Final = ("JobSet", "PyTorchJob", "RayCluster", "RayJob")
 """Custom kinds whose pods it finds by itself."""
+_INDEXED: Final = {
+    "annotations": {"workload.codeflare.dev.appwrapper/tas-pod-index-label": "batch.kubernetes.io/job-completion-index"}
+}
 _RUNS: Final = (
     ("QuotaReserved", True, "Resuming", "Suspend is false"),
     ("ResourcesDeployed", True, "Resuming", "Suspend is false"),
@@ -89,7 +92,11 @@ class AppWrapperController(Controller[tuple[str, str]]):
         elif phase == "Suspending":
             if await self._delete(obj):
                 deleting = ("DeletingResources", True, "DeletionInitiated", "")
-                await self._write(obj, self._with(status, [deleting]))
+                obj = await self._write(obj, self._with(status, [deleting]))
+                status = orjson.loads(orjson.dumps(obj["status"]))
+                for known in status["componentStatus"]:
+                    known["conditions"] = [_condition("ResourcesDeployed", "False", "CompononetDeleted")]
+                await self._write(obj, status)
                 self.enqueue(key, _POLL)
             else:
                 await self._write(obj, self._with(status, _STOPPED, phase="Suspended"))
@@ -179,9 +186,10 @@ class AppWrapperController(Controller[tuple[str, str]]):
         spec = wrapped.get("spec") or {}
         if wrapped["kind"] == "Pod":
             return [{"path": "template", "replicas": 1}]
-        field = "parallelism" if wrapped["kind"] == "Job" else "replicas"
+        if wrapped["kind"] == "Job":
+            return [{"path": "template.spec.template", "replicas": spec.get("parallelism", 1), **_INDEXED}]
         if "template" in spec and "spec" in spec["template"]:
-            return [{"path": "template.spec.template", "replicas": spec.get(field, 1)}]
+            return [{"path": "template.spec.template", "replicas": spec.get("replicas", 1)}]
         group, kind = wrapped["apiVersion"].rpartition("/")[0], wrapped["kind"]
         if kind not in _INFERRED:
             return []

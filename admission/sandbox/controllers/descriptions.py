@@ -161,7 +161,8 @@ def _job_set_status(scene: Scene) -> Object:
     elif all(counts[role["name"]]["succeeded"] == role.get("replicas", 1) for role in roles):
         wanted.append(("Completed", True, "AllJobsCompleted", "jobset completed successfully"))
         status["terminalState"] = "Completed"
-    status["conditions"] = scene.conditions(*wanted)
+    if conditions := scene.conditions(*wanted):
+        status["conditions"] = conditions
     return status
 
 
