@@ -13,6 +13,7 @@ from admission.store.audit_log import Author
 from admission.store.notifications import Scope
 from admission.store.records import Changes
 from admission.store.workloads.places import Place
+from admission.store.workloads.search import Search
 
 
 @pytest.fixture
@@ -40,7 +41,11 @@ async def exchange_of_places(store):
     await store.orders.give("b", author=Author("ada"), place=Place(before="a"), within_namespace=True)
 
 
-@pytest.mark.parametrize("query", [attention, users, statuses, notifications, exchange_of_places])
+async def search(store):
+    await store.workloads.search(Search(frozenset({"team-a"}), text="a", since=1.0), limit=10)
+
+
+@pytest.mark.parametrize("query", [attention, users, statuses, notifications, exchange_of_places, search])
 async def test_query_for_pending_workloads_reads_the_index_of_unfinished_ones(store, database_url, query):
     epoch = await store.lead("test")
     for obj in (flavor(), cluster_queue(), local_queue()):
