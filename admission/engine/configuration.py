@@ -38,8 +38,9 @@ class Policy:
     """Kueue's quotaCheckStrategy IgnoreUndeclared: ignore resources for which a ClusterQueue has no quota."""
     topology: TopologyRules | None = None
     """How pods are placed in the domains of a topology; None: `topologyName` of flavors is ignored."""
-    exceeds_quota_as_kueue: bool = False
-    """Let all heads of a cycle use the quota of its preemption targets before these have released it, as Kueue does.
+    as_kueue: bool = False
+    """Decide as Kueue does where Sluice's own rules differ (docs/semantics.md 2): only for comparisons with it.
 
-    Only for comparisons with Kueue's decisions (docs/semantics.md 2.3).
+    All heads of a cycle use the quota of its preemption targets before these have released it, and a workload is
+    admitted that another one preempts at once.
     """

@@ -224,6 +224,7 @@ class Cycle:
 
     def _nominate(self, entry: Entry) -> None:
         entry.item.victims = ()
+        entry.item.yields_to = ""
         progress = entry.item.progress
         # As in Kueue's `lastAssignmentOutdated`: older than one cycle, and more quota may have become available since.
         if progress is not None and (
@@ -312,7 +313,7 @@ class Cycle:
             self._add_cycle_usage(entry.node, usage)
             self._places.occupy(entry)
             self._preempt(entry)
-        elif self._victims and not (self._policy.exceeds_quota_as_kueue or entry.fits_beside(self._cycle_usage)):
+        elif self._victims and not (self._policy.as_kueue or entry.fits_beside(self._cycle_usage)):
             self._defer(entry, FITS_WITHOUT_PREEMPTED)
         else:
             self._admit(entry)

@@ -214,13 +214,14 @@ class Engine:
         return any(domain.dirty for domain in self._registry.forest.domains.values())
 
     def settle(self, now: float, limit: int = 1000, *, until_admitted: bool = False) -> Decisions:
-        """Run up to `limit` cycles, until they decide nothing more, and return all their decisions.
+        """Run up to `limit` cycles, until they decide nothing more: a decision round. Return all their decisions.
 
+        A workload that a later cycle of the round preempts is not admitted (docs/semantics.md 2).
         `until_admitted`: return after the first cycle that admits a workload. Workloads that certainly do not fit are
         skipped where that does not change which workloads are admitted; the numbers in their messages are not updated
         then.
         """
-        admitted: list[Admit] = []
+        admitted: dict[str, Admit] = {}
         evicted: list[Evict] = []
         parked: dict[str, Park] = {}
         flapping: list[Flap] = []
@@ -230,18 +231,18 @@ class Engine:
         while cycles < limit:
             decisions = self._run(now, lean=True)
             cycles += 1
-            admitted += decisions.admitted
-            evicted += decisions.evicted
+            evicted += self._take_back(decisions.evicted, admitted)
+            admitted.update((admit.workload.uid, admit) for admit in decisions.admitted)
             parked.update((park.workload.uid, park) for park in decisions.parked)
             flapping += decisions.flapping
             reassigned += decisions.reassigned
             unplaced += decisions.unplaced
             if not self._moving() or (until_admitted and admitted):
                 break
-        for admit in admitted:
-            parked.pop(admit.workload.uid, None)
+        for uid in admitted:
+            parked.pop(uid, None)
         return Decisions(
-            tuple(admitted),
+            tuple(admitted.values()),
             tuple(evicted),
             tuple(parked.values()),
             cycles,
@@ -249,6 +250,31 @@ class Engine:
             tuple(reassigned),
             tuple(unplaced),
         )
+
+    def _take_back(self, evicted: tuple[Evict, ...], admitted: dict[str, Admit]) -> list[Evict]:
+        """Take back admissions of this round whose quota a preemption of this round takes; return the other evictions.
+
+        `admitted`: what the round has admitted so far, by uid. Nobody has acted on it yet, so that such a workload
+        has neither been admitted nor preempted, and its quota is free for the preemptor. Not taken back are workloads
+        that have replaced another one, whose quota they have. The other preemptions are counted (see `rests`).
+        """
+        if self._policy.as_kueue:
+            return list(evicted)
+        effective = []
+        for evict in evicted:
+            uid = evict.workload.uid
+            if not evict.preemption_reason or evict.preemptor is None:
+                effective.append(evict)
+                continue
+            held = self._registry.held[uid]
+            if uid in admitted and not evict.workload.replaces:
+                del admitted[uid]
+                self._preemptions.forget(evict.preemptor, uid)
+                self._registry.withdraw(held, evict.preemptor)
+            else:
+                self._registry.rests.preempted(held, evict.preemptor, self._registry.now)
+                effective.append(evict)
+        return effective
 
     def reasons(
         self, limit: int, *, isolated: Callable[[str], AbstractContextManager[None]] = unguarded

@@ -67,6 +67,14 @@ class PreemptionTracker:
                     watch.returned.append(admit.workload.key)
         return flaps
 
+    def forget(self, preemptor: str, victim: str) -> None:
+        """Forget that a workload was preempted, as its admission was taken back instead."""
+        watch = self.watches[preemptor]
+        del watch.victims[victim]
+        watch.leaving.discard(victim)
+        if not watch.victims:
+            del self.watches[preemptor]
+
     def without_effect(self) -> list[Flap]:
         """Return preemptions whose targets have released their quota and whose preemptor is pending.
 

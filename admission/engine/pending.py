@@ -311,6 +311,11 @@ class Pending:
         self._enter(item)
         self._inadmissible_alone[item.uid] = item, until_woken
 
+    def set_aside(self, item: Item) -> None:
+        """Make an active workload inadmissible, but not its shape, until `requeue_inadmissible`."""
+        self._take(item)
+        self.make_one_inadmissible(item)
+
     @property
     def has_inadmissible(self) -> bool:
         """Whether any workload is inadmissible."""

@@ -64,6 +64,7 @@ class Item:
         "uid",
         "victims",
         "workload",
+        "yields_to",
     )
 
     def __init__(self, workload: Workload, shape: Shape) -> None:
@@ -96,6 +97,8 @@ class Item:
         """Reason and message that `Engine.reasons` last returned."""
         self.victims: tuple[str, ...] = ()
         """Uids of preempted workloads whose quota it waits for: its own targets, or those of another preemptor."""
+        self.yields_to = ""
+        """Uid of the workload that would preempt it if it was admitted now; "" if none is known."""
 
 
 class Shape:

@@ -22,6 +22,7 @@ from admission.engine.outside_cycles import park_outside, runs_elsewhere
 from admission.engine.pending_item import Item, Shapes
 from admission.engine.policies.active import ActivePolicies
 from admission.engine.policies.contract import PolicyEvent
+from admission.engine.rests import Rests
 from admission.engine.topology.placed import PlacedWorkloads
 from admission.model.names import STOP_REASON
 from admission.model.queues import AdmissionCheck, Cohort, LocalQueue, ResourceFlavor, Topology
@@ -63,6 +64,8 @@ class Registry:
         self._accepted: dict[tuple[str, str], bool] = {}
         """Cache of `accepts`, by the names of ClusterQueue and namespace."""
         self._on_hold: set[str] = set()
+        self._yielding: dict[str, list[Item]] = {}
+        """Uid of a pending preemptor to workloads that it would preempt at once (`Item.yields_to`)."""
         self._unreported: dict[str, Item] = {}
         """Pending workloads outside of cycles whose reason must still be reported, by uid."""
         self.stale_reasons: dict[str, None] = {}
@@ -70,6 +73,7 @@ class Registry:
         self.changed_trees: dict[int, Iterable[ClusterQueue]] = {}
         """ClusterQueues of trees whose usage or quota has changed since `ReasonRefresh` last took them, by id of the
         list; 0: all. Kept per tree: decisions are more frequent than refreshes, and need not visit each queue."""
+        self.rests = Rests()
         self.asleep: list[tuple[float, str]] = []
         """Heap of (Unix time (s) at which the requeue backoff ends, uid)."""
         self.objects_changed = False
@@ -86,6 +90,8 @@ class Registry:
                 self._leave(event.uid)
                 if event.requeue is not None:
                     self._arrive(event.requeue, on_hold=event.on_hold, not_before=event.not_before)
+                else:
+                    self.rests.forget(event.uid)
             case WorkloadAdmitted():
                 self._leave(event.workload.uid)
                 queue = self.forest.queue(event.admission.cluster_queue)
@@ -118,6 +124,7 @@ class Registry:
     ) -> None:
         if workload.uid in self.held:
             return
+        not_before = max(not_before, self.rests.until(workload.uid))
         known = self.items.get(workload.uid)
         if known is not None:
             same = known.workload == workload and known.fault == fault and known.not_before == not_before
@@ -182,6 +189,8 @@ class Registry:
             queue.pending.remove(item.uid)
             item.cluster_queue = ""
             self.mark_dirty(queue)  # a workload behind it may be the head now
+            if self._yielding:
+                self._retry_yielding(item.uid)
 
     def _leave(self, uid: str) -> None:
         if (item := self.items.get(uid)) is not None:
@@ -217,6 +226,8 @@ class Registry:
         """Record an admission of a cycle, which has added its usage to the tree already."""
         del self.items[held.workload.uid]
         self.stale_reasons.pop(held.workload.uid, None)
+        if self._yielding:
+            self._retry_yielding(held.workload.uid)
         replaced = held.queue.held.get(held.workload.replaces)
         if replaced is not None:
             self._drop(replaced)  # without its usage: the cycle added only the difference
@@ -245,6 +256,28 @@ class Registry:
         if held.replaced is not None:
             self._load(held.replaced)
         self._arrive(held.workload)
+
+    def withdraw(self, held: Held, preemptor: str) -> None:
+        """Undo an admission whose quota a preemptor (uid) takes.
+
+        It is tried again when quota becomes free, or when the preemptor is admitted or leaves the queue.
+        """
+        domain = self.forest.domain_of[held.queue]
+        freed = domain.freed
+        self.undo(held)
+        domain.freed = freed
+        item = self.items[held.workload.uid]
+        item.yields_to = preemptor
+        held.queue.pending.set_aside(item)
+        self._yielding.setdefault(preemptor, []).append(item)
+
+    def _retry_yielding(self, preemptor: str) -> None:
+        """Try workloads again that would have been preempted for this one, which was admitted or left the queue."""
+        for item in self._yielding.pop(preemptor, ()):
+            if item.yields_to == preemptor and self.items.get(item.uid) is item and item.cluster_queue:
+                queue = self.forest.queue(item.cluster_queue)
+                queue.pending.wake(item)
+                self.mark_dirty(queue)
 
     def _drop(self, held: Held) -> None:
         del self.held[held.workload.uid]

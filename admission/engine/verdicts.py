@@ -69,6 +69,8 @@ def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Ve
     leaving = _leaving(registry, item)
     if leaving:
         return Verdict(WAITING_FOR_PREEMPTED, sentences.preempting(leaving))
+    if item.yields_to in registry.items:
+        return Verdict(WAITING_FOR_QUOTA, sentences.YIELDS)
     verdict = _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
     preemptor = queue.pending.by_uid.get(queue.pending.sticky) if verdict == UNTRIED else None
     if preemptor is not None and _leaving(registry, preemptor):

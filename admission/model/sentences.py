@@ -30,6 +30,9 @@ _MAX_QUOTED: Final = 300
 
 NOT_TRIED: Final = "It has only just arrived, or quota has only just become free: it is evaluated in a moment."
 BEHIND_PREEMPTOR: Final = "It fits, but its ClusterQueue first admits a workload for which others are being stopped."
+YIELDS: Final = (
+    "It fits, but would be preempted at once: a workload that may take its quota waits for others to be stopped."
+)
 BEHIND_UNREADY: Final = (
     "It waits until the pods of all workloads that are admitted are ready (waitForPodsReady.blockAdmission)."
 )

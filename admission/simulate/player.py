@@ -61,7 +61,7 @@ def policy_of(document: Mapping[str, Any]) -> Policy:
         policies=policies,
         accounting=_accounting(document),
         topology=topology_rules(document),
-        exceeds_quota_as_kueue=True,
+        as_kueue=True,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from admission.engine import Engine, Policy
 from admission.engine.victims import preemptor_in
 from admission.model import sentences
 from tests.engine.scenes import World, cluster_queue, local_queue, workload
@@ -59,7 +60,11 @@ def test_preemptor_that_is_deleted_is_not_reported():
 
 def test_victim_that_is_admitted_before_its_preemptor_is_reported():
     """An admin has moved the victim before its preemptor in a StrictFIFO queue."""
-    world = World(cluster_queue("cq", 2, preemption=POLICY, queueingStrategy="StrictFIFO"), local_queue("cq"))
+    world = World(
+        cluster_queue("cq", 2, preemption=POLICY, queueingStrategy="StrictFIFO"),
+        local_queue("cq"),
+        engine=Engine(Policy(as_kueue=True)),
+    )
     world.submit(workload("low", "cq", 2))
     assert world.admitted() == ["low"]
     world.submit(workload("high", "cq", 2, priority=5, created=1))

@@ -137,9 +137,9 @@ def test_rank_determines_admission_order_and_real_priority_preemption(world):
     world.gone("full")
     world.tell(cluster_queue("cq", 4, preemption={"withinClusterQueue": "LowerPriority"}))
     move(world, "d", 5, 0.0)
-    decisions = world.engine.settle(world.now)
-    assert [admit.workload.name for admit in decisions.admitted] == ["d"]
-    assert [(evict.workload.name, evict.preemptor) for evict in decisions.evicted] == [("d", "urgent")]
+    first, second = world.engine.cycle(world.now), world.engine.cycle(world.now)
+    assert [admit.workload.name for admit in first.admitted] == ["d"]
+    assert [(evict.workload.name, evict.preemptor) for evict in second.evicted] == [("d", "urgent")]
 
 
 def test_rank_does_not_permit_preemption():

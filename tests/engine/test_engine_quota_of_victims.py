@@ -47,7 +47,7 @@ def test_head_that_needs_the_quota_of_another_heads_target_waits_until_it_has_st
 
 
 def test_comparison_with_kueue_admits_all_heads_at_once():
-    world = lent(10, 10, 10, 10, victim=34, policy=Policy(exceeds_quota_as_kueue=True))
+    world = lent(10, 10, 10, 10, victim=34, policy=Policy(as_kueue=True))
     world.submit(workload("preemptor", "q1", 8), workload("f1", "q2", 6, created=1), workload("f2", "q3", 6, created=2))
     assert sorted(world.admitted()) == ["f1", "f2"]
     assert used(world) == 46

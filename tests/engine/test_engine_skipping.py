@@ -61,7 +61,7 @@ def kind(draw: Random, flavor_choices: list[list[str]]) -> dict[str, Any]:
 
 def world(kinds: list[dict[str, Any]], shared: int, strategies: tuple[str, ...]) -> World:
     """Return one ClusterQueue for each element of `kinds`, in a Cohort with quota of its own."""
-    made = World(engine=Engine(Policy(fair_sharing=True, preemption_strategies=strategies)))
+    made = World(engine=Engine(Policy(fair_sharing=True, as_kueue=True, preemption_strategies=strategies)))
     made.tell(manifest("ResourceFlavor", "spot", {}), cohort("all", shared))
     for name, kind in zip(QUEUES, kinds, strict=False):
         made.tell(
@@ -154,7 +154,7 @@ def nominated_queues() -> Iterator[list[str]]:
 def test_completion_nominates_only_the_head_that_is_admitted(reclaim):
     """In fifty ClusterQueues all pending workloads wait for the one core that is released."""
     names = [f"q{number:02}" for number in range(50)]
-    made = World(cohort("all", 50), engine=Engine(Policy(fair_sharing=True)))
+    made = World(cohort("all", 50), engine=Engine(Policy(fair_sharing=True, as_kueue=True)))
     policy = {"reclaimWithinCohort": reclaim, "withinClusterQueue": "LowerPriority"}
     for name in names:
         made.tell(cluster_queue(name, 1, cohort="all", preemption=policy), local_queue(name))
@@ -170,7 +170,7 @@ def test_completion_nominates_only_the_head_that_is_admitted(reclaim):
 def test_completion_nominates_no_head_that_neither_fits_nor_may_preempt():
     """With different weights, and default policies: most heads request more than is free, some less."""
     names = [f"q{number:02}" for number in range(30)]
-    made = World(cohort("all", 30), engine=Engine(Policy(fair_sharing=True)))
+    made = World(cohort("all", 30), engine=Engine(Policy(fair_sharing=True, as_kueue=True)))
     for number, name in enumerate(names):
         made.tell(cluster_queue(name, 1, cohort="all", fairSharing={"weight": str(1 + number % 3)}), local_queue(name))
     made.submit(*(workload(f"{name}-{n}", name, created=float(n)) for name in names for n in range(3)))

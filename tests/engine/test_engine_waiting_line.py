@@ -47,7 +47,7 @@ def test_preemptor_stays_at_the_head_when_another_workload_is_deleted(preempted)
     preempted.gone("other")
     assert names(preempted.engine.pending("cq").active) == ["claims", "urgent"]
     preempted.gone("low")
-    assert preempted.admitted() == ["claims"]
+    assert [admit.workload.uid for admit in preempted.engine.cycle(preempted.now).admitted] == ["claims"]
 
 
 def test_preemptor_that_is_deleted_and_resubmitted_is_not_at_the_head(preempted):

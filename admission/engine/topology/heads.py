@@ -28,7 +28,7 @@ class PlacedHeads:
         self._rules = policy.topology
         self._victims = victims
         # Kueue does not count pods here, so that heads of one cycle may get a node that has no room for all of them.
-        self._ignored = PODS if policy.exceeds_quota_as_kueue else ""
+        self._ignored = PODS if policy.as_kueue else ""
         self._charged: list[tuple[Topologies, tuple[PlacedPods, ...]]] = []
 
     def placer(self, entry: Entry) -> Placer | None:
