@@ -181,7 +181,9 @@ class Controller:
         self._nodes_and_pods = NodesAndPods(self._client, self.inbox)
         self._reset()
         readiness, groups = self._leader.reconciler.readiness, self._leader.groups
-        obstacles = self._pod_obstacles = PodObstacles(self._client, self.inbox, readiness, groups, clock=self._clock)
+        obstacles = self._pod_obstacles = PodObstacles(
+            self._client, self.inbox, readiness, groups, flavors=self.context.flavors, clock=self._clock
+        )
         self._orders_processed.set()
         self._uncompared = self.watches.hand_over(self.inbox)
         try:

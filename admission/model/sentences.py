@@ -411,10 +411,18 @@ def no_pods(kind: str, said: str) -> str:
     return f"{text}. Its status says: {said}" if said else f"{text}."
 
 
-def unscheduled(count: int, wanted: int, scheduler: str) -> str:
-    """The Kubernetes scheduler finds no node for some of its pods; `scheduler`: the scheduler's message."""
-    pods = f"{count} of {wanted} pods" if wanted > 1 else "Its pod"
-    return f"{pods} cannot be scheduled: {scheduler}"
+def unscheduled(pod: str, count: int, wanted: int, scheduler: str, selectors: Sequence[tuple[str, str]]) -> str:
+    """The Kubernetes scheduler finds no node for some of its pods.
+
+    `pod`: one of them; `scheduler`: the scheduler's message about it; `selectors`: its node selector as `pool=gpu`, and
+    the flavor that it comes from, empty if it is the pod's own.
+    """
+    pods = f"{count} of {wanted} pods, such as {pod}," if wanted > 1 else f"Its pod {pod}"
+    text = f"{pods} cannot be scheduled: {scheduler}"
+    if not selectors:
+        return text
+    named = [f"{label} (of flavor {flavor})" if flavor else f"{label} (its own)" for label, flavor in selectors]
+    return f"{text.rstrip('.')}. Node selector: {listed(named, limit=_NAMED)}."
 
 
 def not_started(count: int, wanted: int, container: str, why: str) -> str:

@@ -25,7 +25,7 @@ async def test_unschedulable_pods_are_reported_for_pods_and_pod_groups(world, tm
         await world.start(kinds=KINDS)
         for each in (alone, *members):
             await world.user.create("pods", "team-a", each)
-        for name, said in (("alone", "Its pod cannot be scheduled: "), ("g", "2 of 3 pods cannot be scheduled: ")):
+        for name, said in (("alone", "Its pod alone cannot be scheduled: "), ("g", "2 of 3 pods, such as g-")):
             await world.record(name, "admitted")
             world.pass_time(20)
             told = await world.record(name, "admitted", reason="PodsUnscheduled")
@@ -46,6 +46,21 @@ async def test_started_object_without_any_pods_is_reported_with_what_its_control
         "It was started, but its controller has created no pods; `kubectl describe` of the JobSet shows its Events. "
         "Its status says: the operator is ill"
     )
+
+
+async def test_selector_of_an_unschedulable_pod_is_named_with_its_flavor(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    await world.start()
+    stuck = job("stuck")
+    stuck["spec"]["template"]["metadata"]["annotations"] |= STUCK
+    stuck["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
+    await world.submit(stuck)
+    await world.record("stuck", "admitted")
+    world.pass_time(20)
+    told = await world.record("stuck", "admitted", reason="PodsUnscheduled")
+    assert told.message.startswith("Its pod stuck-")
+    assert "type=kwok (of flavor default)" in told.message
+    assert "disk=ssd (its own)" in told.message
 
 
 async def test_forbidden_pod_list_in_a_namespace_hides_no_other_namespace(world, caplog):

@@ -105,7 +105,7 @@ STATES = {
                     "Admitted"),
     "refused": Said("admitted", "PodsUnscheduled", "The API server refuses to start it: ", "that is tried again",
                     "PodsUnscheduled"),
-    "unscheduled": Said("admitted", "PodsUnscheduled", "Its pod cannot be scheduled: ", "", "PodsUnscheduled"),
+    "unscheduled": Said("admitted", "PodsUnscheduled", "cannot be scheduled: ", "", "PodsUnscheduled"),
     "unpullable": Said("admitted", "PodsUnscheduled", "Its pod does not start: container", "ImagePull",
                        "PodsUnscheduled"),
     "ended": Said("finished", "Succeeded", "", "", "Admitted"),

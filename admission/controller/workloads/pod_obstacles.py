@@ -20,13 +20,14 @@ from admission.model.text import clean
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from admission.cluster.client import Client
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Readiness
+    from admission.model.queues import ResourceFlavor
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ _TRANSIENT = frozenset({"", "ContainerCreating", "PodInitializing"})
 class PodObstacles:
     """Polls the pods of unready workloads, and puts `PodProblemsFound` into the inbox.
 
-    `readiness`: knows the workloads to poll. `clock`: returns the Unix time (s).
+    `readiness`: knows the workloads to poll. `flavors`: ResourceFlavors by name. `clock`: returns the Unix time (s).
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class PodObstacles:
         readiness: Readiness,
         groups: PodGroups,
         *,
+        flavors: Mapping[str, ResourceFlavor],
         clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._inbox = inbox
         self._readiness = readiness
         self._groups = groups
+        self._flavors = flavors
         self._clock = clock
         self._polls: dict[str, tuple[float, float]] = {}
         """By uid of a workload: Unix time (s) of its next poll, and seconds from that to the one after it."""
@@ -155,7 +158,9 @@ class PodObstacles:
         admission = tracked.record.admission
         if tracked.record.state is State.ADMITTED and admission is not None:
             wanted = sum(assigned.count for assigned in admission.pod_sets)
-            self._inbox.put(PodProblemsFound(tracked.uid, obstacle(pods, wanted)))
+            names = dict.fromkeys(name for one in admission.pod_sets for name in one.flavors.values())
+            labels = {name: self._flavors[name].spec.node_labels for name in names if name in self._flavors}
+            self._inbox.put(PodProblemsFound(tracked.uid, obstacle(pods, wanted, labels)))
 
 
 def _labels_its_pods(tracked: Tracked) -> bool:
@@ -176,19 +181,24 @@ def _said(status: dict[str, Any]) -> str:
     return clean(str(latest.get("message") or status.get("message") or ""))
 
 
-def obstacle(pods: Iterable[dict[str, Any]], wanted: int) -> str:
+def obstacle(pods: Iterable[dict[str, Any]], wanted: int, labels: Mapping[str, Mapping[str, str]]) -> str:
     """Return a message that says why a workload's pending pods do not run; empty: no reason is known.
 
-    `wanted`: number of pods of the workload. What the scheduler reports takes precedence over the kubelet.
+    `wanted`: number of pods of the workload. `labels`: node labels of the flavors that were assigned to it, by flavor.
+    What the scheduler reports takes precedence over the kubelet.
     """
-    scheduler: list[str] = []
-    """Messages of the scheduler, one per unschedulable pod."""
+    scheduler: list[tuple[str, str, Mapping[str, str]]] = []
+    """Name, message of the scheduler and node selector of each unschedulable pod."""
     kubelet: list[tuple[str, str]] = []
     """Name and reason of a waiting container, one per pod."""
     for pod in pods:
         status = pod.get("status") or {}
         scheduler += (
-            condition.get("message") or condition.get("reason") or ""
+            (
+                pod["metadata"]["name"],
+                condition.get("message") or condition.get("reason") or "",
+                (pod.get("spec") or {}).get("nodeSelector") or {},
+            )
             for condition in status.get("conditions") or ()
             if condition.get("type") == "PodScheduled" and condition.get("status") == "False"
         )
@@ -196,7 +206,12 @@ def obstacle(pods: Iterable[dict[str, Any]], wanted: int) -> str:
         if waiting is not None:
             kubelet.append(waiting)
     if scheduler:
-        return sentences.unscheduled(len(scheduler), max(wanted, len(scheduler)), clean(scheduler[0]))
+        name, message, selector = scheduler[0]
+        origins = [
+            (f"{key}={value}", next((flavor for flavor, own in labels.items() if own.get(key) == value), ""))
+            for key, value in selector.items()
+        ]
+        return sentences.unscheduled(name, len(scheduler), max(wanted, len(scheduler)), clean(message), origins)
     if kubelet:
         return sentences.not_started(len(kubelet), max(wanted, len(kubelet)), *map(clean, kubelet[0]))
     return ""
