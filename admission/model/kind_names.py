@@ -21,7 +21,7 @@ COHORT: Final = KindNames("Cohort", "cohorts", ("co",))
 LOCAL_QUEUE: Final = KindNames("LocalQueue", "localqueues", ("lq", "queue", "queues"), namespaced=True)
 WORKLOAD_PRIORITY_CLASS: Final = KindNames("WorkloadPriorityClass", "workloadpriorityclasses", ("wpc",))
 ADMISSION_CHECK: Final = KindNames("AdmissionCheck", "admissionchecks", ("ac",))
-TOPOLOGY: Final = KindNames("Topology", "topologies", ())
+TOPOLOGY: Final = KindNames("Topology", "topologies", ("topo",))
 SUBSCRIPTION: Final = KindNames("Subscription", "subscriptions", ("sub", "subs"), namespaced=True)
 
 KINDS: Final = (

@@ -216,6 +216,16 @@ async def test_the_state_of_a_finished_workload_is_its_outcome(sluice, store, wo
     assert row[2:5] == [shown, "<none>", "<none>"], "it was never admitted"
 
 
+async def test_topologies_are_listed_with_their_levels_among_other_types(sluice):
+    levels = "[{nodeLabel: block}, {nodeLabel: rack}]"
+    text = f"{{apiVersion: sluice.dev/v1, kind: Topology, metadata: {{name: dc}}, spec: {{levels: {levels}}}}}"
+    flavor = "---\n{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: a}}"
+    assert (await sluice("apply", "-f", "-", stdin=f"{text}\n{flavor}")).exit_code == 0
+    listed = (await sluice("get", "topologies,rf", "--no-headers")).stdout.splitlines()
+    assert listed[0].split()[:2] == ["topo/dc", "block,rack"]
+    assert "nodeLabel: rack" in (await sluice("describe", "topo/dc")).stdout
+
+
 @read_only
 async def test_get_of_several_types_lists_objects_and_names_empty_types(filled):
     assert (await filled("get", "cq,wpc", "-o", "name")).stdout.splitlines() == [
