@@ -98,6 +98,8 @@ class ReplicaMetrics:
             "Preemptions after which the preemptor was not admitted.",
             controller.metrics.flapping,
         )
+        text = "Evictions of workloads that had been evicted twice or more in the hour before."
+        yield _counter("sluice_evictions_repeated", text, controller.metrics.evicted_again)
         text = "Internal errors caused by one workload or queue object, which was then isolated."
         yield _counter("sluice_isolated_failures", text, controller.faults.count)
         text = "Workloads that are isolated until they change, because they caused internal errors."

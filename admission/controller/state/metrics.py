@@ -6,6 +6,8 @@ after each commit, from its transitions, so that a metric never includes changes
 
 from __future__ import annotations
 
+from collections import Counter as Counts
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from prometheus_client import Counter, Histogram
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 ExemplarOf: TypeAlias = "Callable[[str], Exemplar | None]"
 """Returns the exemplar (trace id) of a workload by uid; None: it has no trace."""
+
+REPETITIONS: Final = 2
+"""Earlier evictions within `REPETITION_SECONDS` with which one more counts as a repetition."""
+REPETITION_SECONDS: Final = 3600.0
 
 _QUEUED: Final = "Queued"
 _ENDED: Final = ("Succeeded", "Failed")
@@ -166,6 +172,12 @@ class LeaderMetrics(_DurationMetrics):
         )
         self.flapping = 0
         """Number of preemptions without effect: the preemptor was not admitted (`Flap`)."""
+        self.evicted_again = 0
+        """Number of evictions of workloads that had been evicted twice or more in the hour before."""
+        self._recent: deque[tuple[float, str]] = deque()
+        """Evictions of the last hour: Unix time (s) and uid."""
+        self._times: Counts[str] = Counts()
+        """The number of these evictions by uid."""
         self._preemptions: dict[str, tuple[str, str]] = {}
         """Preemptor's ClusterQueue and preemption reason of evictions that are not committed yet, by uid."""
         self._evictions: dict[str, _Eviction] = {}
@@ -284,7 +296,18 @@ class LeaderMetrics(_DurationMetrics):
             exemplar = None if self._exemplar_of is None else self._exemplar_of(transition.uid)
             seconds = max(transition.at - record.ready_at, 0.0)
             self.ready_to_evicted[record.cluster_queue, reason, cause].observe(seconds, exemplar)
+        self._count_repetition(transition)
         self._evictions.setdefault(transition.uid, _Eviction(transition.at, record.cluster_queue, reason))
+
+    def _count_repetition(self, transition: Transition) -> None:
+        while self._recent and self._recent[0][0] <= transition.at - REPETITION_SECONDS:
+            _, uid = self._recent.popleft()
+            self._times[uid] -= 1
+            if not self._times[uid]:
+                del self._times[uid]
+        self.evicted_again += self._times[transition.uid] >= REPETITIONS
+        self._times[transition.uid] += 1
+        self._recent.append((transition.at, transition.uid))
 
     def _count_stop(self, transition: Transition) -> None:
         self._ready.pop(transition.uid, None)
