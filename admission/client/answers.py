@@ -192,11 +192,24 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Events in which a workload was admitted and evicted again and again; `first` and `last` are their indices."""
+
+    first: int
+    last: int
+    rounds: int
+    """The number of its admissions."""
+    preemptors: int
+    """The number of different workloads for which it was preempted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
     """History of a workload, the oldest events first."""
 
     transitions: tuple[Transition, ...]
     admissions: tuple[Held, ...]
+    folds: tuple[Fold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

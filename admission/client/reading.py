@@ -11,6 +11,7 @@ from admission.client.answers import (
     Change,
     Condition,
     Explanation,
+    Fold,
     Held,
     Impact,
     Lack,
@@ -132,6 +133,9 @@ def story(document: Document) -> Story:
             for item in document.get("items", ())
         ),
         tuple(_held(item) for item in document.get("admissions", ())),
+        tuple(
+            Fold(item["first"], item["last"], item["rounds"], item["preemptors"]) for item in document.get("folds", ())
+        ),
     )
 
 

@@ -13,6 +13,8 @@ from workload_records import NOW, NOW_TEXT, commit
 from admission.api.documents.workload_names import workload_name
 from admission.api.resources.explanation_text import ExplainedWorkload, paragraphs
 from admission.api.resources.start_estimates import NoEstimate, StartEstimate
+from admission.cli.commands.history import workload_history_lines
+from admission.client import reading
 from admission.engine import Explanation, PreemptionHint
 from admission.store.records import Changes, CheckRecord, Eviction, State, Transition
 
@@ -265,6 +267,32 @@ async def test_workload_history_shows_its_transitions_waiting_times_and_admissio
             "amount": "1500m",
         }
     ]
+
+
+async def test_workload_history_folds_admissions_that_end_with_evictions(api: Client, store: Store) -> None:
+    again = job("again")
+    await submitted(store, again)
+    uid = again.workload.uid
+    story = []
+    for number in range(6):
+        said = f"Preempted to accommodate a workload (UID: p{number % 2}) due to prioritization in the ClusterQueue"
+        story += [
+            Transition(uid, NOW + number, State.ADMITTED, "QuotaReserved", ""),
+            Transition(uid, NOW + number, State.ADMITTED, "Admitted", ""),
+            Transition(uid, NOW + number, State.EVICTING, "Preempted", said),
+            Transition(uid, NOW + number, State.PENDING, "Requeued", ""),
+        ]
+    story.append(Transition(uid, NOW + 6, State.ADMITTED, "Admitted", ""))
+    epoch = await store.lead("tests")
+    await store.commit(Changes(transitions=tuple(story[:13])), epoch=epoch)
+    address = f"{PREFIX}/namespaces/a/workloads/again/history"
+    assert (await api.get(address)).body["folds"] == [], "three rounds are shown as they were"
+    await store.commit(Changes(transitions=tuple(story[13:])), epoch=epoch)
+    found = (await api.get(address)).body
+    assert found["folds"] == [{"first": 4, "last": 19, "rounds": 4, "preemptors": 2}]
+    lines = workload_history_lines(reading.story(found))
+    assert len(lines) == 25 - 16 + 1
+    assert "admitted and evicted 4 times, preempted for 2 different workload(s)" in lines[4]
 
 
 @on_both_databases

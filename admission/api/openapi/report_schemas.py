@@ -161,11 +161,26 @@ class ReasonTime(Model):
     """Total seconds that it waited for this reason."""
 
 
+class HistoryFold(Model):
+    """Events in which a workload was admitted and evicted again and again."""
+
+    first: int
+    """Index of the first of these events in `items`."""
+    last: int
+    """Index of the last one."""
+    rounds: int
+    """Number of its admissions, each of which ended with an eviction."""
+    preemptors: int
+    """Number of different workloads for which it was preempted."""
+
+
 class WorkloadHistory(Model):
     """History of a workload: events, admissions and waiting times."""
 
     items: tuple[HistoryLine, ...]
     """Events, the oldest first."""
+    folds: tuple[HistoryFold, ...] = ()
+    """Events that may be shown as one line each."""
     admissions: tuple[HeldQuota, ...]
     """Quota that it had, from the ledger."""
     waited: tuple[ReasonTime, ...] = ()

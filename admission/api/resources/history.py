@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from admission.api.auth.authentication import author
 from admission.api.auth.redaction import named_messages
@@ -14,6 +14,8 @@ from admission.api.http.request_options import dry_run, number
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION
 from admission.apimachinery.differences import differences
+from admission.engine.victims import preemptor_in
+from admission.engine.vocabulary import PREEMPTED
 from admission.model.manifests import to_manifest
 from admission.model.names import NOTED_BY_OTHERS, listed
 from admission.model.quantity import format_amount
@@ -64,6 +66,7 @@ class WorkloadHistories:
                     {"at": _time(line.at), "state": line.state, "reason": line.reason, "message": message}
                     for line, message in zip(story, messages, strict=True)
                 ],
+                "folds": [fold._asdict() for fold in folds(story)],
                 "admissions": [_held(row) for row in rows],
                 "waited": [
                     {"reason": reason, "seconds": round(seconds, 3)}
@@ -92,6 +95,42 @@ def waiting_times(story: Sequence[Transition], *, until: float) -> dict[str, flo
     if reason is not None:
         times[reason] = times.get(reason, 0.0) + max(until - since, 0.0)
     return times
+
+
+class Fold(NamedTuple):
+    """A part of a workload's history in which it was admitted and evicted again and again."""
+
+    first: int
+    """Index of the first transition."""
+    last: int
+    """Index of the last transition."""
+    rounds: int
+    """Number of admissions in it, each of which ended with an eviction."""
+    preemptors: int
+    """Number of different workloads for which it was preempted in it."""
+
+
+def folds(story: Sequence[Transition]) -> list[Fold]:
+    """Return the parts of a history that its readers may see as one line each.
+
+    All rounds from an admission to the next, with an eviction in between, but the first and the last one, if these are
+    two or more.
+    """
+    starts = [
+        index
+        for index, line in enumerate(story)
+        if line.state == State.ADMITTED and (not index or story[index - 1].state != State.ADMITTED)
+    ]
+    rounds = [
+        (start, end - 1)
+        for start, end in pairwise(starts)
+        if any(line.state == State.EVICTING for line in story[start:end])
+    ]
+    if len(rounds) > 3 and len(rounds) == len(starts) - 1:
+        first, last = rounds[1][0], rounds[-2][1]
+        preemptors = {preemptor_in(line.message) for line in story[first : last + 1] if line.reason == PREEMPTED}
+        return [Fold(first, last, len(rounds) - 2, len(preemptors - {""}))]
+    return []
 
 
 class QueueObjectHistories:

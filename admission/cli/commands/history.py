@@ -238,7 +238,18 @@ async def _show_workload_history(sluice: Sluice, text: str, namespace: str | Non
 def workload_history_lines(history: Story) -> list[str]:
     """Return the state transitions of a workload as lines, followed by a table of the quota that it held."""
     lines = []
-    for transition in history.transitions:
+    folds = {fold.first: fold for fold in history.folds}
+    hidden = {index for fold in history.folds for index in range(fold.first, fold.last + 1)}
+    for index, transition in enumerate(history.transitions):
+        if (fold := folds.get(index)) is not None:
+            until = history.transitions[fold.last].at
+            whom = f", preempted for {fold.preemptors} different workload(s)" if fold.preemptors else ""
+            lines.append(
+                f"{transition.at:%Y-%m-%d %H:%M:%S}  ...        admitted and evicted {fold.rounds} times{whom}, until "
+                f"{until:%Y-%m-%d %H:%M:%S} (all events: -o yaml)"
+            )
+        if index in hidden:
+            continue
         why = f"{transition.reason}: {transition.message}" if transition.message else transition.reason
         lines.append(f"{transition.at:%Y-%m-%d %H:%M:%S}  {transition.state:<9}  {why}".rstrip())
     # A pod set holds nothing of a resource that it does not request.

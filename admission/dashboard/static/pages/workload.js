@@ -1,7 +1,7 @@
 // Page of a workload: its state with the explanation, its pods, and its history.
 import { path } from "../lib/api.js";
 import { Age, Badge, Card, conditionOf, Dialog, Empty, Facts, Failure, Free, HOPELESS, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
-import { amount, count, duration, fullTime, hours, hoursName, resourceName, seconds, shown } from "../lib/format.js";
+import { amount, count, duration, fullTime, hours, hoursName, plural, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
 import { localQueueLink, queueLink } from "../lib/router.js";
 import { useHome, useSession } from "../lib/session.js";
@@ -169,8 +169,13 @@ function Story({ history }) {
   const items = history.data?.items;
   if (history.error && !items) return html`<${Card} title="What happened"><${Failure} error=${history.error} retry=${history.again} /><//>`;
   if (!items) return html`<${Card} title="What happened"><${Loading} /><//>`;
+  const folds = history.data.folds || [];
   return html`<${Card} title="What happened" note="Newest first">
     ${items.length ? html`<ol class="timeline">${items.map((item, index) => {
+      const fold = folds.find(({ first, last }) => first <= index && index <= last);
+      if (fold) return fold.first === index && html`<li key="fold" class="warn">
+        <p><b>Admitted and evicted ${plural(fold.rounds, "time")}</b> <span class="soft"><${Time} at=${item.at} /> to <${Time} at=${items[fold.last].at} /></span></p>
+        ${fold.preemptors > 0 && html`<p class="soft">Preempted for ${plural(fold.preemptors, "different workload")}.</p>`}</li>`;
       const next = items[index + 1], last = item.state === "finished";
       const lasted = (next ? seconds(next.at) : now) - seconds(item.at);
       return html`<li key=${`${item.at}${index}`} class=${MARKS[item.state] || "calm"}>
