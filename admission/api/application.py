@@ -27,7 +27,7 @@ from admission.api.http.security_headers import add_security_headers
 from admission.api.kinds.descriptor import no_receiver_fault
 from admission.api.openapi import discovery, document
 from admission.api.probes import Probes, no_webhook_fault, none_not_queued
-from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WORKLOADS
+from admission.api.registry import GROUP, PREFIX, RESOURCES, SUBRESOURCES, WHAT_IFS, WORKLOADS
 from admission.api.resources.attention_report import AttentionReport
 from admission.api.resources.audit_records import AuditRecords
 from admission.api.resources.cluster_views import ClusterViews
@@ -40,6 +40,7 @@ from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.queue_objects import QueueObjects
 from admission.api.resources.start_estimates import no_estimates
 from admission.api.resources.usage_reports import Reports
+from admission.api.resources.what_if import WhatIfs
 from admission.api.resources.workload_lookup import WorkloadLookup
 from admission.api.resources.workload_search import WorkloadSearch
 from admission.api.resources.workloads import Workloads
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
+    from admission.api.resources.what_if import WhatIf
     from admission.store.store import Store
 
     Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -99,6 +101,7 @@ def create_app(
     controller: LocalController | None = None,
     leader: LeaderView | None = None,
     estimate_of: EstimateOf = no_estimates,
+    what_if: WhatIf | None = None,
     receiver_fault: ReceiverFault = no_receiver_fault,
     webhook_fault: WebhookFault = no_webhook_fault,
     not_queued: NotQueuedObjects = none_not_queued,
@@ -116,6 +119,7 @@ def create_app(
     controller: the controller in this process, if there is one; it answers explanations and dry runs.
     leader: the leading replica, as seen from this one.
     estimate_of: start estimates of pending workloads.
+    what_if: replays past periods.
     receiver_fault: checks the receivers of subscriptions.
     webhook_fault: says why the API server does not reach the webhooks.
     not_queued: objects that have a queue label and are not queued.
@@ -150,6 +154,7 @@ def create_app(
     attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     _add_reports(app, Reports(store), ClusterViews(store, cluster), attention)
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))
+    app.router.add_post(WHAT_IFS.collection(), WhatIfs(what_if, controller, now=now).post)
     engines = Engines(store, controller, receiver_fault=receiver_fault, clock=now)
     lookup = WorkloadLookup(store, cluster, not_queued)
     _add_resources(app, store, engines, estimate_of, lookup, rights, now=now)

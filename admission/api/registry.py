@@ -92,7 +92,8 @@ ATTENTION_REPORT: Final = "AttentionReport"
 NAMESPACE_REPORT: Final = "NamespaceReport"
 """Kind of the response of `reports/namespaces`."""
 AUDITS: Final = Resource("audits", "Audit", namespaced=False, verbs=("create", "get"))
-UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS)
+WHAT_IFS: Final = Resource("whatifs", "WhatIf", namespaced=False, verbs=("create",))
+UNNAMED: Final = (AUDIT_RECORDS, AUDITS, REPORTS, WHAT_IFS)
 """Resources whose objects have no names to give on a command line: they are computed, or only listed."""
 
 SUBRESOURCES: Final = (

@@ -71,6 +71,7 @@ _COMMANDS = {
     "report": _Command("admission.cli.commands.report", "Report quota usage over time."),
     "export": _Command("admission.cli.commands.export", "Export the database, or queue objects as manifests."),
     "import": _Command("admission.cli.commands.import_", "Import an exported database, or queues of another system."),
+    "whatif": _Command("admission.cli.commands.whatif", "Replay a past period under other quota."),
     "simulate": _Command("admission.cli.commands.simulate", "Simulate scheduling from files, without a cluster."),
     "sandbox": _Command("admission.cli.commands.sandbox", "Run a simulated Kubernetes cluster on this machine."),
     "demo": _Command("admission.cli.demo", "Run a demonstration in a sandbox."),
@@ -86,7 +87,7 @@ _GROUPS = {
     ),
     "Queues and quota": (
         *("tree", "top", "create", "edit", "apply", "diff", "delete", "rollback", "stop", "resume", "import", "export"),
-        *("report", "simulate"),
+        *("report", "whatif", "simulate"),
     ),
     "Running Sluice": ("serve", "webhook", "config", "kinds", "migrate", "audit", "gate", "debug", "uninstall"),
     "Trying it, and others": ("demo", "sandbox", "completion", "version"),

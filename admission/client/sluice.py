@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from admission.client import reading
@@ -15,7 +16,7 @@ from admission.client.transport import PREFIX, Transport
 from admission.client.workloads import Workloads
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
     from types import TracebackType
@@ -264,6 +265,12 @@ class Sluice:
     ) -> Document:
         """Send any request to the API, and return the JSON response."""
         return await self._transport.request(method, path, params=params, body=body, content_type=content_type)
+
+    @asynccontextmanager
+    async def stream(self, path: str, body: object) -> AsyncIterator[AsyncIterator[Document]]:
+        """POST `body`, and yield an iterator of the lines of the response, while they arrive."""
+        async with self._transport.stream(path, body=body) as lines:
+            yield lines
 
     async def text(self, path: str) -> str:
         """Return a response that is not JSON, such as of `/metrics` and `/readyz`; also that of a failed probe.

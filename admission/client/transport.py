@@ -117,10 +117,16 @@ class Transport:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, params: Mapping[str, str], accept: str = JSON
+        self, path: str, *, params: Mapping[str, str] | None = None, accept: str = JSON, body: object = None
     ) -> AsyncIterator[AsyncIterator[Document]]:
-        """Open a watch, and yield an iterator of its events until the server ends it. Raises Unreachable."""
-        async with self._open("GET", path, params, None, {"Accept": accept}, _STREAM_TIMEOUT) as response:
+        """Open a watch, or POST `body`, and yield an iterator of the events until the server ends it.
+
+        Raises Unreachable.
+        """
+        headers = {"Accept": accept} | ({} if body is None else {"Content-Type": JSON})
+        data = None if body is None else orjson.dumps(body)
+        method = "GET" if body is None else "POST"
+        async with self._open(method, path, params, data, headers, _STREAM_TIMEOUT) as response:
             if response.status != 200:
                 raise self._failure(response, await response.read())
             yield self._events(response.content)

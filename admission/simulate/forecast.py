@@ -6,12 +6,12 @@ Workloads that arrive later are unknown; the overall error that they cause is le
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from admission.engine import Engine, WorkloadAdmitted, WorkloadGone, WorkloadPending
+from admission.engine import WorkloadAdmitted
 from admission.simulate.durations import remaining
+from admission.simulate.virtual_time import VirtualTime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -55,51 +55,25 @@ class _Forecast:
     def __init__(self, current: CurrentState, durations: Durations) -> None:
         self._current = current
         self._durations = durations
-        self._engine = Engine(replace(current.policy, topology=None))  # without nodes: an estimate by quota alone
-        self._ends: list[tuple[float, str]] = []
-        self._end_of: dict[str, float] = {}
+        self._time = VirtualTime(current.policy, current.now)
         self._starts: Starts = {}
         self._similar: dict[tuple[str, str, str, int], Sequence[float]] = {}
         """Cache of `Durations.similar`, by namespace, queue, user and id of the pod sets."""
 
     def run(self, has_time: Callable[[], bool]) -> Starts:
-        current, engine = self._current, self._engine
-        refreshed = False
+        current, time = self._current, self._time
+        time.load(current.events)
         for event in current.events:
-            if not refreshed and isinstance(event, WorkloadPending | WorkloadAdmitted):
-                # Otherwise each workload would be queued twice: now, and when the changes of its queue are applied.
-                engine.refresh(current.now)
-                refreshed = True
-            engine.observe(event, now=current.now)
             if isinstance(event, WorkloadAdmitted) and not self._runs(event.workload, event.at):
                 return {}
-        now = current.now
         while has_time():
-            if not self._settle(now):
-                return {}
-            if not engine.waiting:
+            for admit in time.settle().admitted:
+                self._starts.setdefault(admit.workload.uid, time.now - current.now)
+                if not self._runs(admit.workload, time.now, begins=True):
+                    return {}
+            if not time.engine.waiting or time.advance(within_share=GRANULARITY) is None:
                 break
-            while self._ends and self._end_of.get(self._ends[0][1]) != self._ends[0][0]:
-                heappop(self._ends)  # it was evicted
-            wake_at = engine.wake_at()
-            times = [at for at in (self._ends[0][0] if self._ends else None, wake_at) if at is not None]
-            if not times:
-                break
-            now = max(now, min(times))
-            self._end(now + GRANULARITY * (now - current.now))
         return self._starts
-
-    def _settle(self, now: float) -> bool:
-        decisions = self._engine.settle(now)
-        for admit in decisions.admitted:
-            uid = admit.workload.uid
-            self._starts.setdefault(uid, now - self._current.now)
-            if not self._runs(admit.workload, now, begins=True):
-                return False
-        for evict in decisions.evicted:
-            self._end_of.pop(evict.workload.uid, None)
-            self._engine.observe(WorkloadGone(evict.workload.uid, requeue=evict.workload), now=now)
-        return True
 
     def _runs(self, workload: Workload, at: float, *, begins: bool = False) -> bool:
         """Record when a workload ends; return False if its run time is unknown."""
@@ -112,15 +86,5 @@ class _Forecast:
         rest = remaining(similar, elapsed=elapsed, limit=limit)
         if rest is None:
             return False
-        end = (at if begins else self._current.now) + rest
-        self._end_of[workload.uid] = end
-        heappush(self._ends, (end, workload.uid))
+        self._time.end((at if begins else self._current.now) + rest, workload.uid)
         return True
-
-    def _end(self, until: float) -> None:
-        """Finish all workloads that end until then."""
-        while self._ends and self._ends[0][0] <= until:
-            at, uid = heappop(self._ends)
-            if self._end_of.get(uid) == at:
-                del self._end_of[uid]
-                self._engine.observe(WorkloadGone(uid), now=at)

@@ -34,6 +34,7 @@ from admission.store.start_estimates import StartEstimates
 from admission.store.workloads import checks, loading
 from admission.store.workloads.commit import next_revision
 from admission.store.workloads.orders import Orders
+from admission.store.workloads.past import Past, kept_since, ordered, past_workloads
 from admission.store.workloads.queries import Workloads
 
 if TYPE_CHECKING:
@@ -189,6 +190,24 @@ class Store:
         async with self._database.read() as connection:
             async for piece in past_admissions(connection, since=since):
                 yield piece
+
+    async def past(self, *, start: float, end: float, history: float = 0.0) -> Past:
+        """Return what is known about the time from `start` to `end` (Unix times, s), of which the end may be cut off.
+
+        `history`: seconds before it of which earlier admissions are returned, too.
+        """
+        async with self._database.read() as connection:
+            start = max(start, await kept_since(connection))
+            earlier = [
+                row if row.to_at is not None and row.to_at <= start else row._replace(to_at=None)
+                async for piece in past_admissions(connection, since=start - history)
+                for row in piece
+                if history and row.from_at < start
+            ]
+            found = await past_workloads(connection, start=start, end=end)
+            orders = await ordered(connection, start=start, end=end)
+        versions = [version for version in await self.queues.changes_since(0) if version.at < end]
+        return Past(start, end, found, versions, earlier, orders)
 
     async def usage_series(
         self, by: Sequence[str], *, start: float, end: float, step: float, where: Mapping[str, Collection[str]]

@@ -25,6 +25,7 @@ from admission.api.registry import (
     RESOURCES,
     SUBRESOURCES,
     VERSION,
+    WHAT_IFS,
 )
 
 if TYPE_CHECKING:
@@ -150,6 +151,11 @@ def describe() -> Document:
         _creates_nothing(audit)
         audit["parameters"] = _query(("dryRun",) if verb == "create" else ())
         _add(paths, AUDITS.collection(), verb, audit)
+    question = {"required": True, "content": {"application/json": {"schema": ref(f"{OWN}WhatIfQuestion")}}}
+    replay = _operation("create", WHAT_IFS.kind, ref(f"{OWN}WhatIf"), question)
+    _creates_nothing(replay)
+    replay["parameters"] = []
+    _add(paths, WHAT_IFS.collection(), "create", replay)
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
     filters = ("clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
     report["parameters"] = _query(("by", "from", "to", "interval", "period", "top", *filters))

@@ -37,6 +37,8 @@ _ANSWERS: Final = (
     report_schemas.UsageReport,
     report_schemas.AuditRecord,
     report_schemas.Audit,
+    report_schemas.WhatIf,
+    report_schemas.WhatIfQuestion,
 )
 _TYPE_OF: Final = {
     "apiVersion": "The versioned schema of this object: sluice.dev/v1.",

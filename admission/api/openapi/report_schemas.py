@@ -490,3 +490,40 @@ class Audit(Model):
 
     items: tuple[Mapping[str, Any], ...]
     """All differences: actual and expected state, and what a repair does."""
+
+
+class WhatIfGoal(Model):
+    """A wished wait, for which the quota that it needs is searched."""
+
+    cluster_queue: str
+    """The ClusterQueue whose workloads are to wait no longer, and whose nominal quota may be raised."""
+    flavor: str
+    """Its flavor to raise."""
+    resource: str
+    """Its resource to raise."""
+    p90_seconds: float
+    """Seconds within which nine of ten of its workloads are to start."""
+
+
+class WhatIfQuestion(Model):
+    """A past period that is to be replayed."""
+
+    from_: str = Field(default="30d", alias="from")
+    """Start of the period: a time, a date, or a duration before now."""
+    to: str = "0m"
+    """End of the period, in the same form."""
+    objects: tuple[Mapping[str, Any], ...] = ()
+    """Queue objects that take the place of those that there were; all others are as they were."""
+    goal: WhatIfGoal | None = None
+    """If given, the answer is the quota that it needs."""
+
+
+class WhatIf(Model):
+    """A line of the answer, of which there are several: progress, and at the end the answer or an error."""
+
+    type: Literal["PROGRESS", "ANSWER", "ERROR"]
+    """What the line is."""
+    share: float | None = None
+    """Share of the work that is done, from 0 to 1."""
+    object: Mapping[str, Any] | None = None
+    """The answer: waits, preemptions and use of quota as they happened, replayed, and with the changes; or a Status."""

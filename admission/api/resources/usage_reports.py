@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
+from admission.api.http.instants import UNITS, instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import API_VERSION, PENDING_REPORT
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _DEFAULT_BY: Final = "queue"
 _DEFAULT_FROM: Final = "30d"
-_UNITS: Final = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue": "clusterQueue"}
 """Names of columns in documents, where they differ."""
 
@@ -135,7 +135,7 @@ def _step(request: web.Request, seconds: float) -> float:
     if not text:
         return 0.0
     found = re.fullmatch(r"(\d{1,6})([mhdw])", text, re.ASCII)
-    step = float(int(found[1]) * _UNITS[found[2]]) if found else 0.0
+    step = float(int(found[1]) * UNITS[found[2]]) if found else 0.0
     if not step:
         raise BadRequest(f'interval: "{text}" is not a duration; give one such as 5m, 1h or 1d')
     if seconds / step > _MOST_INTERVALS:
@@ -172,19 +172,6 @@ def _groupings(parameters: list[str]) -> list[str]:
         if name not in GROUPINGS:
             raise BadRequest(f'by: usage cannot be grouped by "{name}"; give one of {", ".join(GROUPINGS)}')
     return list(dict.fromkeys(names))
-
-
-def instant(text: str, now: float, *, field: str) -> float:
-    """Return the Unix time (s) of an RFC 3339 time, a date (midnight, UTC), or a duration before now (`30d`)."""
-    if relative := re.fullmatch(r"(\d{1,6})([mhdw])", text, re.ASCII):
-        return max(0.0, now - int(relative[1]) * _UNITS[relative[2]])
-    try:
-        at = datetime.fromisoformat(text.upper())
-        return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
-    except (ValueError, OverflowError) as error:
-        raise BadRequest(
-            f'{field}: "{text}" is not a time; give one such as 2025-06-01T08:00:00Z, 2025-06-01, or 7d (7 days ago)'
-        ) from error
 
 
 def _document(by: list[str], period: str, report: UsageReport, top: int) -> Document:

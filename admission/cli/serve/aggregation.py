@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from admission.api.resources.explaining_engine import LocalController
     from admission.api.resources.leader_view import LeaderView
     from admission.api.resources.start_estimates import EstimateOf
+    from admission.api.resources.what_if import WhatIf
     from admission.cli.configuration.settings import Settings
     from admission.cli.serve.certificates import OwnCertificates
     from admission.cluster.client import Client, Object
@@ -178,6 +179,7 @@ def api_app(
     endpoint: TlsEndpoint | None,
     checks: Checks,
     estimate_of: EstimateOf,
+    what_if: WhatIf,
     receiver_fault: ReceiverFault = no_receiver_fault,
     webhook_fault: WebhookFault = no_webhook_fault,
     not_queued: NotQueuedObjects = none_not_queued,
@@ -196,6 +198,7 @@ def api_app(
         controller=deciding,
         leader=leader,
         estimate_of=estimate_of,
+        what_if=what_if,
         receiver_fault=receiver_fault,
         webhook_fault=webhook_fault,
         not_queued=not_queued,

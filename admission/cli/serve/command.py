@@ -35,6 +35,7 @@ from admission.cli.serve.startup import Starting
 from admission.cli.serve.telemetry import opened_tracing
 from admission.cli.serve.webhook_check import WebhookCheck
 from admission.cli.serve.webhook_service import excluded_namespaces, in_pod, own_namespace, register_gate, start_gate
+from admission.cli.serve.what_if import WhatIfs
 from admission.cluster.client import Client
 from admission.cluster.identity import whoami
 from admission.cluster.lease import LeaderElector, Timing
@@ -157,6 +158,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             endpoint,
             checks,
             estimates.of,
+            WhatIfs(settings).ask,
             fault,
             lambda: webhook_check.fault,
             not_queued.found,

@@ -47,6 +47,23 @@ _LINE: Final = 2**28
 """Maximum bytes of an answer, which has some 100 for each pending workload."""
 
 
+def child_configuration(settings: Settings) -> dict[str, Any]:
+    """Return the first line for a process that simulates: the database, and what the policy depends on.
+
+    Not its arguments, since `ps` would show the password in the URL.
+    """
+    policies = {"fair_sharing", "admission_fair_sharing", "resources"}
+    return {
+        "databaseUrl": settings.database_url,
+        "policy": settings.model_dump(mode="json", include=policies, by_alias=True),
+    }
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of such a process: without the settings, which may contain secrets."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+
+
 class Estimates:
     """The latest estimates, and the child process that computes them."""
 
@@ -146,21 +163,13 @@ class Estimates:
                 "admission.cli.serve.forecaster",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                env={name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")},
+                env=child_environment(),
                 start_new_session=True,  # Ctrl-C is handled by `serve`, which then ends this process
                 limit=_LINE,
             )
             assert self._process.stdin is not None
-            self._process.stdin.write(orjson.dumps(self._configuration()) + b"\n")
+            self._process.stdin.write(orjson.dumps(child_configuration(self._settings)) + b"\n")
         return self._process
-
-    def _configuration(self) -> dict[str, Any]:
-        """Return the first line for the process. Not an argument, since `ps` would show the password in the URL."""
-        policies = {"fair_sharing", "admission_fair_sharing", "resources"}
-        return {
-            "databaseUrl": self._settings.database_url,
-            "policy": self._settings.model_dump(mode="json", include=policies, by_alias=True),
-        }
 
     async def _end(self) -> None:
         process, self._process = self._process, None

@@ -49,7 +49,7 @@ async def answer_requests(configuration: dict[str, Any]) -> None:
 
     The database is opened for each request: it may be unavailable at first, and no connection is kept in between.
     """
-    estimator, saving = Estimator(_policy(configuration)), _Saving()
+    estimator, saving = Estimator(policy_of(configuration)), _Saving()
     while line := await asyncio.to_thread(sys.stdin.buffer.readline):
         try:
             async with Store.open(configuration["databaseUrl"]) as store:
@@ -106,7 +106,8 @@ async def _estimate(store: Store, estimator: Estimator, request: dict[str, Any])
     }
 
 
-def _policy(configuration: dict[str, Any]) -> Policy:
+def policy_of(configuration: dict[str, Any]) -> Policy:
+    """Return the engine's policy from the first line that a child process reads (see `child_configuration`)."""
     settings = configuration["policy"]
     return policy(
         fair_sharing=_setting(FairSharingSettings, settings["fair_sharing"]),

@@ -8,7 +8,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import orjson
-from sqlalchemy import JSON, Double, Text, bindparam, cast, extract, func, select, type_coerce
+from sqlalchemy import JSON, Double, Text, and_, bindparam, cast, extract, func, or_, select, type_coerce
 
 from admission.engine.vocabulary import MISCONFIGURED
 from admission.model.pod_set_documents import pod_set
@@ -63,20 +63,42 @@ async def unfinished(
 
     If a row cannot be read, its record has the columns that can, and its error is added to `faults` by uid.
     """
-    shapes = await connection.run_sync(_shapes, select(workloads.c.shape).where(UNFINISHED).distinct())
     held: _Held = {}
-    async for batch in (await connection.stream(_OPEN_ROWS)).partitions(_BATCH):
-        _add_open_rows(held, batch)
-    columns = [_plain(column, connection.dialect.name) for column in workloads.c]
-    faults = {} if faults is None else faults
+    async for rows in (await connection.stream(_OPEN_ROWS)).partitions(_BATCH):
+        _add_open_rows(held, rows)
+    async for batch in _selected(connection, UNFINISHED, held, {} if faults is None else faults):
+        yield batch
+
+
+async def between(connection: AsyncConnection, start: float, end: float) -> AsyncIterator[list[WorkloadRecord]]:
+    """Yield the workloads that existed at some time from `start` to `end` (Unix times, s), as `unfinished` does.
+
+    Their records are without the quota that they hold.
+    """
+    async for batch in _selected(connection, existed(start, end), {}, {}):
+        yield batch
+
+
+def existed(start: float, end: float) -> ColumnElement[bool]:
+    """Return the condition that a workload existed, unfinished, at some time from `start` to `end` (Unix times, s)."""
+    columns = workloads.c
+    arrived = or_(columns.created_at < end, columns.queued_at < end)  # by the cluster's clock, or by Sluice's
+    return and_(arrived, or_(columns.finished_at.is_(None), columns.finished_at > start))
+
+
+async def _selected(
+    connection: AsyncConnection, condition: ColumnElement[bool], held: _Held, faults: dict[str, Exception]
+) -> AsyncIterator[list[WorkloadRecord]]:
+    shapes = await connection.run_sync(_shapes, select(workloads.c.shape).where(condition).distinct())
+    columns = [plain(column, connection.dialect.name) for column in workloads.c]
     result = await connection.stream(
-        select(*columns).where(UNFINISHED).order_by(workloads.c.created_at, workloads.c.uid)
+        select(*columns).where(condition).order_by(workloads.c.created_at, workloads.c.uid)
     )
     async for rows in result.partitions(_BATCH):
         yield [_record_or_fault(row, shapes, held, faults) for row in rows]
 
 
-def _plain(column: Column[Any], dialect: str) -> ColumnElement[Any]:
+def plain(column: Column[Any], dialect: str) -> ColumnElement[Any]:
     """Return the column, with instants converted to seconds by the database, which is faster than Python for a million.
 
     JSON is read as text and parsed row by row, so that broken JSON in one row does not prevent reading the others.
@@ -113,7 +135,7 @@ async def last_transitions(connection: AsyncConnection) -> dict[str, float]:
     """
     columns = transitions.c
     newest = (
-        select(columns.workload_uid, columns.state, _plain(columns.at, connection.dialect.name).label("at"))
+        select(columns.workload_uid, columns.state, plain(columns.at, connection.dialect.name).label("at"))
         .order_by(columns.id.desc())
         .limit(_RECENT_TRANSITIONS)
         .subquery()

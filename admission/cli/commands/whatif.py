@@ -1,0 +1,269 @@
+"""`sluice whatif`: a past period replayed under other quota, beside what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import re
+import sys
+from typing import TYPE_CHECKING, Final, Self
+
+import click
+
+from admission.cli.arguments.connection import Connection, connect, connection_options
+from admission.cli.arguments.files import FilesCommand, filename_option
+from admission.cli.arguments.objects import namespace_option
+from admission.cli.arguments.translation import TranslationFlags, translation_options
+from admission.cli.commands.import_quotas.manifests import Manifests
+from admission.cli.errors import CommandError
+from admission.cli.output.printing import print_line, serialized
+from admission.cli.output.tables import aligned
+from admission.model.manifests import to_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from admission.client.transport import Document
+
+_PATH: Final = "/apis/sluice.dev/v1/whatifs"
+_COURSES: Final = (("happened", "HAPPENED"), ("replayed", "REPLAYED"), ("changed", "CHANGED"))
+"""Field of the answer, and its title. The replay without changes shows how far replays can be trusted."""
+_LARGEST: Final = 10
+"""Queues and users in the table; -o json and csv have all."""
+
+
+@click.command(cls=FilesCommand)
+@filename_option(required=False)
+@namespace_option
+@click.option(
+    "--from",
+    "start",
+    default="30d",
+    show_default=True,
+    metavar="TIME",
+    help="Start: a time, a date, or a duration before now.",
+)
+@click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
+@click.option(
+    "--goal",
+    default="",
+    metavar="DURATION",
+    help="Search the quota with which nine of ten workloads of a ClusterQueue start within this: 2h.",
+)
+@click.option("--quota", default="", metavar="CLUSTERQUEUE/FLAVOR/RESOURCE", help="With --goal: the quota to raise.")
+@click.option(
+    "--by",
+    type=click.Choice(["clusterqueue", "user"]),
+    default="clusterqueue",
+    show_default=True,
+    help="Show waits of each ClusterQueue, or of each user.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json", "yaml", "csv"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+@translation_options
+@connection_options
+def whatif(
+    *,
+    paths: tuple[str, ...],
+    namespace: str | None,
+    start: str,
+    end: str,
+    goal: str,
+    quota: str,
+    by: str,
+    output: str,
+    translation: TranslationFlags,
+    connection: Connection,
+) -> None:  # fmt: skip
+    """Replay a past period under other quota.
+
+    The workloads of the period arrive again when they did and run as long as they did,
+    under the queue objects in FILE instead of those of the same names. Waits, preemptions
+    and usage are shown as they happened, as a replay without changes has them, and with
+    the changes: compare the last two. Nothing is written.
+
+    \b
+    Examples:
+      sluice whatif -f more-quota.yaml --from 2026-10-01 --to 2026-11-01
+      sluice whatif -f more-quota.yaml --by user -o csv
+      sluice whatif --goal 1h --quota ml/h100/nvidia.com/gpu
+    """
+    wanted = _goal(goal, quota)
+    question = asyncio.run(_question(connection, paths, Manifests(namespace, translation), start, end, wanted))
+    if output == "csv":
+        if wanted is not None:
+            raise click.UsageError("-o csv is for comparisons; it cannot be used with --goal")
+        _write_csv(question, by)
+    elif output in ("json", "yaml"):
+        click.echo(serialized(question, output))
+    else:
+        for line in _comparison(question, by) if wanted is None else _needed(question):
+            print_line(line)
+
+
+def _goal(goal: str, quota: str) -> Document | None:
+    """Return the goal of a question. Raises BadParameter."""
+    if not goal and not quota:
+        return None
+    found = re.fullmatch(r"(\d{1,6})([smhd])", goal)
+    if found is None:
+        raise click.BadParameter(f'--goal: "{goal}" is not a duration; give one such as 30m, 2h or 1d')
+    parts = quota.split("/", 2)  # the resource may contain a slash
+    if len(parts) != 3 or not all(parts):
+        raise click.BadParameter(
+            f'--quota: "{quota}" is not CLUSTERQUEUE/FLAVOR/RESOURCE, such as ml/h100/nvidia.com/gpu'
+        )
+    seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+    return {"clusterQueue": parts[0], "flavor": parts[1], "resource": parts[2], "p90Seconds": seconds}
+
+
+async def _question(
+    connection: Connection, paths: Sequence[str], manifests: Manifests, start: str, end: str, goal: Document | None
+) -> Document:
+    """Ask the server, show its progress, and return its answer."""
+    async with connect(connection) as sluice:
+        objects = manifests.read(paths, namespace=manifests.namespace or sluice.namespace) if paths else []
+        body = {"from": start, "to": end or "0m", "objects": [to_manifest(item) for item in objects]}
+        answer: Document | None = None
+        async with sluice.stream(_PATH, body if goal is None else {**body, "goal": goal}) as lines:
+            with _Progress() as progress:
+                async for line in lines:  # to its end, before which the server answers no other question
+                    match line["type"]:
+                        case "PROGRESS":
+                            progress.show(line["share"])
+                        case "ANSWER":
+                            answer = line["object"]
+                        case _:
+                            raise CommandError(line["object"]["message"])
+    if answer is None:
+        raise CommandError("the server ended the answer before it was complete; try again")
+    return answer
+
+
+class _Progress:
+    """The share that is done, on standard error if that is a terminal."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(self, share: float) -> None:
+        """Show a share from 0 to 1."""
+        if self._terminal:
+            click.echo(f"\r\x1b[Kreplaying: {share:.0%}", err=True, nl=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def _comparison(answer: Document, by: str) -> Iterator[str]:
+    """Yield the lines of a comparison."""
+    courses = [(field, title) for field, title in _COURSES if field in answer]
+    yield f"{answer['from']} to {answer['to']}: {answer['happened']['all']['workloads']:,} workloads waited"
+    yield ""
+    waits = {
+        "mean wait": [span(answer[field]["all"]["waitSeconds"]["mean"]) for field, _ in courses],
+        "half started within": [span(answer[field]["all"]["waitSeconds"]["p50"]) for field, _ in courses],
+        "nine of ten within": [span(answer[field]["all"]["waitSeconds"]["p90"]) for field, _ in courses],
+        "longest wait": [span(answer[field]["all"]["waitSeconds"]["longest"]) for field, _ in courses],
+        "not started": [f"{answer[field]['all']['waiting']:,}" for field, _ in courses],
+        "preemptions": [f"{answer[field]['all']['preemptions']:,}" for field, _ in courses],
+    }
+    rows = [["", *(title for _, title in courses)], *([name, *cells] for name, cells in waits.items())]
+    yield from aligned([*rows, *_usage_rows(answer, courses)])
+    yield ""
+    rows = list(_group_rows(answer, courses, by))
+    yield f"nine of ten started within, by {by}"
+    yield from aligned([[by.upper(), "WORKLOADS", *(title for _, title in courses)], *rows[:_LARGEST]])
+    if len(rows) > _LARGEST:
+        yield f"... and {len(rows) - _LARGEST} more; -o csv has all"
+    yield ""
+    yield from _agreement(answer["agreement"])
+
+
+def _usage_rows(answer: Document, courses: Sequence[tuple[str, str]]) -> Iterator[list[str]]:
+    """Yield the shares of quota that were used, by flavor and resource."""
+    uses = {
+        field: {(use["flavor"], use["resource"]): use for use in answer[field]["resources"]} for field, _ in courses
+    }
+    for place in sorted({place for found in uses.values() for place in found}):
+        cells = []
+        for field, _ in courses:
+            use = uses[field].get(place)
+            quota = use["quotaSeconds"] if use else 0
+            cells.append(f"{use['usedSeconds'] / quota:.0%}" if use and quota else "-")
+        flavor, resource = place
+        yield [f"{resource} in {flavor} used", *cells]
+
+
+def _groups(answer: Document, field: str, by: str) -> dict[str, Document]:
+    key, name = ("users", "user") if by == "user" else ("clusterQueues", "clusterQueue")
+    return {group[name]: group for group in answer[field][key]}
+
+
+def _group_rows(answer: Document, courses: Sequence[tuple[str, str]], by: str) -> Iterator[list[str]]:
+    """Yield a row of each group, the one with most workloads first."""
+    groups = {field: _groups(answer, field, by) for field, _ in courses}
+    names = {name: group["workloads"] for found in groups.values() for name, group in found.items()}
+    for name in sorted(names, key=lambda name: (-names[name], name)):
+        cells = [
+            span(groups[field][name]["waitSeconds"]["p90"]) if name in groups[field] else "-" for field, _ in courses
+        ]
+        yield [name or "<none>", f"{names[name]:,}", *cells]
+
+
+def _agreement(agreement: Document) -> Iterator[str]:
+    started = agreement["started"]
+    if started:
+        share = f"{agreement['agree'] / started:.0%} of {started:,} workloads"
+        yield f"The replay without changes starts {share} when they did, to a minute or 10 % of their wait."
+    if agreement["estimated"]:
+        yield f"Run times of {agreement['estimated']:,} workloads that had not ended are estimated."
+    if agreement["ordered"]:
+        yield f"Orders of admins about {agreement['ordered']:,} workloads (hold, move, prioritize) are not replayed."
+
+
+def _needed(answer: Document) -> Iterator[str]:
+    now = answer["nominalQuota"]
+    place = f"{answer['resource']} of flavor {answer['flavor']} in ClusterQueue {answer['clusterQueue']}"
+    wish = f"nine of ten workloads start within {span(answer['p90Seconds'])}"
+    if "neededQuota" not in answer:
+        yield f"Not even 64 times the present {now:g} {place} would let {wish}."
+    elif (needed := answer["neededQuota"]) == now:
+        yield f"With the present {now:g} {place}, {wish}."
+    else:
+        yield f"With {needed:g} ({needed - now:g} more) {place}, {wish}."
+
+
+def _write_csv(answer: Document, by: str) -> None:
+    """Print a row of each group in each course, with seconds."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([by, "course", "workloads", "waiting", "mean", "p50", "p90", "longest", "preemptions"])
+    for field, _ in _COURSES:
+        if field in answer:
+            for name, group in _groups(answer, field, by).items():
+                seconds = group["waitSeconds"]
+                waits = [seconds[name] for name in ("mean", "p50", "p90", "longest")]
+                writer.writerow([name, field, group["workloads"], group["waiting"], *waits, group["preemptions"]])
+
+
+def span(seconds: float) -> str:
+    """Return a time span in the two largest units: `2 h 10 min`."""
+    rest = round(seconds)
+    if rest < 60:
+        return f"{rest} s"
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        number, rest = divmod(rest, size)
+        if number and len(parts) < 2:
+            parts.append(f"{number} {unit}")
+    return " ".join(parts)

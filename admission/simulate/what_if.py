@@ -1,0 +1,357 @@
+"""What-if: a past period as it happened, as its replay has it, and as it would have been under other queue objects.
+
+The replay without changes shows how far the replay can be trusted: the two differ in what is not recorded, such as
+quota that was free a moment earlier. Compare the changed replay with it, not with what happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from admission.engine.vocabulary import PREEMPTED
+from admission.model.errors import InvalidObject
+from admission.model.quantity import format_amount
+from admission.model.queues import ClusterQueue, Cohort, LocalQueue
+from admission.simulate.replay import Replay, Timeline
+from admission.store.ledger.usage import MICROSECONDS, Holding, QuotaKey, usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from admission.engine import Policy
+    from admission.model.queues import QueueObject
+    from admission.simulate.replay import Course
+    from admission.store.workloads.past import Past, Spell
+
+AGREES_WITHIN: Final = 60.0
+"""Seconds by which the start of a workload may differ between a replay and what happened, and still agree ..."""
+AGREES_WITHIN_SHARE: Final = 0.1
+"""... or this share of its wait."""
+
+
+MOST_TIMES: Final = 64
+"""Up to so many times the current quota are searched for a goal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Waits of workloads that waited in the period, in seconds from their arrival until they first held quota.
+
+    Of workloads that had not started at the end it is only known that they wait longer: they count with the time that
+    they have waited.
+    """
+
+    workloads: int
+    waiting: int
+    """How many had not started at the end."""
+    mean: float
+    p50: float
+    p90: float
+    longest: float
+    preemptions: int
+    """Number of times that they were preempted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """Quota of one flavor and resource over the period, in amount (milli-CPU, else base units) times seconds."""
+
+    flavor: str
+    resource: str
+    quota: float
+    """Nominal quota of all ClusterQueues and Cohorts together."""
+    used: float
+    borrowed: float
+    """The part of `used` beyond the nominal quota of the ClusterQueue that used it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """How one course of the period went."""
+
+    all: Waits
+    queues: Mapping[str, Waits]
+    """By ClusterQueue."""
+    users: Mapping[str, Waits]
+    resources: tuple[ResourceUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How well the replay without changes agrees with what happened."""
+
+    started: int
+    """Workloads that started in both."""
+    agree: int
+    """Those of them whose start differs by `AGREES_WITHIN` seconds at most, or by that share of their wait."""
+    estimated: int
+    """Workloads whose run time was estimated."""
+    ordered: int
+    """Workloads that an admin held, moved or ranked, which is not replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A period in three ways. Times are seconds since the epoch."""
+
+    start: float
+    end: float
+    happened: Account
+    replayed: Account
+    changed: Account | None
+    """None: no changes were proposed."""
+    agreement: Agreement
+
+
+def what_if(
+    past: Past,
+    policy: Policy,
+    proposed: Sequence[QueueObject],
+    namespaces: Mapping[str, Mapping[str, str]],
+    *,
+    changed_policy: Policy | None = None,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Comparison:
+    """Compare a period as it happened, replayed, and replayed with the `proposed` queue objects in place of theirs.
+
+    `namespaces`: namespace to its labels. `changed_policy`: that of the changed replay, if it differs. `progress` is
+    called with the share that is done, from 0 to 1.
+    """
+    past = _from_first_object(past)
+    as_it_was = Timeline(past.versions, (), past.start)
+    plays = 2 if proposed or changed_policy is not None else 1
+    replayed = Replay(past, policy, as_it_was, namespaces)
+    replayed.run(lambda share: progress(share / plays))
+    changed = None
+    if plays > 1:
+        timeline = Timeline(past.versions, proposed, past.start)
+        again = Replay(past, changed_policy or policy, timeline, namespaces)
+        again.run(lambda share: progress((1 + share) / plays))
+        changed = _account(past, again.courses, timeline)
+    happened = {uid: replace(course, spells=list(course.past.spells)) for uid, course in replayed.courses.items()}
+    return Comparison(
+        past.start,
+        past.end,
+        _account(past, happened, as_it_was),
+        _account(past, replayed.courses, as_it_was),
+        changed,
+        _agreement(past, happened, replayed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A wished wait: nine of ten workloads of a ClusterQueue start within `p90` seconds."""
+
+    cluster_queue: str
+    flavor: str
+    resource: str
+    """Of the nominal quota that may be raised for it."""
+    p90: float
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """The lowest nominal quota with which a goal would have been met, in amounts (milli-CPU, else base units)."""
+
+    current: int
+    needed: int | None
+    """None: not even with `MOST_TIMES` the current quota, so something else is in the way."""
+
+
+def quota_needed(
+    past: Past,
+    policy: Policy,
+    goal: Goal,
+    proposed: Sequence[QueueObject],
+    namespaces: Mapping[str, Mapping[str, str]],
+    *,
+    progress: Callable[[float], None] = lambda _: None,
+) -> Needed:
+    """Search the nominal quota that a goal needs, by replays of the period with the `proposed` queue objects.
+
+    Raises InvalidObject if the ClusterQueue has no such quota.
+    """
+    past = _from_first_object(past)
+    latest = Timeline(past.versions, proposed, past.end).first
+    queue = latest.get((ClusterQueue.kind, "", goal.cluster_queue))
+    if not isinstance(queue, ClusterQueue):
+        raise InvalidObject([("clusterQueue", f'there was no ClusterQueue "{goal.cluster_queue}" at the end')])
+    current = _nominal(queue, goal)
+    if current is None:
+        text = f"ClusterQueue {goal.cluster_queue} has no quota of {goal.resource} in flavor {goal.flavor}"
+        raise InvalidObject([("flavor", text)])
+    step = 1000 if goal.resource == "cpu" else 1
+    tried = 0
+
+    def is_met(nominal: int) -> bool:
+        nonlocal tried
+        timeline = Timeline(past.versions, (*proposed, _with_nominal(queue, goal, nominal)), past.start)
+        replay = Replay(past, policy, timeline, namespaces)
+        replay.run(lambda share: progress((tried + share) / (tried + share + 3)))
+        tried += 1
+        waits = _account(past, replay.courses, timeline).queues.get(goal.cluster_queue)
+        return waits is None or waits.p90 <= goal.p90
+
+    if is_met(current):
+        return Needed(current, current)
+    low, high = current, max(2 * current, step)
+    while not is_met(high):
+        if high >= MOST_TIMES * max(current, step):
+            return Needed(current, None)
+        low, high = high, 2 * high
+    while high - low > max(step, high // 50):
+        middle = (low + high) // 2 // step * step
+        low, high = (low, middle) if is_met(middle) else (middle, high)
+    return Needed(current, high)
+
+
+def _nominal(queue: ClusterQueue, goal: Goal) -> int | None:
+    quotas = (one for group in queue.spec.resource_groups for one in group.flavors if one.name == goal.flavor)
+    return next((one.nominal for flavor in quotas for one in flavor.resources if one.name == goal.resource), None)
+
+
+def _with_nominal(queue: ClusterQueue, goal: Goal, nominal: int) -> ClusterQueue:
+    """Return the ClusterQueue with another nominal quota."""
+    groups = []
+    for group in queue.spec.resource_groups:
+        flavors = []
+        for flavor in group.flavors:
+            quotas = tuple(
+                one.model_copy(update={"nominal_quota": format_amount(goal.resource, nominal)})
+                if (flavor.name, one.name) == (goal.flavor, goal.resource)
+                else one
+                for one in flavor.resources
+            )
+            flavors.append(flavor.model_copy(update={"resources": quotas}))
+        groups.append(group.model_copy(update={"flavors": tuple(flavors)}))
+    return queue.model_copy(update={"spec": queue.spec.model_copy(update={"resource_groups": tuple(groups)})})
+
+
+def _from_first_object(past: Past) -> Past:
+    """Let the period begin when there was the first queue object, so that averages are over that time."""
+    first = min((version.at for version in past.versions), default=past.start)
+    return past if first <= past.start else replace(past, start=min(first, past.end))
+
+
+def _account(past: Past, courses: Mapping[str, Course], timeline: Timeline) -> Account:
+    led_to = {
+        (obj.metadata.namespace, obj.metadata.name): obj.spec.cluster_queue
+        for obj in (*timeline.first.values(), *(obj for _, obj, deleted in timeline.changes if not deleted))
+        if isinstance(obj, LocalQueue)
+    }
+    everything = _Waited()
+    queues: defaultdict[str, _Waited] = defaultdict(_Waited)
+    users: defaultdict[str, _Waited] = defaultdict(_Waited)
+    holdings: list[Holding] = []
+    for uid, course in courses.items():
+        spells, workload = course.spells, course.past.record.workload
+        holdings += (holding for spell in spells for holding in _holdings(uid, spell))
+        before = any(spell.begins <= past.start < (spell.ends or inf) for spell in course.past.spells)
+        if before or course.arrives_at >= past.end:
+            continue  # it did not wait in the period, or only for quota that it had already
+        within = [spell for spell in spells if spell.admitted_at < past.end]
+        queue = within[0].admission.cluster_queue if within else led_to.get((workload.namespace, workload.queue), "")
+        for group in (everything, queues[queue], users[workload.user]):
+            group.add(course.arrives_at, within, min(past.end, course.leaves_at))
+    quotas = _quotas(timeline, past.start)
+    resources = _resources(past, holdings, quotas)
+    return Account(
+        everything.waits(),
+        {name: group.waits() for name, group in sorted(queues.items())},
+        {name: group.waits() for name, group in sorted(users.items())},
+        resources,
+    )
+
+
+class _Waited:
+    """Waits of a group of workloads, before they are summed up."""
+
+    def __init__(self) -> None:
+        self._seconds: list[float] = []
+        self._waiting = 0
+        self._preemptions = 0
+
+    def add(self, arrived: float, spells: Sequence[Spell], until: float) -> None:
+        """Add a workload with the quota that it held; `until`: when it left, or the period ended."""
+        self._seconds.append(max((spells[0].admitted_at if spells else until) - arrived, 0.0))
+        self._waiting += not spells
+        self._preemptions += sum(spell.reason == PREEMPTED and (spell.ends or inf) <= until for spell in spells)
+
+    def waits(self) -> Waits:
+        seconds = sorted(self._seconds)
+        count = len(seconds)
+        if not count:
+            return Waits(0, 0, 0.0, 0.0, 0.0, 0.0, 0)
+        half, nine = (seconds[math.ceil(share * count) - 1] for share in (0.5, 0.9))  # nearest rank
+        return Waits(count, self._waiting, sum(seconds) / count, half, nine, seconds[-1], self._preemptions)
+
+
+def _holdings(uid: str, spell: Spell) -> Iterable[Holding]:
+    begins, ends = _micros(spell.begins), None if spell.ends is None else _micros(spell.ends)
+    for pod_set in spell.admission.pod_sets:
+        for resource, flavor in pod_set.flavors.items():
+            key = QuotaKey(spell.admission.cluster_queue, flavor, resource)
+            order = _micros(spell.admitted_at), uid, pod_set.name
+            yield Holding(key, order, begins, ends, pod_set.usage.get(resource, 0), ())
+
+
+_Steps: TypeAlias = "dict[tuple[str, str, str, str], list[tuple[int, int]]]"
+"""Kind and name of a ClusterQueue or Cohort, flavor, resource; to the nominal quota since a time (microseconds)."""
+
+
+def _quotas(timeline: Timeline, start: float) -> _Steps:
+    steps: _Steps = {}
+    for at, obj, deleted in (*((start, obj, False) for obj in timeline.first.values()), *timeline.changes):
+        if not isinstance(obj, ClusterQueue | Cohort):
+            continue
+        now = {
+            (obj.kind, obj.metadata.name, flavor.name, quota.name): quota.nominal
+            for group in (() if deleted else obj.spec.resource_groups)
+            for flavor in group.flavors
+            for quota in flavor.resources
+        }
+        gone = {key for key in steps if key[:2] == (obj.kind, obj.metadata.name)} - now.keys()
+        for key, nominal in (*now.items(), *((key, 0) for key in gone)):
+            steps.setdefault(key, []).append((_micros(at), nominal))
+    return steps
+
+
+def _resources(past: Past, holdings: Iterable[Holding], quotas: _Steps) -> tuple[ResourceUse, ...]:
+    start, end = _micros(past.start), _micros(past.end)
+    total: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for (_, _, flavor, resource), steps in quotas.items():
+        for (begins, nominal), (ends, _) in zip(steps, [*steps[1:], (end, 0)], strict=True):
+            total[flavor, resource] += nominal * max(min(ends, end) - max(begins, start), 0)
+    of_queues = {QuotaKey(*key[1:]): steps for key, steps in quotas.items() if key[0] == ClusterQueue.kind}
+    used: defaultdict[tuple[str, str], int] = defaultdict(int)
+    borrowed: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for account, amount in usage(holdings, of_queues, start=start, end=end).items():
+        place = account.quota_key.flavor, account.quota_key.resource
+        used[place] += amount.total
+        borrowed[place] += amount.borrowed
+    return tuple(
+        ResourceUse(*place, total[place] / MICROSECONDS, used[place] / MICROSECONDS, borrowed[place] / MICROSECONDS)
+        for place in sorted(total.keys() | used.keys())
+    )
+
+
+def _agreement(past: Past, happened: Mapping[str, Course], replayed: Replay) -> Agreement:
+    started = agree = 0
+    for uid, course in happened.items():
+        spells, again = course.spells, replayed.courses[uid].spells
+        if not spells or not again or not past.start <= spells[0].admitted_at < past.end:
+            continue
+        started += 1
+        wait = spells[0].admitted_at - course.arrives_at
+        differs = abs(again[0].admitted_at - spells[0].admitted_at)
+        agree += differs <= max(AGREES_WITHIN, AGREES_WITHIN_SHARE * wait)
+    return Agreement(started, agree, replayed.estimated, past.ordered)
+
+
+def _micros(at: float) -> int:
+    return round(at * MICROSECONDS)

@@ -1,0 +1,80 @@
+"""`sluice whatif`: replays what a Sluice has recorded, by a child process of `serve`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from serve_processes import NODE, QUEUES, all_complete, job, serving, sluice
+
+from admission.model.manifests import parse_documents, parse_manifest
+from admission.sandbox.sandbox import Sandbox
+from admission.store.audit_log import Author
+from admission.store.database.migrations import ensure_ready
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+JOBS = 12
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def database_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def recorded(tmp_path: Path, database_url: str) -> AsyncIterator[str]:
+    """Address of a Sluice under which more Jobs have run than its quota of 4 CPUs allows at a time."""
+    await ensure_ready(database_url)
+    async with Store.open(database_url) as store:
+        for document in parse_documents(QUEUES, source="queues"):
+            await store.queues.create(parse_manifest(document.body), author=Author("test"))
+    async with Sandbox(speed=60) as sandbox:
+        sandbox.write_kubeconfig(tmp_path / "kubeconfig", "sluice")
+        local = sandbox.local("admin")
+        await local.create("nodes", "", NODE)
+        async with serving(tmp_path, database_url) as replica:
+            await replica.until_ready()
+            for number in range(JOBS):
+                await local.create("jobs", "default", job(f"job-{number}", seconds=120))
+            await all_complete(local, JOBS)
+            yield replica.url
+
+
+async def run(url: str, *arguments: str) -> tuple[int | None, str, str]:
+    process = await sluice("whatif", "--server", url, *arguments)
+    output, errors = await process.communicate()
+    return process.returncode, output.decode(), errors.decode()
+
+
+async def test_replay_agrees_with_the_ledger_and_more_quota_shortens_waits(recorded: str, tmp_path: Path) -> None:
+    more = tmp_path / "more.yaml"
+    more.write_text(QUEUES.replace("nominalQuota: 4", "nominalQuota: 100"))
+    code, output, errors = await run(recorded, "-f", str(more), "--from", "1h", "-o", "json")
+    assert code == 0, errors
+    answer = json.loads(output)
+    happened, replayed, changed = (answer[course]["all"] for course in ("happened", "replayed", "changed"))
+    assert (happened["workloads"], happened["waiting"], changed["waiting"]) == (JOBS, 0, 0)
+    assert answer["agreement"] == {"started": JOBS, "agree": JOBS, "estimated": 0, "ordered": 0}
+    assert abs(replayed["waitSeconds"]["mean"] - happened["waitSeconds"]["mean"]) < 2
+    assert changed["waitSeconds"]["longest"] < 1 < happened["waitSeconds"]["longest"]
+    (use,) = answer["happened"]["resources"]
+    assert use["usedSeconds"] <= use["quotaSeconds"]
+
+    code, table, errors = await run(recorded, "--from", "1h", "--by", "user")
+    assert code == 0, errors
+    assert f"{JOBS} workloads waited" in table
+    code, needed, errors = await run(recorded, "--from", "1h", "--goal", "1s", "--quota", "cq/default/cpu")
+    assert code == 0, errors
+    # Eleven of twelve are the first that are nine of ten.
+    assert f"With {JOBS - 1} ({JOBS - 5} more) cpu of flavor default in ClusterQueue cq" in needed
+
+    code, _, errors = await run(recorded, "--goal", "1s", "--quota", "cq/missing/cpu")
+    assert (code, errors) == (1, "error: flavor: ClusterQueue cq has no quota of cpu in flavor missing\n")
+    code, _, errors = await run(recorded, "--goal", "1s")
+    assert code == 2
+    assert "--quota" in errors

@@ -1,0 +1,202 @@
+"""Replays of the past: they agree with what happened, and show what other quota would have changed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.engine import Policy
+from admission.model.errors import InvalidObject
+from admission.model.manifests import parse_manifest
+from admission.model.workload import PodSet, Workload
+from admission.simulate.replay import Replay, Timeline
+from admission.simulate.what_if import Goal, quota_needed, what_if
+from admission.store.records import QueueObjectVersion, State, WorkloadRecord
+from admission.store.workloads.past import Past, PastWorkload, Spell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from admission.model.queues import QueueObject
+
+HOUR = 3600.0
+START, END = 1_760_000_000.0, 1_760_000_000.0 + 24 * HOUR
+NAMESPACES: dict[str, dict[str, str]] = {"ns-a": {}, "ns-b": {}}
+
+
+def cluster_queue(name: str, gpus: int, **spec: Any) -> QueueObject:
+    flavors = [{"name": "a100", "resources": [{"name": "nvidia.com/gpu", "nominalQuota": str(gpus)}]}]
+    groups = [{"coveredResources": ["nvidia.com/gpu"], "flavors": flavors}]
+    return parse_manifest(
+        {
+            "apiVersion": "sluice.dev/v1",
+            "kind": "ClusterQueue",
+            "metadata": {"name": name},
+            "spec": {"cohortName": "all", "namespaceSelector": {}, "resourceGroups": groups, **spec},
+        }
+    )
+
+
+def local_queue(namespace: str, leads_to: str) -> QueueObject:
+    metadata = {"name": "lq", "namespace": namespace}
+    spec = {"clusterQueue": leads_to}
+    return parse_manifest({"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "metadata": metadata, "spec": spec})
+
+
+FLAVOR = parse_manifest({"apiVersion": "sluice.dev/v1", "kind": "ResourceFlavor", "metadata": {"name": "a100"}})
+QUEUES = (
+    FLAVOR,
+    cluster_queue("a", 4, preemption={"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}),
+    cluster_queue("b", 4),
+    local_queue("ns-a", "a"),
+    local_queue("ns-b", "b"),
+)
+
+
+def versions(objects: Sequence[QueueObject], at: float = START - HOUR) -> tuple[QueueObjectVersion, ...]:
+    return tuple(QueueObjectVersion(obj, "create", "ada", "", at, number) for number, obj in enumerate(objects))
+
+
+def job(name: str, at: float, *, gpus: int = 4, namespace: str = "ns-a", **fields: Any) -> Workload:
+    pod_sets = (PodSet("main", 1, {"nvidia.com/gpu": gpus}),)
+    return Workload(name, namespace, name, "lq", fields.pop("priority", 0), START + at, pod_sets, **fields)
+
+
+def ran(workload: Workload, seconds: float) -> PastWorkload:
+    """Return a workload that ran for so long; when it did is not important."""
+    began = END + 1
+    record = WorkloadRecord(
+        workload, State.FINISHED, workload.created, outcome="Succeeded", finished_at=began + seconds
+    )
+    return PastWorkload(record, (Spell(None, began, began, began + seconds, "Succeeded"),))  # type: ignore[arg-type]
+
+
+def recorded(
+    workloads: Sequence[PastWorkload], objects: Sequence[QueueObject] = QUEUES, policy: Policy | None = None
+) -> Past:
+    """Return the period as it is recorded if the workloads arrive and run in it as given."""
+    given_past = Past(START, END, workloads, versions(objects), (), 0)
+    replay = Replay(given_past, policy or Policy(), Timeline(given_past.versions, (), START), NAMESPACES)
+    replay.run()
+    happened = []
+    for course in replay.courses.values():
+        record, spells = course.past.record, tuple(course.spells)
+        ended = spells[-1].ends if spells else None
+        if ended is None and record.outcome == "Succeeded":
+            record = replace(record, state=State.PENDING, outcome="", finished_at=None)
+        elif record.outcome == "Succeeded":
+            record = replace(record, finished_at=ended)
+        happened.append(PastWorkload(record, spells))
+    return replace(given_past, workloads=happened)
+
+
+def test_replay_agrees_with_what_happened_and_more_quota_shortens_waits():
+    past = recorded([ran(job(f"j{n}", 60.0 * n + 1), 2 * HOUR) for n in range(6)])
+    found = what_if(past, Policy(), [cluster_queue("a", 8)], NAMESPACES)
+    assert found.replayed == found.happened
+    assert (found.agreement.started, found.agreement.agree) == (6, 6)
+    # Two run at a time, with the quota that b lends; then three, of 4 GPUs each.
+    assert found.happened.all.longest == pytest.approx(4 * HOUR - 4 * 60, abs=10)
+    assert found.changed is not None
+    assert found.changed.all.longest == pytest.approx(2 * HOUR - 3 * 60, abs=10)
+    (use,) = found.happened.resources
+    assert use.used == 6 * 4 * 2 * HOUR
+    assert use.quota == 8 * 24 * HOUR
+    assert use.borrowed == pytest.approx(3 * 4 * 2 * HOUR, rel=0.05)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), fair_sharing=st.booleans())
+def test_replay_of_any_period_agrees_with_it(data, fair_sharing):
+    jobs = [
+        ran(
+            job(
+                f"j{number}",
+                data.draw(st.integers(0, 20_000)),
+                gpus=data.draw(st.integers(1, 6)),
+                namespace=data.draw(st.sampled_from(["ns-a", "ns-b"])),
+                priority=data.draw(st.sampled_from([0, 5])),
+            ),
+            data.draw(st.integers(60, 20_000)),
+        )
+        for number in range(data.draw(st.integers(1, 12)))
+    ]
+    policy = Policy(fair_sharing=fair_sharing)
+    past = recorded(sorted(jobs, key=lambda one: one.record.workload.created), policy=policy)
+    found = what_if(past, policy, (), NAMESPACES)
+    assert found.agreement.agree == found.agreement.started
+    assert found.changed is None
+    assert found.replayed.all.preemptions == found.happened.all.preemptions
+
+
+def test_workload_that_its_user_deleted_leaves_when_it_did_whether_or_not_it_runs():
+    waited = job("waited", 60.0, namespace="ns-b")
+    left = WorkloadRecord(waited, State.FINISHED, START + 60, outcome="Deleted", finished_at=START + HOUR)
+    jobs = [ran(job("first", 0.0, gpus=8), 3 * HOUR), PastWorkload(left, ())]
+    past = recorded(jobs)
+    found = what_if(past, Policy(), [cluster_queue("b", 8)], NAMESPACES)
+    assert found.happened.users[""].waiting == 1
+    assert found.changed is not None
+    assert found.changed.all.waiting == 0
+    (before,), (use,) = found.happened.resources, found.changed.resources
+    assert use.used - before.used == pytest.approx(4 * (HOUR - 60), abs=20)  # it ran until it was deleted
+
+
+def test_run_time_of_a_workload_that_never_started_is_that_of_similar_ones():
+    jobs = [
+        ran(job(f"j{n}", n * 1.0, gpus=8), 7 * HOUR) for n in range(5)
+    ]  # the last one does not start within the day
+    past = recorded(jobs)
+    assert [len(one.spells) for one in past.workloads] == [1, 1, 1, 1, 0]
+    found = what_if(past, Policy(), [cluster_queue("a", 28)], NAMESPACES)
+    assert found.changed is not None
+    assert found.changed.all.waiting == 0
+    (use,) = found.changed.resources
+    assert use.used == pytest.approx(5 * 8 * 7 * HOUR, rel=0.01)
+
+
+def test_queue_objects_change_in_the_replay_when_they_did():
+    jobs = [ran(job("one", 0.0, gpus=8), HOUR), ran(job("two", 1.0, gpus=8), HOUR)]
+    past = recorded(jobs)
+    stopped = cluster_queue("a", 4, stopPolicy="Hold")
+    hold = QueueObjectVersion(stopped, "replace", "ada", "", START + 600, 100)
+    resumed = QueueObjectVersion(cluster_queue("a", 4), "replace", "ada", "", START + 5 * HOUR, 101)
+    held = replace(past, versions=(*past.versions, hold, resumed))
+    found = what_if(held, Policy(), (), NAMESPACES)
+    assert found.replayed.all.longest == pytest.approx(5 * HOUR, abs=10)
+
+
+def test_period_begins_with_the_first_queue_object():
+    past = recorded([ran(job("one", 10 * HOUR), HOUR)])
+    late = replace(past, versions=versions(QUEUES, START + 6 * HOUR))
+    found = what_if(late, Policy(), (), NAMESPACES)
+    assert found.start == START + 6 * HOUR
+    (use,) = found.happened.resources
+    assert use.quota == 8 * 18 * HOUR
+
+
+def test_quota_for_a_goal_is_the_lowest_that_meets_it():
+    past = recorded([ran(job(f"j{n}", n + 1.0, gpus=1), 2 * HOUR) for n in range(40)])
+    goal = Goal("a", "a100", "nvidia.com/gpu", 2 * HOUR + 60)
+    needed = quota_needed(past, Policy(), goal, (), NAMESPACES)
+    assert needed.current == 4
+    assert needed.needed == 14  # with the 4 of b, 18 run at a time: 36 of 40 start in two turns
+    assert quota_needed(past, Policy(), replace(goal, p90=24 * HOUR), (), NAMESPACES).needed == 4
+
+
+def test_goal_that_quota_cannot_meet_has_no_answer():
+    never = replace(ran(job("held", 0.0), HOUR).record, state=State.PENDING, active=False, outcome="", finished_at=None)
+    past = Past(START, END, (PastWorkload(never, ()),), versions(QUEUES), (), 0)
+    needed = quota_needed(past, Policy(), Goal("a", "a100", "nvidia.com/gpu", 60.0), (), NAMESPACES)
+    assert needed.needed is None
+
+
+@pytest.mark.parametrize("goal", [Goal("x", "a100", "nvidia.com/gpu", 60.0), Goal("a", "x", "nvidia.com/gpu", 60.0)])
+def test_goal_for_quota_that_does_not_exist_is_refused(goal):
+    past = recorded([ran(job("one", 0.0), HOUR)])
+    with pytest.raises(InvalidObject, match="x"):
+        quota_needed(past, Policy(), goal, (), NAMESPACES)
