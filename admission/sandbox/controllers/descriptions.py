@@ -99,6 +99,10 @@ def _job_of(scene: Scene, role: Object, number: int, attempt: str) -> Object:
     return {**merge_patch(made, both), "spec": spec}
 
 
+_PASSED_ON: Final = ("nodeSelector", "schedulingGates", "tolerations")
+"""Fields of a pod template that JobSet passes on when it resumes a child Job (`jobset_controller.go`, resumeJob)."""
+
+
 def _suspended_as(wanted: Object, child: Object) -> Object:
     """Return a child Job suspended, or resumed with the wanted template; one that is still being stopped waits."""
     spec, suspend = child["spec"], wanted["spec"]["suspend"]
@@ -111,8 +115,8 @@ def _suspended_as(wanted: Object, child: Object) -> Object:
         return child
     new = wanted["spec"]["template"]
     metadata = merge_patch(spec["template"].get("metadata", {}), new["metadata"])
-    pods = {key: value for key, value in spec["template"]["spec"].items() if key not in ("nodeSelector", "tolerations")}
-    pods |= {key: new["spec"][key] for key in ("nodeSelector", "tolerations") if key in new["spec"]}
+    pods = {key: value for key, value in spec["template"]["spec"].items() if key not in _PASSED_ON}
+    pods |= {key: new["spec"][key] for key in _PASSED_ON if key in new["spec"]}
     return {**child, "spec": {**spec, "suspend": False, "template": {"metadata": metadata, "spec": pods}}}
 
 
