@@ -36,6 +36,10 @@ DEQUEUED = "Dequeued"
 """Outcome of a workload whose queue label was removed: it may be queued again."""
 
 
+RESIZED = "Resized"
+"""End reason of rows of the ledger that go on with other amounts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Eviction:
     """The last eviction of a workload."""
@@ -185,7 +189,7 @@ class Resized:
     admission: Admission
     """The whole admission after the change."""
     at: float
-    reason: str = "Resized"
+    reason: str = RESIZED
     """End reason of the old rows."""
 
 

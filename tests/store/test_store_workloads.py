@@ -13,6 +13,7 @@ from admission.store.notifications import Scope
 from admission.store.records import Changes, Eviction, QueueStatus, State, WorkloadRecord
 from admission.store.store import Store
 from admission.store.workloads.queries import Condition
+from admission.store.workloads.search import Search
 
 if TYPE_CHECKING:
     from admission.model.workload import Workload
@@ -80,8 +81,8 @@ async def test_workloads_are_found_by_their_names_and_by_what_these_begin_with(s
     assert await below("w_b") == ["7"], "an underscore stands for itself"
     assert await store.workloads.names("team-a", limit=3) == ("web", "w_b-e", "wEb-d")
     assert await store.workloads.namespaces_of("web-a", limit=5) == ("team-a", "team-b")
-    found = await store.workloads.find("web-a-x7k2p", namespaces=None, limit=10)
-    assert [(each.namespace, each.name) for each in found] == [
+    found = await store.workloads.search(Search(text="web-a-x7k2p"), order="newest", limit=10)
+    assert [(each.workload.namespace, each.workload.name) for each in found.workloads] == [
         ("team-b", "web-a"), ("team-a", "web"), ("team-a", "web-a"), ("team-a", "web"),
     ]  # fmt: skip
 
@@ -195,6 +196,21 @@ async def test_preemptions_in_vain_have_a_preemptor_that_is_still_pending(store:
     assert await store.workloads.preemptions_in_vain(now=T + 308) == ()
     await store.commit(admitted(of["vain"], admission(), at=T + 401), epoch=epoch)
     assert await store.workloads.preemptions_in_vain(now=T + 402) == ()
+
+
+async def test_workloads_that_are_evicted_again_and_again_are_found_while_they_are_unfinished(store: Store):
+    epoch = await store.lead("test")
+    for uid, times in (("often", 4), ("twice", 2), ("done", 3), ("formerly", 3)):
+        of, since = workload(uid), T if uid != "formerly" else T - 4000
+        for number in range(times):
+            await store.commit(admitted(of, admission(), at=since + 10 * number), epoch=epoch)
+            await store.commit(requeued(of, at=since + 10 * number + 5), epoch=epoch)
+    await store.commit(admitted(workload("done"), admission(), at=T + 90), epoch=epoch)
+    await store.commit(finished(workload("done"), at=T + 95), epoch=epoch)
+    (found,) = await store.workloads.evicted_again(now=T + 100)
+    assert (found.uid, found.times) == ("often", 4)
+    assert (await store.workloads.by_uid(["often"])).keys() == {"often"}
+    assert await store.workloads.evicted_again(now=T + 3700) == ()
 
 
 async def test_long_waits_are_filtered_by_the_cluster_queue_of_the_local_queue(store: Store):

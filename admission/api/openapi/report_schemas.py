@@ -414,6 +414,8 @@ class AttentionReport(Model):
     """Pending workloads that can never run as they are, the longest wait first."""
     standstill: str | None = None
     """Why no decisions are made at present; not set: they are made."""
+    evicted_again: WorkloadsInTrouble
+    """Unfinished workloads that were evicted three times or more in the last hour, those with most evictions first."""
     preemptions_in_vain: tuple[PreemptionInVain, ...]
     """Preemptions without effect of the last day, the latest first."""
     last_audit: AuditSummary | None = None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.api.probes import NotQueuedObjects, WebhookFault
     from admission.api.resources.leader_view import LeaderView
+    from admission.store.records import WorkloadRecord
     from admission.store.store import Store
     from admission.store.workloads.search import FoundPage
 
@@ -90,8 +91,22 @@ class AttentionReport:
         return {
             "failed": _listed(await self._store.workloads.search(failed, limit=_NAMED)),
             **await self._unfinished(now),
+            "evictedAgain": await self._evicted_again(now),
             "preemptionsInVain": await self._in_vain(),
         }
+
+    async def _evicted_again(self, now: float) -> Document:
+        """Return the workloads that were evicted again and again, with the number of times and the last reason."""
+        found = await self._store.workloads.evicted_again(now=now)
+        records = await self._store.workloads.by_uid(each.uid for each in found[:_NAMED])
+        items = []
+        for uid, times in found[:_NAMED]:
+            if (record := records.get(uid)) is not None:
+                why = "" if record.eviction is None else f": {record.eviction.message}"
+                at = record.queued_at if record.eviction is None else record.eviction.at
+                message = f"Evicted {times} times in the last hour{why}"
+                items.append(_item(replace(record, reason="EvictedAgain", message=message), at))
+        return {"count": len(found), "items": items}
 
     async def _unfinished(self, now: float) -> Document:
         """Return the admitted workloads that do not start, and the pending ones that can never run."""
@@ -123,16 +138,21 @@ class AttentionReport:
 
 def _listed(page: FoundPage) -> Document:
     """Return the number of the found workloads, and the first of them."""
-    items = [
-        {
-            "namespace": record.workload.namespace,
-            "name": record.workload.name,
-            "user": record.workload.user,
-            "clusterQueue": record.cluster_queue,
-            "reason": record.reason,
-            "message": record.message,
-            "at": sentences.time(record.finished_at or record.cleared_at or record.queued_at),
-        }
-        for record in page.workloads
-    ]
-    return {"count": page.total, "items": items}
+    return {
+        "count": page.total,
+        "items": [
+            _item(record, record.finished_at or record.cleared_at or record.queued_at) for record in page.workloads
+        ],
+    }
+
+
+def _item(record: WorkloadRecord, at: float) -> Document:
+    return {
+        "namespace": record.workload.namespace,
+        "name": record.workload.name,
+        "user": record.workload.user,
+        "clusterQueue": record.cluster_queue,
+        "reason": record.reason,
+        "message": record.message,
+        "at": sentences.time(at),
+    }

@@ -1,4 +1,4 @@
-"""Preemptions without effect ("in vain"): workloads were evicted, and their preemptor is pending minutes later."""
+"""Evictions that seem to lead nowhere: of workloads that are evicted again and again, and preemptions in vain."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from admission.engine.victims import preemptor_in
 from admission.engine.vocabulary import PREEMPTED
-from admission.store.database.tables import workloads
-from admission.store.records import State
+from admission.store.database.tables import admissions, workloads
+from admission.store.records import RESIZED, State
 from admission.store.workloads.loading import UNFINISHED
 from admission.store.workloads.waiting import WAITS_IN, WITH_LOCAL_QUEUE
 
@@ -26,6 +26,19 @@ REPORTED_SECONDS: Final = 86_400.0
 """Seconds from a preemption, after which it is no longer reported."""
 _LIMIT = 500
 """Preemptors that are reported at most."""
+
+
+REPETITIONS: Final = 3
+"""Evictions within REPETITION_SECONDS from which on a workload is reported."""
+REPETITION_SECONDS: Final = 3600.0
+
+
+class EvictedAgain(NamedTuple):
+    """A workload that was evicted again and again."""
+
+    uid: str
+    times: int
+    """Number of its evictions in the last hour."""
 
 
 class Victim(NamedTuple):
@@ -48,6 +61,28 @@ class PreemptionInVain:
     victims: tuple[Victim, ...]
     at: float
     """When the last victim was preempted (Unix time, s)."""
+
+
+async def evicted_again(database: Database, *, now: float) -> tuple[EvictedAgain, ...]:
+    """Return the unfinished workloads that were evicted REPETITIONS times or more in the hour before `now`.
+
+    `now`: Unix time (s). Those with most evictions come first.
+    """
+    columns = admissions.c
+    times = func.count(columns.from_at.distinct())
+    evicted = (
+        select(columns.workload_uid, times)
+        .join(workloads, (workloads.c.uid == columns.workload_uid) & UNFINISHED)
+        .where(columns.to_at > now - REPETITION_SECONDS, columns.end_reason != RESIZED)
+        .group_by(columns.workload_uid)
+        .having(times >= REPETITIONS)
+        .order_by(times.desc(), columns.workload_uid)
+    )
+
+    def query(connection: Connection) -> tuple[EvictedAgain, ...]:
+        return tuple(EvictedAgain(*row) for row in connection.execute(evicted))
+
+    return await database.read_sync(query)
 
 
 async def in_vain(database: Database, *, now: float) -> tuple[PreemptionInVain, ...]:

@@ -12,7 +12,7 @@ from admission.store.database.dialects import in_list
 from admission.store.database.tables import admissions, head, transitions, workloads
 from admission.store.records import Page, State, Transition
 from admission.store.workloads import loading, queue_counts, recounts
-from admission.store.workloads.preemptions import in_vain
+from admission.store.workloads.preemptions import evicted_again, in_vain
 from admission.store.workloads.search import found_groups, found_page
 from admission.store.workloads.waiting import waiting, waiting_users
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from admission.store.database.connection import Database
     from admission.store.records import HeldAmount, QueueStatus, UnfinishedCount, WorkloadRecord
-    from admission.store.workloads.preemptions import PreemptionInVain
+    from admission.store.workloads.preemptions import EvictedAgain, PreemptionInVain
     from admission.store.workloads.search import FoundPage, Group, Search
     from admission.store.workloads.waiting import WaitingRow, WaitingUser
 
@@ -285,6 +285,20 @@ class Workloads:
     async def preemptions_in_vain(self, *, now: float) -> tuple[PreemptionInVain, ...]:
         """Return preemptors that are still pending minutes after their preemptions; see `preemptions.in_vain`."""
         return await in_vain(self._database, now=now)
+
+    async def evicted_again(self, *, now: float) -> tuple[EvictedAgain, ...]:
+        """Return workloads that were evicted again and again in the last hour; see `preemptions.evicted_again`."""
+        return await evicted_again(self._database, now=now)
+
+    async def by_uid(self, uids: Iterable[str]) -> dict[str, WorkloadRecord]:
+        """Return workloads by their uids."""
+        statement = loading.WORKLOAD.where(workloads.c.uid.in_(list(uids)))
+
+        def query(connection: Connection) -> dict[str, WorkloadRecord]:
+            found = loading.records(connection, connection.execute(statement).all())
+            return {record.workload.uid: record for record in found}
+
+        return await self._database.read_sync(query)
 
     async def cluster_queue_status(self) -> dict[str, QueueStatus]:
         """Return the status counts by name of each ClusterQueue with pending workloads or quota in use.

@@ -199,7 +199,7 @@ function withoutNodes(roots, report) {
 
 const SEARCH = {
   failed: `${link("workloads")}?state=failed&from=1h`, notStarted: `${link("workloads")}?state=running&reason=PodsUnscheduled`,
-  impossible: `${link("workloads")}?state=waiting`,
+  impossible: `${link("workloads")}?state=waiting`, evictedAgain: link("workloads"),
 };
 
 function Attention({ roots, leaves, changes }) {
@@ -211,7 +211,7 @@ function Attention({ roots, leaves, changes }) {
   const now = useNow() / 1000;
   if (report.error && !report.data) return html`<${Card} title="Needs attention"><${Failure} error=${report.error} /><//>`;
   if (!report.data || (rights.attention && !more.data && !more.error)) return html`<${Card} title="Needs attention"><${Loading} /><//>`;
-  const items = report.data.items, { failed, notStarted, impossible } = more.data || {};
+  const items = report.data.items, { failed, notStarted, impossible, evictedAgain } = more.data || {};
   const isStopped = (leaf) => leaf.object.status?.conditions?.some((condition) => condition.type === "Active" && condition.status === "False");
   const stopped = leaves.filter(isStopped), shut = new Set(stopped.map((leaf) => leaf.name));
   const suspended = items.filter((item) => item.reason === "Suspended" && item.clusterQueue && !shut.has(item.clusterQueue));
@@ -225,7 +225,7 @@ function Attention({ roots, leaves, changes }) {
   const empty = withoutNodes(roots, nodes.data);
   const unknown = [more, subscriptions, report].find((answer) => answer.error)?.error;
   const notQueued = more.data?.notQueued;
-  const quiet = !notQueued && !failed?.count && !notStarted?.count && !impossible?.count && !stopped.length && !suspended.length && !nowhere.length && !failing.length && !inVain.length && !differs && !empty.length
+  const quiet = !notQueued && !failed?.count && !notStarted?.count && !impossible?.count && !evictedAgain?.count && !stopped.length && !suspended.length && !nowhere.length && !failing.length && !inVain.length && !differs && !empty.length
     && !more.data?.webhookFault && !more.data?.standstill;
   return html`<${Card} title="Needs attention" className="attention">
     ${unknown && html`<p class="notice">Not all is known: ${unknown.message}</p>`}
@@ -235,6 +235,7 @@ function Attention({ roots, leaves, changes }) {
     ${more.data?.webhookFault && html`<h3>The webhooks do not answer</h3><p class="small">${more.data.webhookFault}</p>`}
     ${failed?.count > 0 && html`<${Troubled} title="Failed in the last hour" found=${failed} all=${SEARCH.failed} />`}
     ${notStarted?.count > 0 && html`<${Troubled} title="Admitted, but not started" found=${notStarted} all=${SEARCH.notStarted} />`}
+    ${evictedAgain?.count > 0 && html`<${Troubled} title="Evicted again and again" found=${evictedAgain} all=${SEARCH.evictedAgain} />`}
     ${impossible?.count > 0 && html`<${Troubled} title="Can never run as they are" found=${impossible} all=${SEARCH.impossible} />`}
     ${stopped.length > 0 && html`<h3>Admit nothing</h3><ul>${stopped.slice(0, LISTED).map((leaf) => {
       const condition = leaf.object.status.conditions.find((each) => each.type === "Active");
