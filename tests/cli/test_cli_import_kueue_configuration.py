@@ -93,7 +93,6 @@ async def test_each_field_of_kueue_is_accounted_for_and_the_result_is_valid(slui
         "resources.deviceClassMappings",
         "metrics.customLabels",
         "tls.minVersion",
-        "featureGates.TopologyAwareScheduling",
         "featureGates.PartialAdmission",
         "objectRetentionPolicies.workloads.afterDeactivatedByKueue",
     ):
@@ -192,7 +191,9 @@ async def test_an_unknown_field_is_told_with_a_similar_one(sluice):
     [
         ("PartialAdmission: true", "not needed: always on"),
         ("LendingLimit: false", "NOT TAKEN: always on"),
-        ("TASProfileMixed: true", "NOT TAKEN: pods are placed by the Kubernetes scheduler"),
+        ("TASProfileMixed: true", "not needed: this is Kueue's default"),
+        ("TASProfileMixed: false", "NOT TAKEN: Sluice decides as Kueue does with the default of this gate, true"),
+        ("TopologyAwareScheduling: true", "not needed: a flavor with a topologyName is placed by it"),
         ("FairSharingPreemptWithinNominal: true", "not needed: this is Kueue's default"),
         ("FairSharingPreemptWithinNominal: false", "NOT TAKEN: Sluice decides as Kueue does with the default of this "),
         ("PrioritizePreemptorWorkloads: true", "NOT TAKEN: Sluice decides as Kueue does with the default of this gate"),

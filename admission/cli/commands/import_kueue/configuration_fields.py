@@ -153,8 +153,6 @@ VERSIONS: Final[Mapping[str, frozenset[str]]] = {
 """Fields that only one version of Kueue's configuration has, or objects with their fields -> that version."""
 
 _WITHOUT: Final = {
-    "TAS": "pods are placed by the Kubernetes scheduler alone",
-    "TopologyAwareScheduling": "pods are placed by the Kubernetes scheduler alone",
     "MultiKueue": "Jobs run in this cluster only",
     "KueueDRA": "requests by ResourceClaims do not count against quota",
     "DynamicResourceAllocation": "requests by ResourceClaims do not count against quota",
@@ -175,6 +173,7 @@ _OWN_SETTING: Final = {
     "ObjectRetentionPolicies": "the setting retention has this effect",
     "SparkApplicationIntegration": "the entry in integrations.frameworks enables it",
     "TLSOptions": "see the fields of tls",
+    "TopologyAwareScheduling": "a flavor with a topologyName is placed by it, all others are not",
     "CustomMetricLabels": "see metrics.customLabels",
     "ManagedJobsNamespaceSelector": "the setting managedJobsNamespaceSelector has this effect",
 }
