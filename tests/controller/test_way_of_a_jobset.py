@@ -238,13 +238,10 @@ async def test_children_of_a_running_object_run_on_while_its_kind_is_taken_out(s
     """In a managed namespace the webhook has given them a queue label: without their owner they would be queued."""
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("a"))
-        owner = await until(sluice.user, "jobsets", "a", is_ready)
-        child = job("a-workers-0", cpu="2")
-        child["spec"]["template"]["metadata"] = {"labels": {"sluice.dev/workload-uid": owner["metadata"]["uid"]}}
-        reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "a", "controller": True}
-        child["metadata"]["ownerReferences"] = [{**reference, "uid": owner["metadata"]["uid"]}]
+        await until(sluice.user, "jobsets", "a", is_ready)
         await sluice.end()
-        await sluice.user.create("jobs", "team-a", {**child, "spec": {**child["spec"], "suspend": False}})
+        labels = job("a-workers-0")["metadata"]["labels"]
+        await sluice.user.patch("jobs", "team-a", "a-workers-0", {"metadata": {"labels": labels}})
         await sluice.start()
         await sluice.submit(job("other", cpu="2"))
         await sluice.record("other", "pending", reason="WaitingForQuota")

@@ -53,7 +53,7 @@ async def test_lifecycle_of_rayjob_created_by_a_ray_cron_job(world, tmp_path):
         assert created["metadata"]["labels"] == {**labels, "sluice.dev/queue-name": "user-queue"}
         waiting = await world.record(name, "pending", reason="WaitingForQuota")
         assert [(each.name, each.count, dict(each.requests)) for each in waiting.workload.pod_sets] == POD_SETS
-        assert "does not fit in ClusterQueue cq" in waiting.message
+        assert "less is free" in waiting.message
         steps += ["queued", "explained"]
         await user.delete("jobs", "team-a", "before", propagation="Background")
         await until_running(world, name)

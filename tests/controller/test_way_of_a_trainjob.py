@@ -85,7 +85,7 @@ async def test_lifecycle_of_a_trainjob(sluice, release):
         assert [(each.name, each.count) for each in waiting.workload.pod_sets] == [("node", 4)]
         assert waiting.workload.pod_sets[0].requests == {"cpu": 4000, "memory": 16 * GI, GPU: 1}
         steps.append("queued")
-        assert "does not fit in ClusterQueue cq" in waiting.message
+        assert "less is free" in waiting.message
         steps.append("explained")
 
         await user.delete("jobs", "team-a", "before", propagation="Background")
@@ -151,7 +151,7 @@ async def test_lifecycle_of_trainjob_for_kai_keeps_the_fields_of_kai(sluice):
         await user.create("clustertrainingruntimes", "", runtime)
         created = await user.create("trainjobs", "team-a", through_the_webhook(manifest, TRAIN_JOB))
         waiting = await sluice.record(name, "pending", reason="WaitingForQuota")
-        assert "does not fit in ClusterQueue cq" in waiting.message
+        assert "less is free" in waiting.message
         assert [(each.count, each.requests) for each in waiting.workload.pod_sets] == [
             (2, {"cpu": 4000, "memory": 8 * GI, GPU: 1})
         ]

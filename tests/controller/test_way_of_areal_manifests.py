@@ -87,7 +87,7 @@ async def test_lifecycle_of_areal_experiment_manifests(sluice):
     waiting = await sluice.record(NAME, "pending", reason="WaitingForQuota")
     found = [(each.name, each.count, dict(each.requests)) for each in waiting.workload.pod_sets]
     assert found == POD_SETS
-    assert "does not fit in ClusterQueue cq" in waiting.message
+    assert "less is free" in waiting.message
     steps += ["queued", "explained"]
     await user.delete("jobs", "team-a", "before", propagation="Background")
     await pods_until(user, "team-a", are(1))

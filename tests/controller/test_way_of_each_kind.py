@@ -83,7 +83,7 @@ def with_lasting_pods(kind, obj):
     """Change the object so that its pods run until they are stopped, and return it."""
     for place in kind.places(obj):
         target = at(obj, place.target) if place.flat and place.target[0] == "spec" and at(obj, place.target) else None
-        template = place.template if place.flat or not place.target else at(obj, place.target)
+        template = place.template if place.flat or not place.target else at(obj, place.target) or {}
         metadata = target if target is not None else template.setdefault("metadata", {})
         metadata = metadata.setdefault(place.metadata, {}) if place.metadata else metadata
         metadata.setdefault("annotations", {})["sandbox.sluice.dev/run-seconds"] = "1000000"
@@ -203,7 +203,7 @@ async def test_lifecycle_of_manifest(world, name):
         waiting = await world.record(key, "pending", reason="WaitingForQuota")
         assert waiting.workload.api_version == obj["apiVersion"]
         steps.append("queued")
-        assert "does not fit in ClusterQueue cq" in waiting.message
+        assert "less is free" in waiting.message
         steps.append("explained")
 
         await user.delete("jobs", "team-a", "before", propagation="Background")

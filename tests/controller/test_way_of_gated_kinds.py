@@ -205,7 +205,7 @@ async def wait_for_quota(world, case):
         return found if [each.reason for each in found] == ["WaitingForQuota"] * case.workloads else None
 
     records = await world.eventually(waiting)
-    assert all(" not fit in ClusterQueue cq" in record.message for record in records)
+    assert all("less is free" in record.message for record in records)
     counts = [sorted(each.count for each in record.workload.pod_sets) for record in records]
     assert counts == [sorted(count for count, _ in case.pod_sets)] * case.workloads
     return ["queued", "explained"]

@@ -118,7 +118,7 @@ async def test_lifecycle_of_job_manifests(cluster):
         waiting = await cluster.record(case.name, "pending", case.namespace, reason="WaitingForQuota")
         (pod_set,) = waiting.workload.pod_sets
         assert (pod_set.count, dict(pod_set.requests)) == (case.pods, case.requests), case
-        assert f"does not fit in ClusterQueue {case.namespace}" in waiting.message
+        assert "less is free" in waiting.message
         _, in_template, fields, scheduling = theirs(submitted)
         fields = {"schedulerName": "default-scheduler", **fields}
         assert theirs(created[case.name])[1:] == (in_template, fields, scheduling)
