@@ -10,7 +10,6 @@ from yarl import URL
 from admission.client.errors import BadConnection
 from admission.cluster.proxies import proxy_of_environment
 from admission.model.errors import ClusterError
-from admission.serving.outgoing import client_context
 
 if TYPE_CHECKING:
     import ssl
@@ -121,6 +120,8 @@ class _Token:
 
 def _tls(ca: str | Path | None) -> ssl.SSLContext:
     try:
+        from admission.serving.outgoing import client_context  # it imports aiohttp, which completion does not need
+
         return client_context(ca_file=ca)
     except FileNotFoundError as error:
         raise BadConnection(f"the certificate authority {ca} cannot be used: there is no such file") from error

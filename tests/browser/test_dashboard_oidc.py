@@ -93,7 +93,7 @@ async def test_sign_in_never_redirects_to_another_site(
     await page.goto(f"{running.url}/ui/sign-in?next=https://evil.example&returnTo=//evil.example")
     await page.get_by_role("button", name="Sign in at").click()
     await page.get_by_role("link", name="Alice").click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("My work")
     assert page.url == f"{running.url}/ui/"
 
 
@@ -111,4 +111,4 @@ async def test_sign_in_by_token_works_while_the_issuer_is_down(
     accounts.status = 200
     await page.get_by_label("Token of the cluster").fill("grace-token")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("My work")

@@ -69,7 +69,7 @@ async def test_columns_and_order_are_chosen(admin: Person) -> None:
     await expect(page).to_have_url(re.compile(r"columns=name%2Cqueue%2Cstate%2Cwhy%2Crequests%2Ctime%2Cpriority$"))
     await expect(listed(page).first.locator("[data-label=Priority]")).to_have_text("100")
     await expect(listed(page).first.locator("[data-label=User]")).to_have_count(0)
-    await expect(listed(page).filter(has_text="WaitingForQuota").first).to_contain_text(re.compile(r"needs \d+ GPU in"))
+    await expect(listed(page).filter(has_text="WaitingForQuota").first).to_contain_text(re.compile(r"needs \d+ GPU \("))
     await page.close()
 
 

@@ -62,7 +62,11 @@ async def test_pending_jobs_have_one_pending_event_across_leader_changes(world):
     await world.start()
     await world.submit(job("too-large", cpu="5"))
     await world.submit(job("first", cpu="4"))
-    await world.record("first", "admitted")
+    first = await world.record("first", "admitted")
+    # Without any pod it would have an Event for that.
+    labels = {"batch.kubernetes.io/controller-uid": first.workload.uid, "controller-uid": first.workload.uid}
+    pod = {"metadata": {"name": "first-0", "namespace": "team-a", "labels": labels}}
+    await world.user.create("pods", "team-a", pod | {"spec": job("first")["spec"]["template"]["spec"]})
     await world.submit(job("waits", cpu="1"))
     await world.record("waits", "pending", reason="WaitingForQuota")
     world.pass_time(20)

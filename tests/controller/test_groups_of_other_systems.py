@@ -208,5 +208,5 @@ async def test_raycluster_with_too_many_groups_for_a_native_gang_is_admitted_wit
 
         (note,) = await world.eventually(warned)
         assert "has 9 groups of pods, of which one Workload of scheduling.k8s.io holds 8" in note
-        await world.submit(job("after", cpu="3"))
+        await world.submit(job("after", cpu="2"))
         await world.job("after", runs)

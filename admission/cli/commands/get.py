@@ -29,8 +29,6 @@ from admission.cli.output.jsonpath import find
 from admission.cli.output.object_printer import ObjectPrinter
 from admission.cli.output.printing import output_option, print_line
 from admission.cli.serve.signals import until_signal
-from admission.client.errors import Forbidden
-from admission.client.representations import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,6 +61,8 @@ class _Selection:
         parameters = await self.list_parameters(resource, sluice)
         if not (self.mine and self.all_namespaces and resource == WORKLOADS):
             return [parameters]
+        from admission.client.errors import Forbidden  # imported late, as `Table`: completion needs no client
+
         try:
             report = await sluice.request("GET", f"{PREFIX}/reports/namespaces")
         except Forbidden:  # the role of all users is not installed; the list itself says what is missing
@@ -202,6 +202,8 @@ async def _show_all(kinds: Sequence[Resource], sluice: Sluice, selection: _Selec
         ]
         printer.show_documents(found, as_list=True)
         return
+    from admission.client.representations import Table
+
     several = len(kinds) > 1
     shown = 0
     for kind in kinds:

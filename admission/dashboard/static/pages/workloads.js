@@ -12,13 +12,13 @@ export function obstacleOf(workload) {
   return found || conditionOf(workload, "Finished");
 }
 
-// What messages about quota say of each lacking resource (`admission/model/sentences.py`).
-const LACKS = /(\S+) (\S+) in flavor (\S+), of which (?:less is free now|at most (\S+) can ever be used)/g;
+// Messages about missing quota begin so (`admission/model/sentences.py`).
+const NEEDS = /^Needs (.+?)(?:: less is free|\. It can)/;
 
 // A message in a few words that end with the number that counts, for tables; the whole one is the title.
 export function shortly(message) {
-  const lacks = [...String(message ?? "").matchAll(LACKS)].map(([, asked, resource, flavor, most]) => `${shown(resource, amount(asked))} ${resourceName(resource)} in ${flavor}${most ? `, of at most ${shown(resource, amount(most))}` : ""}`);
-  return lacks.length ? `needs ${[...new Set(lacks)].slice(0, 3).join("; ")}` : message;
+  const found = NEEDS.exec(message ?? "");
+  return found ? `needs ${found[1]}` : message;
 }
 
 export function Obstacle({ workload }) {
