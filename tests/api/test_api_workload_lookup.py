@@ -201,7 +201,7 @@ async def test_names_of_workloads_are_told_only_to_those_who_may_list_them(serve
 
 async def test_search_finds_the_workload_of_a_pod(server: ApiAndCluster) -> None:
     said = await server.send("GET", "/session/workloads?find=set-workers-0-x7k2p", token=ADMIN_TOKEN)
-    assert [each["name"] for each in said.body["items"]] == ["set"]
+    assert [each["metadata"]["ownerReferences"][0]["name"] for each in said.body["items"]] == ["set"]
 
 
 @pytest.mark.parametrize(
