@@ -20,7 +20,6 @@ PACKAGE = "sluice"
 
 NEEDLESS = (
     "admission/sandbox",
-    "admission/simulate",
     "admission/cli/demo",
     "admission/cli/commands/sandbox.py",
     "admission/cli/commands/simulate.py",
