@@ -1,7 +1,7 @@
 """What-if: a past period as it happened, as its replay has it, and as it would have been under other queue objects.
 
-The replay without changes shows how far the replay can be trusted: the two differ in what is not recorded, such as
-quota that was free a moment earlier. Compare the changed replay with it, not with what happened.
+The replay without changes shows how far replays can be trusted: what is not recorded, such as how long evicted pods
+took to stop, is missing in both. Compare the changed replay with it, not with what happened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ AGREES_WITHIN: Final = 60.0
 """Seconds by which the start of a workload may differ between a replay and what happened, and still agree ..."""
 AGREES_WITHIN_SHARE: Final = 0.1
 """... or this share of its wait."""
-
 
 MOST_TIMES: Final = 64
 """Up to so many times the current quota are searched for a goal."""
@@ -113,23 +112,21 @@ def what_if(
     proposed: Sequence[QueueObject],
     namespaces: Mapping[str, Mapping[str, str]],
     *,
-    changed_policy: Policy | None = None,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Comparison:
     """Compare a period as it happened, replayed, and replayed with the `proposed` queue objects in place of theirs.
 
-    `namespaces`: namespace to its labels. `changed_policy`: that of the changed replay, if it differs. `progress` is
-    called with the share that is done, from 0 to 1.
+    `namespaces`: namespace to its labels. `progress` is called with the share that is done, from 0 to 1.
     """
     past = _from_first_object(past)
     as_it_was = Timeline(past.versions, (), past.start)
-    plays = 2 if proposed or changed_policy is not None else 1
+    plays = 2 if proposed else 1
     replayed = Replay(past, policy, as_it_was, namespaces)
     replayed.run(lambda share: progress(share / plays))
     changed = None
-    if plays > 1:
+    if proposed:
         timeline = Timeline(past.versions, proposed, past.start)
-        again = Replay(past, changed_policy or policy, timeline, namespaces)
+        again = Replay(past, policy, timeline, namespaces)
         again.run(lambda share: progress((1 + share) / plays))
         changed = _account(past, again.courses, timeline)
     happened = {uid: replace(course, spells=list(course.past.spells)) for uid, course in replayed.courses.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from admission.api.http.responses import Document
     from admission.api.resources.explaining_engine import LocalController
 
-WhatIf: TypeAlias = Callable[["Document"], AsyncIterator["Document"]]
+WhatIf: TypeAlias = Callable[["Document"], AsyncGenerator["Document"]]
 """Answers a question: yields documents with `progress` (0 to 1), and the `answer` at the end.
 
 Raises ApiError and InvalidObject.
@@ -46,20 +47,18 @@ class WhatIfs:
         question = self._question(await read_document(request) or {})
         if self._ask is None:
             raise Unanswered("this server replays nothing; ask a `sluice serve`")
-        lines = self._ask(question)
-        first = await anext(lines)
-        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
-        await response.prepare(request)
-        try:
-            await response.write(_event(first))
-            async for line in lines:
-                await response.write(_event(line))
-        except (ApiError, InvalidObject) as error:  # the headers have been sent
-            code, reason = (error.code, error.reason) if isinstance(error, ApiError) else (422, "Invalid")
-            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
-            await response.write(_line("ERROR", {"object": {**status, "message": str(error)}}))
-        finally:
-            await lines.aclose()  # type: ignore[attr-defined]  # a generator, whose process is to end now
+        async with aclosing(self._ask(question)) as lines:  # the process behind it ends with the request
+            first = await anext(lines)
+            response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})
+            await response.prepare(request)
+            try:
+                await response.write(_event(first))
+                async for line in lines:
+                    await response.write(_event(line))
+            except (ApiError, InvalidObject) as error:  # the headers have been sent
+                code, reason = (error.code, error.reason) if isinstance(error, ApiError) else (422, "Invalid")
+                status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+                await response.write(_line("ERROR", {"object": {**status, "message": str(error)}}))
         await response.write_eof()
         return response
 

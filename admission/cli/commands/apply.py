@@ -68,9 +68,9 @@ def apply(
 
     The files contain ResourceFlavors, ClusterQueues, Cohorts, LocalQueues,
     AdmissionChecks, WorkloadPriorityClasses and Topologies of sluice.dev/v1,
-    kueue.x-k8s.io/v1beta2 or v1beta1, in any order. All of them are validated before the first one is written.
-    A manifest replaces the existing object (unless --server-side is used); applying it
-    again changes nothing. --dry-run shows which workloads would be admitted or evicted
+    kueue.x-k8s.io/v1beta2 or v1beta1, in any order. All of them are validated before the
+    first one is written. A manifest replaces the existing object (unless --server-side is
+    used); applying it again changes nothing. --dry-run shows which workloads would be admitted or evicted
     by each object alone, as if the other objects of the files were not applied.
 
     Queues of Volcano, YuniKorn, Koordinator, scheduler-plugins, KAI and MCAD are

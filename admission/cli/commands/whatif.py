@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import click
 
+from admission.apimachinery.tables import spoken
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.files import FilesCommand, filename_option
 from admission.cli.arguments.objects import namespace_option
@@ -95,15 +96,15 @@ def whatif(
       sluice whatif --goal 1h --quota ml/h100/nvidia.com/gpu
     """
     wanted = _goal(goal, quota)
-    question = asyncio.run(_question(connection, paths, Manifests(namespace, translation), start, end, wanted))
+    answer = asyncio.run(_answer(connection, paths, Manifests(namespace, translation), start, end, wanted))
     if output == "csv":
         if wanted is not None:
             raise click.UsageError("-o csv is for comparisons; it cannot be used with --goal")
-        _write_csv(question, by)
+        _write_csv(answer, by)
     elif output in ("json", "yaml"):
-        click.echo(serialized(question, output))
+        click.echo(serialized(answer, output))
     else:
-        for line in _comparison(question, by) if wanted is None else _needed(question):
+        for line in _comparison(answer, by) if wanted is None else _needed(answer):
             print_line(line)
 
 
@@ -123,7 +124,7 @@ def _goal(goal: str, quota: str) -> Document | None:
     return {"clusterQueue": parts[0], "flavor": parts[1], "resource": parts[2], "p90Seconds": seconds}
 
 
-async def _question(
+async def _answer(
     connection: Connection, paths: Sequence[str], manifests: Manifests, start: str, end: str, goal: Document | None
 ) -> Document:
     """Ask the server, show its progress, and return its answer."""
@@ -171,10 +172,10 @@ def _comparison(answer: Document, by: str) -> Iterator[str]:
     yield f"{answer['from']} to {answer['to']}: {answer['happened']['all']['workloads']:,} workloads waited"
     yield ""
     waits = {
-        "mean wait": [span(answer[field]["all"]["waitSeconds"]["mean"]) for field, _ in courses],
-        "half started within": [span(answer[field]["all"]["waitSeconds"]["p50"]) for field, _ in courses],
-        "nine of ten within": [span(answer[field]["all"]["waitSeconds"]["p90"]) for field, _ in courses],
-        "longest wait": [span(answer[field]["all"]["waitSeconds"]["longest"]) for field, _ in courses],
+        "mean wait": [spoken(answer[field]["all"]["waitSeconds"]["mean"]) for field, _ in courses],
+        "half started within": [spoken(answer[field]["all"]["waitSeconds"]["p50"]) for field, _ in courses],
+        "nine of ten within": [spoken(answer[field]["all"]["waitSeconds"]["p90"]) for field, _ in courses],
+        "longest wait": [spoken(answer[field]["all"]["waitSeconds"]["longest"]) for field, _ in courses],
         "not started": [f"{answer[field]['all']['waiting']:,}" for field, _ in courses],
         "preemptions": [f"{answer[field]['all']['preemptions']:,}" for field, _ in courses],
     }
@@ -216,7 +217,7 @@ def _group_rows(answer: Document, courses: Sequence[tuple[str, str]], by: str) -
     names = {name: group["workloads"] for found in groups.values() for name, group in found.items()}
     for name in sorted(names, key=lambda name: (-names[name], name)):
         cells = [
-            span(groups[field][name]["waitSeconds"]["p90"]) if name in groups[field] else "-" for field, _ in courses
+            spoken(groups[field][name]["waitSeconds"]["p90"]) if name in groups[field] else "-" for field, _ in courses
         ]
         yield [name or "<none>", f"{names[name]:,}", *cells]
 
@@ -235,7 +236,7 @@ def _agreement(agreement: Document) -> Iterator[str]:
 def _needed(answer: Document) -> Iterator[str]:
     now = answer["nominalQuota"]
     place = f"{answer['resource']} of flavor {answer['flavor']} in ClusterQueue {answer['clusterQueue']}"
-    wish = f"nine of ten workloads start within {span(answer['p90Seconds'])}"
+    wish = f"nine of ten workloads start within {spoken(answer['p90Seconds'])}"
     if "neededQuota" not in answer:
         yield f"Not even 64 times the present {now:g} {place} would let {wish}."
     elif (needed := answer["neededQuota"]) == now:
@@ -254,16 +255,3 @@ def _write_csv(answer: Document, by: str) -> None:
                 seconds = group["waitSeconds"]
                 waits = [seconds[name] for name in ("mean", "p50", "p90", "longest")]
                 writer.writerow([name, field, group["workloads"], group["waiting"], *waits, group["preemptions"]])
-
-
-def span(seconds: float) -> str:
-    """Return a time span in the two largest units: `2 h 10 min`."""
-    rest = round(seconds)
-    if rest < 60:
-        return f"{rest} s"
-    parts: list[str] = []
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        number, rest = divmod(rest, size)
-        if number and len(parts) < 2:
-            parts.append(f"{number} {unit}")
-    return " ".join(parts)

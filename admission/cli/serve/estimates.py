@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from admission.api.resources.start_estimates import NoEstimate, StartEstimate
+from admission.cli.serve.simulating import simulating
 from admission.model.errors import StoreError
 from admission.simulate.calibration import MIN_SAMPLES
 
 if TYPE_CHECKING:
-    from asyncio.subprocess import Process
     from collections.abc import Mapping
 
     from admission.cli.configuration.settings import Settings
+    from admission.cli.serve.simulating import Simulating
     from admission.controller.controller import Controller
     from admission.store.store import Store
 
@@ -47,23 +45,6 @@ _LINE: Final = 2**28
 """Maximum bytes of an answer, which has some 100 for each pending workload."""
 
 
-def child_configuration(settings: Settings) -> dict[str, Any]:
-    """Return the first line for a process that simulates: the database, and what the policy depends on.
-
-    Not its arguments, since `ps` would show the password in the URL.
-    """
-    policies = {"fair_sharing", "admission_fair_sharing", "resources"}
-    return {
-        "databaseUrl": settings.database_url,
-        "policy": settings.model_dump(mode="json", include=policies, by_alias=True),
-    }
-
-
-def child_environment() -> dict[str, str]:
-    """Return the environment of such a process: without the settings, which may contain secrets."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
-
-
 class Estimates:
     """The latest estimates, and the child process that computes them."""
 
@@ -72,7 +53,7 @@ class Estimates:
         self._store = store
         self._controller = controller
         self._interval = interval
-        self._process: Process | None = None
+        self._process: Simulating | None = None
         self._at = 0.0
         self._starts: Mapping[str, list[float]] = {}
         self._share_held: float | None = None
@@ -138,13 +119,10 @@ class Estimates:
         self._share_held, self._compared = shown["shareHeld"], shown["compared"]
 
     async def _request(self) -> None:
-        process = await self._running_process()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        request = {"namespaces": self._controller.namespaces(), "limits": self._controller.time_limits()}
-        process.stdin.write(orjson.dumps(request) + b"\n")
-        await process.stdin.drain()
-        line = await process.stdout.readline()
+        if self._process is None:
+            self._process = await simulating("admission.cli.serve.forecaster", self._settings, limit=_LINE)
+        await self._process.ask({"namespaces": self._controller.namespaces(), "limits": self._controller.time_limits()})
+        line = await self._process.answers.readline()
         if not line:
             raise ConnectionResetError("it has ended")
         answer: dict[str, Any] = orjson.loads(line)
@@ -154,27 +132,7 @@ class Estimates:
         self.cpu_seconds = answer["cpuSeconds"]
         self._show(answer["at"], answer)
 
-    async def _running_process(self) -> Process:
-        if self._process is None:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "admission.cli.serve.forecaster",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env=child_environment(),
-                start_new_session=True,  # Ctrl-C is handled by `serve`, which then ends this process
-                limit=_LINE,
-            )
-            assert self._process.stdin is not None
-            self._process.stdin.write(orjson.dumps(child_configuration(self._settings)) + b"\n")
-        return self._process
-
     async def _end(self) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        with suppress(ProcessLookupError):
-            process.kill()  # it has no state that could be lost
-        await process.wait()
+        if process is not None:
+            await process.end()

@@ -107,7 +107,7 @@ async def _estimate(store: Store, estimator: Estimator, request: dict[str, Any])
 
 
 def policy_of(configuration: dict[str, Any]) -> Policy:
-    """Return the engine's policy from the first line that a child process reads (see `child_configuration`)."""
+    """Return the engine's policy from the first line that a child process reads (see `simulating`)."""
     settings = configuration["policy"]
     return policy(
         fair_sharing=_setting(FairSharingSettings, settings["fair_sharing"]),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from contextlib import suppress
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from admission.api.errors import TooManyRequests, Unanswered
-from admission.cli.serve.estimates import child_configuration, child_environment
+from admission.cli.serve.simulating import simulating
 from admission.model.errors import InvalidObject
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from admission.cli.configuration.settings import Settings
 
@@ -32,7 +30,7 @@ class WhatIfs:
         self._settings = settings
         self._busy = False
 
-    async def ask(self, question: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+    async def ask(self, question: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         """Yield the lines of the process: `progress` (0 to 1), and the `answer` at the end.
 
         Raises TooManyRequests while another question is being answered, InvalidObject, and Unanswered.
@@ -44,36 +42,23 @@ class WhatIfs:
             )
         self._busy = True
         try:
-            async for line in self._lines(question):
-                if "invalid" in line:
-                    raise InvalidObject([("", line["invalid"])])
-                if "error" in line:
-                    raise Unanswered(f"the database does not answer: {line['error']}")
-                yield line
+            async with aclosing(self._lines(question)) as lines:
+                async for line in lines:
+                    if "invalid" in line:
+                        raise InvalidObject([("", line["invalid"])])
+                    if "error" in line:
+                        raise Unanswered(f"the database does not answer: {line['error']}")
+                    yield line
         finally:
             self._busy = False
 
-    async def _lines(self, question: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            "admission.cli.serve.what_if_process",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=child_environment(),
-            start_new_session=True,  # Ctrl-C is handled by `serve`, which then ends this process
-            limit=_LINE,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
+    async def _lines(self, question: dict[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        process = await simulating("admission.cli.serve.what_if_process", self._settings, limit=_LINE)
         try:
-            for line in (child_configuration(self._settings), question):
-                process.stdin.write(orjson.dumps(line) + b"\n")
-            await process.stdin.drain()
+            await process.ask(question)
             answered = False
-            while line_of_process := await process.stdout.readline():
-                document: dict[str, Any] = orjson.loads(line_of_process)
+            while line := await process.answers.readline():
+                document: dict[str, Any] = orjson.loads(line)
                 answered = answered or "progress" not in document
                 yield document
             if not answered:
@@ -81,6 +66,4 @@ class WhatIfs:
         except (OSError, ValueError) as error:
             raise Unanswered(f"the process that replays the period failed: {error!r}") from error
         finally:
-            with suppress(ProcessLookupError):
-                process.kill()  # it has no state that could be lost
-            await process.wait()
+            await process.end()
