@@ -108,7 +108,7 @@ class NotQueuedObjects:
         try:
             return not_queued(kind, obj, is_on=is_on, known=self._known)
         except Exception as error:  # noqa: BLE001  an object of an unforeseen form must not end the search
-            log.debug("a %s cannot be judged: %r", kind.kind, error)
+            log.info("the %s %s cannot be judged: %r", kind.kind, (obj.get("metadata") or {}).get("name"), error)
             return None
 
     def _tell(self) -> None:

@@ -15,6 +15,7 @@ from prometheus_client import Counter, Histogram
 from admission.controller.state.workload_change import ADMITTED, QUOTA_RESERVED
 from admission.serving.metrics import LATENCY_BUCKETS, WAIT_BUCKETS, Children
 from admission.store.records import State
+from admission.store.workloads.preemptions import REPETITION_SECONDS, REPETITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 
 ExemplarOf: TypeAlias = "Callable[[str], Exemplar | None]"
 """Returns the exemplar (trace id) of a workload by uid; None: it has no trace."""
-
-REPETITIONS: Final = 2
-"""Earlier evictions within `REPETITION_SECONDS` with which one more counts as a repetition."""
-REPETITION_SECONDS: Final = 3600.0
 
 _QUEUED: Final = "Queued"
 _ENDED: Final = ("Succeeded", "Failed")
@@ -305,8 +302,8 @@ class LeaderMetrics(_DurationMetrics):
             self._times[uid] -= 1
             if not self._times[uid]:
                 del self._times[uid]
-        self.evicted_again += self._times[transition.uid] >= REPETITIONS
         self._times[transition.uid] += 1
+        self.evicted_again += self._times[transition.uid] >= REPETITIONS
         self._recent.append((transition.at, transition.uid))
 
     def _count_stop(self, transition: Transition) -> None:

@@ -29,7 +29,7 @@ _LIMIT = 500
 
 
 REPETITIONS: Final = 3
-"""Evictions within REPETITION_SECONDS from which on a workload is reported."""
+"""Evictions within REPETITION_SECONDS from which on a workload is reported, and counted by the leader's metric."""
 REPETITION_SECONDS: Final = 3600.0
 
 
