@@ -30,6 +30,11 @@ GUARD, INNER_GUARD, PYTEST, WORKER = "guard", "inner guard", "pytest", "worker"
 """Processes of a run, each the parent of the next."""
 
 
+def _restore_sigint() -> None:
+    # A shell makes its background processes ignore SIGINT, and these tests may run in the background.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
@@ -68,6 +73,7 @@ def test_a_run_leaves_nothing_behind(tmp_path, killed, number, code):
         stderr=end,
         env=environment,
         cwd=Path(__file__).parents[1],
+        preexec_fn=_restore_sigint,
     ) as process:
         os.close(end)
         with left.open() as reading:
