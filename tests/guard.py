@@ -16,9 +16,12 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SECONDS_TO_END: Final = 1.0
 """Within which processes end that end by themselves, after a run that was not killed."""
@@ -32,8 +35,14 @@ _PASSED_ON: Final = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUI
 _MEMORY_NEEDED: Final = 4_000_000_000
 
 
-@pytest.hookimpl(tryfirst=True)  # before any thread is started
-def pytest_configure() -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before a conftest can start a thread, which a fork would lose
+def pytest_load_initial_conftests() -> Iterator[None]:
+    """Guard the run, then load the conftests."""
+    _guard()
+    return (yield)
+
+
+def _guard() -> None:
     """Go on in a process whose descendants and temporary files end with it; the present process waits for it.
 
     The exit code is passed on, and so are signals. Temporary files are in memory if there are 4 GB of it, because the
