@@ -35,11 +35,9 @@ USERS = {
 
 ALL = "MAQVNCLX"
 ANSWERS = {200, 400, 404, 415, 503}
-"""Status codes of authorized requests: no named object exists, no write has a body, `LED` and `REPLAYED` get 503."""
+"""Status codes of authorized requests: no named object exists, no write has a body, and only `LED` is answered 503."""
 LED = "audits"
 """Resource that only a leader can answer; there is no leader here."""
-REPLAYED = "whatifs"
-"""Resource that only a `sluice serve` can answer."""
 OWN, OTHER = "research-vision", "marketing"
 FLAT = ("resourceflavors", "workloadpriorityclasses", "admissionchecks", "topologies")
 
@@ -52,7 +50,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("GET", "auditrecords", "MA"),
     ("GET", "audits", "MA"),
     ("POST", "audits", "MA"),
-    ("POST", REPLAYED, "MA"),
+    ("POST", "whatifs", "MA"),
     ("GET", "reports/usage", "MAV"),
     ("GET", "reports/pending", "MAV"),
     ("GET", "reports/pending?by=user", "MAV"),
@@ -204,7 +202,7 @@ async def answers(server) -> dict[tuple[str, str], int]:
     """Status code of each request of the matrix with the admin token."""
     found = {(method, path): await ask(server, method, path, token=ADMIN_TOKEN) for method, path, _ in MATRIX}
     assert set(found.values()) == ANSWERS
-    assert {path for (_, path), status in found.items() if status == 503} == {LED, REPLAYED}
+    assert {path for (_, path), status in found.items() if status == 503} == {LED}
     return found
 
 

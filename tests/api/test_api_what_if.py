@@ -35,4 +35,4 @@ async def test_question_with_a_mistake_is_refused_with_the_field(api: Client, bo
 
 async def test_server_without_processes_that_replay_says_so(api: Client):
     answer = await api.post("whatifs", {"from": "1h"})
-    assert (answer.status, answer.body["message"]) == (503, "this server replays nothing; ask a `sluice serve`")
+    assert (answer.status, answer.body["message"]) == (404, "this server replays nothing; ask a `sluice serve`")

@@ -131,6 +131,7 @@ ELSEWHERE = {
     **dict.fromkeys(("migrate", "export", "import"), "asks a database"),
     **dict.fromkeys(("config", "simulate"), "reads files"),
     "audit": "asks the leader",
+    "whatif": "asks a process of `sluice serve`",
     "edit": "asks an editor",
 }
 """Commands whose examples are run by other tests and by pages of the documentation (tests/docs), with the reason."""
@@ -189,6 +190,7 @@ OTHERS = {
     "sluice apply": "tests/cli/test_apply_quotas_of_others.py",
     "sluice submit": "tests/cli/test_cli_jobs.py",
     "sluice audit": "tests/cli/test_cli_audit.py",
+    "sluice whatif": "tests/cli/test_whatif.py",
     "sluice simulate": "tests/simulate",
     **{f"sluice import {name}": "tests/cli/test_import_quota_systems.py" for name in (
         "volcano", "yunikorn", "koordinator", "scheduler-plugins", "kai", "mcad"

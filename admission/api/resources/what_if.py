@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import orjson
 from aiohttp import web
 
-from admission.api.errors import ApiError, BadRequest, Unanswered
+from admission.api.errors import ApiError, BadRequest, UnknownObject
 from admission.api.http.bodies import read_document
 from admission.api.http.instants import instant
 from admission.api.registry import API_VERSION, WHAT_IFS
@@ -46,7 +46,7 @@ class WhatIfs:
         """Stream `PROGRESS` lines, and one `ANSWER` or `ERROR`. Raises ApiError and InvalidObject before the first."""
         question = self._question(await read_document(request) or {})
         if self._ask is None:
-            raise Unanswered("this server replays nothing; ask a `sluice serve`")
+            raise UnknownObject("this server replays nothing; ask a `sluice serve`")
         async with aclosing(self._ask(question)) as lines:  # the process behind it ends with the request
             first = await anext(lines)
             response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-store"})

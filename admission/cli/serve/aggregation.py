@@ -179,10 +179,10 @@ def api_app(
     endpoint: TlsEndpoint | None,
     checks: Checks,
     estimate_of: EstimateOf,
-    what_if: WhatIf,
     receiver_fault: ReceiverFault = no_receiver_fault,
     webhook_fault: WebhookFault = no_webhook_fault,
     not_queued: NotQueuedObjects = none_not_queued,
+    what_if: WhatIf | None = None,
 ) -> web.Application:
     """Return the API's application, which authenticates users of the cluster and, if configured, the admin token.
 

@@ -158,10 +158,10 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             endpoint,
             checks,
             estimates.of,
-            WhatIfs(settings).ask,
             fault,
             lambda: webhook_check.fault,
             not_queued.found,
+            WhatIfs(settings).ask,
         )
         app.router.add_get("/debug/statistics", _statistics(store, controller, role))
         metrics = ReplicaMetrics(store, controller, role, client, replica.notifier, gate)
