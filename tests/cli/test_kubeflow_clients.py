@@ -60,6 +60,10 @@ RUNTIME = {
 }
 
 
+RUNS = {"trainer": "Created", "training": "Running"}
+"""State of a job that runs. The SDK of Trainer says Running only without conditions; Trainer keeps Suspended=False."""
+
+
 def running(number: int) -> Any:
     def until(found: dict[str, Object]) -> bool:
         alive = [obj for obj in found.values() if "deletionTimestamp" not in obj["metadata"]]
@@ -91,7 +95,7 @@ async def test_kubeflow_clients_work_unchanged_apart_from_the_queue_name(
             await sdk(client, "submit", "second")
             await set_stop_policy(replica, "None")
             await pods_until(admin, "default", running(2))
-            await sdk.until(client, "second", "Running")
+            await sdk.until(client, "second", RUNS[client])
             assert await sdk(client, "logs", "second")
             await set_stop_policy(replica, "HoldAndDrain")
             await pods_until(admin, "default", lambda found: not found)

@@ -191,7 +191,8 @@ async def test_pytorchjob_with_reapplied_manifest_runs_with_admitted_pod_count(g
         applied = await alice.patch("pytorchjobs", "team-a", "torch", {"spec": torch()["spec"]})
         assert applied["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 4
         assert applied["metadata"]["generation"] == running["metadata"]["generation"]
-        assert await ready_with(guarded, 4) == (running, pods)
+        after, same_pods = await ready_with(guarded, 4)
+        assert (after["spec"], same_pods) == (running["spec"], pods)
     else:  # policies neither reset nor reject the replicas
         await alice.patch("pytorchjobs", "team-a", "torch", {"spec": torch()["spec"]})
         await ready_with(guarded, 4, running["metadata"]["generation"] + 4)
