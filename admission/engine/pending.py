@@ -240,12 +240,14 @@ class Pending:
         It stays pending until `remove`; the caller requeues it by `add`, `make_inadmissible` or
         `make_one_inadmissible`.
         """
-        item = self._first()
+        item = self.head
         if item is not None:
             self._take(item)
         return item
 
-    def _first(self) -> Item | None:
+    @property
+    def head(self) -> Item | None:
+        """The workload that the next cycle tries; None if no workload is active."""
         sticky = self.by_uid.get(self.sticky) if self.sticky else None
         if sticky is not None and sticky.bucket is not None and not sticky.bucket.inadmissible:
             return sticky
@@ -270,7 +272,7 @@ class Pending:
 
     def skip(self, blocked: Callable[[Shape], bool]) -> None:
         """Make heads inadmissible while the shape of the head is `blocked`, as successive cycles would do."""
-        while (item := self._first()) is not None:
+        while (item := self.head) is not None:
             if item.progress is not None or item.fault is not None or not item.accepted or not blocked(item.shape):
                 return
             self.make_shape_inadmissible(item.shape)

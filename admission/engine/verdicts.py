@@ -72,10 +72,19 @@ def verdict_of(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Ve
     if item.yields_to in registry.items:
         return Verdict(WAITING_FOR_QUOTA, sentences.YIELDS)
     verdict = _verdict_of_shape(registry, queue, item.shape, ignore_undeclared)
-    preemptor = queue.pending.by_uid.get(queue.pending.sticky) if verdict == UNTRIED else None
-    if preemptor is not None and _leaving(registry, preemptor):
-        return Verdict(PENDING_EVALUATION, sentences.BEHIND_PREEMPTOR)
+    if verdict != UNTRIED:
+        return verdict
+    if _preempts(registry, queue):
+        return Verdict(WAITING_FOR_QUOTA, sentences.BEHIND_PREEMPTOR)
+    if any(_preempts(registry, other) for other in registry.forest.domain_of[queue].queues):
+        return Verdict(WAITING_FOR_QUOTA, sentences.KEPT_FOR_PREEMPTOR)
     return verdict
+
+
+def _preempts(registry: Registry, queue: ClusterQueue) -> bool:
+    """Whether the head of a ClusterQueue waits for workloads that are preempted for it: each cycle keeps its quota."""
+    head = queue.pending.head
+    return head is not None and _leaving(registry, head) > 0
 
 
 def _leaving(registry: Registry, preemptor: Item) -> int:

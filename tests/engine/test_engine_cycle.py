@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from admission.engine import Engine, NamespaceChanged, Policy, WorkloadPending
-from admission.model.sentences import BEHIND_PREEMPTOR
+from admission.model.sentences import BEHIND_PREEMPTOR, KEPT_FOR_PREEMPTOR
 from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manifest, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
@@ -68,9 +68,29 @@ def test_workload_that_fits_behind_a_preemptor_is_told_that_it_waits_for_it():
     decisions = world.engine.settle(world.now)
     assert not decisions.admitted
     reasons = {park.workload.uid: (park.reason, park.message) for park in (*decisions.parked, *world.engine.reasons(9))}
-    assert reasons["small"] == ("PendingEvaluation", BEHIND_PREEMPTOR)
+    assert reasons["small"] == ("WaitingForQuota", BEHIND_PREEMPTOR)
     world.gone("low")
     assert world.admitted() == ["high", "small"]
+
+
+def test_workload_that_fits_beside_a_preemptor_of_its_cohort_is_told_for_whom_the_quota_is_kept():
+    """What a cycle keeps for a preemptor is free for nobody else in the cohort, for as long as its victims stop."""
+    world = World(
+        cluster_queue("cq", 3, cohort="co", preemption=LOWER),
+        local_queue("cq"),
+        cluster_queue("beside", 0, cohort="co"),
+        local_queue("beside"),
+    )
+    world.submit(workload("low", "cq", 2))
+    assert world.admitted() == ["low"]
+    world.submit(workload("high", "cq", 3, priority=5, created=1), workload("first", "beside", 1, created=2))
+    world.submit(workload("second", "beside", 1, created=3))
+    decisions = world.engine.settle(world.now)
+    assert not decisions.admitted
+    reasons = {park.workload.uid: (park.reason, park.message) for park in (*decisions.parked, *world.engine.reasons(9))}
+    assert reasons["first"] == reasons["second"] == ("WaitingForQuota", KEPT_FOR_PREEMPTOR)
+    world.gone("low")
+    assert world.admitted() == ["high"]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from tests.engine.scenes import World, cluster_queue, cohort, local_queue, manif
 
 FLAVORS = ("default", "spot")
 PREEMPT = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
+_FOR_A_PREEMPTOR = (sentences.BEHIND_PREEMPTOR, sentences.KEPT_FOR_PREEMPTOR)
 
 
 class Reasons(RuleBasedStateMachine):
@@ -216,7 +217,7 @@ class Reasons(RuleBasedStateMachine):
             now, fresh = self.engine.explain(uid), anew.explain(uid)
             assert self.stored[uid] == (now.reason, now.message), uid
             # A new engine does not know for whom workloads are being preempted.
-            if now.reason == WAITING_FOR_PREEMPTED or now.message == sentences.BEHIND_PREEMPTOR:
+            if now.reason == WAITING_FOR_PREEMPTED or now.message in _FOR_A_PREEMPTOR:
                 assert any(event.evicting for event in self.running.values())
             else:
                 assert (now.reason, now.message) == (fresh.reason, fresh.message)
