@@ -366,7 +366,7 @@ class Cycle:
             message = f"Replaced to accommodate a workload (UID: {workload.uid}) due to workload slice aggregation"
             self._result.evicted.append(Evict(replaced.workload, SLICE_REPLACED, message, workload.uid))
         self._places.occupy(entry)
-        placed = entry.assignment.placed
+        placed = entry.assignment.placed if replaced is None else ()  # with those of the workload that it replaces
         held = Held(workload, admission, entry.queue, usage, self._now, amounts=amounts, placed=placed)
         entry.outcome = Outcome.ADMITTED
         if self._filters is not None:

@@ -213,6 +213,7 @@ def _value(pod_set: PodSet) -> Hashable:
         tuple(sorted(pod_set.node_selector.items())),
         pod_set.tolerations,
         pod_set.affinity,
+        pod_set.preferences,
         pod_set.group,
         pod_set.topology,
         pod_set.optional,

@@ -168,6 +168,7 @@ def _pod_set(each: DeclaredPodSet, seen: Sequence[PodSet]) -> PodSet:
         node_selector={**each.node_selector, **model.node_selector},
         tolerations=tuple(dict.fromkeys((*each.tolerations, *model.tolerations))),
         affinity=model.affinity,
+        preferences=model.preferences,
         group=model.group,
     )
 

@@ -25,7 +25,10 @@ _CONTAINERS: Final[list[Any]] = [{"resources": _RESOURCES, "restartPolicy": str}
 _EXPRESSIONS: Final[list[Any]] = [{"key": str, "operator": str, "values": [str]}]
 _AFFINITY: Final[dict[str, Any]] = {
     "nodeAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": _EXPRESSIONS}]}
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": _EXPRESSIONS}]},
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": int, "preference": {"matchExpressions": _EXPRESSIONS}}
+        ],
     }
 }
 _TEMPLATE: Final[dict[str, Any]] = {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _POD_FIELDS = ("resources", "nodeSelector", "tolerations", "runtimeClassName", "overhead", "resourceClaims")
 _CONTAINER_FIELDS = ("resources", "restartPolicy")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _MAPS = {
     "nodeSelector": ("spec", "node_selector"),
     "labels": ("metadata", "labels"),
@@ -39,11 +40,14 @@ def digest_parts(template: Mapping[str, Any]) -> Object:
     for field in ("containers", "initContainers"):
         if items := spec.get(field):
             part[field] = [{key: item[key] for key in _CONTAINER_FIELDS if key in item} for item in items]
-    if (affinity := spec.get("affinity")) and (required := (affinity.get("nodeAffinity") or {}).get(_REQUIRED)):
+    affinity = _node_affinity(spec)
+    if required := affinity.get(_REQUIRED):
         part["affinity"] = {"nodeAffinity": {_REQUIRED: required}}
     annotations = (template.get("metadata") or {}).get("annotations") or {}
     if not topology.ANNOTATIONS.isdisjoint(annotations):
         kept = {key: annotations[key] for key in sorted(topology.ANNOTATIONS & annotations.keys())}
+        if preferred := affinity.get(_PREFERRED):
+            part.setdefault("affinity", {"nodeAffinity": {}})["nodeAffinity"][_PREFERRED] = preferred
         return {"metadata": {"annotations": kept}, "spec": part}
     return {"spec": part}
 
@@ -80,6 +84,7 @@ def pod_set(
             _toleration(item) for item in (*(spec.get("tolerations") or ()), *(scheduling.get("tolerations") or ()))
         ),
         affinity=_affinity(spec),
+        preferences=_preferences(spec),
         group=group,
         topology=wanted,
         optional=optional,
@@ -238,13 +243,21 @@ def _toleration_json(toleration: FlavorToleration) -> Object:
 
 
 def _affinity(spec: Mapping[str, Any]) -> tuple[tuple[Requirement, ...], ...] | None:
-    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(_REQUIRED)
-    if not required:
-        return None
+    required = _node_affinity(spec).get(_REQUIRED)
+    return tuple(map(_term, required.get("nodeSelectorTerms") or ())) if required else None
+
+
+def _preferences(spec: Mapping[str, Any]) -> tuple[tuple[int, tuple[Requirement, ...]], ...]:
+    preferred = _node_affinity(spec).get(_PREFERRED) or ()
+    return tuple((each.get("weight") or 0, _term(each.get("preference") or {})) for each in preferred)
+
+
+def _node_affinity(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (spec.get("affinity") or {}).get("nodeAffinity") or {}
+
+
+def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
     return tuple(
-        tuple(
-            Requirement(item["key"], item["operator"], tuple(item.get("values") or ()))
-            for item in term.get("matchExpressions") or ()
-        )
-        for term in required.get("nodeSelectorTerms") or ()
+        Requirement(item["key"], item["operator"], tuple(item.get("values") or ()))
+        for item in term.get("matchExpressions") or ()
     )

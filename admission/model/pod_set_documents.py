@@ -19,7 +19,9 @@ def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
     if pod_set.tolerations:
         document["tolerations"] = [[t.key, t.operator, t.value, t.effect] for t in pod_set.tolerations]
     if pod_set.affinity is not None:
-        document["affinity"] = [[[r.key, r.operator, r.values] for r in term] for term in pod_set.affinity]
+        document["affinity"] = list(map(_term_document, pod_set.affinity))
+    if pod_set.preferences:
+        document["preferences"] = [[weight, _term_document(term)] for weight, term in pod_set.preferences]
     if (wanted := pod_set.topology) is not None:
         document["topology"] = [wanted.required, wanted.preferred, wanted.unconstrained, list(map(list, wanted.layers))]
     if pod_set.group:
@@ -40,13 +42,20 @@ def pod_set(row: Mapping[str, Any]) -> PodSet:
         requests=spec["requests"],
         node_selector=spec.get("nodeSelector", {}),
         tolerations=tuple(Toleration(*fields) for fields in spec.get("tolerations", ())),
-        affinity=None
-        if affinity is None
-        else tuple(tuple(Requirement(key, op, tuple(values)) for key, op, values in term) for term in affinity),
+        affinity=None if affinity is None else tuple(map(_term, affinity)),
+        preferences=tuple((weight, _term(term)) for weight, term in spec.get("preferences", ())),
         group=spec.get("group", ""),
         topology=_topology(spec["topology"]) if "topology" in spec else None,
         optional=tuple(spec.get("optional", ())),
     )
+
+
+def _term_document(term: Sequence[Requirement]) -> list[list[Any]]:
+    return [[each.key, each.operator, each.values] for each in term]
+
+
+def _term(document: Sequence[Sequence[Any]]) -> tuple[Requirement, ...]:
+    return tuple(Requirement(key, operator, tuple(values)) for key, operator, values in document)
 
 
 def _topology(fields: Sequence[Any]) -> TopologyRequest:

@@ -376,11 +376,6 @@ def runs_elsewhere(local_queue: str, cluster_queue: str) -> str:
     )
 
 
-def no_more_in_domains(more: int) -> str:
-    """A workload that is placed by topology requests `more` pods."""
-    return f"{ASKS} {_more_pods(more)}, and gets none before its next start: its pods are placed by topology."
-
-
 def no_more_with_checks(pods: int) -> str:
     """It runs and requests more pods, which its admission checks have not been asked about."""
     return (

@@ -52,6 +52,8 @@ class PodSet:
     tolerations: tuple[Toleration, ...] = ()
     affinity: tuple[tuple[Requirement, ...], ...] | None = None
     """Required node affinity: terms, one of which must match; None: no required node affinity."""
+    preferences: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
+    """Preferred node affinity: (weight, term). Only placement by topology reads it, if that is enabled."""
     group: str = ""
     """Pod sets of the same non-empty group get the same flavors (Kueue's podset-group-name)."""
     topology: TopologyRequest | None = None

@@ -24,7 +24,16 @@ def topology_rules(document: Mapping[str, Any]) -> TopologyRules | None:
         return None
     fail_fast = gates.get("TASFailedNodeReplacementFailFast", True)
     again = gates.get("TASRecomputeAssignmentWithinSchedulingCycle", True)
-    return TopologyRules(Rules(mixed=gates.get("TASProfileMixed", True)), places_again=again, fail_fast=fail_fast)
+    return TopologyRules(placement_rules(gates), places_again=again, fail_fast=fail_fast)
+
+
+def placement_rules(gates: Mapping[str, bool]) -> Rules:
+    """Return the algorithms of placement with these feature gates of Kueue."""
+    return Rules(
+        mixed=gates.get("TASProfileMixed", True),
+        balanced=gates.get("TASBalancedPlacement", False),
+        prefers=gates.get("TASRespectNodeAffinityPreferred", False),
+    )
 
 
 def topology_events(document: Mapping[str, Any]) -> Iterator[TopologyEvent]:

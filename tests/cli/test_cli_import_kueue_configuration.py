@@ -192,6 +192,8 @@ async def test_an_unknown_field_is_told_with_a_similar_one(sluice):
         ("PartialAdmission: true", "not needed: always on"),
         ("LendingLimit: false", "NOT TAKEN: always on"),
         ("TASProfileMixed: true", "not needed: this is Kueue's default"),
+        ("TASBalancedPlacement: true", "taken as topology.balancedPlacement"),
+        ("TASBalancedPlacement: false", "not needed: this is Kueue's default"),
         ("TASProfileMixed: false", "NOT TAKEN: Sluice decides as Kueue does with the default of this gate, true"),
         ("TopologyAwareScheduling: true", "not needed: a flavor with a topologyName is placed by it"),
         ("FairSharingPreemptWithinNominal: true", "not needed: this is Kueue's default"),

@@ -10,8 +10,12 @@ from custom_kinds import KINDS as DECLARED
 from custom_kinds import pods_of as pods_of_object
 from pod_examples import gated, pod
 from pod_groups import KINDS, create, member, pods_until, runs
+from test_way_of_a_ray_cluster import ray_cluster, scale
 from topology_examples import HOSTNAME, REQUIRED, queues_by, racks, racks_of
 
+from admission.kinds import all_kinds
+
+RAY = all_kinds(frameworks=("batch/job", "ray.io/raycluster"))
 KUEUE = "kueue.x-k8s.io/podset-"
 
 
@@ -65,6 +69,43 @@ async def test_a_group_is_placed_in_one_rack_in_the_order_of_its_indexes(world, 
         await create(cluster, indexed(2))
         again = await pods_until(cluster, all_run(6))
         assert again["g-2"]["spec"]["nodeName"] == found["g-2"]["spec"]["nodeName"]
+
+
+async def test_a_raycluster_that_grows_keeps_its_pods_where_they_are(world, tmp_path):
+    """Its other workers join it in its rack, or wait."""
+    await racks(world, 2, "a1", "b1")  # 8 CPUs each
+    await world.apply(*queues_by("rack", HOSTNAME))
+    async with (
+        served(world.sandbox, RAY.get("ray.io", "RayCluster")),
+        gated(world.sandbox.local("admin"), RAY, tmp_path / "certificates"),
+    ):
+        await world.start(kinds=RAY)
+        made = ray_cluster(gpu=4)
+        (group,) = made["spec"]["workerGroupSpecs"]
+        for template in (made["spec"]["headGroupSpec"]["template"], group["template"]):
+            in_rack(template)["metadata"]["annotations"][f"{KUEUE}group-name"] = "all"
+        created = await world.user.create("rayclusters", "team-a", made)
+
+        async def bound(number):
+            pods = pods_of_object(world.user, created)
+            all_bound = all(each["spec"].get("nodeName") for each in pods)
+            return {each["metadata"]["uid"]: each for each in pods} if len(pods) == number and all_bound else None
+
+        before = await world.eventually(lambda: bound(5))
+        await scale(world, gpu=7)
+        after = await world.eventually(lambda: bound(8))
+        assert before.keys() < after.keys()
+        assert len(racks_of([*after.values()])) == 1
+        assert max(Counter(each["spec"]["nodeName"] for each in after.values()).values()) == 4
+
+        await scale(world, gpu=8)
+        await world.eventually(lambda: waits(world))
+        assert len(pods_of_object(world.user, created)) == 8
+
+
+async def waits(world):
+    record = await world.record("ray", "admitted")
+    return "1 more pod" in record.message and "topology" in record.message
 
 
 async def test_leader_and_workers_of_a_jobset_are_in_one_rack(world):

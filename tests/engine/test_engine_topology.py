@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from admission.engine.topology.counting import requests_of
 from admission.engine.topology.nodes import NodeState, PodRules
 from admission.engine.topology.placement import Placed, Question, Rules, place
+from admission.engine.topology.replacement import beyond, resize
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
 from admission.model.topology import HOSTNAME, SliceLayer, TopologyRequest
+from admission.model.workload import Requirement
 
 LEVELS = ("block", "rack", HOSTNAME)
 
@@ -37,13 +39,18 @@ request = st.one_of(
 )
 question = st.builds(
     lambda count, amount, wanted, leader: Question(
-        count, requests_of({"cpu": amount}), wanted, PodRules(), requests_of({"cpu": leader}) if leader else None
+        count,
+        requests_of({"cpu": amount}),
+        wanted,
+        PodRules(preferences=((5, (Requirement("rack", "In", ("r1", "r2")),)),)),
+        requests_of({"cpu": leader}) if leader else None,
     ),
     st.integers(1, 8),
     st.sampled_from((1000, 2000)),
     request,
     st.sampled_from((0, 0, 1000)),
 )
+rules = st.builds(Rules, mixed=st.booleans(), balanced=st.booleans(), prefers=st.booleans())
 event = st.one_of(
     st.tuples(st.just("node"), node),
     st.tuples(st.just("gone"), st.integers(0, 9).map("n{}".format)),
@@ -57,14 +64,15 @@ event = st.one_of(
 class World:
     """Topologies with one flavor, and the placements in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
         self.topologies = Topologies()
         self.topologies.set_flavors({"f": TreeSpec("t", LEVELS, {"pool": "a"})})
         self.held: list[list[PlacedPods]] = []
         self.pods: dict[int, tuple[str, int]] = {}
 
     def ask(self, asked: Question) -> Placed | str:
-        return place(self.topologies.trees["f"], asked, Rules())
+        return place(self.topologies.trees["f"], asked, self.rules)
 
     def apply(self, what, value) -> None:
         match what:
@@ -89,7 +97,7 @@ class World:
 
     def anew(self, seed: int) -> World:
         """Return a world with the same nodes, pods and placements, told in another order."""
-        other = World()
+        other = World(self.rules)
         told = [("node", each) for each in self.topologies.nodes.values()]
         told += [("pod", (number, *pod)) for number, pod in self.pods.items()]
         told += [("hold", pods) for pods in self.held]
@@ -110,9 +118,9 @@ def _pods(placed: Placed, asked: Question) -> list[PlacedPods]:
     return pods
 
 
-@given(st.lists(event, max_size=25), question, st.integers(0, 99))
-def test_answer_is_that_of_a_tree_built_anew_in_any_order(events, asked, seed):
-    world = World()
+@given(st.lists(event, max_size=25), question, rules, st.integers(0, 99))
+def test_answer_is_that_of_a_tree_built_anew_in_any_order(events, asked, rules, seed):
+    world = World(rules)
     for what, value in events:
         world.apply(what, value)
         world.ask(asked)  # its counts are kept, and follow the next event
@@ -120,9 +128,9 @@ def test_answer_is_that_of_a_tree_built_anew_in_any_order(events, asked, seed):
     assert world.ask(asked._replace(empty=True)) == world.anew(seed).ask(asked._replace(empty=True))
 
 
-@given(st.lists(node, min_size=1, max_size=10), st.lists(question, min_size=1, max_size=8))
-def test_no_node_gets_more_than_it_holds(nodes, questions):
-    world = World()
+@given(st.lists(node, min_size=1, max_size=10), st.lists(question, min_size=1, max_size=8), rules)
+def test_no_node_gets_more_than_it_holds(nodes, questions, rules):
+    world = World(rules)
     for each in nodes:
         world.topologies.node_changed(each)
     free = {name: dict(each.allocatable) for name, each in world.topologies.nodes.items() if each.usable}
@@ -137,9 +145,9 @@ def test_no_node_gets_more_than_it_holds(nodes, questions):
                         assert free[name][resource] >= 0
 
 
-@given(st.lists(node, min_size=1, max_size=10), question)
-def test_all_pods_of_a_required_request_are_in_one_domain(nodes, asked):
-    world = World()
+@given(st.lists(node, min_size=1, max_size=10), question, rules)
+def test_all_pods_of_a_required_request_are_in_one_domain(nodes, asked, rules):
+    world = World(rules)
     for each in nodes:
         world.topologies.node_changed(each)
     placed = world.ask(asked)
@@ -154,8 +162,35 @@ def test_all_pods_of_a_required_request_are_in_one_domain(nodes, asked):
         assert len({tuple(own[key] for key in LEVELS[:level]) for own in labels}) == 1
 
 
+@given(
+    st.lists(node, min_size=1, max_size=10),
+    question,
+    st.integers(1, 8),
+)
+def test_pods_stay_where_they_are_when_more_are_added(nodes, asked, more):
+    world = World(Rules())
+    for each in nodes:
+        world.topologies.node_changed(each)
+    asked = asked._replace(leader=None)
+    placed = world.ask(asked)
+    if not isinstance(placed, Placed):
+        return
+    world.topologies.hold(_pods(placed, asked), 1)
+    tree = world.topologies.trees["f"]
+    whole = resize(tree, asked._replace(number=asked.number + more), placed.pods, Rules())
+    if isinstance(whole, str):
+        return
+    counts = dict(whole.domains)
+    assert all(counts[values] >= pods for values, pods in placed.pods.domains)
+    added = PlacedPods("f", beyond(whole, placed.pods), asked.requests)
+    assert world.topologies.holds([added])
+    if asked.request.required:
+        level = LEVELS.index(asked.request.required) + 1
+        assert len({tree.leaves[values].values[:level] for values in counts}) == 1
+
+
 def test_usage_on_a_node_that_was_away_counts_again():
-    world = World()
+    world = World(Rules())
     first = NodeState("n1", {"pool": "a", "block": "b", "rack": "r", HOSTNAME: "n1"}, {"cpu": 2000, "pods": 10})
     asked = Question(1, requests_of({"cpu": 2000}), TopologyRequest(required=HOSTNAME), PodRules())
     world.topologies.node_changed(first)

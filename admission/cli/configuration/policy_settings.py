@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 from admission.controller.state.policy import Policy, WaitForPodsReady
 from admission.engine import Accounting, AdmissionFairSharing, TopologyRules, Transformation
 from admission.engine import Policy as EnginePolicy
+from admission.engine.topology.placement import Rules as PlacementRules
 from admission.kinds.rules import EVERYTHING_IS_LABELLED, Unlabelled
 from admission.model.base import FieldFaultsError, Model, QualifiedName
 from admission.model.errors import InvalidQuantity
@@ -128,6 +129,15 @@ class ResourcesSettings(Model):
         return self
 
 
+class TopologySettings(Model):
+    """Placement by topology, for flavors that name a Topology."""
+
+    balanced_placement: bool = False
+    """Spread pods evenly over as few domains as possible if they prefer a level (Kueue's TASBalancedPlacement)."""
+    respect_node_affinity_preferred: bool = False
+    """Prefer the nodes of the pods' preferred node affinity (Kueue's TASRespectNodeAffinityPreferred)."""
+
+
 class RequeuingStrategy(Model):
     """Requeueing of workloads that were evicted because their pods were not ready in time."""
 
@@ -168,10 +178,12 @@ def policy(
     admission_fair_sharing: AdmissionFairSharingSettings | None,
     resources: ResourcesSettings | None,
     wait_for_pods_ready: WaitForPodsReadySettings | None,
+    topology: TopologySettings,
     unlabelled: Unlabelled = EVERYTHING_IS_LABELLED,
 ) -> Policy:
     """Return the policy of the controller and its engine that these settings describe."""
-    engine: dict[str, Any] = {"topology": TopologyRules()}
+    rules = PlacementRules(balanced=topology.balanced_placement, prefers=topology.respect_node_affinity_preferred)
+    engine: dict[str, Any] = {"topology": TopologyRules(rules)}
     if fair_sharing is not None and fair_sharing.enable:
         engine |= {"fair_sharing": True, "preemption_strategies": fair_sharing.preemption_strategies}
     if admission_fair_sharing is not None:

@@ -33,6 +33,7 @@ from admission.cli.configuration.policy_settings import (
     FairSharingSettings,
     ResourcesSettings,
     RetentionSettings,
+    TopologySettings,
     WaitForPodsReadySettings,
     policy,
 )
@@ -222,6 +223,9 @@ class Settings(BaseSettings):
     resources: ResourcesSettings | None = Field(
         None, description="Which resource requests of pods count against quota, and as which resources."
     )
+    topology: TopologySettings = Field(
+        TopologySettings(), description="Placement of pods by topology, for flavors that name a Topology."
+    )
     wait_for_pods_ready: WaitForPodsReadySettings | None = Field(
         None, description="Eviction of admitted workloads whose pods are not all ready in time. Default: disabled."
     )
@@ -252,6 +256,7 @@ class Settings(BaseSettings):
             fair_sharing=self.fair_sharing,
             admission_fair_sharing=self.admission_fair_sharing,
             resources=self.resources,
+            topology=self.topology,
             wait_for_pods_ready=self.wait_for_pods_ready,
             unlabelled=Unlabelled(self.managed_namespaces(), self.integrations.queue_rules()),
         )
@@ -294,6 +299,7 @@ NESTED = frozenset(
         "request_header",
         "resources",
         "retention",
+        "topology",
         "wait_for_pods_ready",
     }
 )

@@ -22,6 +22,7 @@ from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
     FairSharingSettings,
     ResourcesSettings,
+    TopologySettings,
     policy,
 )
 from admission.model.errors import StoreError
@@ -114,6 +115,7 @@ def policy_of(configuration: dict[str, Any]) -> Policy:
         admission_fair_sharing=_setting(AdmissionFairSharingSettings, settings["admission_fair_sharing"]),
         resources=_setting(ResourcesSettings, settings["resources"]),
         wait_for_pods_ready=None,
+        topology=TopologySettings(),
     ).engine
 
 

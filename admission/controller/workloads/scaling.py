@@ -180,8 +180,7 @@ def _is_ending(seen: Observed) -> bool:
 def _request_more(change: WorkloadChange, seen: Observed) -> None:
     """Submit a larger version of the workload to the engine if the object requests more pods than it holds quota for.
 
-    A workload with admission checks is not enlarged: its checks have judged the present number of pods. Neither is one
-    that is placed by topology: its domains are those of the present pods.
+    A workload with admission checks is not enlarged: its checks have judged the present number of pods.
     """
     tracked = change.tracked
     held = _held_pods(tracked)
@@ -192,12 +191,9 @@ def _request_more(change: WorkloadChange, seen: Observed) -> None:
         if count.name in held
     }
     more = sum(counts.values()) - sum(held[name] for name in counts)
-    admission = tracked.record.admission
-    placed = admission is not None and any(each.topology is not None for each in admission.pod_sets)
-    if tracked.checks or placed or not more:
-        why = sentences.no_more_in_domains(more) if placed else sentences.no_more_with_checks(more)
+    if tracked.checks or not more:
         change.withdraw_larger()
-        change.report_larger(why if more else "")
+        change.report_larger(sentences.no_more_with_checks(more) if more else "")
         return
     pending, workload = tracked.larger, _with_counts(tracked.record.workload, {**held, **counts})
     larger = replace(

@@ -6,10 +6,10 @@ Counts are kept by demand. A later use recounts only leaves that have changed si
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from admission.engine.topology.nodes import PodRules
     from admission.engine.topology.tree import Domain, Leaf, Tree
@@ -59,6 +59,8 @@ class Counts:
         self.leaders: list[int] = []
         self.pods_beside: list[int] = []
         self.slices_beside: list[int] = []
+        self.scores: list[int] = []
+        """How much the pods prefer a domain; empty if they prefer none."""
         self._excluded: list[str] = []
         self.exclusions: Counter[str] = Counter()
         """Number of leaves by what excludes them, in the words of Kueue's messages."""
@@ -95,6 +97,7 @@ class Counts:
         else:
             self.pods_beside, self.slices_beside = [0] * number, [0] * number
         self.leaders = [0] * number
+        self.scores = [0] * number if self._demand.rules.preferences else []
         self._excluded = [""] * number
         self.exclusions = Counter()
 
@@ -112,6 +115,9 @@ class Counts:
                 if demand.leader is not None and self._fitting(leaf, demand.leader, _NO_AMOUNTS)[0]:
                     leaders = 1
                     beside, _ = self._fitting(leaf, demand.requests, dict(demand.leader))
+        if self.scores:
+            runs = leaf.present and self._tree.by_hostname and not self._exclusion(leaf)
+            self.scores[at] = sum(map(demand.rules.score, leaf.nodes.values())) if runs else 0
         before = self._excluded[at]
         if before != why:
             self._excluded[at] = why
@@ -160,6 +166,8 @@ class Counts:
         total = sum(pods) if unit == 1 else sum(count - count % unit for count in pods)
         at = domain.number
         self.pods[at] = total
+        if self.scores:
+            self.scores[at] = sum([self.scores[child.number] for child in domain.children])
         if level < demand.slice_level:
             slices = self.slices
             self.slices[at] = sum([slices[child.number] for child in domain.children])
@@ -191,3 +199,47 @@ def counts_of(tree: Tree, demand: Demand) -> Counts:
         tree.remember(demand, counts)
     counts.refresh()
     return counts
+
+
+class Capacities(Protocol):
+    """Counts by number of the domain, as of `Counts`."""
+
+    pods: list[int]
+    slices: list[int]
+    leaders: list[int]
+    pods_beside: list[int]
+    slices_beside: list[int]
+    scores: list[int]
+
+
+def by_leader(
+    domains: Iterable[Domain], counts: Capacities, ranks: Sequence[int], *, ascending: bool = False
+) -> list[Domain]:
+    """Sort by what fits beside the leader, with the best domain for the leader first.
+
+    `ranks`: `Tree.ranks`. `ascending`: domains with fewer slices come first.
+    """
+    leaders, slices, pods, scores = counts.leaders, counts.slices_beside, counts.pods_beside, counts.scores
+    sign = 1 if ascending else -1
+
+    def key(domain: Domain) -> tuple[int, int, int, int]:
+        n = domain.number
+        return -leaders[n], sign * slices[n], pods[n], ranks[n]
+
+    in_order = sorted(domains, key=key)
+    if scores:
+        in_order.sort(key=lambda domain: (-leaders[domain.number], -scores[domain.number]))
+    return in_order
+
+
+def by_slices(
+    domains: Iterable[Domain], counts: Capacities, ranks: Sequence[int], *, ascending: bool = False
+) -> list[Domain]:
+    """Sort by numbers of slices (all, without a leader), then by fewest pods. Parameters as of `by_leader`."""
+    slices, pods, scores, sign = counts.slices, counts.pods, counts.scores, 1 if ascending else -1
+    in_order = sorted(
+        domains, key=lambda domain: (sign * slices[domain.number], pods[domain.number], ranks[domain.number])
+    )
+    if scores:
+        in_order.sort(key=lambda domain: -scores[domain.number])
+    return in_order

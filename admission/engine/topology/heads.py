@@ -34,7 +34,10 @@ class PlacedHeads:
     def placer(self, entry: Entry) -> Placer | None:
         """Return what places the pods of a head; None: its ClusterQueue has no flavor with a topology."""
         topologies = entry.queue.topologies
-        return None if topologies is None else Placer(topologies, entry.queue, entry.item.shape.written)
+        if topologies is None:
+            return None
+        replaced = entry.replaced() if entry.item.workload.replaces else None
+        return Placer(topologies, entry.queue, entry.item.shape.written, replaced)
 
     def is_placed(self, entry: Entry) -> bool:
         """Whether its domains still have room for its pods, without the targets of the cycle and its own."""

@@ -59,6 +59,12 @@ class PodRules:
     selector: tuple[tuple[str, str], ...] = ()
     affinity: tuple[tuple[Requirement, ...], ...] | None = None
     """Required node affinity: terms, one of which must match."""
+    preferences: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
+    """Preferred node affinity: (weight, term)."""
+
+    def score(self, node: NodeState) -> int:
+        """Return how much the pods prefer the node: the sum of the weights of the terms that match."""
+        return sum(weight for weight, term in self.preferences if _matches(term, node.labels))
 
     def exclusion(self, node: NodeState) -> str:
         """Return why the pods cannot run on the node, as a word of Kueue's messages; "" if they can."""

@@ -5,11 +5,12 @@ Follows Kueue's `TASFlavorSnapshot` (`pkg/cache/scheduler/tas_flavor_snapshot.go
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
-from admission.engine.topology.counting import Demand, counts_of
+from admission.engine.topology.balanced import Balanced, balance
+from admission.engine.topology.counting import Demand, by_leader, by_slices, counts_of
 from admission.model.topology import DomainCount, TopologyAssignment
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ class Rules:
 
     mixed: bool = True
     """Whether unconstrained pod sets take the domains with the least free capacity (Kueue's TASProfileMixed)."""
+    balanced: bool = False
+    """Whether pod sets with a preferred level are spread evenly over its domains (Kueue's TASBalancedPlacement)."""
+    prefers: bool = False
+    """Whether domains are preferred by the pods' preferred node affinity (Kueue's TASRespectNodeAffinityPreferred)."""
 
 
 class Question(NamedTuple):
@@ -131,9 +136,10 @@ class Search:
         self._required = bool(request is not None and request.required)
         self._unconstrained = request is None or not (request.required or request.preferred)
         self._least_free = self._unconstrained and rules.mixed
+        pods = question.pods
         self._demand = Demand(
             question.requests,
-            question.pods,
+            pods if rules.prefers or not pods.preferences else replace(pods, preferences=()),
             question.leader,
             self._slice_level,
             self._size,
@@ -153,6 +159,11 @@ class Search:
         self._ranks = tree.ranks()
         wanted = self._question.number // self._size
         leader = self._question.leader is not None
+        if self._rules.balanced and not (self._required or self._unconstrained):
+            wish = Balanced(self._searched, self._slice_level, self._size, wanted, leader, self._units)
+            if (spread := balance(tree, self._counts, wish)) is not None:
+                level, shared = spread
+                return self._placed(self._below(level, [Share(*each) for each in shared], within_slices=False))
         found = self._choose(self._searched, wanted, leader=leader)
         if isinstance(found, str):
             return found
@@ -162,22 +173,18 @@ class Search:
     # --- orders
 
     def _by_leader(self, domains: Iterable[Domain]) -> list[Domain]:
-        """Sort by what fits beside the leader, with the best domain for the leader first."""
-        counts, ranks, sign = self._counts, self._ranks, 1 if self._least_free else -1
-        leaders, slices, pods = counts.leaders, counts.slices_beside, counts.pods_beside
+        return by_leader(domains, self._counts, self._ranks, ascending=self._least_free)
 
-        def key(domain: Domain) -> tuple[int, int, int, int]:
-            n = domain.number
-            return -leaders[n], sign * slices[n], pods[n], ranks[n]
+    def _by_slices(self, domains: Iterable[Domain]) -> list[Domain]:
+        return by_slices(domains, self._counts, self._ranks, ascending=self._least_free)
 
-        return sorted(domains, key=key)
-
-    def _by_slices(self, domains: Iterable[Domain], slices: Sequence[int]) -> list[Domain]:
-        """Sort by numbers of slices (all, without a leader), then by fewest pods."""
-        ranks, pods, sign = self._ranks, self._counts.pods, 1 if self._least_free else -1
-        return sorted(
-            domains, key=lambda domain: (sign * slices[domain.number], pods[domain.number], ranks[domain.number])
-        )
+    def _best(self, domains: list[Domain]) -> list[Domain]:
+        """Return the first domains of a sorted list that pods prefer equally, among which the best fit is chosen."""
+        scores = self._counts.scores
+        if not scores:
+            return domains
+        highest = scores[domains[0].number]
+        return list(takewhile(lambda domain: scores[domain.number] == highest, domains))
 
     # --- choice of the domains of the searched level
 
@@ -187,7 +194,10 @@ class Search:
         while True:
             domains = self._tree.level(level)
             alone = [d for d in domains if beside[d.number] >= wanted and (not leader or leaders[d.number])]
-            if alone:  # best fit and least free capacity agree on the smallest domain that suffices
+            if alone and counts.scores:
+                if (preferred := self._preferred(domains, alone)) is not None:
+                    return level, [preferred]
+            elif alone:  # best fit and least free capacity agree on the smallest domain that suffices
                 smallest = min(alone, key=lambda d: (beside[d.number], pods[d.number], ranks[d.number]))
                 return level, [smallest]
             if self._required:
@@ -201,6 +211,17 @@ class Search:
         if isinstance(shares, int):
             return self._failure(shares, wanted)
         return level, [share.domain for share in shares]
+
+    def _preferred(self, domains: list[Domain], alone: list[Domain]) -> Domain | None:
+        """Return which of the domains that suffice alone is chosen by preference; None: several domains are better."""
+        suffice = set(alone)
+        in_order = self._by_leader(domains)
+        if self._required or self._least_free:  # the first that suffices, though pods prefer others
+            in_order = in_order[next(at for at, domain in enumerate(in_order) if domain in suffice) :]
+        if in_order[0] not in suffice or self._least_free:
+            return in_order[0] if in_order[0] in suffice else None
+        best = [domain for domain in self._best(in_order) if domain in suffice]
+        return min(best, key=lambda domain: self._counts.slices_beside[domain.number])
 
     def give(
         self,
@@ -231,7 +252,7 @@ class Search:
         while leader and at < len(domains):
             domain = domains[at]
             if leaders[domain.number] and not self._least_free and beside[domain.number] >= rest:
-                later = [d for d in domains[at:] if leaders[d.number] and beside[d.number] >= rest]
+                later = [d for d in self._best(domains[at:]) if leaders[d.number] and beside[d.number] >= rest]
                 domain = min(later, key=lambda d: beside[d.number])
             n = domain.number
             taken = min(rest, beside[n])
@@ -241,12 +262,12 @@ class Search:
             at += 1
         if leader:
             return 0
-        domains = self._by_slices(domains[at:], capacity) if resort else domains[at:]
+        domains = self._by_slices(domains[at:]) if resort else domains[at:]
         for index, domain in enumerate(domains):
             if rest <= 0:
                 break
             if not self._least_free and capacity[domain.number] >= rest:
-                later = [d for d in domains[index:] if capacity[d.number] >= rest]
+                later = [d for d in self._best(domains[index:]) if capacity[d.number] >= rest]
                 domain = min(later, key=lambda d: capacity[d.number])
             taken = min(rest, capacity[domain.number])
             if taken or not resort:
@@ -263,13 +284,19 @@ class Search:
         while level < min(self._slice_level, last):
             shares = self._certain(given)
             children = [child for share in shares for child in share.domain.children if child.present]
-            in_order = self._by_slices(children, counts.slices)
+            in_order = self._by_slices(children)
             given = self.give(in_order, wanted, counts.slices, counts.slices_beside, leader=leader)
             level += 1
-        shares = [Share(domain, slices * size, leads) for domain, slices, leads in self._certain(given)]
-        while level < last:
-            level += 1
-            shares = [own for share in shares for own in self.below(share, self._units[level])]
+        return self._below(level, [Share(d, slices * size, leads) for d, slices, leads in self._certain(given)])
+
+    def _below(self, level: int, shares: list[Share], *, within_slices: bool = True) -> list[Share]:
+        """Distribute the pods of domains of a level over the leaves, each domain's over its own children.
+
+        `within_slices`: the level is not above that of the slices.
+        """
+        for at in range(level + 1, len(self._tree.levels)):
+            unit = self._units[at] if within_slices or at > self._slice_level else self._size
+            shares = [own for share in shares for own in self.below(share, unit)]
         return shares
 
     def below(self, share: Share, unit: int) -> list[Share]:
@@ -283,7 +310,7 @@ class Search:
             beside = {child.number: counts.pods_beside[child.number] // unit for child in children}
         if not share.amount and not share.leader:
             return []
-        in_order = self._by_slices(children, counts.slices)
+        in_order = self._by_slices(children)
         given = self.give(in_order, share.amount // unit, capacity, beside, leader=share.leader)  # type: ignore[arg-type]
         return [Share(domain, amount * unit, leads) for domain, amount, leads in self._certain(given)]
 

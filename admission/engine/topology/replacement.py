@@ -1,13 +1,16 @@
-"""Replacement of a failed node: its pods are placed elsewhere, all others of the workload stay where they are."""
+"""Pods that are placed beside others of their pod set, which stay: instead of a failed node, or as more are wanted."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from admission.engine.topology.placement import Search, levels_of
 from admission.model.topology import DomainCount, TopologyAssignment
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from admission.engine.topology.placement import Question, Rules
     from admission.engine.topology.tree import Tree
     from admission.model.topology import Values
@@ -26,19 +29,72 @@ def replace_node(
     `question` is that of the whole pod set, without a leader: a leader is a pod set of its own here.
     """
     rest = [domain for domain in present.domains if domain.values[-1] != node]
-    amount = sum(domain.pods for domain in present.domains) - sum(domain.pods for domain in rest)
-    for values, _ in rest:
+    if stale := stale_domain(tree, rest):
+        return (
+            "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the "
+            f"stale domain {stale}"
+        )
+    amount = sum(pods for _, pods in present.domains) - sum(pods for _, pods in rest)
+    return _extended(tree, question, present.levels, rest, amount, rules)
+
+
+def resize(
+    tree: Tree, question: Question, present: TopologyAssignment, rules: Rules, within: Values = ()
+) -> TopologyAssignment | str:
+    """Return the assignment of a pod set that has got another number of pods, or why there is none.
+
+    All present pods stay where they are; if there are fewer than before, the last domains lose them. `question` is
+    without a leader, which stays, too. `within`: the domain that the others have to be in; empty: none is prescribed.
+    (Kueue's ElasticJobsViaWorkloadSlicesWithTAS, which does this for unconstrained pods only.)
+    """
+    if stale := stale_domain(tree, present.domains):
+        return f"pods run in the domain {stale}, whose nodes are not ready: more pods are placed once they are"
+    more = question.number - sum(pods for _, pods in present.domains)
+    if more <= 0:
+        return shortened(present, question.number)
+    return _extended(tree, question, present.levels, present.domains, more, rules, within)
+
+
+def shortened(assignment: TopologyAssignment, pods: int) -> TopologyAssignment:
+    """Return the assignment with fewer pods: the last domains lose them."""
+    domains = []
+    for values, count in assignment.domains:
+        if taken := min(count, pods):
+            domains.append(DomainCount(values, taken))
+            pods -= taken
+    return replace(assignment, domains=tuple(domains))
+
+
+def beyond(wanted: TopologyAssignment, present: TopologyAssignment | None) -> TopologyAssignment:
+    """Return the pods of an assignment that another one does not have in the same domain."""
+    had = dict(present.domains) if present is not None else {}
+    more = (DomainCount(values, pods - had.get(values, 0)) for values, pods in wanted.domains)
+    return TopologyAssignment(wanted.levels, tuple(domain for domain in more if domain.pods > 0))
+
+
+def stale_domain(tree: Tree, domains: Iterable[DomainCount]) -> str:
+    """Return the first of these domains that is not in the tree at present; "" if all are."""
+    for values, _ in domains:
         leaf = tree.leaves.get(values)
         if leaf is None or not leaf.present:
-            return (
-                "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the "
-                f"stale domain {','.join(values)}"
-            )
+            return ",".join(values)
+    return ""
+
+
+def _extended(
+    tree: Tree,
+    question: Question,
+    names: tuple[str, ...],
+    rest: Sequence[DomainCount],
+    amount: int,
+    rules: Rules,
+    within: Values = (),
+) -> TopologyAssignment | str:
+    """Return the assignment of the pods that stay (`rest`) and of `amount` others, with the levels `names`."""
     levels = levels_of(tree, question.request)
     if isinstance(levels, str):
         return levels
     searched, layers = levels
-    within: Values = ()
     if amount % layers[0][1]:
         level, size = next(layer for layer in reversed(layers) if amount % layer[1])
         sums: dict[Values, int] = {}
@@ -48,7 +104,7 @@ def replace_node(
         within = next((domain for domain, count in sums.items() if not (count + amount) % size), ())
         dividing = [layer for layer in layers if not amount % layer[1]]
         layers = (dividing[-1] if dividing else (len(tree.levels) - 1, 1),)
-    elif question.request is not None and question.request.required and rest:
+    elif not within and question.request is not None and question.request.required and rest:
         within = tree.leaves[rest[0].values].values[: searched + 1]
     placed = Search(tree, question._replace(number=amount), rules, searched, layers, within).run()
     if isinstance(placed, str):
@@ -56,7 +112,5 @@ def replace_node(
     total: dict[Values, int] = {}
     for values, count in (*rest, *placed.pods.domains):
         total[values] = total.get(values, 0) + count
-    return TopologyAssignment(
-        present.levels,
-        tuple(DomainCount(*item) for item in sorted(total.items(), key=lambda item: tree.leaves[item[0]].values)),
-    )
+    in_order = sorted(total.items(), key=lambda item: tree.leaves[item[0]].values)
+    return TopologyAssignment(names, tuple(DomainCount(*item) for item in in_order))

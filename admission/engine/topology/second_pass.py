@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from admission.engine.assignment import Assignment, Choice, Mode, PodSetResult
 from admission.engine.events import Evict, Park, Reassign
 from admission.engine.topology.placement import Question
-from admission.engine.topology.replacement import on_node, replace_node
+from admission.engine.topology.replacement import beyond, on_node, replace_node
 from admission.engine.topology.state import PlacedPods
 from admission.engine.topology.workloads import Placer, placed_pods, pod_rules
 from admission.engine.vocabulary import NO_LONGER_FITS, NODE_FAILURES
 from admission.model.pod_set_names import titled
-from admission.model.topology import DomainCount, TopologyAssignment
+from admission.model.topology import TopologyAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -157,7 +157,7 @@ class SecondPass:
                 failure = f"couldn't assign flavors to {titled(pod_set.name)}: {placed}"
                 break
             places[pod_set.name] = placed
-            more = PlacedPods(flavor, _beyond(placed, present), requests)
+            more = PlacedPods(flavor, beyond(placed, present), requests)
             assumed.append(more)
             self._topologies.assume(more, 1)
         for more in assumed:
@@ -172,13 +172,6 @@ class SecondPass:
         placed = placed_pods(held.workload, replace(held.admission, pod_sets=whole), self._topologies.named)
         names = [pod_set.name for pod_set in whole if pod_set.topology is not None]
         return [
-            pods._replace(assignment=_beyond(pods.assignment, present[name]))
+            pods._replace(assignment=beyond(pods.assignment, present[name]))
             for name, pods in zip(names, placed, strict=True)
         ]
-
-
-def _beyond(wanted: TopologyAssignment, present: TopologyAssignment | None) -> TopologyAssignment:
-    """Return the pods of an assignment that another one does not have in the same domain."""
-    had = dict(present.domains) if present is not None else {}
-    more = (DomainCount(values, pods - had.get(values, 0)) for values, pods in wanted.domains)
-    return TopologyAssignment(wanted.levels, tuple(domain for domain in more if domain.pods > 0))

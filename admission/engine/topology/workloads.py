@@ -8,6 +8,7 @@ from admission.engine.assignment import Mode
 from admission.engine.topology.counting import requests_of
 from admission.engine.topology.nodes import PodRules
 from admission.engine.topology.placement import Placed, Question, place
+from admission.engine.topology.replacement import beyond, resize
 from admission.engine.topology.state import PlacedPods
 from admission.engine.vocabulary import NO_TREE, Unplaced, several_trees
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from admission.engine.assignment import Assignment
-    from admission.engine.clusterqueue import ClusterQueue
+    from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.topology.state import Topologies
     from admission.model.queues import ResourceFlavor
     from admission.model.workload import Admission, PodSet, Workload
@@ -40,12 +41,27 @@ def placed_pods(workload: Workload, admission: Admission, flavors: Mapping[str, 
 
 
 class Placer:
-    """Places the pod sets of one workload with an assignment of flavors in one ClusterQueue."""
+    """Places the pod sets of one workload with an assignment of flavors in one ClusterQueue.
 
-    def __init__(self, topologies: Topologies, queue: ClusterQueue, pod_sets: tuple[PodSet, ...]) -> None:
+    `replaced`: the workload whose quota this one takes over. Its pods stay where they are, only others are placed.
+    """
+
+    def __init__(
+        self,
+        topologies: Topologies,
+        queue: ClusterQueue,
+        pod_sets: tuple[PodSet, ...],
+        replaced: Held | None = None,
+    ) -> None:
         self._topologies = topologies
         self._queue = queue
         self._pod_sets = pod_sets
+        self._stay = replaced.placed if replaced is not None else ()
+        self._present = {
+            pod_set.name: pod_set.topology
+            for pod_set in (replaced.admission.pod_sets if replaced is not None else ())
+            if pod_set.topology is not None
+        }
 
     def complete(self, assignment: Assignment) -> None:
         """Place a workload for which quota has been found; without a place its mode gets worse.
@@ -96,7 +112,12 @@ class Placer:
 
     def _record(self, assignment: Assignment, found: Mapping[int, PlacedPods]) -> None:
         assignment.placed_pod_sets = {index: pods.assignment for index, pods in found.items()}
-        assignment.placed = tuple(found.values())
+        assignment.placed = tuple(self._new(index, pods) for index, pods in found.items())
+
+    def _new(self, index: int, pods: PlacedPods) -> PlacedPods:
+        """Return the pods of a pod set that do not run there already."""
+        present = self._present.get(self._pod_sets[index].name)
+        return pods if present is None else pods._replace(assignment=beyond(pods.assignment, present))
 
     def _lacks_tree(self, assignment: Assignment) -> bool:
         """Whether a pod set has not exactly one flavor with a topology; then the assignment does not fit."""
@@ -133,7 +154,9 @@ class Placer:
             by_flavor.setdefault(flavor, []).append(indices)
         found: dict[int, PlacedPods] = {}
         failure: tuple[int, str] | None = None
-        assumed: list[PlacedPods] = []
+        assumed = [*self._stay] if empty else []  # otherwise they are counted as any usage
+        for pods in assumed:
+            self._topologies.assume(pods, 1)
         for flavor in sorted(by_flavor):
             for indices in by_flavor[flavor]:
                 placed = self._search_group(flavor, assignment, indices, empty=empty)
@@ -141,9 +164,9 @@ class Placer:
                     failure = failure or (indices[0], placed)
                     break
                 found.update(placed)
-                for pods in placed.values():
-                    assumed.append(pods)
-                    self._topologies.assume(pods, 1)
+                for index, pods in placed.items():
+                    assumed.append(self._new(index, pods))
+                    self._topologies.assume(assumed[-1], 1)
         for pods in assumed:
             self._topologies.assume(pods, -1)
         return failure if failure is not None else dict(sorted(found.items()))
@@ -165,7 +188,21 @@ class Placer:
             leader_requests,
             empty,
         )
-        placed = place(self._topologies.trees[flavor], question, self._topologies.rules)
+        tree = self._topologies.trees[flavor]
+        present = [self._present.get(self._pod_sets[index].name) for index in indices]
+        if (here := present[workers]) is not None and (leader is None or present[leader] is not None):
+            # The template of pods in one domain has its node selector, unless it is a node: the others have to join.
+            within = here.domains[0].values if len(here.domains) == 1 and not tree.by_hostname else ()
+            number = max(question.number, sum(pods for _, pods in here.domains))
+            alone = question._replace(number=number, leader=None)
+            resized = resize(tree, alone, here, self._topologies.rules, within)
+            if isinstance(resized, str):
+                return resized
+            found = {indices[workers]: PlacedPods(flavor, resized, question.requests)}
+            if leader is not None and leader_requests is not None and (there := present[leader]) is not None:
+                found[indices[leader]] = PlacedPods(flavor, there, leader_requests)
+            return found
+        placed = place(tree, question, self._topologies.rules)
         if not isinstance(placed, Placed):
             return placed
         found = {indices[workers]: PlacedPods(flavor, placed.pods, question.requests)}
@@ -182,6 +219,7 @@ def pod_rules(pod_set: PodSet, flavor: ResourceFlavor) -> PodRules:
         (*pod_set.tolerations, *flavor.spec.tolerations),
         tuple(sorted(pod_set.node_selector.items())),
         pod_set.affinity,
+        pod_set.preferences,
     )
 
 

@@ -6,17 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from admission.engine.topology.counting import requests_of
 from admission.engine.topology.nodes import PodRules
-from admission.engine.topology.placement import Placed, Question, Rules, place
-from admission.engine.topology.replacement import replace_node
+from admission.engine.topology.placement import Placed, Question, place
+from admission.engine.topology.replacement import replace_node, resize, stale_domain
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
 from admission.kinds.placement import node_state, taken_by
 from admission.model.topology import DomainCount, TopologyAssignment
 from admission.model.topology_documents import topology_assignment, topology_request
+from admission.simulate.topology import placement_rules
 from admission.simulate.workloads import WorkloadReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from admission.engine.topology.tree import Tree
     from admission.simulate.scenario import Case
 
 _FLAVOR = "default"
@@ -32,7 +34,7 @@ class _Placements:
     def __init__(self, document: Case) -> None:
         self._document = document
         levels = tuple(document["levels"])
-        self._rules = _rules(document.get("featureGates") or {})
+        self._rules = placement_rules(document.get("featureGates") or {})
         self._topologies = Topologies()
         spec = TreeSpec("default", levels, document.get("flavorNodeLabels") or {})
         self._topologies.set_flavors({_FLAVOR: spec})
@@ -71,7 +73,12 @@ class _Placements:
             workers["count"],
             requests_of(workers["singlePodRequests"]),
             topology_request(workers["podSet"].get("topologyRequest")) if not workers["implied"] else None,
-            PodRules(pod_set.tolerations, tuple(sorted(pod_set.node_selector.items())), pod_set.affinity),
+            PodRules(
+                pod_set.tolerations,
+                tuple(sorted(pod_set.node_selector.items())),
+                pod_set.affinity,
+                pod_set.preferences,
+            ),
             requests_of(leaders[0]["singlePodRequests"]) if leaders else None,
         )
         tree = self._topologies.trees[_FLAVOR]
@@ -89,6 +96,14 @@ class _Placements:
             (entry,) = (entry for entry in status["admission"]["podSetAssignments"] if entry["name"] == name)
             self._record(name, topology_assignment(entry["topologyAssignment"]))
             return
+        present = [
+            topology_assignment(request["previousAssignment"])
+            for request in (workers, *leaders)
+            if request.get("previousAssignment")
+        ]
+        if len(present) == 1 + len(leaders) and not any(stale_domain(tree, each.domains) for each in present):
+            self._resize(tree, question, group, present)
+            return
         placed = place(tree, question, self._rules)
         if not isinstance(placed, Placed):
             self._record(name, placed)
@@ -99,6 +114,18 @@ class _Placements:
             self._record(leaders[0]["podSet"].get("name", ""), placed.leader)
             self._topologies.assume(PlacedPods(_FLAVOR, placed.leader, question.leader), 1)
 
+    def _resize(self, tree: Tree, question: Question, group: list[Case], present: list[TopologyAssignment]) -> None:
+        workers, *leaders = sorted(group, key=lambda request: -request["count"])
+        stay = [PlacedPods(_FLAVOR, present[0], question.requests)]
+        for leader, where in zip(leaders, present[1:], strict=True):
+            stay.append(PlacedPods(_FLAVOR, where, requests_of(leader["singlePodRequests"])))
+            self._record(leader["podSet"].get("name", ""), where)
+        for pods in stay:
+            self._topologies.assume(pods, 1)
+        self._record(
+            workers["podSet"].get("name", ""), resize(tree, question._replace(leader=None), present[0], self._rules)
+        )
+
     def _record(self, name: str, result: TopologyAssignment | str) -> None:
         if isinstance(result, str):
             self._answer[name] = {"failureReason": result}
@@ -106,10 +133,6 @@ class _Placements:
         domains = [{"values": list(values), "count": count} for values, count in result.domains]
         assignment = {"levels": list(result.levels), "domains": domains}
         self._answer[name] = {"failureReason": "", "topologyAssignment": assignment}
-
-
-def _rules(gates: Mapping[str, bool]) -> Rules:
-    return Rules(mixed=gates.get("TASProfileMixed", True))
 
 
 def _keeps(document: Case) -> bool:

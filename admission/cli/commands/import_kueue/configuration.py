@@ -11,7 +11,13 @@ import yaml
 from pydantic import ValidationError
 
 from admission.cli.arguments.foreign import KUEUE_SETTINGS_KEY, api_group
-from admission.cli.commands.import_kueue.configuration_fields import FIELDS, VERSIONS, Fate, fate_of_gate
+from admission.cli.commands.import_kueue.configuration_fields import (
+    FIELDS,
+    TOPOLOGY_GATES,
+    VERSIONS,
+    Fate,
+    fate_of_gate,
+)
 from admission.cli.configuration.integrations import IntegrationsSettings
 from admission.cli.configuration.policy_settings import (
     AdmissionFairSharingSettings,
@@ -160,7 +166,11 @@ class _Reader:
             return
         for name, enabled in gates.items():
             path = f"featureGates.{name}"
-            if isinstance(enabled, bool):
+            if enabled is True and name in TOPOLOGY_GATES:
+                setting = TOPOLOGY_GATES[name]
+                self._translation.settings.setdefault("topology", {})[setting] = True
+                self._tell(path, Fate.taken(f"as topology.{setting}"))
+            elif isinstance(enabled, bool):
                 self._tell(path, fate_of_gate(str(name), enabled=enabled))
             else:
                 self._causes.append((clean(path), "must be true or false"))

@@ -179,6 +179,13 @@ _OWN_SETTING: Final = {
 }
 
 
+TOPOLOGY_GATES: Final = {
+    "TASBalancedPlacement": "balancedPlacement",
+    "TASRespectNodeAffinityPreferred": "respectNodeAffinityPreferred",
+}
+"""Feature gate -> field of the setting `topology` that has its effect."""
+
+
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
