@@ -73,6 +73,17 @@ def jobset(name: str, *, cpu: str = "1", workers: int = 1, suspend: bool = True,
     }
 
 
+def restored_spec(obj: Object) -> Object:
+    """Return the spec that an object has after an eviction: that of its user, as its operator has written it since.
+
+    The controller of AppWrappers drops empty lists (Go's `omitempty`), which mean the same as none.
+    """
+    if (obj["apiVersion"], obj["kind"]) != ("workload.codeflare.dev/v1beta2", "AppWrapper"):
+        return dict(obj["spec"])
+    components = [{key: each for key, each in one.items() if each != []} for one in obj["spec"]["components"]]
+    return {**obj["spec"], "components": components}
+
+
 async def until(user: Any, plural: str, name: str, holds: Callable[[Object], bool]) -> Object:
     """Wait until `holds` returns True for the object, and return it."""
     with closing(user.watch(plural)) as changes:

@@ -9,6 +9,7 @@ from admission.kinds import all_kinds
 from admission.kinds.declared import DeclaredKind
 from admission.sandbox.apiserver.errors import SandboxError
 from admission.sandbox.background import background
+from admission.sandbox.controllers.appwrappers import AppWrapperController
 from admission.sandbox.controllers.descriptions import DESCRIPTIONS
 from admission.sandbox.controllers.leaderworkersets import LeaderWorkerSetController
 from admission.sandbox.controllers.operator import Operator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _CONTROLLERS: dict[str, Callable[[LocalClient, Clock, DeclaredKind], Controller[tuple[str, str]]]] = {
     "ray.io/rayjob": RayOwnerController,
     "ray.io/rayservice": RayOwnerController,
+    "workload.codeflare.dev/appwrapper": AppWrapperController,
 }
 """Operators that go through phases, instead of keeping the children that a description names."""
 NEEDED = {

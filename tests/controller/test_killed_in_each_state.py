@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from custom_kinds import restored_spec
 from every_kind import EveryKind, plural_of
 
 from admission.sandbox.background import background
@@ -21,13 +22,15 @@ async def cluster(world, tmp_path):
             await found.kill()
 
 
-def specs(cluster):
-    found = {}
-    for namespace, case in cluster.cases.items():
-        for obj in case.objects:
-            name = obj["metadata"]["name"]
-            found[namespace, obj["kind"], name] = cluster.user.get(plural_of(obj), namespace, name)["spec"]
-    return found
+def objects(cluster):
+    """Return all objects as they are, by namespace, kind and name."""
+    return {
+        (namespace, obj["kind"], obj["metadata"]["name"]): cluster.user.get(
+            plural_of(obj), namespace, obj["metadata"]["name"]
+        )
+        for namespace, case in cluster.cases.items()
+        for obj in case.objects
+    }
 
 
 @pytest.mark.costly
@@ -36,7 +39,7 @@ async def test_every_kind_continues_after_kill_in_each_state(cluster):
     for case in cluster.cases.values():
         await cluster.submit(case)
     waiting = await cluster.wait_for_state("pending")
-    as_submitted = specs(cluster)
+    as_submitted = objects(cluster)
     await cluster.restart()
     assert await cluster.wait_for_state("pending") == waiting
     assert cluster.pods() == []
@@ -77,7 +80,8 @@ async def test_every_kind_continues_after_kill_in_each_state(cluster):
             await cluster.submit(case)
     await cluster.wait_for_state("pending")
     assert cluster.pods() == []
-    assert specs(cluster) == as_submitted
+    restored = {key: obj["spec"] for key, obj in objects(cluster).items()}
+    assert restored == {key: restored_spec(obj) for key, obj in as_submitted.items()}
     await cluster.stop_queues(None)
     await cluster.wait_until_ready()
     await cluster.wait_for_state("admitted")

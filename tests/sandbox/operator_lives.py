@@ -11,23 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from custom_kinds import definition
 from trainer import runtimes
 
 from admission.kinds import all_kinds
 from admission.sandbox.background import background
 from admission.sandbox.clock import Clock
-from admission.sandbox.controllers.appwrappers import AppWrapperController
-from admission.sandbox.operators import NEEDED, operator
+from admission.sandbox.operators import NEEDED, serve_kinds
 from admission.sandbox.sandbox import Sandbox
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 Object = dict[str, Any]
@@ -45,9 +44,10 @@ _NOT_COMPARED = (
     "lastUpdateTime",
     "uncountedTerminatedPods",
 )
-_OF_CONTROLLERS = frozenset({"Job", "Pod"})
+_OF_OTHERS = re.compile(r"sluice\.dev|kueue|^fake/|apps\.kubernetes\.io|^statefulset\.|^controller-revision-hash$")
+"""Labels and annotations of Sluice and Kueue, of the simulated kubelet, and of Kubernetes' own controllers."""
+_OF_CONTROLLERS = frozenset({"Job", "Pod", "StatefulSet"})
 """Kinds whose status Kubernetes' own controllers write; `lives.py` compares that."""
-START, STOP, RESTORE, AGAIN = 16.0, 57.0, 64.0, 73.0
 
 
 @dataclass
@@ -85,11 +85,11 @@ class Life:
         known.update(fields)
 
 
-def read(file: Path, *, since: float = 0.0) -> Life:
-    """Return a recorded life, from a time on."""
+def read(file: Path, *, since: float = 0.0, until: float = math.inf) -> Life:
+    """Return a recorded life between two times."""
     life = Life()
     for each in json.loads(file.read_text())["life"]:
-        if each["t"] >= since:
+        if since <= each["t"] < until:
             state = each.get("state") or each.get("changed") or {}
             life.note(each["t"], each["event"], each["kind"], each["name"], *_compared(each["kind"], state))
     return life
@@ -99,8 +99,7 @@ def _compared(kind: str, state: Object) -> tuple[Object, frozenset[str]]:
     """Return the compared fields of an object in the form of the recordings, and the parts to which they belong."""
     found: Object = {}
     if "labels" in state:
-        own = {key: value for key, value in state["labels"].items() if "sluice.dev" not in key and "kueue" not in key}
-        found |= {f"labels.{key}": "" if key.endswith("uid") else value for key, value in own.items()}
+        found |= _marks("labels", state["labels"])
     if "owner" in state:
         found |= {f"owner.{key}": state["owner"][0][key] for key in ("kind", "name")}
     if "finalizers" in state and kind not in _OF_CONTROLLERS:
@@ -108,11 +107,24 @@ def _compared(kind: str, state: Object) -> tuple[Object, frozenset[str]]:
     spec = state.get("spec") or {}
     if kind == "Job":
         found |= {f"spec.{key}": spec[key] for key in ("parallelism", "completions", "suspend") if key in spec}
+    if kind == "StatefulSet":
+        for part in ("templateLabels", "templateAnnotations"):
+            found |= _marks(f"spec.{part}", spec.get(part) or {})
+        found |= {f"spec.{key}": spec[key] for key in ("podManagementPolicy", "replicas", "start") if key in spec}
     if kind == "Pod" and "initContainers" in spec:
         found["spec.initContainers"] = ",".join(spec["initContainers"])
     if kind not in _OF_CONTROLLERS:
         found |= _flat("status", state.get("status") or {})
     return found, frozenset(part for part in ("labels", "owner", "finalizers", "status") if part in state)
+
+
+def _marks(path: str, marks: dict[str, str]) -> Object:
+    """Return labels or annotations by their path; of random ones and hashes only whether they are there."""
+    return {
+        f"{path}.{key}": "" if key.endswith(("uid", "hash", "group-key")) else value
+        for key, value in marks.items()
+        if not _OF_OTHERS.search(key)
+    }
 
 
 def _flat(path: str, value: Any) -> Object:
@@ -168,80 +180,63 @@ def _turns(values: list[Any]) -> list[Any]:
     ]  # fmt: skip
 
 
-async def play(
-    name: str,
-    obj: Object,
-    suspend: tuple[str, ...],
-    inject: Callable[[Object, bool], Object],
-    *others: Object,
-    again: bool = True,
-) -> Life:
-    """Play the life of an object: created suspended, started, stopped, restored, and (`again`) started again.
+Step = tuple[float, "Callable[[Object], Object]"]
+"""(recorded seconds, what changes a copy of the object and returns it)."""
 
-    `inject` returns the spec with or without what Sluice adds at a start; `others` exist before.
+
+async def play(
+    name: str, obj: Object, steps: Sequence[Step], *others: Object, end: float, ungated: str = "", since: float = 0.0
+) -> Life:
+    """Play the life of an object: it is created, and each step changes it at its time, until `end`.
+
+    `others` exist before. Pods whose name matches `ungated` lose their gates, from the time `since` on.
     """
     namespace = obj["metadata"]["namespace"]
     life, clock = Life(), Clock(monotonic=asyncio.get_running_loop().time)
     began = clock.now()
     async with Sandbox(clock=clock) as sandbox, AsyncExitStack() as stack:
         admin = sandbox.local("admin")
-        running, watched = {}, [*_PLURALS]
-        for each in filter(None, (NEEDED.get(name), name)):
-            (kind,) = all_kinds(frameworks=(each,))
-            await admin.create("customresourcedefinitions", "", definition(kind))
-            running[each] = kind
-            watched.append(f"{kind.plural}.{kind.group}")
+        await stack.enter_async_context(serve_kinds(sandbox, [name]))
         for each in others:
             await admin.create("customresourcedefinitions", "", runtimes(each["kind"]))
             await admin.create(f"{each['kind'].lower()}s", "", each)
         await admin.create("nodes", "", _NODE)
         await admin.create("namespaces", "", {"metadata": {"name": namespace}})
-        user = sandbox.local("operator")
-        operators = {
-            # Sluice does not accept yet what the real controller of AppWrappers writes: the others have a simpler one.
-            each: (AppWrapperController if kind.kind == "AppWrapper" else operator)(user, clock, kind).run()
-            for each, kind in running.items()
-        }
-        await stack.enter_async_context(background(**operators))
+        kinds = [kind for each in (NEEDED.get(name), name) if each for kind in all_kinds(frameworks=(each,))]
+        watched = [*_PLURALS, *(f"{kind.plural}.{kind.group}" for kind in kinds)]
         watcher = stack.enter_context(closing(admin.watch(*watched)))
 
         async def watch() -> None:
             async for batch in watcher:
                 for _, change, one, _ in batch:
-                    kind = one["kind"]
-                    life.note(
-                        clock.now() - began, change, kind, one["metadata"]["name"], *_compared(kind, _recorded(one))
-                    )
+                    kind, own = one["kind"], one["metadata"]["name"]
+                    life.note(clock.now() - began, change, kind, own, *_compared(kind, _recorded(one)))
 
-        await stack.enter_async_context(background(watch=watch()))
+        async def ungate() -> None:
+            await clock.sleep_until(began + since)
+            with closing(admin.watch("pods")) as pods:
+                async for batch in pods:
+                    for _, change, pod, _ in batch:
+                        own = pod["metadata"]["name"]
+                        if change == "ADDED" and "schedulingGates" in pod["spec"] and re.fullmatch(ungated, own):
+                            await admin.patch("pods", namespace, own, {"spec": {"schedulingGates": None}})
+
+        await stack.enter_async_context(background(watch=watch(), ungate=ungate()))
         plural = watched[-1]
-        await admin.create(plural, namespace, _with(obj, suspend, value=True))
-        steps = ((START, False, True), (STOP, True, True), (RESTORE, True, False), (AGAIN, False, True))
-        for at, suspended, injected in steps if again else steps[:-1]:
+        await admin.create(plural, namespace, obj)
+        for at, step in steps:
             await clock.sleep_until(began + at)
-            present = admin.get(plural, namespace, "a")
-            assert present is not None
-            spec = inject(json.loads(json.dumps(present["spec"])), injected)
-            await admin.update(plural, namespace, _with({**present, "spec": spec}, suspend, value=suspended))
-        await clock.sleep_until(began + at + (20 if again else 5))
+            await admin.update(plural, namespace, step(json.loads(json.dumps(admin.get(plural, namespace, "a")))))
+        await clock.sleep_until(began + end)
     return life
 
 
-_PLURALS = ("jobs", "pods")
+_PLURALS = ("jobs", "statefulsets", "pods")
 _AMOUNTS = {"cpu": "1000", "memory": "1000Gi", "pods": "1000"}
 _NODE: Object = {
     "metadata": {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": {"pool": "x"}},
     "status": {"allocatable": _AMOUNTS, "capacity": _AMOUNTS},
 }
-
-
-def _with(obj: Object, keys: tuple[str, ...], *, value: bool) -> Object:
-    copied: Object = json.loads(json.dumps(obj))
-    inner = copied
-    for key in keys[:-1]:
-        inner = inner.setdefault(key, {})
-    inner[keys[-1]] = value
-    return copied
 
 
 def _recorded(obj: Object) -> Object:
@@ -250,6 +245,11 @@ def _recorded(obj: Object) -> Object:
     found = {"labels": metadata.get("labels") or {}, "owner": metadata.get("ownerReferences"), "spec": spec}
     found["finalizers"] = metadata.get("finalizers")
     found |= {"status": obj["status"]} if "status" in obj else {}
+    if obj["kind"] == "StatefulSet":
+        about = spec["template"]["metadata"]
+        found["spec"] = {"start": spec.get("ordinals", {}).get("start"), "templateLabels": about.get("labels")}
+        found["spec"] |= {key: spec[key] for key in ("podManagementPolicy", "replicas")}
+        found["spec"]["templateAnnotations"] = about.get("annotations")
     if obj["kind"] == "Pod":
         found["spec"] = {"initContainers": [each["name"] for each in spec.get("initContainers") or ()]}
     return {key: value for key, value in found.items() if value is not None}
