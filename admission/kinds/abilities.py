@@ -21,6 +21,10 @@ class Elastic(Protocol):
     `Observed.counts` says how many pods have succeeded, so that their quota can be released.
     """
 
+    @property
+    def scales(self) -> bool:
+        """Whether its controller follows a changed number of pods, so that more can be asked for while it runs."""
+
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
         """Return the JSON patch that limits an update of a running object to its admitted pods, and a warning text.
 

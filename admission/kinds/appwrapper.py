@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from admission.kinds import mcad, paths
+from admission.kinds import mcad, paths, ray
 from admission.kinds.children import Child
 from admission.kinds.places import Place
+from admission.model import child_sentences
 from admission.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -64,6 +65,17 @@ def places(places_of: PlacesOf, obj: Object) -> list[Place]:
                 Place(name, f"{where}.{each.path}", template, each.pods, info, flat=True, count_fields=count_fields)
             )
     return found
+
+
+def cautions(obj: Object) -> list[str]:
+    """Warn of autoscalers in components: the numbers of pods in an AppWrapper cannot be changed."""
+    components = [] if mcad.is_legacy(obj) else obj["spec"].get("components") or ()
+    templates = [each.get("template") or {} for each in components]
+    return [
+        child_sentences.no_scale_up(f"spec.components[{number}]", str(template.get("kind")))
+        for number, template in enumerate(templates)
+        if ray.has_autoscaler(template)
+    ]
 
 
 def wrapped(places_of: PlacesOf, obj: Object) -> Iterator[Child]:

@@ -67,6 +67,8 @@ GATED_BY: Final = f"{KUEUE}admission-gated-by"
 """Kueue's annotation that names the controllers which gate an object (see `admission_gates`)."""
 RENDERED: Final = "rendered"
 """Key beside `spec`: the last seen state of the child that an object's pod sets are read from (`Kind.rendered_by`)."""
+NUMBERS: Final = "numbers"
+"""Key in `RENDERED`: pods that the object's running child requests, and asks for, by pod set: `{"gpu": [2, 3]}`."""
 POD_OWNER: Final = "batch.kubernetes.io/controller-uid"
 """Label on each pod of a Job, with the Job's uid; a pod that is orphaned, then adopted by another Job, keeps it."""
 

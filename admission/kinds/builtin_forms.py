@@ -237,6 +237,7 @@ def _places_of(wrapped: dict[str, Any]) -> list[Place] | None:
 _OF_APP_WRAPPERS: Final = {
     "places": partial(appwrapper.places, _places_of),
     "wrapped": partial(appwrapper.wrapped, _places_of),
+    "cautions": appwrapper.cautions,
     "gate": mcad.DispatchGate,
     "annotations": (mcad.DISPATCH,),
 }

@@ -69,6 +69,11 @@ class CommonKind(ABC):
         """Whether each object names a queue, even without a queue label: by default none does."""
         return False
 
+    @property
+    def scales(self) -> bool:
+        """Whether raised numbers of pods wait for quota while it runs: by default they do not."""
+        return False
+
     def is_managed_elsewhere(self, obj: Object) -> bool:
         """Whether the field for it names another controller than the kind's own."""
         path, own = self.manager

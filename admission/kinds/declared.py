@@ -14,8 +14,10 @@ from admission.kinds.base import (
     GATED_BY,
     HOLD,
     MIN_COUNT,
+    NUMBERS,
     POD,
     POD_SET,
+    RENDERED,
     SCALE_REQUEST,
     SUBMITTED_BY,
     KindStatus,
@@ -130,6 +132,11 @@ class DeclaredKind(CommonKind):
         field = SuspendField(self.form.suspend, self.form.suspend_older)
         return field if self.form.gate is None else self.form.gate(field)
 
+    @property
+    def scales(self) -> bool:
+        """Whether raised numbers wait for quota while it runs."""
+        return self.form.scales
+
     def places(self, obj: Object) -> list[Place]:
         """Return its pod sets. Raises Misconfigured if they cannot be determined, or are too many."""
         by_paths = (place for form in self.form.pod_sets for place in form.places(obj))
@@ -160,8 +167,11 @@ class DeclaredKind(CommonKind):
         except Misconfigured:  # `pod_sets` reports it
             places, larger = [], []
         requested = {place.name: place.pods for place in larger}
+        of_child = {} if suspended else (obj.get(RENDERED) or NOTHING).get(NUMBERS) or {}
         counts = tuple(
             PodCount(place.name, place.pods, place.left, UNLIMITED, requested.get(place.name, 0), place.stays)
+            if not place.stays or (numbers := of_child.get(place.name)) is None
+            else PodCount(place.name, numbers[0], None, UNLIMITED, numbers[1])
             for place in places
         )
         return KindStatus(
@@ -266,7 +276,10 @@ class DeclaredKind(CommonKind):
         if made == POD:
             return find_pod_set(self.pod_sets, obj, child_kind, child, context)
         try:
-            places = [place._replace(pods=max(place.pods, held.get(place.name, 0))) for place in self.places(obj)]
+            places = [
+                place._replace(pods=max(held.get(place.name, place.pods), 0 if place.stays else place.pods))
+                for place in self.places(obj)
+            ]
             owner_pods = list(zip(places, self.templates(obj), strict=True))
         except Misconfigured:
             return Part.NONE

@@ -133,16 +133,21 @@ def remarks(obj: Object) -> list[str]:
     return [child_sentences.native_gang_too_large(groups, _MOST_GROUPS)] if groups > _MOST_GROUPS else []
 
 
+def has_autoscaler(obj: Object) -> bool:
+    """Whether Ray's autoscaler scales the cluster that an object is, or has."""
+    spec = obj.get("spec") or {}
+    cluster = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
+    is_ray = str(obj.get("apiVersion")).startswith("ray.io/")
+    return is_ray and cluster.get("enableInTreeAutoscaling") is True
+
+
 def cautions(obj: Object) -> list[str]:
-    """Warn of an autoscaler in the cluster of a RayJob or RayService: the number of its owner stays as it is."""
-    spec = obj["spec"]
-    cluster = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or {}
-    scales = cluster.get("enableInTreeAutoscaling") is True
-    return [*_long_name(obj, _LONGEST_OWNER), *([child_sentences.no_scale_up(obj["kind"])] if scales else [])]
+    """Warn of a name that KubeRay does not accept for a RayJob or RayService."""
+    return _long_name(obj, _LONGEST_OWNER)
 
 
 def cluster_cautions(obj: Object) -> list[str]:
-    """Warn of a name that KubeRay does not accept."""
+    """Warn of a name that KubeRay does not accept for a RayCluster."""
     return _long_name(obj, _LONGEST_CLUSTER)
 
 

@@ -163,11 +163,11 @@ def native_gang_too_large(groups: int, most: int) -> str:
     )
 
 
-def no_scale_up(kind: str) -> str:
-    """A RayJob or RayService is created whose cluster has an autoscaler."""
+def no_scale_up(path: str, kind: str) -> str:
+    """An AppWrapper is created with a RayCluster, RayJob or RayService (`kind`) at `path` that has an autoscaler."""
     return (
-        f"the autoscaler of a {kind} gets no quota for more workers than it starts with: write those that it needs "
-        "into replicas, or create a RayCluster, whose autoscaler gets more as soon as there is quota"
+        f"{path}: the autoscaler of a {kind} in an AppWrapper gets no quota for more workers than it starts with: "
+        f"write those that it needs into replicas, or create the {kind} without an AppWrapper"
     )
 
 

@@ -10,6 +10,7 @@ from pod_examples import gated
 from admission.kinds import all_kinds
 from admission.sandbox.operators import serve_kinds
 
+FIELDS = [("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")]
 NAMES = ("ray.io/rayjob", "ray.io/rayservice", "ray.io/raycluster")
 KINDS = all_kinds(frameworks=("batch/job", *NAMES))
 
@@ -22,7 +23,7 @@ def pods():
 
 def ray(kind):
     """A head and two workers of half a CPU each."""
-    workers = {"groupName": "w", "replicas": 2, "minReplicas": 0, "maxReplicas": 4, "template": pods()}
+    workers = {"groupName": "w", "replicas": 2, "minReplicas": 0, "maxReplicas": 9, "template": pods()}
     cluster = {"headGroupSpec": {"template": pods()}, "workerGroupSpecs": [workers]}
     of_job = {"shutdownAfterJobFinishes": True, "submissionMode": "HTTPMode", "rayClusterSpec": cluster}
     return {
@@ -45,7 +46,7 @@ async def cluster(world, tmp_path):
         yield world
 
 
-@pytest.mark.parametrize(("kind", "field"), [("RayJob", "rayClusterSpec"), ("RayService", "rayClusterConfig")])
+@pytest.mark.parametrize(("kind", "field"), FIELDS)
 async def test_runs_on_with_fewer_workers_is_stopped_and_started_with_them_and_is_one_workload(cluster, kind, field):
     plural = f"{kind.lower()}s"
     await cluster.sandbox.local("alice").create(plural, "team-a", ray(kind))
@@ -62,3 +63,77 @@ async def test_runs_on_with_fewer_workers_is_stopped_and_started_with_them_and_i
     await pods_until(cluster.user, "team-a", running(2))
     names = [each.workload.name for each in (await cluster.store.workloads.list(namespace="team-a")).workloads]
     assert names == ["ray"]
+
+
+async def scale(cluster, replicas):
+    """Change the workers of the RayCluster as Ray's autoscaler does; return it as the API server has stored it."""
+    (child,) = cluster.user.list("rayclusters", "team-a")
+    groups = [{**child["spec"]["workerGroupSpecs"][0], "replicas": replicas}]
+    autoscaler = cluster.sandbox.local("autoscaler")
+    return await autoscaler.patch(
+        "rayclusters", "team-a", child["metadata"]["name"], {"spec": {"workerGroupSpecs": groups}}
+    )
+
+
+async def holds(cluster, millis):
+    """Wait until the only workload of the namespace holds this much CPU."""
+
+    async def look():
+        (record,) = (await cluster.store.workloads.list(namespace="team-a")).workloads
+        return record.admission and sum(each.usage["cpu"] for each in record.admission.pod_sets) == millis
+
+    await cluster.eventually(look)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, _ in FIELDS])
+async def test_autoscaler_gets_workers_by_the_quota_of_the_object_that_its_cluster_is_part_of(cluster, kind):
+    plural = f"{kind.lower()}s"
+    await cluster.sandbox.local("alice").create(plural, "team-a", ray(kind))
+    before = await pods_until(cluster.user, "team-a", running(3))
+    await scale(cluster, 4)
+    grown = await pods_until(cluster.user, "team-a", running(5))
+    assert before.keys() <= grown.keys()
+    await holds(cluster, 2500)
+    # Without quota the request waits, and the object that its user knows says so; the next leader knows it, too.
+    await cluster.apply(cluster_queue(cpu="2500m"))
+    asked = await scale(cluster, 5)
+    assert asked["spec"]["workerGroupSpecs"][0]["replicas"] == 4
+    await says(cluster, "It asks for 1 more pod")
+    await cluster.end()
+    await cluster.start(kinds=KINDS)
+    assert (await pods_until(cluster.user, "team-a", running(5))).keys() == grown.keys()
+    await cluster.apply(cluster_queue())
+    await pods_until(cluster.user, "team-a", running(6))
+    await holds(cluster, 3000)
+    # Quota follows the pods that the autoscaler removes, and a new start has the numbers of the object.
+    await scale(cluster, 1)
+    await holds(cluster, 1000)
+    await pods_until(cluster.user, "team-a", running(2))
+    await cluster.apply(cluster_queue(stopPolicy="HoldAndDrain"))
+    await pods_until(cluster.user, "team-a", running(0))
+    await cluster.record("ray", "pending")
+    await cluster.apply(cluster_queue())
+    await pods_until(cluster.user, "team-a", running(3))
+    await holds(cluster, 1500)
+
+
+async def test_workers_that_an_autoscaler_gets_past_the_webhook_are_taken_back_and_asked_for(world):
+    """With admission policies nothing reverts a raised number."""
+    await world.apply(flavor(), cluster_queue(cpu="1500m"), local_queue())
+    async with serve_kinds(world.sandbox, NAMES):
+        await world.start(kinds=KINDS)
+        await world.sandbox.local("alice").create("rayjobs", "team-a", ray("RayJob"))
+        await pods_until(world.user, "team-a", running(3))
+        await scale(world, 3)
+        await says(world, "It asks for 1 more pod")
+        await pods_until(world.user, "team-a", running(3))
+        await world.apply(cluster_queue())
+        await pods_until(world.user, "team-a", running(4))
+        await holds(world, 2000)
+
+
+async def says(cluster, words):
+    async def look():
+        return words in (await cluster.record("ray", "admitted")).message
+
+    await cluster.eventually(look)

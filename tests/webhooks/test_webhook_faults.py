@@ -118,13 +118,12 @@ def test_custom_resource_of_another_form_is_refused_in_one_sentence(name, resour
     assert response["status"]["message"].startswith(f"spec: has another form than a {obj['kind']} has (")
 
 
-@pytest.mark.parametrize(("manifest", "cluster"), [("rayjob", "rayClusterSpec"), ("rayservice", "rayClusterConfig")])
-def test_autoscaler_that_can_get_no_more_workers_is_told_of_at_creation(manifest, cluster):
-    obj = document(manifest)
-    obj["spec"][cluster]["enableInTreeAutoscaling"] = True
+def test_autoscaler_that_can_get_no_more_workers_is_told_of_at_creation():
+    obj, cluster = document("appwrapper-v1beta2"), document("raycluster")
+    cluster["spec"]["enableInTreeAutoscaling"] = True
+    obj["spec"]["components"] = [{"template": cluster}]
     reviewer = Reviewer(all_kinds(frameworks=frameworks_known()), own_usernames=())
-    plural = f"{obj['kind'].lower()}s"
-    resource = {"group": "ray.io", "version": "v1", "resource": plural}
+    resource = {"group": "workload.codeflare.dev", "version": "v1beta2", "resource": "appwrappers"}
     answer = reviewer.review(make_review(obj, resource=resource))["response"]
     assert any("autoscaler" in warning for warning in answer["warnings"])
 

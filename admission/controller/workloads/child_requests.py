@@ -100,7 +100,7 @@ class Child:
     was_ungated: bool = False
     """Whether this process has ungated it: it then takes precedence over a pod of the same second that it has not."""
     checked: tuple[int, int | None] | None = None
-    """Of a child without a queue label: its generation and its owner's when its pods were last compared."""
+    """Its generation and its owner's when its pods were last compared."""
     is_beyond: bool = False
     """Whether it then had more pods than its owner was admitted with."""
     within: bytes = b""
@@ -182,6 +182,11 @@ class ChildRequests:
             self._send(child, seen, patch)
         else:
             self.follow(child, seen, obj, Verdict.OUTDATED)
+
+    def scale(self, child: Child, seen: Observed, patch: list[Object]) -> None:
+        """Send the JSON patch that gives a child the pods that it asks for."""
+        if not child.in_flight and not seen.deleting:
+            self._send(child, seen, patch)
 
     def _follow_pod(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
         """Ungate or delete a pod by its verdict, or check it again later."""

@@ -12,8 +12,8 @@ Whether an object is part of its owner is decided again at each change of either
 | holds quota and runs                       | is started, if its controller had it running (`START_WITH_OWNER`) |
 | the same, but the child is out of date     | is stopped: its controller starts it again with the new template  |
 | the same, but has enough running pods      | if it is a pod: is deleted if it runs, stays pending if gated     |
-| the same, but the child has no queue label | is left alone, unless it gets more pods than its owner was        |
-|                                            | admitted with: these are set back                                 |
+| the same, but the child has no queue label | is left alone                                                     |
+| the same, but the child gets more pods     | its number is set back to that with which its owner was admitted  |
 | is pending, or is being stopped            | is stopped                                                        |
 | is finished                                | is left alone                                                     |
 | is deleted                                 | is stopped, until Kubernetes' garbage collector deletes it        |
@@ -48,7 +48,7 @@ from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Mapping
     from typing import Any
 
     from admission.cluster.client import Client
@@ -150,7 +150,7 @@ class Children:
         is_known = claimed is not None or uid in self._renderings.owners
         if is_known and (owner := self._renderings.note(kind, obj, claimed)):
             self._recheck(owner)
-        if kind.rendered_by is not None:
+        if kind.is_custom:
             obj = self._renderings.complete(obj)
         if claimed is None and uid in self._children:
             self._remove_child(uid)
@@ -186,10 +186,15 @@ class Children:
             not seen.deleting and (is_starting or not seen.suspended),
             metadata["creationTimestamp"],
         )
-        if not seen.queue and self._registry.get(uid) is None:
-            self._limit_unqueued(child, seen, obj, claimed)
-            return False  # not queued: it is known only as a possible owner of others
+        if self._registry.get(uid) is None:
+            self._limit(child, seen, obj, claimed)
+            if not seen.queue:
+                self._count(child, seen, runs=child.was_part and not child.is_beyond)
+                return False  # not queued: it is known only as a possible owner of others
+            if child.is_beyond:
+                return True
         verdict = self._verdict(kind, obj)
+        self._count(child, seen, runs=verdict is Verdict.RUN)
         if verdict is Verdict.WORKLOAD or not self._leave_queue(uid, obj, verdict):
             return False
         if verdict is Verdict.RUN and kind.ends_by_deletion:
@@ -210,11 +215,12 @@ class Children:
         found = [tracked for uid in uids if (tracked := self._registry.get(uid)) is not None]
         return any(each.holds_quota and self._kinds.of(each.record.workload) is None for each in found)
 
-    def _limit_unqueued(self, child: Child, seen: Observed, obj: Object, claimed: Claim) -> None:
-        """Set the pods of a child that runs without a queue label back to those that its owner was admitted with.
+    def _limit(self, child: Child, seen: Observed, obj: Object, claimed: Claim) -> None:
+        """Set the pods of a running child back to those that its owner was admitted with.
 
-        Outside managed namespaces no webhook sees it. Without a version of it that had no more (after a restart), a Job
-        gets the most pods with which it is part of its owner; another child is suspended, until its user edits it.
+        No webhook sees a child without a queue label outside managed namespaces. Without a version of it that had no
+        more (after a restart), a Job without that label gets the most pods with which it is part of its owner; another
+        child is suspended, until its user edits it. With the label it is a workload of its own then.
         """
         if seen.kind.ends_by_deletion:
             return
@@ -234,12 +240,34 @@ class Children:
         child.is_beyond = found is Part.MORE and not seen.suspended
         if found in (Part.CURRENT, Part.OUTDATED):
             child.was_part, child.within = True, child.raw
-            self._child_requests.follow(child, seen, obj, Verdict.RUN)  # resumed if it was suspended for its pods
+            if not seen.queue:
+                self._child_requests.follow(child, seen, obj, Verdict.RUN)  # resumed if it was suspended for its pods
+        elif child.is_beyond and seen.queue and not child.within:
+            child.is_beyond = False
         elif child.is_beyond:
             owner_name = f"{claimed.kind.kind} {owner['metadata']['name']}"
             within = orjson.loads(child.within) if child.within else _fewer(obj, part)
             patch = [] if within is None else seen.kind.limit(obj, within)[0]
             self._child_requests.set_back(child, seen, obj, patch, child_sentences.more_than_owner_holds(owner_name))
+
+    def _count(self, child: Child, seen: Observed, *, runs: bool) -> None:
+        """Have the workload of a child that scales by itself hold quota for the pods that the child has."""
+        if not seen.kind.scales or self._registry.get(child.owner) is None:
+            return
+        counts = seen.counts if runs and not seen.suspended and not seen.deleting else ()
+        has_changed = self._renderings.count(seen.uid, child.owner, counts)
+        if has_changed or any(count.scale_up > count.wanted for count in counts):
+            self._recheck(child.owner)
+
+    def scale_up(self, owner: str, counts: Mapping[str, int]) -> None:
+        """After a commit: let the running children of a workload have the pods that they ask for.
+
+        `counts`: pods for which quota is reserved, by pod set.
+        """
+        for uid in self._by_owner.get(owner, ()):
+            child = self._children[uid]
+            if child.runs and child.was_part and (patch := child.kind.scale_patch(child.object, counts)):
+                self._child_requests.scale(child, child.kind.observe(child.object), patch)
 
     def _owner_changed(self, kind: Kind, obj: Object) -> None:
         """Reconcile the children of an observed object, if what they depend on has changed."""
@@ -284,6 +312,8 @@ class Children:
         if child is None:
             return
         child.wait_message = ""
+        if self._renderings.count(uid, child.owner, ()):
+            self._recheck(child.owner)
         others = self._by_owner[child.owner]
         others.discard(uid)
         if not others:

@@ -147,6 +147,8 @@ class Requests:
             self._submit(tracked, step, body)
         else:
             tracked.attempts = 0  # the request that failed is no longer due
+            if counts:
+                self._children.scale_up(tracked.uid, counts)
 
     def done(self, message: StepDone) -> None:
         """Process the response to a request."""
