@@ -14,6 +14,7 @@ from admission.controller.state.inbox import (
     PodProblemsFound,
     PodsCounted,
     PodsGone,
+    PodsMeasured,
     Recheck,
     StepDone,
 )
@@ -25,6 +26,7 @@ from admission.controller.workloads.triggers import (
     ObjectDeleted,
     Ordered,
     PodProblem,
+    RequestsMeasured,
     SurplusCounted,
 )
 from admission.engine.events import NamespaceChanged, QueueObjectChanged, QueueObjectDeleted
@@ -90,7 +92,7 @@ class Dispatcher:
                 case Due():
                     with self._isolation.of(message.uid):
                         self._requests.due(message)
-                case PodsGone() | PodsCounted() | PodProblemsFound():
+                case PodsGone() | PodsCounted() | PodsMeasured() | PodProblemsFound():
                     self._pods_reported(message)
                 case NodesAndPodsChanged():
                     self._nodes_and_pods_changed(message)
@@ -103,13 +105,15 @@ class Dispatcher:
         if self._groups.due or self._groups.touched:
             self._groups.update_due()
 
-    def _pods_reported(self, message: PodsGone | PodsCounted | PodProblemsFound) -> None:
+    def _pods_reported(self, message: PodsGone | PodsCounted | PodsMeasured | PodProblemsFound) -> None:
         match message:
             case PodsGone(uid, wait):
                 if (tracked := self._state.registry.get(uid)) is not None and tracked.wait == wait:
                     self._trigger(uid, LastPodEnded())
             case PodsCounted(uid, pods):
                 self._trigger(uid, SurplusCounted(pods))
+            case PodsMeasured(uid, requests):
+                self._trigger(uid, RequestsMeasured(requests))
             case PodProblemsFound(uid, text):
                 self._trigger(uid, PodProblem(text))
 

@@ -28,6 +28,8 @@ def pod_set_document(pod_set: PodSet) -> dict[str, Any]:
         document["group"] = pod_set.group
     if pod_set.optional:
         document["optional"] = pod_set.optional
+    if pod_set.learned:
+        document["learned"] = dict(pod_set.learned)
     return document
 
 
@@ -47,6 +49,7 @@ def pod_set(row: Mapping[str, Any]) -> PodSet:
         group=spec.get("group", ""),
         topology=_topology(spec["topology"]) if "topology" in spec else None,
         optional=tuple(spec.get("optional", ())),
+        learned=spec.get("learned", {}),
     )
 
 

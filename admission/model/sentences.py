@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from admission.model.names import listed
 from admission.model.pod_set_names import subject
+from admission.model.quantity import format_amount
 from admission.model.text import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from admission.model.base import LabelSelector
-    from admission.model.workload import Admission, Workload
+    from admission.model.workload import Admission, PodSet, Workload
 
 _NAMED: Final = 5
 """Obstacles, flavors or names that one message lists at most."""
@@ -355,7 +356,22 @@ def admitted(workload: Workload, admission: Admission) -> str:
     text = f"Admitted by ClusterQueue {admission.cluster_queue} on {named}."
     if admitted_pods < wanted:
         text += f" It was given {admitted_pods} of {wanted} pods, because there was no quota for more."
+    if more := requests_more(workload.pod_sets):
+        text += f" {more}"
     return text
+
+
+def requests_more(pod_sets: Sequence[PodSet]) -> str:
+    """Its pods request more than their templates; empty if they do not, as far as is known."""
+    parts = [
+        f"{each.name} {', '.join(f'{format_amount(name, value)} {name}' for name, value in each.learned.items())}"
+        for each in pod_sets
+        if each.learned
+    ]
+    if not parts:
+        return ""
+    more = listed(parts, limit=_NAMED)
+    return f"Each of its pods requests more than its template, by what its operator or a webhook adds: {more}."
 
 
 ASKS: Final = "It asks for"

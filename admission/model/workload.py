@@ -61,6 +61,8 @@ class PodSet:
     optional: tuple[str, ...] = ()
     """Resources of `requests` that only containers added by the object's operator request: they count where the
     ClusterQueue covers them, as `pods` does, and their lack keeps nobody from being admitted elsewhere."""
+    learned: Mapping[str, int] = field(default_factory=dict)
+    """The part of `requests` that its template does not show, but its pods do: others have added containers to them."""
 
 
 @frozen(frozen=True, slots=True)

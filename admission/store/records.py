@@ -37,6 +37,8 @@ DEQUEUED = "Dequeued"
 
 
 RESIZED = "Resized"
+LEARNED = "Learned"
+"""End reason of ledger rows, and reason in the history: pods request more than their templates, and quota follows."""
 """End reason of rows of the ledger that go on with other amounts."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from admission.controller.state.learned import with_learned
 from admission.kinds.limits import NamespaceContext
 from admission.model.errors import Misconfigured
 from admission.model.queues import ClusterQueue, ResourceFlavor, WorkloadPriorityClass
@@ -137,13 +138,25 @@ class Reading:
     fault: str = ""
 
 
-def read(kinds: Kinds, seen: Observed, obj: Object, context: Context, *, known: Workload | None = None) -> Reading:
-    """Return the workload of an object that names a queue; `known` itself if the object still requests the same."""
+def read(
+    kinds: Kinds,
+    seen: Observed,
+    obj: Object,
+    context: Context,
+    *,
+    former: Workload | None = None,
+    known: Workload | None = None,
+) -> Reading:
+    """Return the workload of an object that names a queue; `known` itself if the object still requests the same.
+
+    `former`: as it was before, with what was learned from its pods.
+    """
     pod_sets: tuple[PodSet, ...] = ()
     priority = 0
     fault = ""
     try:
         pod_sets = seen.kind.pod_sets(obj, context.of_namespace(seen.namespace))
+        pod_sets = pod_sets if former is None else with_learned(pod_sets, former.pod_sets)
         priority = context.priority(workload_class=seen.priority_class, pod_class=seen.pod_priority_class)
     except Misconfigured as error:
         fault = str(error)

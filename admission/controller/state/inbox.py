@@ -80,6 +80,14 @@ class PodsCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class PodsMeasured:
+    """Requests of one pod of an object, by pod set: the largest amounts of those that exist."""
+
+    uid: str
+    requests: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class PodProblemsFound:
     """Message about what keeps pods of an admitted workload from running; empty: no obstacle is known."""
 
@@ -118,6 +126,7 @@ Message: TypeAlias = (
     | Due
     | PodsGone
     | PodsCounted
+    | PodsMeasured
     | PodProblemsFound
     | KindListed
     | NodesAndPodsChanged

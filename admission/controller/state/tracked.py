@@ -80,8 +80,8 @@ class StartPatch:
 class Tracked:
     """One workload. `record` is as the last commit wrote it, or as the next one will.
 
-    In the registry only a `WorkloadChange` changes it, except for `in_flight`, `attempts`, `in_sync` and `wait`, which
-    are changed while its requests are sent and answered.
+    In the registry only a `WorkloadChange` changes it, except for `in_flight`, `attempts`, `in_sync`, `wait` and
+    `measured`, which are changed while its requests are sent and answered.
     """
 
     record: WorkloadRecord
@@ -115,6 +115,8 @@ class Tracked:
     """Outcome of its finished object, while its pods still hold the quota; None: it has not finished."""
     wait: int = 0
     """Number of the `PodWaiter` wait for its pods that is under way; 0: none."""
+    measured: float | None = None
+    """Start (Unix time, s) after which the requests of its pods were, or are to be, read; None: never."""
     start_patch: StartPatch | None = None
     """Patch to send when its admission is committed."""
     in_sync: int = 0

@@ -19,7 +19,7 @@ from admission.engine.vocabulary import (
     WAITING_FOR_QUOTA,
 )
 from admission.model import sentences
-from admission.store.records import DEQUEUED, State
+from admission.store.records import DEQUEUED, LEARNED, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -127,6 +127,7 @@ class WorkloadEvents:
         evicted = {transition.uid for transition in changes.transitions if transition.state is State.EVICTING}
         reserved = {transition.uid for transition in changes.transitions if transition.reason == QUOTA_RESERVED}
         written = {transition.uid: transition.at for transition in changes.transitions}
+        learned = {each.uid: each.message for each in changes.transitions if each.reason == LEARNED}
         for record in changes.workloads:
             uid = record.workload.uid
             if uid in unwritten:
@@ -143,6 +144,8 @@ class WorkloadEvents:
                 self._emit(record, _eviction_reason(record.evict_reason), record.message, True, "")
             elif record.checks_pending and uid in reserved:
                 self._emit(record, QUOTA_RESERVED, record.message, False, "")
+            elif uid in learned and record.state is State.ADMITTED:
+                self._emit(record, LEARNED, learned[uid], True, "")
             elif record.state is State.ADMITTED and record.reason == PODS_UNSCHEDULED:
                 self._emit(record, PODS_UNSCHEDULED, record.message, True, "")
 

@@ -33,7 +33,7 @@ def is_edited(tracked: Tracked, seen: Observed, obj: Object, before: Object | No
     # An object that still carries its start is resumed with the number of pods that it has.
     if restored is not obj and scaling.exceeds(tracked, seen):
         return True
-    now = read(environment.kinds, seen, restored, environment.context)
+    now = read(environment.kinds, seen, restored, environment.context, former=tracked.record.workload)
     is_complete = restored is obj or seen.kind.is_as_started(obj, original)
     return (
         now.fault != ""

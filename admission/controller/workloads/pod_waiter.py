@@ -1,5 +1,7 @@
 """Polling for pods that no watched object reports on: quota is released when its pods have terminated, not earlier.
 
+Only the pods show, too, what they request: the object's operator, or a webhook, may have added containers to them.
+
 Only the pods themselves show that for a Job that was deleted in the background or with orphaned pods, for one that was
 started and suspended again before its controller wrote a status, and for most kinds when they are scaled down. Their
 pods are listed by label, many workloads of a namespace in one request, as long as there is a workload to wait for.
@@ -14,13 +16,17 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from admission.controller.state.inbox import PodsCounted, PodsGone
+from admission.controller.state.inbox import PodsCounted, PodsGone, PodsMeasured
 from admission.kinds.base import POD_OWNER, POD_SET
+from admission.kinds.declared import WORKLOAD_UID
+from admission.kinds.limits import NamespaceContext
 from admission.kinds.pod_group import FINISHED_PHASES
-from admission.model.errors import ClusterError
+from admission.kinds.requests import pod_requests
+from admission.model.errors import ClusterError, Misconfigured
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
+    from typing import Any
 
     from admission.cluster.client import Client
     from admission.controller.state.inbox import Inbox
@@ -32,6 +38,9 @@ BATCH_SIZE = 100
 
 POLL_INTERVAL = (0.5, 10.0)
 """Seconds between two polls of a workload's pods: the first interval, and the maximum up to which it doubles."""
+
+MEASURE_INTERVAL = (1.0, 120.0)
+"""The same for a workload of whose pod sets one had no pod yet: some are created only when others have ended."""
 
 EMPTY_POLLS = 3
 """Consecutive polls without a pod after which a workload has none, if its controller may still be about to create pods.
@@ -62,12 +71,17 @@ class _Wait:
     """Whether the pods are only counted."""
     found: Counter[str] | None = None
     """Unfinished pods at the last poll, by pod set; None: not polled yet."""
+    measures: set[str] | None = None
+    """Pod sets of which no pod was found yet whose requests could be read; None: requests are not read."""
+    longest: float = POLL_INTERVAL[1]
+    """Maximum of `interval`."""
 
 
 class PodWaiter:
     """Polls the pods of workloads, and puts the results into the inbox.
 
-    `PodsGone` once, when a workload to wait for has no unfinished pod; `PodsCounted` repeatedly, for one to count.
+    `PodsGone` once, when a workload to wait for has no unfinished pod; `PodsCounted` repeatedly, for one to count;
+    `PodsMeasured` when pods of further pod sets are there, of one whose requests are to be read.
     """
 
     def __init__(self, client: Client, inbox: Inbox) -> None:
@@ -77,6 +91,8 @@ class PodWaiter:
         """Waits for the last pod, by uid."""
         self.counting: dict[str, _Wait] = {}
         """Counts, by uid."""
+        self.measuring: dict[str, _Wait] = {}
+        """Workloads whose pods' requests are to be read, by uid."""
         self._added = asyncio.Event()
         self._numbers = count(1)
 
@@ -108,8 +124,21 @@ class PodWaiter:
         """End `count`; a workload whose pods are not counted is ignored."""
         self.counting.pop(uid, None)
 
+    def measure(self, uid: str, namespace: str, pod_sets: Collection[str]) -> None:
+        """Read the requests of a pod of each of these pod sets, once there is one. Replaces an earlier order."""
+        first, longest = MEASURE_INTERVAL
+        due = asyncio.get_running_loop().time() + first
+        self.measuring[uid] = _Wait(
+            uid, namespace, WORKLOAD_UID, 0, 0, due, interval=first, measures=set(pod_sets), longest=longest
+        )
+        self._added.set()
+
+    def stop_measuring(self, uid: str) -> None:
+        """End `measure`; a workload whose pods are not measured is ignored."""
+        self.measuring.pop(uid, None)
+
     def _all(self) -> list[_Wait]:
-        return [*self._waiting.values(), *self.counting.values()]
+        return [*self._waiting.values(), *self.counting.values(), *self.measuring.values()]
 
     async def run(self) -> None:
         """Poll until cancelled. Errors of the API server are logged, and the poll is repeated."""
@@ -119,7 +148,7 @@ class PodWaiter:
             if due := [wait for wait in self._all() if wait.due <= time()]:
                 await self._poll(due)
                 for wait in due:
-                    wait.due, wait.interval = time() + wait.interval, min(2 * wait.interval, POLL_INTERVAL[1])
+                    wait.due, wait.interval = time() + wait.interval, min(2 * wait.interval, wait.longest)
             if not self._all():
                 await self._added.wait()
                 continue
@@ -145,13 +174,19 @@ class PodWaiter:
 
     async def _poll_batch(self, namespace: str, label: str, waits: Sequence[_Wait]) -> None:
         alive: dict[str, Counter[str]] = defaultdict(Counter)
+        measured = {wait.uid: dict[str, dict[str, int]]() for wait in waits if wait.measures is not None}
         params = {"labelSelector": f"{label} in ({','.join(wait.uid for wait in waits)})"}
         async for page in self._client.list_pages(f"/api/v1/namespaces/{namespace}/pods", params=params):
             for pod in page["items"]:
+                if (found := measured.get(pod["metadata"]["labels"][label])) is not None:
+                    _measure(pod, found)
                 if pod.get("status", {}).get("phase") not in FINISHED_PHASES:  # terminating pods still use quota
                     labels = pod["metadata"]["labels"]
                     alive[labels[label]][labels.get(POD_SET, "")] += 1
         for wait in waits:
+            if wait.measures is not None:
+                self._measured(wait, wait.measures, measured[wait.uid])
+                continue
             if wait.counts:
                 if wait.found is not None and self.counting.get(wait.uid) is wait:
                     # At the first poll its controller may not have created all pods yet: the maximum of two polls.
@@ -165,3 +200,26 @@ class PodWaiter:
             if wait.empty_polls <= 0 and self._waiting.get(wait.uid) is wait:
                 del self._waiting[wait.uid]
                 self._inbox.put(PodsGone(wait.uid, wait.number))
+
+    def _measured(self, wait: _Wait, left: set[str], found: dict[str, dict[str, int]]) -> None:
+        """Report the requests of pods of pod sets that had none before."""
+        if self.measuring.get(wait.uid) is not wait or left.isdisjoint(found):
+            return
+        left -= found.keys()
+        if not left:
+            del self.measuring[wait.uid]
+        self._inbox.put(PodsMeasured(wait.uid, found))
+
+
+def _measure(pod: dict[str, Any], found: dict[str, dict[str, int]]) -> None:
+    """Add the requests of a pod to the largest ones of its pod set."""
+    spec = {key: value for key, value in pod["spec"].items() if key != "runtimeClassName"}  # its overhead is in the pod
+    name = pod["metadata"]["labels"].get(POD_SET)
+    if not name:
+        return
+    try:
+        requests = pod_requests(spec, NamespaceContext(), path="spec")
+    except Misconfigured:  # devices by claim: nothing can be said of its requests
+        return
+    known = found.setdefault(name, {})
+    known |= {resource: max(amount, known.get(resource, 0)) for resource, amount in requests.items()}

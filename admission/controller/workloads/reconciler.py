@@ -6,13 +6,15 @@ Also keeps the deadlines of workloads, and the set of admitted workloads whose p
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from admission.controller.state.tracked import is_older
 from admission.controller.workloads.observed import arrival
 from admission.controller.workloads.transition import transition
 from admission.controller.workloads.triggers import DeadlineReached, ObjectDeleted, ObjectSeen
 from admission.kinds.base import POD_OWNER
+from admission.kinds.declared import WORKLOAD_UID
+from admission.model.names import is_label_value
 from admission.store.records import DEQUEUED, State
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from admission.controller.workloads.triggers import Trigger
     from admission.kinds.base import Kind, Object
     from admission.store.records import WorkloadRecord
+
+
+_RECENT: Final = 600.0
+"""Seconds from a start until which its pods' requests are still read if they were not, as after a restart."""
 
 
 class Reconciler:
@@ -100,11 +106,28 @@ class Reconciler:
             self.readiness.follow(tracked)
         if change.waits_for_pods:
             self.wait_for_pods(tracked)
+        self._measure(tracked, finished=change.is_finished)
         if tracked.surplus and tracked.seen is not None and not change.is_finished:
             label = tracked.seen.kind.pods_label
             self._pod_waiter.count(uid, tracked.record.workload.namespace, label=label)
         elif uid in self._pod_waiter.counting:
             self._pod_waiter.stop_counting(uid)
+
+    def _measure(self, tracked: Tracked, *, finished: bool) -> None:
+        """Have the requests of its first pods read after each start, unless that was long ago, or by its own rules.
+
+        What Kubeflow Trainer adds is in the JobSet from which a TrainJob is read. Pods of Jobs have no operator.
+        """
+        seen, record = tracked.seen, tracked.record
+        if seen is None or seen.kind.pods_label != WORKLOAD_UID or seen.kind.rendered_by is not None:
+            return
+        began = record.cleared_at
+        if finished or record.state is not State.ADMITTED or began is None or record.admission is None:
+            self._pod_waiter.stop_measuring(tracked.uid)
+        elif not seen.suspended and tracked.measured != began and self.state.now - began < _RECENT:
+            tracked.measured = began
+            names = {each.name for each in record.admission.pod_sets if each.count and is_label_value(each.name)}
+            self._pod_waiter.measure(tracked.uid, seen.namespace, names)
 
 
 class Deadlines:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from admission.controller.state.workload_change import WorkloadChange
-from admission.controller.workloads import admitted, observed, scaling
+from admission.controller.workloads import admitted, learning, observed, scaling
 from admission.controller.workloads.triggers import (
     CheckAnswered,
     CheckRulesChanged,
@@ -30,6 +30,7 @@ from admission.controller.workloads.triggers import (
     PodProblem,
     QuotaReserved,
     ReasonChanged,
+    RequestsMeasured,
     StartImpossible,
     Stopped,
     StopRefused,
@@ -87,6 +88,7 @@ _RULES: Mapping[type, Callable[[WorkloadChange, Any, Environment], None]] = {
     LargerAdmitted: scaling.larger_admitted,
     LargerReasonChanged: scaling.larger_reason_changed,
     SurplusCounted: scaling.surplus_counted,
+    RequestsMeasured: learning.requests_measured,
     DeadlineReached: admitted.deadline_reached,
     EvictionDecided: _evicted,
     PlacedAgain: admitted.placed_again,

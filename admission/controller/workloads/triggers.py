@@ -46,6 +46,13 @@ class SurplusCounted:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestsMeasured:
+    """The requests of pods of the workload were read. `requests`: those of one pod, by pod set."""
+
+    requests: Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
 class PodProblem:
     """The obstacle that keeps the workload's pods from running has changed; empty `text`: there is none."""
 
@@ -179,6 +186,7 @@ Trigger: TypeAlias = (
     | PodProblem
     | StopRefused
     | SurplusCounted
+    | RequestsMeasured
     | ContextChange
     | Ordered
     | CheckAnswered

@@ -1,0 +1,98 @@
+"""Pods that request more than their templates, because others add containers to them: quota follows what they ask."""
+
+from __future__ import annotations
+
+import pytest
+from custom_kinds import pod, served
+from grouped_kinds import pods_until, running
+from job_examples import cluster_queue, flavor, job, local_queue
+
+from admission.kinds import all_kinds
+
+KINDS = all_kinds(frameworks=("batch/job", "kubeflow.org/pytorchjob"))
+KIND = KINDS.get("kubeflow.org", "PyTorchJob")
+SIDECAR = {"name": "proxy", "image": "proxy", "resources": {"requests": {"cpu": "500m", "memory": "10Mi"}}}
+
+
+@pytest.fixture
+async def sluice(world):
+    """A running Sluice with 5 CPUs, and a cluster that adds a container of half a CPU to each pod of a PyTorchJob."""
+
+    def injected(made):
+        if made["metadata"].get("ownerReferences", [{}])[0].get("kind") != "PyTorchJob":
+            return made
+        return {**made, "spec": {**made["spec"], "containers": [*made["spec"]["containers"], SIDECAR]}}
+
+    await world.apply(flavor(), cluster_queue(cpu="5"), local_queue())
+    async with served(world.sandbox, KIND):
+        with world.sandbox.local("admin").mutating_new("pods", injected):
+            await world.start(kinds=KINDS)
+            yield world
+
+
+def torch(workers=2):
+    def role(replicas):
+        return {"replicas": replicas, "template": pod(cpu="1", seconds=1_000_000)}
+
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "torch", "namespace": "team-a", "labels": {"sluice.dev/queue-name": "lq"}},
+        "spec": {
+            "runPolicy": {"suspend": True},
+            "pytorchReplicaSpecs": {"Master": role(1), "Worker": role(workers)},
+        },
+    }
+
+
+async def holds(sluice, millis):
+    async def look():
+        record = await sluice.store.workloads.get("team-a", "torch")
+        held = record.admission and sum(each.usage["cpu"] for each in record.admission.pod_sets)
+        return record if held == millis else None
+
+    return await sluice.eventually(look)
+
+
+async def learned_events(sluice):
+    """Wait until there is an Event `Learned` about the PyTorchJob, and return them."""
+
+    async def look():
+        found = (await sluice.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]
+        return [each for each in found if (each["regarding"]["name"], each["reason"]) == ("torch", "Learned")]
+
+    return await sluice.eventually(look)
+
+
+async def test_quota_is_raised_to_what_pods_request_and_stays_so_at_the_next_start(sluice):
+    await sluice.user.create("pytorchjobs", "team-a", torch())
+    await pods_until(sluice.user, "team-a", running(3))
+    record = await holds(sluice, 4500)
+    assert "500m cpu" in record.message
+    (event,) = await learned_events(sluice)
+    assert event["type"] == "Warning"
+    assert "500m cpu" in event["note"]
+    reasons = [row.end_reason for row in await sluice.store.workloads.ledger(record.workload.uid)]
+    assert reasons.count("Learned") == 2  # the rows of both roles
+    await sluice.submit(job("beside", cpu="1"))
+    await sluice.record("beside", "pending", reason="WaitingForQuota")
+    # The next leader knows it, and the PyTorchJob waits for what it uses.
+    await sluice.end()
+    await sluice.start(kinds=KINDS)
+    await sluice.order("torch", held=True)
+    await sluice.job("beside", lambda obj: obj["spec"]["suspend"] is False)
+    await sluice.order("torch", held=False)
+    waiting = await sluice.record("torch", "pending", reason="WaitingForQuota")
+    assert [each.requests["cpu"] for each in waiting.workload.pod_sets] == [1500, 1500]
+    await sluice.apply(cluster_queue(cpu="6"))
+    await holds(sluice, 4500)
+
+
+async def test_pods_that_request_more_than_there_is_run_on_and_hold_it(sluice):
+    await sluice.apply(cluster_queue(cpu="4"))
+    await sluice.user.create("pytorchjobs", "team-a", torch(workers=3))
+    before = await pods_until(sluice.user, "team-a", running(4))
+    await holds(sluice, 6000)
+    usage = sluice.controller.engine().usage()["cq"]["default"]["cpu"]
+    assert usage == 6000
+    assert (await pods_until(sluice.user, "team-a", running(4))).keys() == before.keys()
