@@ -37,9 +37,16 @@ DEQUEUED = "Dequeued"
 
 
 RESIZED = "Resized"
+"""Another number of pods was asked for; as the next three, an end reason of rows of the ledger whose admission goes on,
+and a reason in the history."""
+RECLAIMED = "Reclaimed"
+"""Some of its pods are no longer needed (as in Kueue)."""
+NODE_REPLACED = "NodeReplaced"
+"""A node of its pods has failed."""
 LEARNED = "Learned"
-"""End reason of ledger rows, and reason in the history: pods request more than their templates, and quota follows."""
-"""End reason of rows of the ledger that go on with other amounts."""
+"""Its pods request more than their templates, and quota follows."""
+GOES_ON = (RESIZED, RECLAIMED, NODE_REPLACED, LEARNED)
+"""End reasons of rows of the ledger whose admission goes on with other amounts or domains."""
 
 
 @dataclass(frozen=True, slots=True)

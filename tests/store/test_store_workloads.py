@@ -10,7 +10,7 @@ from store_examples import admission, admitted, cluster_queue, finished, local_q
 from admission.model.workload import Admission, PodSetAssignment
 from admission.store.audit_log import Author
 from admission.store.notifications import Scope
-from admission.store.records import Changes, Eviction, QueueStatus, State, WorkloadRecord
+from admission.store.records import GOES_ON, Changes, Eviction, QueueStatus, Resized, State, WorkloadRecord
 from admission.store.store import Store
 from admission.store.workloads.queries import Condition
 from admission.store.workloads.search import Search
@@ -207,6 +207,11 @@ async def test_workloads_that_are_evicted_again_and_again_are_found_while_they_a
             await store.commit(requeued(of, at=since + 10 * number + 5), epoch=epoch)
     await store.commit(admitted(workload("done"), admission(), at=T + 90), epoch=epoch)
     await store.commit(finished(workload("done"), at=T + 95), epoch=epoch)
+    scaled = workload("scaled")  # as by an autoscaler: it runs on
+    await store.commit(admitted(scaled, admission(), at=T), epoch=epoch)
+    for number, reason in enumerate((*GOES_ON, *GOES_ON)):
+        resized = Resized(scaled, admission(1000 + number), at=T + 10 * number + 1, reason=reason)
+        await store.commit(Changes(resized=(resized,)), epoch=epoch)
     (found,) = await store.workloads.evicted_again(now=T + 100)
     assert (found.uid, found.times) == ("often", 4)
     assert (await store.workloads.by_uid(["often"])).keys() == {"often"}

@@ -12,7 +12,7 @@ from admission.controller.state.tracked import StartPatch
 from admission.engine.vocabulary import NODE_FAILURES
 from admission.model import sentences
 from admission.model.errors import Misconfigured
-from admission.store.records import CheckRecord, State
+from admission.store.records import NODE_REPLACED, CheckRecord, State
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 PODS_READY_TIMEOUT = "PodsReadyTimeout"
 ADMISSION_CHECK = "AdmissionCheck"
-NODE_REPLACED = "NodeReplaced"
 
 
 def quota_reserved(change: WorkloadChange, event: QuotaReserved, environment: Environment) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from admission.engine.vocabulary import PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED
-from admission.store.records import State
+from admission.store.records import RECLAIMED, RESIZED, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from admission.kinds.base import Observed
     from admission.model.workload import Admission, PodSetAssignment, Workload
 
-RESIZED: Final = "Resized"
-"""Reason of a changed number of pods."""
-RECLAIMED: Final = "Reclaimed"
-"""Reason of a partial release of an admission's quota: some of its pods are no longer needed (as in Kueue)."""
 LARGER: Final = "+"
 """Suffix of a workload's uid that gives the uid of its larger version in the engine."""
 _FREED_QUOTA_RESOLVES: Final = frozenset({PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA})

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from admission.engine.victims import preemptor_in
 from admission.engine.vocabulary import PREEMPTED
 from admission.store.database.tables import admissions, workloads
-from admission.store.records import LEARNED, RESIZED, State
+from admission.store.records import GOES_ON, State
 from admission.store.workloads.loading import UNFINISHED
 from admission.store.workloads.waiting import WAITS_IN, WITH_LOCAL_QUEUE
 
@@ -73,7 +73,7 @@ async def evicted_again(database: Database, *, now: float) -> tuple[EvictedAgain
     evicted = (
         select(columns.workload_uid, times)
         .join(workloads, (workloads.c.uid == columns.workload_uid) & UNFINISHED)
-        .where(columns.to_at > now - REPETITION_SECONDS, columns.end_reason.not_in((RESIZED, LEARNED)))
+        .where(columns.to_at > now - REPETITION_SECONDS, columns.end_reason.not_in(GOES_ON))
         .group_by(columns.workload_uid)
         .having(times >= REPETITIONS)
         .order_by(times.desc(), columns.workload_uid)
