@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from admission.cluster.desired import Outcome, reconcile
-from admission.cluster.errors import BadAnswer, NotFound
+from admission.cluster.errors import BadAnswer, Forbidden, NotFound
 from admission.model.errors import SluiceError
 from webhooks.errors import PoliciesNotOffered
 from webhooks.not_queued_policies import NOT_QUEUED_POLICIES, not_queued_policies
@@ -27,9 +28,10 @@ from webhooks.policies import (
     policy_groups,
 )
 from webhooks.policy_objects import MUTATING, VALIDATING
+from webhooks.scale_policies import GROUP_VERSION, SCALE_POLICIES, scale_policies
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 
     from admission.cluster.client import Client
     from admission.kinds.base import Kind, Object
@@ -92,7 +94,12 @@ class GateReconciler:
             if obj["kind"] == _WEBHOOKS and (Outcome.CHANGED in outcomes.values() or not self.is_leader()):
                 obj = await self._with_former_kinds(obj)
             name = f"{obj['kind']} {obj['metadata']['name']}"
-            outcomes[name] = await reconcile(self.client, _collection(obj["kind"]), obj, is_ours=is_ours)
+            try:
+                outcomes[name] = await reconcile(self.client, _collection(obj["kind"]), obj, is_ours=is_ours)
+            except Forbidden as error:
+                if obj["metadata"]["name"] not in SCALE_POLICIES:
+                    raise
+                log.warning("%s is not written, so that the scale subresource is not limited: %s", name, error)
         self._log_switch({name for name, outcome in outcomes.items() if outcome is Outcome.SWITCHED_OFF})
         return Outcome.CHANGED in outcomes.values()
 
@@ -185,12 +192,22 @@ class GateReconciler:
                 log.exception("the gate could not be checked, and will be checked again")
 
     async def _served_resources(self) -> frozenset[str]:
-        """Return the plural names of the resources of admissionregistration.k8s.io/v1 that the API server serves."""
-        found = await self.client.get(_PATH)
+        """Return the names of the resources of admissionregistration.k8s.io/v1 that the API server serves.
+
+        Also of those kinds, if they are queued, whose scale subresource has a policy.
+        """
+        served = await self._resources_at(_PATH)
+        if any(f"{kind.group}/v1" == GROUP_VERSION for kind in self.kinds):
+            with suppress(NotFound):
+                served |= await self._resources_at(f"/apis/{GROUP_VERSION}")
+        return served
+
+    async def _resources_at(self, path: str) -> frozenset[str]:
+        found = await self.client.get(path)
         try:
             return frozenset(resource["name"] for resource in found["resources"])
         except (KeyError, TypeError) as error:
-            raise BadAnswer(f"the API server's list of resources at {_PATH} cannot be read ({error!r})") from error
+            raise BadAnswer(f"the API server's list of resources at {path} cannot be read ({error!r})") from error
 
     def _by_policies(self, served: Iterable[str]) -> bool:
         if self.mode == "webhooks" or (self.mode == "auto" and _PLURALS[MUTATING] not in served):
@@ -202,7 +219,7 @@ class GateReconciler:
             )
         return True
 
-    def _desired(self, served: Iterable[str]) -> list[Object]:
+    def _desired(self, served: Collection[str]) -> list[Object]:
         """Return all objects that the gate consists of; the last one is the webhook configuration, if it has one."""
         by_policies = self._by_policies(served)
         if not by_policies and self.webhook is None:
@@ -222,6 +239,7 @@ class GateReconciler:
         if _PLURALS[VALIDATING] in served:
             desired += pod_policies(self.kinds, self.scope)
             desired += not_queued_policies(self.kinds, self.off, self.scope)
+            desired += scale_policies(self.kinds, self.scope, served)
         return [*desired, *webhooks]
 
     def _kinds_without_policies(self) -> Iterator[Kind]:
@@ -245,7 +263,7 @@ class GateReconciler:
                 for suffix in suffixes:
                     yield policy_kind, f"{name}.{suffix}.sluice.dev"
                     yield f"{policy_kind}Binding", f"{name}.{suffix}.sluice.dev"
-        for name in (PODS_GATED, PODS_KEEP, *NOT_QUEUED_POLICIES):
+        for name in (PODS_GATED, PODS_KEEP, *NOT_QUEUED_POLICIES, *SCALE_POLICIES):
             yield VALIDATING, name
             yield f"{VALIDATING}Binding", name
 

@@ -38,6 +38,17 @@ NEEDED = {
     "trainer.kubeflow.org/trainjob": "jobset.x-k8s.io/jobset",
 }
 """By kind: the kind of the objects that its operator creates, which has to be served, too."""
+_SCALES = {
+    "PyTorchJob": {
+        "specReplicasPath": ".spec.pytorchReplicaSpecs.Worker.replicas",
+        "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+    },
+    "PaddleJob": {
+        "specReplicasPath": ".spec.paddleReplicaSpecs.Worker.replicas",
+        "statusReplicasPath": ".status.replicaStatuses.Active",
+    },
+}
+"""By kind of kubeflow.org: the subresource that its definition has."""
 _USER = "system:serviceaccount:operators:operator"
 _OF_GROUPED_KINDS = {
     ("batch.volcano.sh", "Job"): VolcanoController,
@@ -58,9 +69,10 @@ def definition(kind: Kind, version: str | None = None) -> Object:
     """Return the CustomResourceDefinition of a kind, in all its versions or in one; its schema allows any fields."""
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
+    more = {"scale": scale} if (scale := _SCALES.get(kind.kind)) and kind.group == "kubeflow.org" else {}
     versions = [
         {"name": version, "served": True, "storage": number == 0, "schema": {"openAPIV3Schema": schema},
-         "subresources": {"status": {}}}
+         "subresources": {"status": {}, **more}}
         for number, version in enumerate(kind.versions if version is None else (version,))
     ]  # fmt: skip
     names = {"plural": kind.plural, "kind": kind.kind, "singular": kind.kind.lower()}

@@ -175,6 +175,8 @@ RIGHTS = [
     not in (("patch", "appwrappers/status", "workload.codeflare.dev"), ("get", "appwrappers", "mcad.ibm.com"))
     # It is deleted if Kueue's labels are not accepted any more, which is not played.
     and (right.verb, right.name) != ("delete", "kueue.x-k8s.io.told.sluice.dev")
+    # They are changed only by another version of Sluice, or after a user has changed them, which are not played.
+    and not (right.verb == "patch" and right.name.endswith(".scale.sluice.dev"))
 ]
 
 

@@ -156,7 +156,7 @@ async def test_child_of_a_queued_kind_is_marked_to_start_with_its_owner(alice, g
 async def test_policies_of_disabled_kinds_are_removed(alice, sluice, gated_kinds):
     gate = make_reconciler(sluice)
     await gate.ensure()
-    assert len(await gate.remove_obsolete()) == 12
+    assert len(await gate.remove_obsolete()) == 16
     kind, obj = user_manifest("jobset")
     assert kind.gate(await alice.create(collection(kind), obj)) != []
 
@@ -215,3 +215,34 @@ async def test_suspend_field_outside_spec_is_kept_by_policies(alice, sluice):
         await alice.patch(f"{runs}/r", {"control": {"paused": False}})
     with pytest.raises(Forbidden, match=r"control\.paused: this TrainingRun is queued, and only Sluice starts it"):
         await alice.patch(f"{runs}/r", {"control": None})
+
+
+@pytest.mark.parametrize("mode", ["policies", "webhooks"])
+async def test_a_running_object_gets_no_more_pods_by_the_scale_subresource(alice, sluice, mode):
+    """A webhook sees neither the queue label nor the suspend field of an object that is scaled in this way."""
+    kind, obj = user_manifest("pytorchjob-v1")
+    webhook = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+    webhook |= {"metadata": {"name": "sluice"}, "webhooks": []}
+    gate = make_reconciler(sluice, mode, kinds=KINDS, webhook=lambda: webhook)
+    await gate.ensure()
+    await alice.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind))
+    assert await gate.ensure()
+    collections = collection(kind)
+    waits = jsonpatch.apply_patch(obj, kind.gated_by.close(obj))
+    free = {**obj, "metadata": {"name": "free", "labels": {}}}
+    await alice.create(collections, {**waits, "metadata": {**obj["metadata"], "name": "waits"}})
+    await alice.create(collections, {**waits, "metadata": {**obj["metadata"], "name": "runs"}})
+    await alice.create(collections, free)
+    path = f"{collections}/runs"
+    started = kind.resume_patch(await alice.get(path))
+    await sluice.patch(path, started, patch_type=PatchType.JSON)
+
+    async def scale(name, replicas):
+        await alice.patch(f"{collections}/{name}/scale", {"spec": {"replicas": replicas}})
+        return (await alice.get(f"{collections}/{name}"))["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"]
+
+    with pytest.raises(Forbidden, match="a running PyTorchJob gets no more pods than it has quota for"):
+        await scale("runs", 9)
+    assert await scale("runs", 1) == 1
+    assert await scale("waits", 9) == 9
+    assert await scale("free", 9) == 9

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from admission.sandbox.admission.policies import Policies
 from admission.sandbox.admission.webhook_calls import Webhooks
+from admission.sandbox.apiserver.scale import scale_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,8 +82,10 @@ class Admission:
     ) -> Object:
         """Return the object after mutating policies and webhooks. Raises ApiError.
 
-        If a webhook changed it, policies with reinvocationPolicy IfNeeded run again.
+        If a webhook changed it, policies with reinvocationPolicy IfNeeded run again. A Scale is not mutated.
         """
+        if subresource == "scale":
+            return new
         new = self._policies.mutate(resource, subresource, operation, new, old, call)
         for admitted, change in self._of_operators if operation == "CREATE" and not subresource else ():
             new = change(new) if admitted is resource else new
@@ -94,7 +97,12 @@ class Admission:
     async def validate(
         self, resource: Resource, subresource: str, operation: str, new: Object, old: Object | None, call: Call
     ) -> None:
-        """Run validating policies and webhooks. Raises ApiError if one denies the request."""
+        """Run validating policies and webhooks. Raises ApiError if one denies the request.
+
+        Of a request to the scale subresource they see the Scale, not the object.
+        """
+        if subresource == "scale" and old is not None:
+            new, old = scale_of(resource, new), scale_of(resource, old)
         self._policies.validate(resource, subresource, operation, new, old, call)
         await self._webhooks.validate(resource, subresource, operation, new, old, call)
 

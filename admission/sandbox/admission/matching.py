@@ -50,6 +50,7 @@ class Review:
         """Return an AdmissionReview with a new uid."""
         resource = self.resource
         kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        kind = {"group": "autoscaling", "version": "v1", "kind": "Scale"} if self.subresource == "scale" else kind
         target = {"group": resource.group, "version": resource.version, "resource": resource.plural}
         request: Object = {"uid": str(uuid.uuid4()), "kind": kind, "resource": target}
         if self.subresource:

@@ -23,8 +23,10 @@ from admission.sandbox.apiserver.cel import (
     value_of,
 )
 from admission.sandbox.apiserver.decoding import complete
+from admission.sandbox.apiserver.objects import labels_of
 from admission.sandbox.apiserver.patch import json_patch, strategic_merge
 from admission.sandbox.apiserver.schema import DecodeError
+from admission.sandbox.apiserver.selectors import requirements_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from admission.sandbox.apiserver.requests import Call
     from admission.sandbox.apiserver.resources import Resource
 
-POLICY_VARIABLES = (*MATCH_VARIABLES, "namespaceObject", "variables", "jsonpatch")
+POLICY_VARIABLES = (*MATCH_VARIABLES, "namespaceObject", "params", "variables", "jsonpatch")
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "RequestEntityTooLarge": 413}
 
 
@@ -53,6 +55,8 @@ class Policy:
     binding: str
     binding_constraints: Constraints | None
     actions: tuple[str, ...]
+    param_ref: Object
+    """Which objects of the policy's `paramKind` are its parameters, one after the other."""
 
     @property
     def fails_closed(self) -> bool:
@@ -146,16 +150,39 @@ class Policies:
                 yield str(error), ""
             return
         values = self._values(policy, review, new)
-        for validation in policy.spec.get("validations", ()):
-            text = validation["expression"]
-            try:
-                if evaluate(compile_policy_expression(text), values):
-                    continue
-            except CelError as error:
-                if policy.fails_closed:
-                    yield f"expression '{text}' resulted in error: {error}", ""
-                continue
-            yield _message(validation, values), validation.get("reason", "")
+        try:
+            params = self._params(policy, review)
+        except CelError as error:
+            if policy.fails_closed:
+                yield str(error), ""
+            return
+        for each in params:
+            yield from _false_validations(policy, {**values, "params": each})
+
+    def _params(self, policy: Policy, review: Review) -> list[Object | None]:
+        """Return the parameters with which a policy is evaluated, once for each; None without `paramKind`.
+
+        Raises CelError if there are none, and there ought to be.
+        """
+        if "paramKind" not in policy.spec:
+            return [None]
+        wanted, ref = policy.spec["paramKind"], policy.param_ref
+        group, _, version = wanted["apiVersion"].rpartition("/")
+        names = (group, version, wanted["kind"])
+        kinds = (each for each in self._registry.resources.values() if (each.group, each.version, each.kind) == names)
+        if (resource := next(kinds, None)) is None:
+            raise CelError(f"failed to find resource referenced by paramKind: '{wanted['apiVersion']}, {names[2]}'")
+        namespace = ref.get("namespace", review.namespace) if resource.namespaced else None
+        requirements = requirements_of(ref.get("selector", {}))
+        found: list[Object | None] = [
+            each.obj
+            for each in self._registry.collection(resource).versions(namespace)
+            if ref.get("name") in (None, each.obj["metadata"]["name"])
+            and all(requirement.holds(labels_of(each.obj)) for requirement in requirements)
+        ]
+        if not found and ref["parameterNotFoundAction"] == "Deny":
+            raise CelError("no params found for policy binding with `Deny` parameterNotFoundAction")
+        return found
 
     def _mutated(self, policy: Policy, mutation: Object, review: Review, new: Object) -> Object:
         """Return the object after one mutation. Raises ApiError and CelError."""
@@ -177,7 +204,7 @@ class Policies:
         """Return the CEL variables of a policy's expressions, including its `variables`."""
         values = review.values(new)
         namespace = self._registry.find("", "namespaces", "", review.namespace) if review.namespace else None
-        values |= {"namespaceObject": namespace, "variables": {}, "jsonpatch": {}}
+        values |= {"namespaceObject": namespace, "params": None, "variables": {}, "jsonpatch": {}}
         for name, program in policy.variables.items():
             try:
                 values["variables"][name] = value_of(program, values)
@@ -189,6 +216,20 @@ class Policies:
 def compile_policy_expression(text: str) -> cel.Program:
     """Compile an expression of a policy. Raises CelError."""
     return compile_expression(structs_as_maps(text), POLICY_VARIABLES)
+
+
+def _false_validations(policy: Policy, values: Object) -> Iterator[tuple[str, str]]:
+    """Yield (message, reason) of each validation that is false, or that fails under failurePolicy Fail."""
+    for validation in policy.spec.get("validations", ()):
+        text = validation["expression"]
+        try:
+            if evaluate(compile_policy_expression(text), values):
+                continue
+        except CelError as error:
+            if policy.fails_closed:
+                yield f"expression '{text}' resulted in error: {error}", ""
+            continue
+        yield _message(validation, values), validation.get("reason", "")
 
 
 def _message(validation: Object, values: Object) -> str:
@@ -215,6 +256,7 @@ def _policy(policy: Object, binding: Object) -> Policy:
         binding=binding["metadata"]["name"],
         binding_constraints=_constraints(narrower) if narrower else None,
         actions=tuple(binding["spec"].get("validationActions", ())),
+        param_ref=binding["spec"].get("paramRef", {}),
     )
 
 

@@ -36,8 +36,8 @@ class AdmissionPolicies(Strategy):
         return list(self._causes(obj.get("spec", {})))
 
     def _causes(self, spec: Object) -> Iterator[Cause]:
-        if "paramKind" in spec:
-            yield forbidden("spec.paramKind", "the sandbox does not support parameters of policies")
+        if "paramKind" in spec and self._mutating:
+            yield forbidden("spec.paramKind", "the sandbox does not support parameters of mutating policies")
         if not spec.get("matchConstraints", {}).get("resourceRules"):
             yield required("spec.matchConstraints.resourceRules")
         for index, condition in enumerate(spec.get("matchConditions", ())):
@@ -71,8 +71,11 @@ class AdmissionPolicyBindings(Strategy):
         causes = []
         if not spec.get("policyName"):
             causes.append(required("spec.policyName"))
-        if "paramRef" in spec:
-            causes.append(forbidden("spec.paramRef", "the sandbox does not support parameters of policies"))
+        if (ref := spec.get("paramRef")) is not None:
+            if ("name" in ref) == ("selector" in ref):
+                causes.append(required("spec.paramRef.name", "one of name or selector must be specified"))
+            if "parameterNotFoundAction" not in ref:
+                causes.append(required("spec.paramRef.parameterNotFoundAction"))
         if not self._mutating:
             actions = spec.get("validationActions", [])
             if not actions:
