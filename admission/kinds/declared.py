@@ -299,7 +299,10 @@ class DeclaredKind(CommonKind):
         An object whose pods could not be counted before is suspended, too, once its spec is edited: nothing shows what
         it holds quota for.
         """
-        others = f"a running {self.kind} that is to have other pods is suspended, and queues again"
+        # Its operator's webhook, which answers later, may refuse the change.
+        others = (
+            f"if this change is accepted, the running {self.kind} is suspended for its other pods, and queues again"
+        )
         try:
             before = {place.name: place for place in self.places(old)}
         except Misconfigured:

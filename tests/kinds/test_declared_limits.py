@@ -80,7 +80,10 @@ def test_running_raycluster_whose_update_changes_its_pods_is_suspended(change):
     patch, warning = kind.limit(new, old)
     suspended = json_patch(new, patch)
     assert suspended == {**new, "spec": {**new["spec"], "suspend": True}}
-    assert warning == "a running RayCluster that is to have other pods is suspended, and queues again"
+    assert (
+        warning
+        == "if this change is accepted, the running RayCluster is suspended for its other pods, and queues again"
+    )
 
 
 SAME = {
