@@ -112,8 +112,8 @@ class Dispatcher:
                     self._trigger(uid, LastPodEnded())
             case PodsCounted(uid, pods):
                 self._trigger(uid, SurplusCounted(pods))
-            case PodsMeasured(uid, requests):
-                self._trigger(uid, RequestsMeasured(requests))
+            case PodsMeasured(uid, requests, pods):
+                self._trigger(uid, RequestsMeasured(requests, pods))
             case PodProblemsFound(uid, text):
                 self._trigger(uid, PodProblem(text))
 

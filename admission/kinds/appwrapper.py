@@ -41,6 +41,8 @@ class _PodSet(NamedTuple):
     pods: int
     template: Object | None = None
     """What its pods are computed from; None: what is at the path."""
+    is_watched: bool = True
+    """Whether the wrapped object is watched, so that it cannot be edited to have more pods."""
     is_known_to_operator: bool = True
     """Whether the operator has it, in the same place of its list, and injects what a start writes for it."""
 
@@ -61,9 +63,9 @@ def places(places_of: PlacesOf, obj: Object) -> list[Place]:
             declared = [(*before, "podSets", str(index), "replicas")] if component.get("podSets") else []
             count_fields = (*declared, *_numbers_of(component, before))
             name = f"component-{number}-{index}"
-            found.append(
-                Place(name, f"{where}.{each.path}", template, each.pods, info, flat=True, count_fields=count_fields)
-            )
+            path = f"{where}.{each.path}"
+            place = Place(name, path, template, each.pods, info, flat=True, count_fields=count_fields)
+            found.append(place._replace(unwatched=not each.is_watched))
     return found
 
 
@@ -113,30 +115,33 @@ def _pod_sets(places_of: PlacesOf, component: Any, number: int) -> Iterator[_Pod
         if declared and (pods := sum(replicas for _, replicas in declared)) < has:
             fault = f"ask for quota of {pods} pods, but the {kind} has {has}"
             raise Misconfigured(f"{at}: {fault}; correct them, or leave them out")
-        yield from [_PodSet(path, pods) for path, pods in declared] or [_PodSet(known[0], has)]
+        is_watched = wrapped["apiVersion"] != "apps/v1"
+        for path, pods in declared or [(known[0], has)]:
+            yield _PodSet(path, pods, is_watched=is_watched)
         return
     try:
         inside = places_of(wrapped)
     except (AttributeError, IndexError, KeyError, TypeError, Misconfigured) as error:
         raise Misconfigured(f"spec.components[{number}].template: {error}") from error
     if inside is None:
-        yield from (_PodSet(path, pods) for path, pods in declared)
+        yield from (_PodSet(path, pods, is_watched=False) for path, pods in declared)
         return
     templates = {f"template.{each.path}": each for each in inside if each.pods}
     missing = [path for path in templates if path not in dict(declared)]
     if not declared and kind in _INFERRED_BY_OPERATOR:
         for path in missing:
             place = templates[path]
-            yield _PodSet(path, place.pods, place.template, place.path != _SUBMITTER)
+            yield _PodSet(path, place.pods, place.template, is_known_to_operator=place.path != _SUBMITTER)
         return
     if missing := [path for path in missing if path != f"template.{_SUBMITTER}"]:
         fault = f"the {kind} has pods at {missing[0]}: name it, with their number as replicas"
         raise Misconfigured(f"{at}: {fault}")
+    is_watched = kind != "LeaderWorkerSet"
     for path, pods in declared:
         if path in templates:
-            yield _PodSet(path, max(pods, templates[path].pods), templates[path].template)
+            yield _PodSet(path, max(pods, templates[path].pods), templates[path].template, is_watched)
         else:
-            yield _PodSet(path, pods)
+            yield _PodSet(path, pods, is_watched=is_watched)
     for path, place in templates.items():
         if place.path == _SUBMITTER and path not in dict(declared):
             yield _PodSet(path, place.pods, place.template, is_known_to_operator=False)

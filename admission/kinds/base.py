@@ -138,6 +138,9 @@ class PodCount(NamedTuple):
     stays: bool = False
     """Whether its pods stay when fewer are requested: the controller passes the number on to a new child only."""
 
+    unwatched: bool = False
+    """Whether only its pods show how many there are: the object that creates them is of a kind that is not watched."""
+
     @property
     def needed(self) -> int:
         """Pods that can still run at a time: the smaller of `wanted` and `left`."""

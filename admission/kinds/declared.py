@@ -169,7 +169,15 @@ class DeclaredKind(CommonKind):
         requested = {place.name: place.pods for place in larger}
         of_child = {} if suspended else (obj.get(RENDERED) or NOTHING).get(NUMBERS) or {}
         counts = tuple(
-            PodCount(place.name, place.pods, place.left, UNLIMITED, requested.get(place.name, 0), place.stays)
+            PodCount(
+                place.name,
+                place.pods,
+                place.left,
+                UNLIMITED,
+                requested.get(place.name, 0),
+                place.stays,
+                place.unwatched,
+            )
             if not place.stays or (numbers := of_child.get(place.name)) is None
             else PodCount(place.name, numbers[0], None, UNLIMITED, numbers[1])
             for place in places

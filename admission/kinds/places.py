@@ -48,6 +48,8 @@ class Place(NamedTuple):
     """Minimum number of pods to start with, if a field of the object says so; 0: none says so."""
     stays: bool = False
     """Whether a changed number of pods takes effect with the next start only (see `PodCount`)."""
+    unwatched: bool = False
+    """Whether only the pods show how many there are (see `PodCount`)."""
     optional: tuple[str, ...] = ()
     """Resources that only containers added by the object's operator request (see `PodSet`)."""
 

@@ -22,9 +22,9 @@ class Reason:
 
 WAITING: Final = (
     Reason("PendingEvaluation", "It has just been created, is in backoff after an eviction, runs without quota and is "
-           "stopped first, or fits, but a workload in front of it comes first: in a StrictFIFO queue, or because "
-           "workloads were preempted for it", "Waiting"),
-    Reason("WaitingForQuota", "Too little is free now", "Waiting; requesting less; more quota or borrowing"),
+           "stopped first, or fits, but a workload in front of it comes first in a StrictFIFO queue", "Waiting"),
+    Reason("WaitingForQuota", "Too little is free now, or what is free is kept for a workload for which others are "
+           "being preempted", "Waiting; requesting less; more quota or borrowing"),
     Reason("WaitingForPreemptedWorkloads", "Workloads were preempted, and have not stopped yet", "Waiting"),
     Reason("WaitingForPodsReady", "`waitForPodsReady.blockAdmission`: the pods of an admitted workload are not ready",
            "Waiting; looking at the pods of the workload that was admitted last", own=True),
@@ -81,6 +81,9 @@ EVICTED: Final = (
            "Repairing its pods; then `sluice activate` by an admin, or submitting it again"),
     Reason("DeactivatedDueToMaximumExecutionTimeExceeded", "It ran as long as `maximumExecutionTimeSeconds` allows",
            "A longer time; then `sluice activate` by an admin, or submitting it again"),
+    Reason("DeactivatedDueToMorePodsThanDeclared", "More pods ran than its AppWrapper declares",
+           "Declaring all pods, scaling no wrapped object; then `sluice activate` by an admin, or submitting it again",
+           own=True),
     Reason("WorkloadSliceReplaced", "A larger or smaller version of it took over its quota", "Nothing has to be done"),
 )  # fmt: skip
 """Reasons of the condition Evicted."""

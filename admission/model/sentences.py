@@ -326,6 +326,16 @@ def pods_not_ready(seconds: float, *, recovering: bool) -> str:
 
 
 TOO_MANY_REQUEUES: Final = "its pods were not ready in time more often than waitForPodsReady.requeuingStrategy allows"
+
+
+def more_pods_than_declared(pod_set: str, pods: int, declared: int) -> str:
+    """An AppWrapper has more pods than quota, which only its pods show; the text follows `because`."""
+    return (
+        f"{pods} pods of its pod set {pod_set} ran, and it declares {declared}: declare all of them in podSets, and "
+        "scale no object in it"
+    )
+
+
 RAN_TOO_LONG: Final = "it ran as long as its maximum execution time allows"
 
 

@@ -96,3 +96,38 @@ async def test_pods_that_request_more_than_there_is_run_on_and_hold_it(sluice):
     usage = sluice.controller.engine().usage()["cq"]["default"]["cpu"]
     assert usage == 6000
     assert (await pods_until(sluice.user, "team-a", running(4))).keys() == before.keys()
+
+
+WRAPPED = all_kinds(frameworks=("batch/job", "workload.codeflare.dev/appwrapper"))
+
+
+def app_wrapper():
+    """An AppWrapper of a Deployment with two pods of one CPU each."""
+    template = pod(cpu="1", seconds=1_000_000)
+    template["metadata"]["labels"] = {"app": "web"}
+    template["spec"]["restartPolicy"] = "Always"
+    inner = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "team-a"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+    }
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": "outer", "namespace": "team-a", "labels": {"sluice.dev/queue-name": "lq"}},
+        "spec": {"suspend": True, "components": [{"template": inner}]},
+    }
+
+
+async def test_wrapped_object_that_nobody_watches_is_stopped_with_more_pods_than_declared(world):
+    await world.apply(flavor(), cluster_queue(), local_queue())
+    async with served(world.sandbox, WRAPPED.get("workload.codeflare.dev", "AppWrapper")):
+        await world.start(kinds=WRAPPED)
+        await world.user.create("appwrappers", "team-a", app_wrapper())
+        await pods_until(world.user, "team-a", running(2))
+        await world.user.patch("deployments", "team-a", "web", {"spec": {"replicas": 9}})
+        record = await world.record("outer", "pending")
+        assert record.reason == "DeactivatedDueToMorePodsThanDeclared"
+        assert "declares 2" in record.message
+        await pods_until(world.user, "team-a", running(0))

@@ -65,6 +65,7 @@ def test_pod_sets_that_the_operator_infers_need_not_be_declared(name):
 def test_object_of_a_known_kind_is_counted_with_all_its_pods():
     kind, obj = app_wrapper(LWS, [{"replicas": 1, "path": WORKERS}])
     assert [count for count, _ in counts(kind, obj)] == [8]
+    assert [count.unwatched for count in kind.observe(obj).counts] == [True]
     kind, obj = app_wrapper(LWS, [{"replicas": 9, "path": WORKERS}])
     assert [count for count, _ in counts(kind, obj)] == [9]
 

@@ -81,10 +81,13 @@ class PodsCounted:
 
 @dataclass(frozen=True, slots=True)
 class PodsMeasured:
-    """Requests of one pod of an object, by pod set: the largest amounts of those that exist."""
+    """What the pods of an object show that nothing else does, by pod set."""
 
     uid: str
     requests: Mapping[str, Mapping[str, int]]
+    """Requests of one pod: the largest amounts of those that exist."""
+    pods: Mapping[str, int]
+    """Number of pods that run or start, of each pod set of which only that shows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
-"""What pods request beyond their templates: quota follows it, and the next admission asks for it. Pure functions.
+"""What only pods show: requests beyond their templates, and numbers beyond the declared ones. Pure functions.
 
 An object's operator, or a webhook, may add containers to its pods. Those that Sluice knows are counted from the start
 (`Place.with_container`); all others show in the first pods only. Quota is raised to what these request, also beyond
-what is free: the pods run. Quota is never lowered by this.
+what is free: the pods run. Quota is never lowered by this, and the next admission asks for it.
+
+An AppWrapper of an object that is not watched has the number of pods that it declares. If there are more, because too
+few are declared or the object was scaled, it is stopped, and does not queue again before its user says so.
 """
 
 from __future__ import annotations
@@ -26,10 +29,16 @@ _NOTHING: Final[Mapping[str, int]] = {}
 
 
 def requests_measured(change: WorkloadChange, event: RequestsMeasured, _: Environment) -> None:
-    """Raise the quota of pod sets whose pods request more than is counted."""
+    """Raise the quota of pod sets whose pods request more than is counted; stop a workload with too many pods."""
     record = change.tracked.record
     if record.state is not State.ADMITTED or record.admission is None:
         return
+    held = {each.name: each.count for each in record.admission.pod_sets}
+    for name, number in event.pods.items():
+        if number > held.get(name, 0):
+            because = sentences.more_pods_than_declared(name, number, held.get(name, 0))
+            change.deactivate(cause="MorePodsThanDeclared", because=because)
+            return
     more = {each.name: _beyond(each, event.requests.get(each.name, _NOTHING)) for each in record.workload.pod_sets}
     if not any(more.values()):
         return

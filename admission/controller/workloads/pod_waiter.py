@@ -41,6 +41,8 @@ POLL_INTERVAL = (0.5, 10.0)
 
 MEASURE_INTERVAL = (1.0, 120.0)
 """The same for a workload of whose pod sets one had no pod yet: some are created only when others have ended."""
+_LONGEST_COUNT = 20.0
+"""Seconds between two polls at most of a workload whose pods are counted as long as it runs."""
 
 EMPTY_POLLS = 3
 """Consecutive polls without a pod after which a workload has none, if its controller may still be about to create pods.
@@ -73,6 +75,8 @@ class _Wait:
     """Unfinished pods at the last poll, by pod set; None: not polled yet."""
     measures: set[str] | None = None
     """Pod sets of which no pod was found yet whose requests could be read; None: requests are not read."""
+    unwatched: frozenset[str] = frozenset()
+    """Pod sets whose pods are counted as long as their requests are read: nothing else shows how many there are."""
     longest: float = POLL_INTERVAL[1]
     """Maximum of `interval`."""
 
@@ -124,13 +128,18 @@ class PodWaiter:
         """End `count`; a workload whose pods are not counted is ignored."""
         self.counting.pop(uid, None)
 
-    def measure(self, uid: str, namespace: str, pod_sets: Collection[str]) -> None:
-        """Read the requests of a pod of each of these pod sets, once there is one. Replaces an earlier order."""
+    def measure(
+        self, uid: str, namespace: str, pod_sets: Collection[str], *, unwatched: frozenset[str] = frozenset()
+    ) -> None:
+        """Read the requests of a pod of each of these pod sets, once there is one. Replaces an earlier order.
+
+        `unwatched`: those whose pods are counted, too, until `stop_measuring`.
+        """
         first, longest = MEASURE_INTERVAL
         due = asyncio.get_running_loop().time() + first
-        self.measuring[uid] = _Wait(
-            uid, namespace, WORKLOAD_UID, 0, 0, due, interval=first, measures=set(pod_sets), longest=longest
-        )
+        wait = _Wait(uid, namespace, WORKLOAD_UID, 0, 0, due, interval=first, measures=set(pod_sets))
+        wait.unwatched, wait.longest = unwatched, _LONGEST_COUNT if unwatched else longest
+        self.measuring[uid] = wait
         self._added.set()
 
     def stop_measuring(self, uid: str) -> None:
@@ -174,6 +183,7 @@ class PodWaiter:
 
     async def _poll_batch(self, namespace: str, label: str, waits: Sequence[_Wait]) -> None:
         alive: dict[str, Counter[str]] = defaultdict(Counter)
+        staying: dict[str, Counter[str]] = defaultdict(Counter)
         measured = {wait.uid: dict[str, dict[str, int]]() for wait in waits if wait.measures is not None}
         params = {"labelSelector": f"{label} in ({','.join(wait.uid for wait in waits)})"}
         async for page in self._client.list_pages(f"/api/v1/namespaces/{namespace}/pods", params=params):
@@ -183,9 +193,10 @@ class PodWaiter:
                 if pod.get("status", {}).get("phase") not in FINISHED_PHASES:  # terminating pods still use quota
                     labels = pod["metadata"]["labels"]
                     alive[labels[label]][labels.get(POD_SET, "")] += 1
+                    staying[labels[label]][labels.get(POD_SET, "")] += "deletionTimestamp" not in pod["metadata"]
         for wait in waits:
             if wait.measures is not None:
-                self._measured(wait, wait.measures, measured[wait.uid])
+                self._measured(wait, wait.measures, measured[wait.uid], staying[wait.uid])
                 continue
             if wait.counts:
                 if wait.found is not None and self.counting.get(wait.uid) is wait:
@@ -201,14 +212,21 @@ class PodWaiter:
                 del self._waiting[wait.uid]
                 self._inbox.put(PodsGone(wait.uid, wait.number))
 
-    def _measured(self, wait: _Wait, left: set[str], found: dict[str, dict[str, int]]) -> None:
-        """Report the requests of pods of pod sets that had none before."""
-        if self.measuring.get(wait.uid) is not wait or left.isdisjoint(found):
+    def _measured(self, wait: _Wait, left: set[str], found: dict[str, dict[str, int]], staying: Counter[str]) -> None:
+        """Report the requests of pods of pod sets that had none before, and the numbers of unwatched pods.
+
+        Of those that were there at two polls: a pod that is being replaced may be counted with its successor.
+        """
+        if self.measuring.get(wait.uid) is not wait:
+            return
+        lasting = Counter[str]() if wait.found is None else wait.found & staying
+        pods, wait.found = {name: lasting[name] for name in lasting.keys() & wait.unwatched}, staying
+        if left.isdisjoint(found) and not pods:
             return
         left -= found.keys()
-        if not left:
+        if not left and not wait.unwatched:
             del self.measuring[wait.uid]
-        self._inbox.put(PodsMeasured(wait.uid, found))
+        self._inbox.put(PodsMeasured(wait.uid, found, pods))
 
 
 def _measure(pod: dict[str, Any], found: dict[str, dict[str, int]]) -> None:

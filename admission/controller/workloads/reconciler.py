@@ -124,10 +124,15 @@ class Reconciler:
         began = record.cleared_at
         if finished or record.state is not State.ADMITTED or began is None or record.admission is None:
             self._pod_waiter.stop_measuring(tracked.uid)
-        elif not seen.suspended and tracked.measured != began and self.state.now - began < _RECENT:
+        elif (
+            not seen.suspended
+            and tracked.measured != began
+            and (self.state.now - began < _RECENT or any(count.unwatched for count in seen.counts))
+        ):
             tracked.measured = began
             names = {each.name for each in record.admission.pod_sets if each.count and is_label_value(each.name)}
-            self._pod_waiter.measure(tracked.uid, seen.namespace, names)
+            unwatched = frozenset(count.name for count in seen.counts if count.unwatched)
+            self._pod_waiter.measure(tracked.uid, seen.namespace, names, unwatched=unwatched)
 
 
 class Deadlines:

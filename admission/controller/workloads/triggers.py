@@ -47,9 +47,13 @@ class SurplusCounted:
 
 @dataclass(frozen=True, slots=True)
 class RequestsMeasured:
-    """The requests of pods of the workload were read. `requests`: those of one pod, by pod set."""
+    """Pods of the workload were read. `requests`: those of one pod, by pod set.
+
+    `pods`: number of pods, by pod set, where only the pods show it.
+    """
 
     requests: Mapping[str, Mapping[str, int]]
+    pods: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
