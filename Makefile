@@ -3,8 +3,9 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3.14 || command -v python3)
 BIN := .venv/bin
 INSTALLED := .venv/.installed
-# Of the tests. They wait for processes and time limits more than half of the time, so that six keep two cores busy.
-WORKERS ?= 6
+# Of the tests. They wait for processes and time limits, so that four keep two cores busy; each needs 15 seconds of
+# processor time before its first test.
+WORKERS ?= 4
 
 .PHONY: help setup demo test lint bench chaos fuzz release-scene mutants docs constraints dist manifests ways lives clean
 

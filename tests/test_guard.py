@@ -39,6 +39,7 @@ def parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("killed", "number", "code"),
     [

@@ -131,6 +131,7 @@ async def api(
         yield Api(url, session)
 
 
+@pytest.mark.costly
 async def test_other_users_are_answered_while_one_waits_for_thousands_of_reviews(api, cluster):
     cluster.held["mallory"] = asyncio.Event()
     flood = [asyncio.create_task(api.review("mallory", batch)) for batch in range(50)]
@@ -145,6 +146,7 @@ async def test_other_users_are_answered_while_one_waits_for_thousands_of_reviews
     await asyncio.gather(*flood)
 
 
+@pytest.mark.costly
 async def test_user_with_too_many_waiting_reviews_gets_429_that_names_the_limit(api, cluster):
     cluster.held["mallory"] = asyncio.Event()
     flood = [asyncio.create_task(api.review("mallory", batch, size=3)) for batch in range(80)]
@@ -184,6 +186,7 @@ async def test_user_with_several_namespaces_shares_the_reviews_of_all_pages(api,
     assert (cluster.asked["alice"], cluster.most["alice"]) == (21, 3)
 
 
+@pytest.mark.costly
 async def test_watch_ends_when_its_user_prevents_its_authorization_by_a_flood(api, cluster, clock, monkeypatch):
     monkeypatch.setattr(watch_request, "RECHECK_SECONDS", 0.01)
     async with api.watch("mallory") as watch:

@@ -206,6 +206,7 @@ async def answers(server) -> dict[tuple[str, str], int]:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("credential", ["token", "front proxy"])
 @pytest.mark.parametrize("who", USERS)
 async def test_each_user_is_allowed_exactly_what_the_roles_grant(server, answered, credential, who):
@@ -282,6 +283,7 @@ async def test_only_masters_and_discovery_are_served_while_the_api_server_is_dow
     assert await ask(own_server, "GET", "cohorts", token=ADMIN_TOKEN) == 200
 
 
+@pytest.mark.costly
 async def test_impersonation_headers_are_forbidden_for_every_user(server):
     for who, user in USERS.items():
         for header in ("Impersonate-User", "Impersonate-Group"):

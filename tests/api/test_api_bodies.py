@@ -89,6 +89,7 @@ def test_anonymous_chunked_body_over_the_limit_gets_413_before_its_end(api):
     connection.close()
 
 
+@pytest.mark.costly
 def test_a_compressed_body_is_refused(api):
     bomb = gzip.compress(bytes(50_000_000))
     for token in ("", TOKEN):

@@ -68,6 +68,7 @@ WITHOUT_EFFECT = {
 }
 
 
+@pytest.mark.costly
 @on_both_databases
 async def test_a_dry_run_without_effect_on_decisions_reads_no_workloads(api: Client) -> None:
     for documents in (UNCHANGED, WITHOUT_EFFECT):

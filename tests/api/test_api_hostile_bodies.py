@@ -136,6 +136,7 @@ def check(api: Running, connection: Connection, case, body: bytes, *, media: str
         assert token or status >= 400 or not case.path.startswith("/apis"), what
 
 
+@pytest.mark.costly
 @schema.parametrize()
 @settings(
     max_examples=1,

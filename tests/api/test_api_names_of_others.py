@@ -302,6 +302,7 @@ async def test_objects_of_the_other_team_are_answered_like_objects_that_do_not_e
 # ------------------------------------------------------------------ watches
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("accept", ["application/json", TABLE], ids=["objects", "tables"])
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
 async def test_watch_events_contain_no_names_of_the_other_team(server, store, epoch, own, accept):
@@ -346,6 +347,7 @@ async def test_watch_events_contain_no_names_of_the_other_team(server, store, ep
     assert any(f"{own.name}-waits" in line for line in lines)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
 async def test_forbidden_watch_is_refused_without_names_of_the_other_team(server, own, clock):
     (other,) = {*TEAMS} - {own}

@@ -321,6 +321,7 @@ async def test_queue_history_lists_each_version_with_user_reason_and_diff(api: C
     assert (await api.get(f"{PREFIX}/clusterqueues/none/history")).status == 404
 
 
+@pytest.mark.costly
 @on_both_databases
 async def test_rollback_creates_a_new_version_and_restores_deleted_objects(api: Client) -> None:
     await api.put(f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu="8"))
@@ -349,6 +350,7 @@ async def test_rollback_creates_a_new_version_and_restores_deleted_objects(api: 
     assert (await api.get(f"{PREFIX}/cohorts/gone")).status == 200
 
 
+@pytest.mark.costly
 async def test_rollback_to_an_unknown_revision_names_the_newest_revisions(api: Client) -> None:
     for cpu in range(10, 22):
         await api.put(f"{PREFIX}/clusterqueues/one", cluster_queue("one", cpu=str(cpu)))

@@ -113,6 +113,7 @@ async def test_bookmarks_continue_without_changes(api, monkeypatch):
     assert {mark["object"]["metadata"]["resourceVersion"] for mark in marks} == {start}
 
 
+@pytest.mark.costly
 async def test_watch_without_bookmarks_has_no_bookmark_timer(api, monkeypatch):
     waits = []
 
@@ -338,6 +339,7 @@ async def test_watch_is_aborted_when_too_many_bytes_are_queued(api, monkeypatch)
             await post_and_read(watch)
 
 
+@pytest.mark.costly
 async def test_fifty_concurrent_watches_deliver_the_same_events(api):
     start = await revision_of(api, "cohorts")
     names = [f"c-{number:02}" for number in range(20)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from api_client import Client, on_both_databases, serving
 from queue_manifests import cluster_queue, cohort, flavor, local_queue
 from sqlalchemy import Engine, event
@@ -16,8 +17,6 @@ from admission.store.objects import versions
 from tests.executed_statements import executed
 
 if TYPE_CHECKING:
-    import pytest
-
     from admission.store.store import Store
 
 VERSIONS = "queue_object_versions"
@@ -58,6 +57,7 @@ def summaries(events: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
     return [(kind, each["name"], int(each["resourceVersion"])) for kind, each in metadata]
 
 
+@pytest.mark.costly
 @on_both_databases
 async def test_number_of_statements_of_a_replay_is_independent_of_changed_objects(store: Store) -> None:
     start = str(await write(store, flavor("before")))
@@ -75,6 +75,7 @@ async def test_number_of_statements_of_a_replay_is_independent_of_changed_object
     assert counts == [4, 4, 4, 4]
 
 
+@pytest.mark.costly
 @on_both_databases
 async def test_replay_in_chunks_equals_the_replay_in_one_chunk(
     api: Client, store: Store, monkeypatch: pytest.MonkeyPatch

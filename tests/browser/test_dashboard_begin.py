@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dashboard_world import World
     from playwright.async_api import Browser, Locator, Page
 
-pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 
 
 def listed(page: Page) -> Locator:

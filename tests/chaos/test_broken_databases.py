@@ -85,6 +85,7 @@ async def check_recovery_from_outage(
     assert "Traceback" not in replica.log.decode()
 
 
+@pytest.mark.costly
 async def test_serve_recovers_from_a_full_disk(sandbox, tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await make_queues(url)
@@ -112,6 +113,7 @@ def fill(disk: Path, *, leave: int) -> Path:
     return filler
 
 
+@pytest.mark.costly
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs the right to mount a file system, which root has")
 async def test_leader_stops_decisions_on_a_nearly_full_disk_and_reloads_only_once(sandbox, tmp_path):
     """Small writes succeed but decisions fail: the leader must not restart its work repeatedly."""
@@ -161,6 +163,7 @@ async def check_delayed_start(sandbox: Sandbox, replica: Replica, says: str, men
     assert "Traceback" not in replica.log.decode()
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 async def test_serve_started_before_the_database_waits_for_it(sandbox, tmp_path, own_postgresql):
     url = own_postgresql.url("sluice_template")
@@ -170,6 +173,7 @@ async def test_serve_started_before_the_database_waits_for_it(sandbox, tmp_path,
         await check_delayed_start(sandbox, replica, "cannot be reached", own_postgresql.start)
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 async def test_serve_waits_on_a_standby_for_its_promotion_and_exits_cleanly_meanwhile(
     sandbox, tmp_path, own_postgresql
@@ -185,6 +189,7 @@ async def test_serve_waits_on_a_standby_for_its_promotion_and_exits_cleanly_mean
         await check_delayed_start(sandbox, replica, "cannot be written", own_postgresql.promote)
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 async def test_serve_recovers_after_the_postgresql_server_was_killed_and_restarted(sandbox, tmp_path, own_postgresql):
     @asynccontextmanager
@@ -200,6 +205,7 @@ async def test_serve_recovers_after_the_postgresql_server_was_killed_and_restart
         await check_recovery_from_outage(sandbox, replica, away(), "cannot be reached", or_logs="was lost")
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 async def test_serve_recovers_after_the_database_was_read_only(sandbox, tmp_path, own_postgresql):
     switch = "ALTER SYSTEM SET default_transaction_read_only = {}"
@@ -217,6 +223,7 @@ async def test_serve_recovers_after_the_database_was_read_only(sandbox, tmp_path
         await check_recovery_from_outage(sandbox, replica, read_only(), "cannot be written")
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 async def test_serve_recovers_after_a_single_table_was_inaccessible(sandbox, tmp_path, own_postgresql):
     """One table is inaccessible, as after a REVOKE or during a rewrite: not ready, though simple queries succeed."""
@@ -253,10 +260,12 @@ async def check_recovery_from_older_schema(sandbox: Sandbox, tmp_path: Path, url
         assert "is left alone" not in log  # no workload takes the blame
 
 
+@pytest.mark.costly
 async def test_serve_recovers_after_its_schema_was_taken_back_on_sqlite(sandbox, tmp_path):
     await check_recovery_from_older_schema(sandbox, tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}")
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 async def test_serve_recovers_after_its_schema_was_taken_back_on_postgresql(sandbox, tmp_path, own_postgresql):
     await check_recovery_from_older_schema(sandbox, tmp_path, own_postgresql.url("sluice_template"))

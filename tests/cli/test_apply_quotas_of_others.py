@@ -123,6 +123,7 @@ async def test_dry_run_without_capacity_prints_a_note_and_apply_is_refused(sluic
     assert (await sluice("get", "clusterqueues")).stdout == ""
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("command", [("apply", "-n", "ns"), ("import", "volcano", "--yes")])
 async def test_queue_of_the_cohort_that_is_missing_from_the_files_causes_a_note(sluice, command):
     await sluice("apply", "-f", "-", "-n", "ns", *CAPACITY, stdin=volcano("a"))
@@ -135,6 +136,7 @@ async def test_queue_of_the_cohort_that_is_missing_from_the_files_causes_a_note(
     )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("output", ["json", "yaml"])
 @pytest.mark.parametrize("dry_run", ["none", "client", "server"])
 async def test_json_and_yaml_output_contain_a_report_of_each_object(sluice, output, dry_run):

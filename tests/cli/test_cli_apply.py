@@ -83,6 +83,7 @@ async def test_directory_of_kustomize_is_applied_without_its_own_file(sluice, tm
     assert "kustomization.yaml: skipped; what `kubectl kustomize` prints can be given by -f -" in done.stderr
 
 
+@pytest.mark.costly
 async def test_mixed_kinds_are_applied_in_dependency_order_and_idempotently(sluice, tmp_path):
     file = tmp_path / "queues.yaml"
     file.write_text(MIXED)
@@ -220,6 +221,7 @@ async def test_client_waits_until_the_server_listens(app):
     assert f"http://127.0.0.1:{port} cannot be reached" in told[0]
 
 
+@pytest.mark.costly
 async def test_apply_waits_until_the_server_listens(app):
     port = free_port()
     process = await asyncio.create_subprocess_exec(
@@ -292,6 +294,7 @@ async def test_apply_of_an_empty_document_is_an_error(sluice):
     assert (done.exit_code, done.stderr) == (2, "error: no objects found in -\n")
 
 
+@pytest.mark.costly
 async def test_characters_missing_from_the_output_encoding_are_escaped(sluice):
     snowman = "{apiVersion: sluice.dev/v1, kind: Cohort, metadata: {name: a, annotations: {x: 'ü ☃'}}}"
     await sluice("apply", "-f", "-", stdin=snowman)
@@ -315,6 +318,7 @@ async def test_describe_omits_the_last_applied_annotation(sluice):
     assert "annotations" not in (await sluice("describe", "cohort/two")).stdout
 
 
+@pytest.mark.costly
 async def test_dry_run_says_that_each_object_is_judged_without_the_others(sluice, tmp_path):
     file = tmp_path / "queues.yaml"
     file.write_text(MIXED)

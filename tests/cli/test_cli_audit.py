@@ -53,6 +53,7 @@ async def deciding(store: Store, tmp_path: Path) -> AsyncIterator[tuple[Controll
                 await running
 
 
+@pytest.mark.costly
 async def test_audit_reports_and_repairs_a_usage_difference(deciding, store):
     controller, sluice, admin = deciding
     clean = await sluice("audit")
@@ -84,6 +85,7 @@ async def test_audit_of_a_follower_names_the_leader(sluice: Sluice, store: Store
     assert "--server" in other.stderr
 
 
+@pytest.mark.costly
 async def test_audit_behind_a_service_retries_until_the_leader_answers(deciding, store):
     _, leader, _ = deciding
     follower = create_app(store, token=TOKEN, checks={})
@@ -95,6 +97,7 @@ async def test_audit_behind_a_service_retries_until_the_leader_answers(deciding,
     assert (asked.exit_code, asked.stdout) == (0, "no differences\n"), asked.stderr
 
 
+@pytest.mark.costly
 async def test_offline_audit_compares_database_and_cluster(tmp_path, monkeypatch):
     monkeypatch.setattr(audit_sources, "GRACE", 0.0)
     url, sluice = f"sqlite:///{tmp_path / 'sluice.db'}", Sluice({})

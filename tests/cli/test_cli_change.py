@@ -66,6 +66,7 @@ async def test_diff_shows_what_apply_would_change(sluice, queues):
     assert "+kind: ResourceFlavor" in changed
 
 
+@pytest.mark.costly
 async def test_diff_and_apply_ignore_the_last_applied_annotation_of_kubectl(sluice, queues, store):
     cohort = await store.queues.get("Cohort", "research")
     noted = cohort.metadata.model_copy(
@@ -95,6 +96,7 @@ async def test_diff_exits_with_2_if_the_server_is_unreachable(sluice, queues):
     assert done.stderr.startswith("error: http://127.0.0.1:1 cannot be reached")
 
 
+@pytest.mark.costly
 async def test_apply_dry_run_prints_outcomes_and_writes_nothing(sluice, queues):
     queues.write_text(QUEUES.replace('"4"', '"5"') + "---\n" + FLAVOR.replace("default", "new"))
     expected = {
@@ -155,6 +157,7 @@ async def test_delete_refuses_missing_or_contradictory_selections(sluice, argume
     assert "Error: " in done.stderr
 
 
+@pytest.mark.costly
 async def test_stop_and_resume_set_the_stop_policy(sluice, queues):
     async def policy(what: str) -> str:
         return (await sluice("get", what, "-n", "team-a", "-o", "jsonpath={.spec.stopPolicy}")).stdout

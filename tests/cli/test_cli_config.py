@@ -32,6 +32,7 @@ def test_example_file_lists_every_setting_and_changes_no_default(tmp_path: Path)
     )
 
 
+@pytest.mark.costly
 def test_each_setting_of_the_example_file_is_valid_when_uncommented(tmp_path: Path):
     """Users uncomment the settings that they want to change."""
     blocks = sluice.run("config", "example").output.split("\n\n")[1:]

@@ -265,6 +265,7 @@ async def test_get_prints_json_and_yaml_documents(sluice, queues):
     assert several["items"][0] == one
 
 
+@pytest.mark.costly
 async def test_get_lists_more_objects_than_one_page(sluice, store):
     names = [f"c{number:04}" for number in range(501)]
     for name in names:

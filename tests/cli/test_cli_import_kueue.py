@@ -71,6 +71,7 @@ def typed(text):
     return {item.key: item.model_dump(exclude={"metadata"}) for item in objects}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("manifests", [V1BETA1, V1BETA2], ids=["v1beta1", "v1beta2"])
 async def test_import_and_export_preserve_the_manifests(sluice, tmp_path, manifests):
     (tmp_path / "kueue.yaml").write_text(manifests)
@@ -90,6 +91,7 @@ async def test_import_and_export_preserve_the_manifests(sluice, tmp_path, manife
     assert "imported from Kueue" in history.stdout
 
 
+@pytest.mark.costly
 async def test_apply_treats_manifests_of_both_api_groups_as_the_same(sluice, tmp_path):
     for group in ("kueue.x-k8s.io/v1beta2", "sluice.dev/v1"):
         applied = await sluice("apply", "-f", "-", stdin=V1BETA2.replace("kueue.x-k8s.io/v1beta2", group))
@@ -97,6 +99,7 @@ async def test_apply_treats_manifests_of_both_api_groups_as_the_same(sluice, tmp
     assert "configured" not in applied.stdout
 
 
+@pytest.mark.costly
 async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(sluice, tmp_path):
     file = tmp_path / "kueue.yaml"
     await sluice("apply", "-f", "-", stdin=V1BETA2)

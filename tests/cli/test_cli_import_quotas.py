@@ -30,6 +30,7 @@ def expects(output, lines):
     return len(printed) == len(wanted) and all(map(fnmatch.fnmatchcase, printed, wanted))
 
 
+@pytest.mark.costly
 async def test_commands_of_the_migration_page_print_the_documented_output(sluice, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, content in blocks("yaml"):

@@ -179,6 +179,7 @@ async def test_submit_logs_and_cancel_by_a_user_with_role_edit(tmp_path):
         assert [each["metadata"]["name"] for each in sandbox.local("admin").list("jobs")] == ["foreign"]
 
 
+@pytest.mark.costly
 async def test_submit_adds_the_queue_to_manifests_and_waits_for_completion(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, _):
         manifest: dict[str, Any] = {"apiVersion": "batch/v1", "kind": "Job", **job("train", seconds=30)}
@@ -313,6 +314,7 @@ def namespace_in(file: Path) -> str:
     return str(yaml.safe_load(file.read_text())["metadata"].get("namespace", "default"))
 
 
+@pytest.mark.costly
 async def test_users_hold_and_release_their_jobs_and_report_their_usage(tmp_path):
     """The user alice has the role edit in `default`; the roles are those of deploy/rbac, through the API server."""
     port = free_port()

@@ -50,6 +50,7 @@ def test_help_lists_all_commands_without_importing_heavy_libraries():
     assert not [name for name in modules if name.startswith("admission.cli.commands.")]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("line", "unneeded"),
     [
@@ -127,6 +128,7 @@ def test_help_of_each_way_to_pause_names_all_of_them(sluice_offline, name):
     assert all(f"\n    {ways}" in text for ways in ("hold, ", "deactivate, ", "cancel ", "stop, ", "gate off"))
 
 
+@pytest.mark.costly
 def test_version_option_and_command_print_the_versions():
     short, long = run("--version"), run("version")
     assert (short.returncode, short.stdout) == (0, f"sluice {version('sluice')}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 OBJECTS = """
@@ -28,6 +29,7 @@ spec:
 """
 
 
+@pytest.mark.costly
 async def test_exported_manifests_can_be_applied_without_changes(sluice):
     assert (await sluice("apply", "-f", "-", stdin=OBJECTS)).exit_code == 0
     exported = await sluice("export", "--as", "sluice")

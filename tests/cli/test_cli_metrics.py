@@ -151,6 +151,7 @@ def test_each_kueue_metric_is_documented_with_its_labels_or_as_missing():
     assert found == KUEUE.keys() | missing
 
 
+@pytest.mark.costly
 async def test_metrics_require_rbac_and_count_admitted_and_finished_jobs(tmp_path):
     url = f"sqlite:///{tmp_path / 'sluice.db'}"
     async with Sandbox(speed=60) as sandbox, Client.from_kubeconfig(_kubeconfig(sandbox, tmp_path)) as cluster:

@@ -33,6 +33,7 @@ async def cohort(store: Store) -> None:
     await store.queues.create(parse_manifest(manifest), author=Author("ada"))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("command", [EXPORT, BUNDLE])
 async def test_write_to_a_symlink_replaces_its_target(sluice: Sluice, tmp_path: Path, command: tuple[str, ...]):
     (tmp_path / "disk").mkdir()

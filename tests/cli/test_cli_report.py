@@ -150,6 +150,7 @@ async def test_report_by_an_unknown_group_is_an_error(sluice: Sluice):
     assert 'by: usage cannot be grouped by "team"' in result.stderr
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("used")
 async def test_export_and_import_copy_a_database_only_into_an_empty_database(
     sluice: Sluice, database_url: str, tmp_path: Path
@@ -173,6 +174,7 @@ async def test_export_and_import_copy_a_database_only_into_an_empty_database(
     )
 
 
+@pytest.mark.costly
 async def test_failed_import_leaves_the_database_empty(sluice: Sluice, tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'new.db'}"
     await migrate(url)

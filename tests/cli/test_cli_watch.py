@@ -35,6 +35,7 @@ async def line(process: asyncio.subprocess.Process) -> list[str]:
     return (await process.stdout.readline()).decode().split()
 
 
+@pytest.mark.costly
 async def test_watch_prints_existing_objects_and_then_each_change(sluice, start):
     await sluice("create", "cohort", "a")
     process = await start("get", "cohorts", "--watch")
@@ -49,6 +50,7 @@ async def test_watch_prints_existing_objects_and_then_each_change(sluice, start)
     assert await process.stderr.read() == b""
 
 
+@pytest.mark.costly
 async def test_watch_of_nothing_prints_headers_with_the_first_object(sluice, start):
     process = await start("get", "cohorts", "-w")
     assert (await process.stderr.readline()) == b"no cohorts found\n"
@@ -57,6 +59,7 @@ async def test_watch_of_nothing_prints_headers_with_the_first_object(sluice, sta
     assert (await line(process))[:2] == ["a", "<none>"]
 
 
+@pytest.mark.costly
 async def test_watch_of_one_object_ignores_other_objects(sluice, start):
     await sluice("create", "cohort", "a")
     await sluice("create", "cohort", "b")

@@ -66,6 +66,7 @@ async def three_jobs(sandbox, client):
         await client.workloads.wait(name, lambda workload: "QuotaReserved" in workload.conditions)
 
 
+@pytest.mark.costly
 async def test_why_position_and_prioritize_of_waiting_jobs(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         await three_jobs(sandbox, client)
@@ -116,6 +117,7 @@ async def test_why_position_and_prioritize_of_waiting_jobs(tmp_path):
         await until(sluice, ["position", "second"], "position 1 of 2 in ClusterQueue cq")
 
 
+@pytest.mark.costly
 async def test_top_move_hold_release_history_and_describe_of_jobs(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         await three_jobs(sandbox, client)
@@ -154,6 +156,7 @@ async def until(sluice: Sluice, command: list[str], says: str) -> None:
         pass
 
 
+@pytest.mark.costly
 async def test_history_and_rollback_of_queue_objects(tmp_path):
     async with world(tmp_path) as (_, sluice, _):
         await sluice("stop", "cq/cq", "--reason", "maintenance")
@@ -181,6 +184,7 @@ async def test_history_and_rollback_of_queue_objects(tmp_path):
         assert "there are, newest first: " in once_more.stderr
 
 
+@pytest.mark.costly
 async def test_aggregated_api_serves_cluster_users_by_rbac(tmp_path):
     """Sluice registers itself as an aggregated API of the sandbox, whose RBAC decides what users may do."""
     port = free_port()
@@ -213,6 +217,7 @@ async def test_aggregated_api_serves_cluster_users_by_rbac(tmp_path):
                 await client.cluster_queues.get("cq")
 
 
+@pytest.mark.costly
 async def test_dry_run_predicts_evictions_and_admissions(tmp_path):
     async with world(tmp_path) as (sandbox, sluice, client):
         await sandbox.local("admin").create("jobs", "default", queued("runs", cpu="3"))
@@ -246,6 +251,7 @@ def test_client_page_has_three_examples():
     assert PAGE.read_text().count("```python") == 3
 
 
+@pytest.mark.costly
 async def test_examples_of_the_client_page_work(tmp_path, monkeypatch, capsys):
     submit = example("Submit a Job and wait until it is admitted")["submit"]
     set_quota = example("Change a quota only if no workload would be evicted")["set_quota"]

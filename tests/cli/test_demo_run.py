@@ -156,6 +156,7 @@ async def test_kinds_scene_starts_each_object_once_with_all_its_pods(warm_demo: 
     assert "✓ quota was never exceeded" in text
 
 
+@pytest.mark.costly
 async def test_demo_runs_a_trace_to_its_end(warm_demo: Start, tmp_path: Path) -> None:
     file = tmp_path / "openb_pods.csv"
     rows = (
@@ -187,6 +188,7 @@ async def test_killed_serve_process_ends_the_demo_which_prints_its_last_log_line
     assert not is_running(children["sandbox"])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_interrupted_demo_leaves_no_processes_or_files(tmp_path: Path, number: signal.Signals) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

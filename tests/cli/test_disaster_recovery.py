@@ -103,6 +103,7 @@ def admin(tmp_path: Path) -> Admin:
     return Admin(tmp_path)
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_database_is_restored_from_a_backup(kind: str, make_database_url: Make, admin: Admin):
@@ -150,6 +151,7 @@ async def test_database_lost_without_a_backup_is_recreated(kind: str, make_datab
             await until_job(sandbox, "runs", runs)
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_lost_cluster_is_replaced_by_a_new_cluster(kind: str, make_database_url: Make, admin: Admin):

@@ -76,6 +76,7 @@ def is_gate(pid: int) -> bool:
         return False
 
 
+@pytest.mark.costly
 async def test_gate_answers_while_serve_is_stopped_by_sigstop(sandbox, tmp_path):
     """A stopped process does nothing at all, which is a harder case than a blocked event loop."""
     async with gated(tmp_path) as (replica, caller):
@@ -93,6 +94,7 @@ async def test_gate_answers_while_serve_is_stopped_by_sigstop(sandbox, tmp_path)
         assert (await caller.review())["allowed"] is True
 
 
+@pytest.mark.costly
 async def test_killed_gate_is_restarted_and_readiness_fails_meanwhile(sandbox, tmp_path):
     async with gated(tmp_path) as (replica, caller):
         await replica.until_ready()
@@ -117,6 +119,7 @@ async def test_frozen_gate_is_restarted(sandbox, tmp_path):
         assert (await caller.until_answered())["allowed"] is True
 
 
+@pytest.mark.costly
 async def test_gate_frozen_before_it_is_ready_is_restarted(tmp_path, monkeypatch):
     """The gate is not ready as long as it waits for a certificate."""
     monkeypatch.setattr(gate_process, "PING_SECONDS", 0.2)
@@ -146,6 +149,7 @@ async def test_gate_frozen_before_it_is_ready_is_restarted(tmp_path, monkeypatch
             one.close()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_gate_ends_when_serve_is_killed_or_terminated(sandbox, tmp_path, number):
     async with gated(tmp_path) as (replica, caller):
@@ -158,6 +162,7 @@ async def test_gate_ends_when_serve_is_killed_or_terminated(sandbox, tmp_path, n
         assert await caller.review() is None
 
 
+@pytest.mark.costly
 async def test_changed_log_level_reaches_the_gate_and_its_successor_without_restart(sandbox, tmp_path):
     config = tmp_path / "sluice.yaml"
     config.write_text("logLevel: error\n")
@@ -176,6 +181,7 @@ async def test_changed_log_level_reaches_the_gate_and_its_successor_without_rest
             await caller.refused()
 
 
+@pytest.mark.costly
 async def test_gate_warns_of_local_queues_unknown_to_serve(sandbox, tmp_path):
     (tmp_path / "queues.yaml").write_text(QUEUES)
     async with gated(tmp_path) as (replica, caller):
@@ -199,6 +205,7 @@ async def test_gate_answers_while_the_database_is_unreachable_from_the_start(san
         assert (await replica.get("/readyz"))[0] in {0, 503}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("target", ["api", "webhook"])
 async def test_idle_connections_do_not_block_submissions(sandbox, tmp_path, target):
     async with gated(tmp_path, files=256) as (replica, caller):
@@ -218,6 +225,7 @@ async def test_idle_connections_do_not_block_submissions(sandbox, tmp_path, targ
                 connection.close()
 
 
+@pytest.mark.costly
 async def test_gate_does_not_import_engine_store_or_api(tmp_path):
     certificates = Certificates(tmp_path, ["127.0.0.1"], now=lambda: datetime.now(UTC))
     certificates.renew()
@@ -247,6 +255,7 @@ async def test_gate_does_not_import_engine_store_or_api(tmp_path):
     assert not [name for name in loaded if name.startswith(unwanted)]
 
 
+@pytest.mark.costly
 async def test_gate_that_cannot_serve_ends_with_the_error(tmp_path):
     """Its supervisor restarts it. While it only answered pings, nobody would notice that it does not serve."""
     config = GateConfig(str(tmp_path), ("sluice",), kueue_labels=True, log_level="error", kinds=({"group": "x"},))
@@ -261,6 +270,7 @@ async def test_gate_that_cannot_serve_ends_with_the_error(tmp_path):
     assert await process.wait() == 1
 
 
+@pytest.mark.costly
 async def test_serve_without_webhook_process_registers_an_external_gate(sandbox, tmp_path):
     async with gated(tmp_path, "--no-webhook-process") as (replica, caller):
         await replica.until_ready()

@@ -24,6 +24,7 @@ async def test_webhook_command_reports_an_invalid_kind_in_its_configuration(tmp_
     assert '"jobset" is no kind that Sluice knows; did you mean jobset.x-k8s.io/jobset?' in errors.decode()
 
 
+@pytest.mark.costly
 async def test_gate_waits_for_its_certificate_and_reloads_it_after_renewal(tmp_path):
     now = datetime.now(UTC)
     folder, port = tmp_path / "certificates", free_port()
@@ -41,6 +42,7 @@ async def test_gate_waits_for_its_certificate_and_reloads_it_after_renewal(tmp_p
         assert (await caller.review())["allowed"] is True
 
 
+@pytest.mark.costly
 async def test_expired_certificate_is_logged_and_fails_readiness(tmp_path):
     """With an expired certificate the API server refuses Jobs, and sends no request that could be logged."""
     port = free_port()
@@ -73,6 +75,7 @@ async def get_unverified(port: int, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
+@pytest.mark.costly
 async def test_terminated_gate_keeps_answering_for_a_grace_period(tmp_path):
     """New connections are answered, too: nodes send requests until they know that the pod is terminating."""
     Certificates(tmp_path, ["127.0.0.1"], now=lambda: datetime.now(UTC)).renew()

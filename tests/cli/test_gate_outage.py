@@ -23,6 +23,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
         yield sandbox
 
 
+@pytest.mark.costly
 async def test_jobs_created_with_the_gate_off_are_suspended_when_serve_returns(sandbox: Sandbox, tmp_path: Path):
     admin = sandbox.local("admin")
 

@@ -54,6 +54,7 @@ def used(world, system, top):
     return total
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("system", SYSTEMS)
 @settings(max_examples=30)
 @given(top=trees(), capacity=st.none() | AMOUNTS.map(lambda cpus: 2 * cpus), random=st.randoms(use_true_random=False))

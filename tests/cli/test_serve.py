@@ -63,6 +63,7 @@ def on_file(folder: Path) -> str:
     return f"sqlite:///{folder / 'sluice.db'}"
 
 
+@pytest.mark.costly
 async def test_jobs_complete_although_serve_is_killed_and_restarted(sandbox, tmp_path):
     """With webhooks over TLS; `serve` is killed while the Jobs run."""
     port, webhook_port = free_port(), free_port()

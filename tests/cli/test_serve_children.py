@@ -85,6 +85,7 @@ async def until_workloads(replica: Replica, names: set[str]) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.costly
 async def test_children_start_with_their_owner_and_forged_children_are_queued(sandbox, serve):
     controller, admin = sandbox.local("jobset-controller"), sandbox.local("admin")
     unlabelled = jobset("set", suspend=False)

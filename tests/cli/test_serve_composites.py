@@ -100,6 +100,7 @@ async def until(replica: Replica, holds: Any) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.costly
 async def test_start_interrupted_by_sigkill_is_completed_after_the_tree_was_edited(sandbox, serve):
     admin = sandbox.local("admin")
     match = {"user": "sluice", "verb": "patch", "resource": "pods", "name": "rc-gpu-1"}

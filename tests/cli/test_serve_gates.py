@@ -97,6 +97,7 @@ async def gone(local: Any, plural: str) -> None:
 # ---------------------------------------------------------------------- an outage of Sluice
 
 
+@pytest.mark.costly
 async def test_policies_gate_jobs_while_sluice_is_down(sandbox, queues, tmp_path, database_url):
     alice, admin = sandbox.local("alice"), sandbox.local("admin")
     await admin.create("customresourcedefinitions", "", definition(KINDS.get(*JOBSET)))
@@ -127,6 +128,7 @@ async def test_policies_gate_jobs_while_sluice_is_down(sandbox, queues, tmp_path
         await until(admin, "jobsets", "set", lambda obj: not obj["spec"]["suspend"])
 
 
+@pytest.mark.costly
 async def test_misconfigured_job_behind_policies_is_reported_by_the_controller(sandbox, queues, tmp_path, database_url):
     alice = sandbox.local("alice")
     async with serving(tmp_path, database_url, "--admission=policies") as replica:
@@ -150,6 +152,7 @@ async def test_api_server_without_admission_policies_ends_the_start(tmp_path, da
     assert "set admission to auto or webhooks" in line
 
 
+@pytest.mark.costly
 async def test_gate_without_webhook_url_is_described_in_the_log(sandbox, queues, tmp_path, database_url):
     (tmp_path / "sluice.yaml").write_text("integrations: {frameworks: [batch/job, pod, deployment]}")
     config = f"--config={tmp_path / 'sluice.yaml'}"
@@ -272,6 +275,7 @@ async def use_up_team_quota(sandbox: Sandbox) -> None:
             watcher.close()
 
 
+@pytest.mark.costly
 async def test_unlabelled_job_in_a_managed_namespace_is_queued_and_run(sandbox, managed):
     alice = sandbox.local("alice")
     created = await alice.create("jobs", "team-a", unlabelled("j"))
@@ -286,6 +290,7 @@ async def test_unlabelled_job_in_a_managed_namespace_is_queued_and_run(sandbox, 
     assert free["spec"]["suspend"] is False
 
 
+@pytest.mark.costly
 async def test_users_cannot_bypass_the_queue_of_a_managed_namespace(sandbox, managed):
     await use_up_team_quota(sandbox)
     alice = sandbox.local("alice")
@@ -310,6 +315,7 @@ async def test_users_cannot_bypass_the_queue_of_a_managed_namespace(sandbox, man
         assert one["metadata"]["labels"][QUEUE] == "default", one
 
 
+@pytest.mark.costly
 async def test_running_job_of_a_newly_managed_namespace_is_logged_and_suspended(sandbox, managed):
     alice = sandbox.local("alice")
     await alice.create("namespaces", "", {"metadata": {"name": "team-b"}})

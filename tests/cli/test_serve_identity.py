@@ -97,6 +97,7 @@ async def start_one_job(sandbox: Sandbox, folder: Path, url: str) -> None:
     assert replica.process.returncode == 0, replica.log.decode()
 
 
+@pytest.mark.costly
 async def test_other_database_is_refused_unless_adopted(sandbox, tmp_path):
     first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
     await start_one_job(sandbox, tmp_path, first)
@@ -123,6 +124,7 @@ async def test_other_database_is_refused_unless_adopted(sandbox, tmp_path):
     assert f"{tmp_path}/second.db" in said
 
 
+@pytest.mark.costly
 async def test_second_database_is_refused_even_with_adopt_while_the_first_is_in_use(sandbox, tmp_path):
     first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
     async with serving(tmp_path, first) as replica:
@@ -134,6 +136,7 @@ async def test_second_database_is_refused_even_with_adopt_while_the_first_is_in_
         assert replica.process.returncode is None
 
 
+@pytest.mark.costly
 async def test_serve_ends_if_the_lease_names_another_database(sandbox, tmp_path):
     url = await on_file(tmp_path, "first")
     admin = sandbox.local("admin")
@@ -146,6 +149,7 @@ async def test_serve_ends_if_the_lease_names_another_database(sandbox, tmp_path)
     assert admin.get(*LEASE)["metadata"]["annotations"]["sluice.dev/database-id"] == "other"
 
 
+@pytest.mark.costly
 async def test_two_databases_started_together_on_an_empty_cluster_leave_one_leader(sandbox, tmp_path):
     first, second = await on_file(tmp_path, "first"), await on_file(tmp_path, "second")
     async with serving(tmp_path, first) as one, serving(tmp_path, second) as other:
@@ -181,6 +185,7 @@ async def test_frozen_serve_whose_cluster_was_adopted_ends_without_changes(sandb
         assert not is_suspended(sandbox, "new")
 
 
+@pytest.mark.costly
 async def test_deleted_lease_is_recreated_with_the_same_annotations(sandbox, tmp_path):
     url = await on_file(tmp_path, "first")
     admin = sandbox.local("admin")
@@ -194,6 +199,7 @@ async def test_deleted_lease_is_recreated_with_the_same_annotations(sandbox, tmp
         assert lease["metadata"]["annotations"] == before
 
 
+@pytest.mark.costly
 async def test_a_database_of_another_cluster_is_refused(sandbox, tmp_path):
     url = await on_file(tmp_path, "sluice")
     await start_one_job(sandbox, tmp_path, url)
@@ -209,6 +215,7 @@ async def test_a_database_of_another_cluster_is_refused(sandbox, tmp_path):
     assert not is_suspended(sandbox, "runs")
 
 
+@pytest.mark.costly
 async def test_installation_without_recorded_identity_continues_without_adopt(sandbox, tmp_path):
     url = await on_file(tmp_path, "sluice")
     await start_one_job(sandbox, tmp_path, url)
@@ -221,6 +228,7 @@ async def test_installation_without_recorded_identity_continues_without_adopt(sa
     assert sandbox.local("admin").get(*LEASE)["metadata"]["annotations"]["sluice.dev/epoch"] == "2"
 
 
+@pytest.mark.costly
 async def test_first_start_is_refused_if_it_would_stop_running_jobs(sandbox, tmp_path):
     await submit(sandbox, "runs", suspend=False)
     await running(sandbox, "runs")
@@ -230,6 +238,7 @@ async def test_first_start_is_refused_if_it_would_stop_running_jobs(sandbox, tmp
     assert not is_suspended(sandbox, "runs")
 
 
+@pytest.mark.costly
 async def test_an_older_copy_of_the_database_is_refused(sandbox, tmp_path):
     url = await on_file(tmp_path, "sluice")
     async with serving(tmp_path, url) as replica:
@@ -242,6 +251,7 @@ async def test_an_older_copy_of_the_database_is_refused(sandbox, tmp_path):
         assert "1 running Job (default/runs)" in said
 
 
+@pytest.mark.costly
 async def test_a_copy_is_refused_while_the_database_is_in_use(sandbox, tmp_path):
     url = await on_file(tmp_path, "sluice")
     async with serving(tmp_path, url) as replica:
@@ -253,6 +263,7 @@ async def test_a_copy_is_refused_while_the_database_is_in_use(sandbox, tmp_path)
         assert replica.process.returncode is None
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 async def test_imported_database_continues_and_the_original_is_refused(sandbox, tmp_path, make_database_url):
     url = await on_file(tmp_path, "sluice")
@@ -269,6 +280,7 @@ async def test_imported_database_continues_and_the_original_is_refused(sandbox, 
     assert "is an older copy" in refusal(await start(tmp_path / "kubeconfig", url))
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 async def test_replicas_share_one_database_and_another_database_is_refused(sandbox, tmp_path, make_database_url):
     shared, other = await with_queues(await make_database_url("postgresql")), await make_database_url("postgresql")

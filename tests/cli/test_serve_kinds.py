@@ -74,6 +74,7 @@ async def sandbox(tmp_path: Path) -> AsyncIterator[Sandbox]:
         yield opened
 
 
+@pytest.mark.costly
 async def test_configured_kind_is_gated_started_kept_at_its_size_and_finished(
     sandbox: Sandbox, database_url: str, tmp_path: Path
 ):

@@ -34,6 +34,7 @@ def lines_of(log: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.decode().splitlines()]
 
 
+@pytest.mark.costly
 async def test_text_log_contains_start_and_end_and_no_library_lines(sandbox, tmp_path):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-level=debug") as replica:
         await replica.until_ready()
@@ -48,6 +49,7 @@ async def test_text_log_contains_start_and_end_and_no_library_lines(sandbox, tmp
     }  # even at debug, libraries log nothing
 
 
+@pytest.mark.costly
 async def test_sigusr1_logs_what_tasks_wait_for(sandbox, tmp_path):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}") as replica:
         await replica.until_ready()
@@ -56,12 +58,14 @@ async def test_sigusr1_logs_what_tasks_wait_for(sandbox, tmp_path):
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.costly
 async def test_log_level_all_includes_libraries(sandbox, tmp_path):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-level=all") as replica:
         await replica.until_ready()
     assert " DEBUG   aiosqlite: " in replica.log.decode()
 
 
+@pytest.mark.costly
 async def test_json_log_has_one_object_per_line(sandbox, tmp_path):
     async with serving(tmp_path, f"sqlite:///{tmp_path / 'sluice.db'}", "--log-format=json") as replica:
         await replica.until_ready()

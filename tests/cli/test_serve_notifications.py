@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import orjson
+import pytest
 from aiohttp import web
 from ports import free_port
 from serve_processes import NODE, QUEUES, all_complete, job, serving
@@ -29,6 +30,7 @@ spec: {receiver: pager, events: [Admitted, Finished]}
 """
 
 
+@pytest.mark.costly
 async def test_notifications_reach_a_late_receiver_although_serve_was_killed(tmp_path: Path) -> None:
     port, url = free_port(), f"sqlite:///{tmp_path / 'sluice.db'}"
     (tmp_path / "secret").write_text("a secret")

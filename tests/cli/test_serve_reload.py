@@ -27,6 +27,7 @@ async def until_logged(replica: Replica, text: str) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.costly
 async def test_sighup_reloads_the_configuration_file(tmp_path: Path):
     file = tmp_path / "sluice.yaml"
     file.write_text("logLevel: info\n")

@@ -71,6 +71,7 @@ async def each_ran_once(sandbox: Sandbox, store: Store, count: int) -> None:
     assert len(pods) == count
 
 
+@pytest.mark.costly
 async def test_killed_leader_is_replaced_without_a_new_list_of_jobs(sandbox, queues, tmp_path, database_url):
     async with serving(tmp_path, database_url, *SHORT) as first:
         await first.until("leading")
@@ -89,6 +90,7 @@ async def test_killed_leader_is_replaced_without_a_new_list_of_jobs(sandbox, que
             assert (await second.get("/readyz"))[0] == 200
 
 
+@pytest.mark.costly
 async def test_killed_leader_is_replaced_behind_pgbouncer(sandbox, queues, tmp_path, database_url, postgresql):
     with running_pgbouncer(postgresql) as port:
         pooled = database_url.replace(f":{postgresql.port}/", f":{port}/") + "?pgbouncer=true"
@@ -102,6 +104,7 @@ async def test_killed_leader_is_replaced_behind_pgbouncer(sandbox, queues, tmp_p
             await each_ran_once(sandbox, queues, 12)
 
 
+@pytest.mark.costly
 async def test_terminated_leader_releases_its_lease_to_a_follower(sandbox, queues, tmp_path, database_url):
     """It ends within 30 s, the default grace period of pods, and that of the chart."""
     async with serving(tmp_path, database_url, *LONG) as first:
@@ -149,6 +152,7 @@ async def standstill(replica: Replica) -> str:
     return str(json.loads((await replica.get("/session"))[1])["standstill"])
 
 
+@pytest.mark.costly
 async def test_follower_serves_the_api_and_its_writes_reach_the_leader(
     sandbox, queues, tmp_path, database_url, postgresql
 ):
@@ -189,6 +193,7 @@ async def test_follower_serves_the_api_and_its_writes_reach_the_leader(
             await all_complete(sandbox.local("admin"), 8)
 
 
+@pytest.mark.costly
 async def test_all_replicas_gate_with_one_certificate(sandbox, queues, tmp_path, database_url):
     ports = [free_port(), free_port()]
 

@@ -74,6 +74,7 @@ def attributes(span: Any) -> dict[str, str]:
     return {each.key: each.value.string_value for each in span.attributes}
 
 
+@pytest.mark.costly
 async def test_job_is_one_trace_and_exemplars_reference_it(tmp_path: Path) -> None:
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     await ensure_ready(database_url)

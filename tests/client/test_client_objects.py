@@ -174,6 +174,7 @@ async def workloads(store, sluice):
     await store.commit(Changes(workloads=records, opened=opened), epoch=await store.lead("tests"))
 
 
+@pytest.mark.costly
 async def test_workload_is_found_by_workload_name_object_name_and_kind(sluice, workloads):
     runs = await sluice.workloads.get("runs", namespace="team-a")
     assert (runs.object_kind, runs.object_name, runs.queue, runs.user) == ("Job", "runs", "main", "alice")
@@ -204,6 +205,7 @@ async def test_wait_returns_the_workload_or_raises_not_ready(sluice, workloads):
         await sluice.workloads.wait("nothing", namespace="team-a", timeout=0.0)
 
 
+@pytest.mark.costly
 async def test_admin_orders_change_the_workload_spec(sluice, workloads):
     held = (await sluice.workloads.hold("waits", namespace="team-a")).object
     assert held.document["spec"]["hold"] is True

@@ -99,6 +99,7 @@ async def test_replaced_client_certificate_is_used_after_401_and_open_watches_st
     assert credentials.loads == 2
 
 
+@pytest.mark.costly
 async def test_expired_client_certificate_is_named_and_its_successor_used(serve, authority, credentials, sleeps):
     """The server rejects it in TLS, as a load balancer may do; a file that is half written must not end that."""
     server = await serve(required=True)

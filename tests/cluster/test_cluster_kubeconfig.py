@@ -242,6 +242,7 @@ def test_embedded_key_is_in_a_private_directory_if_memfd_is_unavailable(embedded
     assert file.parent.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.costly
 def test_loading_a_kubeconfig_does_not_import_kubernetes_models_or_break_their_use(kubeconfig):
     code = (
         "import asyncio, sys\n"

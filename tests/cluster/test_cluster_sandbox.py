@@ -134,6 +134,7 @@ async def test_changes_during_an_expired_gap_are_reported_as_a_difference(sandbo
     assert sorted(told[2:]) == [("ADDED", "default/new"), ("DELETED", "default/gone")]
 
 
+@pytest.mark.costly
 async def test_writer_sends_one_request_per_patch(sandbox, client):
     local = sandbox.local("admin")
     for number in range(200):

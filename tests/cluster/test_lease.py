@@ -291,6 +291,7 @@ async def test_frozen_leader_stops_leading_before_another_candidate_leads(time, 
     assert not first.leads()
 
 
+@pytest.mark.costly
 async def test_rejected_renewals_end_the_leadership_at_the_renew_deadline(sandbox, time, candidate):
     first = candidate("a")
     kept = time.start("a", lead(first))
@@ -312,6 +313,7 @@ async def test_rejected_renewals_end_the_leadership_at_the_renew_deadline(sandbo
     assert first.leads()
 
 
+@pytest.mark.costly
 async def test_leadership_does_not_depend_on_wall_clocks(time, candidate):
     days = iter([1_750_000_000.0, 1.0, 3_000_000_000.0] * 1000)
     first = candidate("a", now=lambda: next(days))
@@ -339,6 +341,7 @@ async def test_edit_or_deletion_of_the_lease_does_not_end_the_leadership(sandbox
     assert first.leads()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(3))
 async def test_at_most_one_candidate_leads_under_random_kills_and_freezes(seed, time, candidate):
     chance = random.Random(seed)

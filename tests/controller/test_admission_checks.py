@@ -31,6 +31,7 @@ async def states(world, name):
     return {check.name: check.state for check in (await world.store.orders.of([record.workload.uid])).checks}
 
 
+@pytest.mark.costly
 async def test_job_holds_quota_but_does_not_start_until_its_check_is_ready(sluice):
     await sluice.submit(job("checked", cpu="3"))
     await reserved(sluice, "checked")
@@ -80,6 +81,7 @@ async def test_pod_set_updates_of_check_are_applied_at_start_and_reverted_at_evi
     assert stopped["spec"] == before["spec"] | {"suspend": True}
 
 
+@pytest.mark.costly
 async def test_check_state_retry_releases_quota_until_the_requeue_time(sluice):
     await sluice.submit(job("unlucky", cpu="3"))
     await reserved(sluice, "unlucky")
@@ -110,6 +112,7 @@ async def test_check_state_retry_releases_quota_until_the_requeue_time(sluice):
     await sluice.job("unlucky", runs)
 
 
+@pytest.mark.costly
 async def test_rejected_check_deactivates_workload_until_activation_by_an_admin(sluice):
     await sluice.submit(job("refused", cpu="3"))
     await reserved(sluice, "refused")
@@ -198,6 +201,7 @@ async def _asked(world, name, expected):
     return await states(world, name) == expected
 
 
+@pytest.mark.costly
 async def test_check_reports_during_downtime_take_effect_at_startup(sluice):
     await sluice.submit(job("ready"))
     await sluice.submit(job("rejected"))

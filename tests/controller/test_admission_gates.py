@@ -51,6 +51,7 @@ def annotate(value):
     return {"metadata": {"annotations": {GATED_BY: value}}}
 
 
+@pytest.mark.costly
 async def test_job_queues_when_last_controller_removes_its_admission_gate(cluster):
     await cluster.submit(gated_by(job("a", suspend=False, cpu="3"), "example.com/sizes", " example.com/budget/b"))
     await says(cluster, "a", "example.com/sizes", "example.com/budget/b")
@@ -66,6 +67,7 @@ async def test_job_queues_when_last_controller_removes_its_admission_gate(cluste
     assert (await cluster.job("a", runs))["spec"]["template"]["spec"]["nodeSelector"]["type"] == "kwok"
 
 
+@pytest.mark.costly
 async def test_admission_gate_added_to_admitted_job_is_ignored(cluster):
     await cluster.submit(job("a"))
     await cluster.job("a", runs)
@@ -79,6 +81,7 @@ async def test_admission_gate_added_to_admitted_job_is_ignored(cluster):
     assert (await cluster.record("a", "admitted")).reason == "Admitted"
 
 
+@pytest.mark.costly
 async def test_gated_job_unsuspended_by_user_is_suspended_again(cluster):
     await cluster.submit(gated_by(job("a"), "example.com/sizes"))
     await says(cluster, "a", "example.com/sizes")
@@ -88,6 +91,7 @@ async def test_gated_job_unsuspended_by_user_is_suspended_again(cluster):
     await says(cluster, "a", "example.com/sizes")
 
 
+@pytest.mark.costly
 async def test_pod_group_waits_for_the_admission_gates_of_all_its_pods(cluster):
     for number in range(2):
         each = gated_by(plain_pod(f"p-{number}"), f"example.com/{number}")

@@ -102,6 +102,7 @@ async def test_audit_reports_and_repairs_each_difference_of_pod_groups(cluster):
     assert {"fine-0", "fine-1", "grown-0", "grown-1", "surplus-0", "surplus-1", "waits-1"} == left
 
 
+@pytest.mark.costly
 async def test_audit_restores_pod_group_missing_in_memory_of_leader(cluster):
     for number in range(2):
         await add(cluster, "waits", number, queue="closed")

@@ -82,6 +82,7 @@ async def test_audit_accepts_quota_of_deleted_job_with_terminating_pod(queues):
     await queues.record("ends", "finished")
 
 
+@pytest.mark.costly
 async def test_job_running_without_admission_is_reported_and_suspended(queues):
     await queues.submit(job("waits", cpu="9"))
     await queues.record("waits", "pending", reason="ExceedsMaxQuota")
@@ -103,6 +104,7 @@ async def test_admitted_job_that_is_not_started_is_reported_and_started(queues):
     await repaired(queues)
 
 
+@pytest.mark.costly
 async def test_evicted_job_that_still_runs_is_reported_and_suspended(queues):
     await queues.submit(job("evicted"))
     await queues.job("evicted", runs)
@@ -114,6 +116,7 @@ async def test_evicted_job_that_still_runs_is_reported_and_suspended(queues):
     assert is_gated(queues.user.get("jobs", "team-a", "evicted"))
 
 
+@pytest.mark.costly
 async def test_evicting_record_of_suspended_job_is_reported_and_job_starts(queues):
     await queues.cut_off()
     await queues.submit(job("cut"))
@@ -125,6 +128,7 @@ async def test_evicting_record_of_suspended_job_is_reported_and_job_starts(queue
     await queues.job("cut", runs)
 
 
+@pytest.mark.costly
 async def test_pending_record_of_finished_job_is_reported_and_finished(queues):
     await queues.submit(job("ends", seconds=60))
     await queues.record("ends", "finished")
@@ -134,6 +138,7 @@ async def test_pending_record_of_finished_job_is_reported_and_finished(queues):
     assert (await queues.record("ends", "finished")).outcome == "Succeeded"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("state", "problem"), [("pending", Problem.RECORD_OF_GONE), ("admitted", Problem.ADMISSION_OF_GONE)]
 )
@@ -150,6 +155,7 @@ async def test_unfinished_record_of_deleted_job_is_reported_and_finished(queues,
     await queues.record("gone", "finished")
 
 
+@pytest.mark.costly
 async def test_pending_job_with_finished_record_is_reported_and_requeued(queues):
     await queues.submit(job("waits", cpu="9"))
     await queues.record("waits", "pending", reason="ExceedsMaxQuota")
@@ -190,6 +196,7 @@ async def test_repair_reads_object_from_api_server(queues):
     await queues.eventually(look)
 
 
+@pytest.mark.costly
 async def test_wrong_usage_in_engine_is_reported_and_corrected(queues):
     await queues.submit(job("runs", cpu="3"))
     await queues.job("runs", runs)

@@ -89,6 +89,7 @@ async def is_no_workload(sluice, name):
     return name not in [record.workload.name for record in records if record.state != "finished"]
 
 
+@pytest.mark.costly
 async def test_child_jobs_of_admitted_jobset_run_without_quota_of_their_own(sluice):
     owner = await running(sluice)
     for role in (0, 1):
@@ -142,6 +143,7 @@ async def ray_job_with_its_cluster(sluice, workers):
     return child
 
 
+@pytest.mark.costly
 async def test_fewer_workers_of_a_running_rayjob_leave_its_cluster_and_its_quota(sluice):
     """KubeRay passes the lower number on to the next cluster only."""
     await ray_job_with_its_cluster(sluice, workers=2)
@@ -155,6 +157,7 @@ async def test_fewer_workers_of_a_running_rayjob_leave_its_cluster_and_its_quota
     assert {each.name: each.count for each in admission.pod_sets} == {"head": 1, "w": 2}
 
 
+@pytest.mark.costly
 async def test_cluster_whose_name_a_stopped_rayjob_has_cleared_is_still_part_of_it(sluice):
     """KubeRay clears the name before it deletes the cluster."""
     await ray_job_with_its_cluster(sluice, workers=1)
@@ -168,6 +171,7 @@ async def test_cluster_whose_name_a_stopped_rayjob_has_cleared_is_still_part_of_
     assert "ray-x7k2p" not in names
 
 
+@pytest.mark.costly
 async def test_raycluster_of_rayjob_needs_no_quota_and_a_forged_raycluster_queues(sluice):
     child = await ray_job_with_its_cluster(sluice, workers=1)
     forged = {**child, "metadata": {**child["metadata"], "name": "ray-other"}}
@@ -177,6 +181,7 @@ async def test_raycluster_of_rayjob_needs_no_quota_and_a_forged_raycluster_queue
     await sluice.record("ray-other", "pending", reason="WaitingForQuota")
 
 
+@pytest.mark.costly
 async def test_launcher_job_of_mpijob_runs_as_part_of_the_mpijob(sluice):
     template = {"spec": {"containers": [{"name": "mpi", "resources": {"requests": {"cpu": "1"}}}]}}
     replicas = {"Launcher": {"replicas": 1, "template": template}, "Worker": {"replicas": 2, "template": template}}
@@ -196,6 +201,7 @@ async def test_launcher_job_of_mpijob_runs_as_part_of_the_mpijob(sluice):
     assert await is_no_workload(sluice, "mpi-launcher")
 
 
+@pytest.mark.costly
 async def test_child_of_pending_jobset_is_suspended_again_if_unsuspended(sluice):
     owner = await sluice.user.create("jobsets", "team-a", jobset("set", cpu="2"))  # 6 CPU of 4
     await sluice.record("set", "pending", reason="ExceedsMaxQuota")
@@ -244,6 +250,7 @@ async def test_forged_child_of_jobset_queues_as_a_separate_workload(sluice, forg
     await sluice.job(name, is_gated)
 
 
+@pytest.mark.costly
 async def test_child_of_unqueued_jobset_needs_its_own_quota(sluice):
     free = jobset("free", suspend=False)
     del free["metadata"]["labels"]
@@ -274,6 +281,7 @@ async def test_running_child_with_more_pods_gets_back_those_of_its_owner(sluice)
     assert await is_no_workload(sluice, "set-driver-0")
 
 
+@pytest.mark.costly
 async def test_child_is_suspended_and_resumed_with_its_jobset(sluice):
     owner = await running(sluice)
     await sluice.submit(made_by(owner))
@@ -288,6 +296,7 @@ async def test_child_is_suspended_and_resumed_with_its_jobset(sluice):
     assert await is_no_workload(sluice, "set-workers-0")
 
 
+@pytest.mark.costly
 async def test_child_with_other_node_selector_than_its_jobset_stays_suspended(sluice):
     owner = await running(sluice)
     child = made_by(owner)
@@ -301,6 +310,7 @@ async def test_child_with_other_node_selector_than_its_jobset_stays_suspended(sl
     await sluice.job("set-workers-0", runs)
 
 
+@pytest.mark.costly
 async def test_orphaned_child_queues_as_a_separate_workload(sluice):
     owner = await running(sluice)
     await sluice.submit(made_by(owner))
@@ -314,6 +324,7 @@ async def test_orphaned_child_queues_as_a_separate_workload(sluice):
     assert record.admission.pod_sets[0].usage == {"cpu": 2000}
 
 
+@pytest.mark.costly
 async def test_queued_child_is_dequeued_when_its_jobset_gets_a_queue_label(sluice):
     free = jobset("set", cpu="1")
     del free["metadata"]["labels"]
@@ -329,6 +340,7 @@ async def test_queued_child_is_dequeued_when_its_jobset_gets_a_queue_label(sluic
     await sluice.record("set", "pending", reason="WaitingForQuota")
 
 
+@pytest.mark.costly
 async def test_children_follow_their_jobset_after_restarts_in_each_state(sluice):
     owner = await running(sluice)
     await sluice.submit(made_by(owner))
@@ -405,6 +417,7 @@ async def test_wrapped_object_edited_to_have_more_pods_gets_back_those_of_its_ow
     assert obj["spec"]["runPolicy"]["suspend"] is False
 
 
+@pytest.mark.costly
 async def test_wrapped_object_with_more_pods_after_a_restart_is_suspended_until_it_has_fewer(sluice):
     await running_wrapped(sluice)
     await sluice.end()

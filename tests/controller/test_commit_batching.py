@@ -53,6 +53,7 @@ def test_freed_quota_that_is_wanted_is_committed_after_min_interval():
     assert batching.due_in(100.0, arrived=1, wanted=False) == pytest.approx(INTERVAL)
 
 
+@pytest.mark.costly
 async def test_burst_of_thousand_jobs_takes_at_most_fifty_write_transactions(world):
     await world.apply(flavor(), cluster_queue(cpu="1000"), local_queue())
     await world.start()

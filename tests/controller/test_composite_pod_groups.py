@@ -33,6 +33,7 @@ async def cluster(world, tmp_path):
         yield running
 
 
+@pytest.mark.costly
 async def test_pod_groups_of_a_composite_start_together_as_one_workload(cluster):
     await tree(cluster, gpu=3)
     await pods(cluster, "rc-gpu", 0, 1, 2, 3)  # enough pods, but none of the head
@@ -71,6 +72,7 @@ async def test_composite_is_evicted_as_a_whole(cluster):
     assert await held(cluster) == {}
 
 
+@pytest.mark.costly
 async def test_pods_created_before_their_groups_start_once_the_tree_is_complete(cluster):
     await pods(cluster, "rc-head", 0)
     await says(
@@ -117,6 +119,7 @@ async def pods_processed(cluster, *names):
     await cluster.eventually(look)
 
 
+@pytest.mark.costly
 async def test_decisions_after_startup_wait_for_slow_lists_of_groups(cluster, monkeypatch):
     monkeypatch.setattr(group_updates, "MAX_WAIT", 0.0)
     lists = {"user": "sluice", "verb": "list", "resource": ["podgroups", "compositepodgroups"]}
@@ -137,6 +140,7 @@ async def test_decisions_after_startup_wait_for_slow_lists_of_groups(cluster, mo
     assert await workloads(cluster) == {"rc": ("admitted", [1, 2]), "rc-head": ("finished", [1])}
 
 
+@pytest.mark.costly
 async def test_tree_of_four_levels_starts_and_group_on_fifth_level_waits(cluster):
     await composite(cluster, "root", gang=2)
     await pod_group(cluster, "lead", "root", gang=1)
@@ -230,6 +234,7 @@ async def test_gang_needs_one_member_of_each_child_with_basic_policy(cluster):
     assert await held(cluster) == {"rc": 3, "rc-more-b": 1, "rc-any-1": 1}
 
 
+@pytest.mark.costly
 async def test_groups_beyond_min_group_count_wait_until_the_oldest_have_started(cluster):
     await cluster.apply(cluster_queue(cpu="6"))
     await composite(cluster, "set", gang=2)
@@ -262,6 +267,7 @@ async def test_groups_beyond_min_group_count_wait_until_the_oldest_have_started(
     assert await held(cluster) == {"set-c": 2, "set-d": 2}
 
 
+@pytest.mark.costly
 async def test_replacement_pods_reuse_quota_of_deleted_and_failed_pods(cluster):
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from job_examples import cluster_queue, flavor, is_gated, job, local_queue, runs
 
 from admission.controller.state.policy import Policy
@@ -17,6 +18,7 @@ def job_of(user, name):
     return made
 
 
+@pytest.mark.costly
 async def test_limit_per_user_survives_restart_and_is_explained(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start(POLICY)

@@ -35,6 +35,7 @@ async def test_all_jobs_finish_after_database_server_is_killed_and_restarted(wor
     assert {obj["metadata"]["generation"] for obj in world.user.list("jobs")} == {2}  # each was started once
 
 
+@pytest.mark.costly
 async def test_read_only_database_is_reported_and_jobs_start_once_writable(world, own_postgresql):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()

@@ -52,6 +52,7 @@ async def test_pending_pod_group_moves_to_its_new_parent(cluster):
     assert await held(cluster) == {"other": 3}
 
 
+@pytest.mark.costly
 async def test_running_pods_stay_in_their_workload_when_parents_change(cluster):
     before = await started(cluster)
     await composite(cluster, "other", gang=1)
@@ -78,6 +79,7 @@ async def test_running_pods_stay_in_their_workload_when_parents_change(cluster):
     await cluster.record("beside", "admitted")
 
 
+@pytest.mark.costly
 async def test_a_waiting_group_gets_no_quota_by_naming_an_admitted_parent(cluster):
     await started(cluster)
     await pod_group(cluster, "late", gang=2)
@@ -94,6 +96,7 @@ async def test_a_waiting_group_gets_no_quota_by_naming_an_admitted_parent(cluste
     assert await held(cluster) == {"rc": 3}
 
 
+@pytest.mark.costly
 async def test_admitted_tree_that_becomes_a_cycle_runs_on_and_can_be_evicted(cluster):
     await started(cluster)
     await change(cluster, COMPOSITE, "rc", parentCompositePodGroupName="rc")
@@ -109,6 +112,7 @@ async def test_admitted_tree_that_becomes_a_cycle_runs_on_and_can_be_evicted(clu
     assert cluster.controller.faults.count == 0
 
 
+@pytest.mark.costly
 async def test_pending_groups_can_exchange_their_parents(cluster):
     await cluster.apply(cluster_queue(cpu="6", stopPolicy="Hold"))
     for name, gpu in (("a", 1), ("b", 2)):
@@ -123,6 +127,7 @@ async def test_pending_groups_can_exchange_their_parents(cluster):
     assert await held(cluster) == {"a": 3, "b": 2}
 
 
+@pytest.mark.costly
 async def test_pending_groups_wait_until_deleted_composite_is_recreated(cluster):
     await tree(cluster, gpu=2)
     await pods(cluster, "rc-head", 0)
@@ -139,6 +144,7 @@ async def test_pending_groups_wait_until_deleted_composite_is_recreated(cluster)
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "rc-gpu-1")
 
 
+@pytest.mark.costly
 async def test_pending_composite_waits_until_its_deleted_pod_group_is_recreated(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await tree(cluster, gpu=2)
@@ -160,6 +166,7 @@ async def test_pending_composite_waits_until_its_deleted_pod_group_is_recreated(
     assert await held(cluster) == {"rc": 3}
 
 
+@pytest.mark.costly
 async def test_running_pods_keep_their_quota_after_deletion_of_their_groups(cluster):
     await started(cluster)
     for kind, name in ((COMPOSITE, "rc"), (POD_GROUP, "rc-head"), (POD_GROUP, "rc-gpu")):
@@ -178,6 +185,7 @@ async def test_running_pods_keep_their_quota_after_deletion_of_their_groups(clus
     assert await held(cluster) == {}
 
 
+@pytest.mark.costly
 async def test_interrupted_start_is_completed_after_deletion_of_the_groups(cluster):
     cluster.sandbox.faults.install(
         {"rules": [{"match": {"user": "sluice", "verb": "patch", "name": "rc-gpu-1"}, "do": "error", "code": 503}]}

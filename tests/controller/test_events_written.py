@@ -57,6 +57,7 @@ async def test_each_of_thousand_jobs_has_one_event_and_starts_wait_for_no_event(
     assert await events(world) == sorted((f"j{number}", "Admitted") for number in range(1000))
 
 
+@pytest.mark.costly
 async def test_pending_jobs_have_one_pending_event_across_leader_changes(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
@@ -117,6 +118,7 @@ async def _told(world, name: str, wanted: dict[str, int]) -> bool:
     return Counter(reason for job_name, reason in await events(world) if job_name == name) == wanted
 
 
+@pytest.mark.costly
 async def test_next_leader_writes_event_of_changed_reason_after_long_downtime(world):
     """The first leader ends before the API server has answered any Event of the new reason."""
     await world.apply(flavor(), cluster_queue(cpu="4"), local_queue())

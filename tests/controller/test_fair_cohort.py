@@ -35,6 +35,7 @@ async def running(world, namespace):
     return {record.workload.name for record in found if record.state == "admitted"}
 
 
+@pytest.mark.costly
 async def test_borrowed_quota_is_reclaimed_and_evicted_jobs_start_again_unchanged(cohort):
     await cohort.start(FAIR)
     most = 0.0
@@ -84,6 +85,7 @@ async def _count(world, *, team_a, team_b):
     return (len(await running(world, "team-a")), len(await running(world, "team-b"))) == (team_a, team_b)
 
 
+@pytest.mark.costly
 async def test_changed_fair_sharing_weight_rebalances_running_jobs(cohort):
     await cohort.apply(sharing("cq-a", "0"), sharing("cq-b", "0"), sharing("cq-c", "8"))
     await cohort.start(FAIR)
@@ -111,6 +113,7 @@ async def test_newest_jobs_over_lowered_quota_are_evicted_after_configured_delay
     assert "OverQuota" in dict(await world.history("job-3"))
 
 
+@pytest.mark.costly
 async def test_local_queue_with_less_recent_usage_is_admitted_first_after_restart(world):
     policy = Policy(engine=EnginePolicy(policies=(AdmissionFairSharing(half_life=3600.0),)))
     await world.apply(

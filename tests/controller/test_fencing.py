@@ -29,6 +29,7 @@ async def queues(world):
     return world
 
 
+@pytest.mark.costly
 async def test_commit_of_deposed_leader_is_rejected_and_successor_starts_the_job(queues):
     await queues.start()
     await queues.submit(job("before"))
@@ -51,6 +52,7 @@ async def test_commit_of_deposed_leader_is_rejected_and_successor_starts_the_job
     assert queues.user.get("jobs", "team-a", "before")["metadata"]["generation"] == 2
 
 
+@pytest.mark.costly
 async def test_controller_leads_again_without_listing_objects_again(queues):
     """One process leads in three epochs, with another leader between them."""
     kinds = all_kinds()
@@ -98,6 +100,7 @@ async def test_no_patch_is_sent_while_leadership_is_uncertain(queues):
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@pytest.mark.costly
 async def test_late_stop_patch_of_old_leader_does_not_stop_restarted_job(queues):
     """The old leader was frozen between the commit of an eviction and its PATCH; the Job was restarted meanwhile."""
     kind = all_kinds().get("batch", "Job")

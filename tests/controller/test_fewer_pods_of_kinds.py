@@ -70,6 +70,7 @@ def amounts_of(kind, obj, pod_set):
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ABLE)
 async def test_partially_admitted_object_is_restored_and_later_starts_with_all_pods(world, name):
     kind, obj, version, _ = asking(name)
@@ -182,6 +183,7 @@ async def ready_with(world, workers, generation=0):
     return obj, {each["metadata"]["uid"] for each in pods}
 
 
+@pytest.mark.costly
 async def test_pytorchjob_with_reapplied_manifest_runs_with_admitted_pod_count(guarded):
     manifest = torch()
     await submitted(guarded, manifest)
@@ -222,6 +224,7 @@ async def test_pytorchjob_does_not_start_with_fewer_workers_than_min_count(guard
     assert waits.workload.pod_sets[0].min_count == 5
 
 
+@pytest.mark.costly
 async def test_pytorchjob_suspended_and_scaled_up_in_one_request_is_requeued(guarded):
     created = await submitted(guarded, torch())
     running, _ = await ready_with(guarded, 4)
@@ -236,6 +239,7 @@ async def test_pytorchjob_suspended_and_scaled_up_in_one_request_is_requeued(gua
     assert guarded.user.get("pytorchjobs", "team-a", "torch")["spec"] == created["spec"]
 
 
+@pytest.mark.costly
 async def test_replicas_lowered_by_user_are_kept_at_eviction(guarded):
     await submitted(guarded, torch())
     await ready_with(guarded, 4)
@@ -252,6 +256,7 @@ async def test_replicas_lowered_by_user_are_kept_at_eviction(guarded):
     assert held.workload.pod_sets[0].count == 3
 
 
+@pytest.mark.costly
 @WEBHOOKS
 async def test_pods_never_exceed_quota_when_sluice_restarts_at_any_step(guarded):
     kinds = all_kinds(frameworks=("batch/job", "kubeflow.org/pytorchjob", "ray.io/raycluster"))
@@ -300,6 +305,7 @@ async def ray_ready(world, pods):
     return {each["metadata"]["uid"] for each in pods_of(world.user, obj)}
 
 
+@pytest.mark.costly
 @WEBHOOKS
 async def test_partial_raycluster_with_raised_replicas_requests_all_remaining_pods(guarded):
     """The remaining pods are admitted together: the minimum count applies to the start only."""
@@ -334,6 +340,7 @@ async def test_partial_raycluster_with_raised_replicas_requests_all_remaining_po
     assert {**stopped, "suspend": None} == {**ray_cluster(gpu=5)["spec"], "suspend": None}
 
 
+@pytest.mark.costly
 @WEBHOOKS
 async def test_partial_raycluster_requests_no_more_pods_before_its_start(guarded):
     """It is observed with its submitted replicas between admission and start, after an edit and by the next leader."""

@@ -49,6 +49,7 @@ async def test_jobs_are_admitted_while_pods_and_stateful_sets_cannot_be_listed(w
     await world.job("a", runs)
 
 
+@pytest.mark.costly
 async def test_forbidden_list_puts_pending_jobset_on_hold_and_running_jobset_keeps_quota(cluster):
     await cluster.start(kinds=KINDS)
     await cluster.user.create("jobsets", "team-a", jobset("runs"))
@@ -74,6 +75,7 @@ async def test_forbidden_list_puts_pending_jobset_on_hold_and_running_jobset_kee
     await until(cluster.user, "jobsets", "waits", lambda obj: obj["spec"]["suspend"] is False)
 
 
+@pytest.mark.costly
 async def test_jobset_deleted_while_list_is_forbidden_releases_quota_once_allowed(cluster):
     await cluster.start(kinds=KINDS)
     await cluster.user.create("jobsets", "team-a", jobset("runs"))

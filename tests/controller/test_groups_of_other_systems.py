@@ -82,6 +82,7 @@ async def end(cluster, name, phase):
     await cluster.user.patch("pods", "team-a", name, {"status": {"phase": phase}}, subresource="status")
 
 
+@pytest.mark.costly
 async def test_scheduler_plugins_pod_group_starts_when_min_member_pods_exist(cluster):
     await create(cluster, of_plugins("p-0"), of_plugins("p-1"))
     await says(
@@ -109,6 +110,7 @@ async def test_scheduler_plugins_pod_group_starts_when_min_member_pods_exist(clu
     await pods_until(cluster.user, "team-a", ungated("p-0", "p-1", "p-2", "p-3", "p-4"))
 
 
+@pytest.mark.costly
 async def test_surplus_pod_of_koordinator_gang_queues_alone_after_gang_has_started(cluster):
     await create(cluster, pod("large", cpu="4"))
     await cluster.record("large", "admitted")
@@ -141,6 +143,7 @@ async def test_native_pod_group_is_read_in_the_served_version(cluster):
     assert (await cluster.record("gang", "admitted")).workload.kind == "PodGroup"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("system", [VOLCANO, NATIVE])
 async def test_priority_class_of_pod_group_sets_priority_of_the_workload(cluster, system):
     for name, value in (("low", 3), ("high", 7)):

@@ -94,6 +94,7 @@ UNWRITABLE = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("result", UNWRITABLE.values(), ids=UNWRITABLE)
 async def test_job_with_invalid_pod_sets_does_not_block_other_jobs(world, result):
     await _start(world, OddKind("pod_sets", result))
@@ -113,6 +114,7 @@ async def test_job_with_invalid_pod_sets_does_not_block_other_jobs(world, result
     await world.job(ODD, runs)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("where", ["observe", "queue_name", "stop_patch", "restore_patch"])
 async def test_admitted_job_keeps_its_quota_while_its_adapter_fails(world, where):
     await _start(world, None)

@@ -17,6 +17,7 @@ def database_kind():
     return "postgresql"
 
 
+@pytest.mark.costly
 async def test_kueue_import_is_refused_while_an_elected_leader_runs(world, tmp_path):
     kueue = await installed(world, tmp_path)
     await kueue.queues()

@@ -14,6 +14,7 @@ async def kueue(request, world, tmp_path):
     return await installed(world, tmp_path, getattr(request, "param", "v1beta2"))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kueue", ["v1beta2", "v1beta1"], indirect=True)
 async def test_import_keeps_running_jobs_admitted_and_pending_jobs_pending(kueue):
     world = kueue.world
@@ -58,6 +59,7 @@ async def _let_in(world):
     return next((record.workload.name for record in records if record.state == "admitted"), None)
 
 
+@pytest.mark.costly
 async def test_imported_job_is_restored_without_fields_of_kueue_at_eviction(kueue):
     world = kueue.world
     await kueue.queues(cpu="1")
@@ -76,6 +78,7 @@ async def test_imported_job_is_restored_without_fields_of_kueue_at_eviction(kueu
     assert again["spec"]["template"]["spec"]["nodeSelector"] == {"type": "kwok"}
 
 
+@pytest.mark.costly
 async def test_repeated_import_leaves_what_sluice_has_decided_since(kueue):
     """Kueue's Workloads say forever that the Jobs are admitted."""
     world = kueue.world
@@ -103,6 +106,7 @@ async def test_repeated_import_leaves_what_sluice_has_decided_since(kueue):
     assert {uid: len(rows) for uid, rows in before.items()} == dict.fromkeys(before, 1)
 
 
+@pytest.mark.costly
 async def test_import_plan_names_a_running_job_that_sluice_will_stop(kueue):
     world = kueue.world
     await kueue.queues()
@@ -124,6 +128,7 @@ async def _ledger(world):
     return {each.workload.uid: await world.store.workloads.ledger(each.workload.uid) for each in records}
 
 
+@pytest.mark.costly
 async def test_imported_job_loses_the_scheduling_gate_of_a_topology_at_eviction(kueue):
     world = kueue.world
     await kueue.queues(cpu="1")
@@ -206,6 +211,7 @@ async def test_imported_jobs_have_held_nominal_quota_since_their_admission_by_ku
     assert (row.nominal_seconds, row.borrowed_seconds) == (2_000 * 3600, 0)
 
 
+@pytest.mark.costly
 async def test_job_deactivated_in_kueue_stays_deactivated_after_import(kueue):
     await kueue.queues()
     await kueue.job("off", admitted=False, active=False)
@@ -285,6 +291,7 @@ async def test_import_plan_skips_running_jobs_without_an_unfinished_workload(kue
 MIN_PARALLELISM = {"kueue.x-k8s.io/job-min-parallelism": "2"}
 
 
+@pytest.mark.costly
 async def test_imported_job_keeps_its_partial_admission(kueue):
     world = kueue.world
     await kueue.queues(cpu="3")
@@ -305,6 +312,7 @@ async def test_imported_job_keeps_its_partial_admission(kueue):
     assert again["spec"]["parallelism"] == 3
 
 
+@pytest.mark.costly
 async def test_imported_partial_admission_is_started_with_its_pods_and_restored(kueue):
     """Kueue was stopped between admission and start: the Job still has the number of pods that its user wrote."""
     world = kueue.world
@@ -326,6 +334,7 @@ def said(name, state, **more):
     return {"name": name, "state": state, "message": "", "lastTransitionTime": "2025-06-15T15:06:41Z", **more}
 
 
+@pytest.mark.costly
 async def test_states_of_admission_checks_are_imported(kueue):
     world = kueue.world
     await kueue.queues()

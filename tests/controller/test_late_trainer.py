@@ -34,6 +34,7 @@ async def nodes(world, number):
     await world.user.patch("trainjobs", "team-a", NAME, {"spec": {"trainer": {"numNodes": number}}})
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("release", FIELDS)
 async def test_trainjob_enlarged_before_reconciliation_is_evicted_before_pods_exist(sluice, release):
     async with trainer(sluice.sandbox, release) as late:
@@ -55,6 +56,7 @@ async def test_trainjob_enlarged_before_reconciliation_is_evicted_before_pods_ex
         assert "OutOfSync" in [reason for reason, _ in await sluice.history(NAME)]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("release", FIELDS)
 async def test_trainjob_starts_when_trainer_has_reconciled(sluice, release):
     async with trainer(sluice.sandbox, release) as late:

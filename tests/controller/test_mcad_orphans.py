@@ -185,6 +185,7 @@ async def test_deleted_job_is_recreated_after_its_pods_have_terminated(cluster, 
         await others_run(cluster, before)
 
 
+@pytest.mark.costly
 async def test_orphans_are_deleted_before_quota_is_released_if_the_job_name_is_taken(cluster):
     async with within_quota(cluster):
         before = await submit(cluster, job(stop="300"))
@@ -198,6 +199,7 @@ async def test_orphans_are_deleted_before_quota_is_released_if_the_job_name_is_t
         await others_run(cluster, before)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("labelled", "ended"), [(True, "Completed"), (False, "Failed")])
 async def test_orphans_are_gone_when_a_job_that_a_user_created_as_item_ends(cluster, labelled, ended):
     """The Job names the AppWrapper as its controller, and ends at once. Without labels its pods cannot be counted."""
@@ -214,6 +216,7 @@ async def test_orphans_are_gone_when_a_job_that_a_user_created_as_item_ends(clus
     assert not before & set(unfinished(cluster))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("labelled", [True, False])
 async def test_orphans_are_deleted_at_an_eviction(cluster, labelled):
     async with within_quota(cluster):
@@ -230,6 +233,7 @@ async def test_orphans_are_deleted_at_an_eviction(cluster, labelled):
         await others_run(cluster, before)
 
 
+@pytest.mark.costly
 async def test_slowly_terminating_pods_hold_quota_during_eviction(cluster):
     async with within_quota(cluster):
         before = await submit(cluster, job(stop="300"))
@@ -240,6 +244,7 @@ async def test_slowly_terminating_pods_hold_quota_during_eviction(cluster):
         await others_run(cluster, before)
 
 
+@pytest.mark.costly
 async def test_a_sibling_of_a_deleted_job_runs_on(cluster):
     async with within_quota(cluster):
         before = await submit(cluster, job(pods=1), replicas=2)

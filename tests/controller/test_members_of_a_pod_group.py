@@ -42,6 +42,7 @@ async def test_oversized_pod_with_removed_gate_does_not_join_running_group(clust
     assert await held(cluster) == 2000
 
 
+@pytest.mark.costly
 async def test_pods_recreated_during_slow_startup_run_with_the_quota_of_the_group(cluster):
     await create(cluster, *(member(f"g-{number}", 2) for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
@@ -56,6 +57,7 @@ async def test_pods_recreated_during_slow_startup_run_with_the_quota_of_the_grou
     assert await held(cluster) == 2000
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("those", [["g-1"], ["g-0", "g-1"]], ids=["one", "all"])
 async def test_pods_unlabelled_during_downtime_keep_their_quota(cluster, those):
     await create(cluster, *(member(f"g-{number}", 2, cpu="2") for number in range(2)))
@@ -111,6 +113,7 @@ async def test_fast_admission_starts_first_pod_with_quota_for_the_whole_group(cl
     assert await held(cluster) == 3000
 
 
+@pytest.mark.costly
 async def test_pods_whose_gate_is_removed_by_a_user_are_deleted(cluster):
     await create(cluster, *(member(f"large-{number}", 4, "large") for number in range(4)))
     await cluster.record("large", "admitted")

@@ -82,6 +82,7 @@ async def test_job_with_overflowing_requests_exceeds_normal_quota(world):
     await _others_run(world, "later")
 
 
+@pytest.mark.costly
 async def test_overflowing_usage_is_capped_at_64_bits_with_maximum_quota(world):
     await _start(world, cpu="9223372036854775807")
     await world.submit(job("odd", cpu="9000000000000000", pods=2000))

@@ -29,6 +29,7 @@ def fails(world, code, **match):
     world.sandbox.faults.install({"rules": [{"match": {"user": "sluice", **match}, "do": "error", "code": code}]})
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("code", [403, 500])
 async def test_only_gangs_wait_while_pod_groups_cannot_be_listed(cluster, code):
     fails(cluster, code, resource=["podgroups", "workloads"])
@@ -56,6 +57,7 @@ def _run(found):
     return sum(each["status"].get("phase") == "Running" for each in found.values())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("code", [403, 500, 503])
 async def test_workloads_start_and_finish_while_events_cannot_be_created(cluster, code):
     fails(cluster, code, verb="create", resource="events")

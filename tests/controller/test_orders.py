@@ -33,6 +33,7 @@ async def delete_full_job(world):
     await world.user.delete("jobs", "team-a", "full", propagation="Background")
 
 
+@pytest.mark.costly
 async def test_pending_workload_is_moved_to_the_ordered_local_queue(full):
     await full.order("younger", local_queue="other")
     await full.job("younger", runs)
@@ -51,6 +52,7 @@ async def _priority(world, name, priority):
     return record.workload.priority == priority
 
 
+@pytest.mark.costly
 async def test_cluster_queue_can_be_deleted_once_workloads_on_hold_wait_elsewhere(sluice):
     await sluice.submit(job("z", cpu="4"))
     await sluice.job("z", runs)
@@ -64,6 +66,7 @@ async def test_cluster_queue_can_be_deleted_once_workloads_on_hold_wait_elsewher
     assert (await sluice.record("z", "admitted")).status_cluster_queue == "other"
 
 
+@pytest.mark.costly
 async def test_admitted_workload_is_evicted_before_the_move_to_another_queue(full):
     await full.order("full", local_queue="other")
     await full.job("elder", runs)  # it got the quota
@@ -93,6 +96,7 @@ async def test_workload_ordered_to_the_top_is_admitted_first_with_unchanged_prio
     assert ("Ordered", "another place in the queue by ada: because") in await full.history("younger")
 
 
+@pytest.mark.costly
 async def test_ordered_place_before_another_workload_survives_restart(full):
     elder = await full.store.workloads.get("team-a", "elder")
     await full.order("younger", place=Place(before=elder.workload.uid))
@@ -107,6 +111,7 @@ async def _ordered(world, name):
     return "Ordered" in [reason for reason, _ in await world.history(name)]
 
 
+@pytest.mark.costly
 async def test_ordered_priority_of_admitted_workload_decides_its_preemption(sluice):
     await sluice.apply(cluster_queue(preemption={"withinClusterQueue": "LowerPriority"}))
     await sluice.submit(job("victim", cpu="4"))
@@ -125,6 +130,7 @@ async def test_ordered_priority_of_admitted_workload_decides_its_preemption(slui
     assert ("Prioritized", "priority 3") in await sluice.history("victim")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("admitted", [False, True])
 async def test_workload_put_on_hold_waits_until_release(full, admitted):
     name = "full" if admitted else "elder"
@@ -138,6 +144,7 @@ async def test_workload_put_on_hold_waits_until_release(full, admitted):
     await full.record(name, "pending", reason="WaitingForQuota")
 
 
+@pytest.mark.costly
 async def test_hold_message_names_the_holding_admin_despite_later_orders(full):
     """Also after a restart, and although its user has put it on hold, too."""
     await full.patch("elder", {"metadata": {"labels": {"sluice.dev/hold": "true"}}})
@@ -164,6 +171,7 @@ async def test_history_of_workload_put_on_hold_names_admin_and_reason(full):
     assert sentences.put_on_hold("ada", "because") == "It was put on hold by ada: because."
 
 
+@pytest.mark.costly
 async def test_deactivated_workload_leaves_the_queue_until_activation(full):
     await full.order("full", active=False)
     await full.job("elder", runs)
@@ -176,6 +184,7 @@ async def test_deactivated_workload_leaves_the_queue_until_activation(full):
     assert (await full.record("full", "pending", reason="WaitingForQuota")).active
 
 
+@pytest.mark.costly
 async def test_orders_given_during_downtime_take_effect_at_startup(full):
     await full.end()
     await full.order("full", held=True)
@@ -189,6 +198,7 @@ async def test_orders_given_during_downtime_take_effect_at_startup(full):
     assert (await full.record("younger", "admitted")).workload.priority == 10
 
 
+@pytest.mark.costly
 async def test_withdrawn_priority_order_restores_the_default_priority(full):
     await full.order("younger", priority=10)
     await full.eventually(lambda: _priority(full, "younger", 10))

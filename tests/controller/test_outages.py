@@ -14,6 +14,7 @@ def database_kind() -> str:
     return "postgresql"
 
 
+@pytest.mark.costly
 async def test_commits_of_unknown_outcome_neither_lose_nor_duplicate_jobs(world, postgresql):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()
@@ -33,6 +34,7 @@ async def test_commits_of_unknown_outcome_neither_lose_nor_duplicate_jobs(world,
     assert status.reserving == 8
 
 
+@pytest.mark.costly
 async def test_jobs_finished_during_failing_commits_are_recorded_as_succeeded(world, postgresql):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()

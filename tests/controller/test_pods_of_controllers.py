@@ -73,6 +73,7 @@ async def holds(cluster, cpus):
     await cluster.eventually(look)
 
 
+@pytest.mark.costly
 async def test_each_pod_of_deployment_is_one_workload_and_quota_follows_replicas(cluster):
     await cluster.user.create("deployments", "team-a", controller("Deployment", 3))
     await pods_until(cluster, running(3))
@@ -99,6 +100,7 @@ def of_queue(pods, queue):
     return [pod for pod in pods if pod["metadata"]["labels"].get(QUEUE) == queue]
 
 
+@pytest.mark.costly
 async def test_relabelled_deployment_moves_to_new_queue_within_its_quota(cluster):
     """New pods run within the quota of the new queue only, and no old pod ends before a new one replaces it."""
     await cluster.apply(cluster_queue(name="other", cpu="2"), local_queue("other", cluster_queue="other"))
@@ -134,6 +136,7 @@ GROUP = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("management", ["OrderedReady", "Parallel"])
 async def test_pod_group_of_stateful_set_is_evicted_and_admitted_again(cluster, management):
     spec = {"serviceName": "web", "podManagementPolicy": management}

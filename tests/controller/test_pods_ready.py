@@ -95,6 +95,7 @@ async def test_pods_ready_timeout_continues_across_restart(queues):
     assert (await queues.record("stuck", "pending")).requeues == 1
 
 
+@pytest.mark.costly
 async def test_job_whose_pods_become_unready_is_evicted_after_recovery_timeout(queues):
     await queues.start(policy())
     await queues.submit(job("shaky"))
@@ -169,6 +170,7 @@ async def test_unready_job_is_deactivated_when_backoff_limit_is_exceeded(queues)
     await queues.job("stuck", runs)
 
 
+@pytest.mark.costly
 async def test_block_admission_admits_next_job_only_when_pods_are_ready(queues):
     await queues.start(policy(block_admission=True))
     await queues.submit(job("stuck", **NOWHERE))
@@ -218,6 +220,7 @@ def limited(name, seconds, **fields):
     return manifest
 
 
+@pytest.mark.costly
 async def test_job_exceeding_its_maximum_execution_time_is_deactivated(queues):
     await queues.start()
     await queues.submit(limited("long", 600, cpu="4"))
@@ -236,6 +239,7 @@ async def test_job_exceeding_its_maximum_execution_time_is_deactivated(queues):
     assert (await queues.record("long", "admitted")).past_seconds == 0
 
 
+@pytest.mark.costly
 async def test_maximum_execution_time_includes_earlier_admissions_and_restarts(queues):
     await queues.start()
     await queues.submit(limited("long", 600))

@@ -64,6 +64,7 @@ async def next_job_starts_after_pods(world):
     assert not [each for each in world.user.list("pods") if each["metadata"]["name"].startswith("torch")]
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("finished")
 async def test_finished_pytorchjob_releases_quota_after_its_last_pod(world):
     await end_pods(world, 2)
@@ -74,6 +75,7 @@ async def test_finished_pytorchjob_releases_quota_after_its_last_pod(world):
     assert (record.outcome, record.message) == ("Succeeded", "it is done")
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("finished")
 async def test_finished_pytorchjob_deleted_before_its_pods_keeps_outcome_succeeded(world):
     await world.user.delete("pytorchjobs", "team-a", "torch", propagation="Orphan")
@@ -85,6 +87,7 @@ async def test_finished_pytorchjob_deleted_before_its_pods_keeps_outcome_succeed
     assert (await world.store.workloads.get("team-a", "torch")).outcome == "Succeeded"
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("finished")
 async def test_next_leader_waits_for_the_pods_of_finished_pytorchjob(world):
     await world.end()
@@ -94,6 +97,7 @@ async def test_next_leader_waits_for_the_pods_of_finished_pytorchjob(world):
     assert (await world.store.workloads.get("team-a", "torch")).outcome == "Succeeded"
 
 
+@pytest.mark.costly
 async def test_pod_with_label_of_another_pod_set_holds_quota_of_its_actual_pod_set(world):
     """No admission policy protects the pod-set label here, as before Kubernetes 1.30."""
     await world.apply(flavor(), cluster_queue(cpu="3"), local_queue())

@@ -39,6 +39,7 @@ def annotated(name, value="root.a", **options):
     return obj
 
 
+@pytest.mark.costly
 async def test_lifecycle_of_job_whose_queue_is_named_by_an_annotation(cluster):
     alice = cluster.sandbox.local("alice")
     soon = {"apiVersion": "sluice.dev/v1", "kind": "WorkloadPriorityClass", "metadata": {"name": "soon"}, "value": 7}

@@ -18,6 +18,7 @@ from admission.model.workload import Workload
 from admission.store.records import State, Transition, WorkloadRecord
 
 
+@pytest.mark.costly
 async def test_waiting_times_by_reason_add_up_to_the_total_wait(world):
     await world.apply(flavor(), cluster_queue(), local_queue())
     await world.start()

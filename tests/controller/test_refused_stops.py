@@ -33,6 +33,7 @@ GIVEN_BACK = "object.spec.suspend && has(oldObject.spec.template.spec.nodeSelect
 KINDS = ("validatingadmissionpolicies", "validatingadmissionpolicybindings")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("expression", "reason", "what"),
     [

@@ -26,6 +26,7 @@ async def queues(world):
     return world
 
 
+@pytest.mark.costly
 async def test_running_and_pending_jobs_keep_their_state_across_restart(queues):
     await queues.start()
     await queues.submit(job("runs", cpu="3"))
@@ -43,6 +44,7 @@ async def test_running_and_pending_jobs_keep_their_state_across_restart(queues):
     assert not queues.controller.writer.outcomes["ok"] > 1
 
 
+@pytest.mark.costly
 async def test_admitted_but_unstarted_job_is_started_after_restart(queues):
     """Sluice ends between commit and PATCH."""
     await queues.start()
@@ -58,6 +60,7 @@ async def test_admitted_but_unstarted_job_is_started_after_restart(queues):
     assert queues.controller.writer.outcomes == {"ok": 1}
 
 
+@pytest.mark.costly
 async def test_started_job_gets_no_second_patch_after_restart(queues):
     """Sluice ends between the start PATCH and its response."""
     await queues.start()
@@ -71,6 +74,7 @@ async def test_started_job_gets_no_second_patch_after_restart(queues):
     assert queues.controller.writer.outcomes == {}
 
 
+@pytest.mark.costly
 async def test_evicted_but_running_job_is_stopped_after_restart(queues):
     await queues.start()
     await queues.submit(job("evicted"))
@@ -88,6 +92,7 @@ async def test_evicted_but_running_job_is_stopped_after_restart(queues):
     assert "tolerations" not in stopped["spec"]["template"]["spec"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("successors", [1, 2])
 async def test_late_start_request_of_old_leader_is_reverted(queues, successors):
     """The API server handles a start request after the next leader has evicted the Job."""
@@ -134,6 +139,7 @@ async def test_fields_added_by_user_to_pending_job_are_kept(queues):
     assert started["metadata"]["generation"] == pinned["metadata"]["generation"] + 1  # the fields were never removed
 
 
+@pytest.mark.costly
 async def test_job_finished_during_downtime_releases_quota_at_startup(queues):
     await queues.start()
     await queues.submit(job("ends", cpu="4", seconds=60))
@@ -148,6 +154,7 @@ async def test_job_finished_during_downtime_releases_quota_at_startup(queues):
     assert (await queues.record("ends", "finished")).outcome == "Succeeded"
 
 
+@pytest.mark.costly
 async def test_job_deleted_during_downtime_releases_quota_at_startup(queues):
     await queues.start()
     await queues.submit(job("gone", cpu="4"))
@@ -161,6 +168,7 @@ async def test_job_deleted_during_downtime_releases_quota_at_startup(queues):
     assert (await queues.record("gone", "finished")).outcome == "Deleted"
 
 
+@pytest.mark.costly
 async def test_job_edited_and_moved_during_downtime_is_admitted_in_new_queue(queues):
     await queues.apply(local_queue("other"))
     await queues.start()
@@ -176,6 +184,7 @@ async def test_job_edited_and_moved_during_downtime_is_admitted_in_new_queue(que
     assert (await queues.record("edited", "admitted")).workload.queue == "other"
 
 
+@pytest.mark.costly
 async def test_job_unsuspended_during_downtime_is_suspended_again_at_startup(queues):
     await queues.start()
     await queues.submit(job("full", cpu="4"))
@@ -190,6 +199,7 @@ async def test_job_unsuspended_during_downtime_is_suspended_again_at_startup(que
     await queues.record("pushy", "pending", reason="WaitingForQuota")
 
 
+@pytest.mark.costly
 async def test_evicting_job_is_restored_after_restart_when_its_pods_are_gone(queues):
     """Sluice ends while the pods terminate."""
     await queues.start()
@@ -207,6 +217,7 @@ async def test_evicting_job_is_restored_after_restart_when_its_pods_are_gone(que
     assert await free(queues)
 
 
+@pytest.mark.costly
 async def test_restored_but_unreleased_job_releases_quota_after_restart(queues):
     """Sluice ends between the PATCH that restores the Job and the commit that releases its quota."""
     await queues.start()
@@ -226,6 +237,7 @@ async def test_restored_but_unreleased_job_releases_quota_after_restart(queues):
     assert queues.controller.writer.outcomes == {}
 
 
+@pytest.mark.costly
 async def test_local_queue_replaced_during_downtime_stops_only_pending_jobs(queues):
     """The running Job continues. The pending Job's message names the missing queue; it starts in its new queue."""
     await queues.start()
@@ -250,6 +262,7 @@ async def test_local_queue_replaced_during_downtime_stops_only_pending_jobs(queu
     assert (await queues.record("later", "admitted")).workload.queue == "renamed"
 
 
+@pytest.mark.costly
 async def test_finished_job_is_not_requeued_by_stale_object(queues):
     """A new leader may receive an old version of a Job whose end its predecessor has recorded."""
     await queues.start()
@@ -266,6 +279,7 @@ async def test_finished_job_is_not_requeued_by_stale_object(queues):
     assert (await queues.record("over", "finished")).outcome == "Succeeded"
 
 
+@pytest.mark.costly
 async def test_late_watch_events_do_not_requeue_finished_jobs(queues):
     """A response may show a newer version of a Job, or its end, before the watch delivers older versions."""
     await queues.start()
@@ -291,6 +305,7 @@ async def test_late_watch_events_do_not_requeue_finished_jobs(queues):
     await queues.record("leaves", "pending")
 
 
+@pytest.mark.costly
 async def test_job_unlabelled_during_downtime_is_dequeued_and_stays_suspended(queues):
     await queues.start()
     await queues.submit(job("full", cpu="4"))

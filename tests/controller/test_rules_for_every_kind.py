@@ -71,6 +71,7 @@ EACH = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.costly
 @EACH
 async def test_labels_set_hold_priority_and_maximum_execution_time(cluster, plural, make, is_pod):
     await cluster.start(kinds=KINDS)

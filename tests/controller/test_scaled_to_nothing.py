@@ -53,6 +53,7 @@ async def holds(cluster, name, count):
     await cluster.eventually(look)
 
 
+@pytest.mark.costly
 async def test_custom_kind_scaled_to_zero_releases_quota_as_pods_end_and_scales_up(cluster):
     await cluster.sandbox.local("alice").create(RUNS, "team-a", training_run(2, stop="never"))
     await has_pods(cluster, 2)
@@ -93,6 +94,7 @@ def unsuspended(obj):
     return obj["spec"]["suspend"] is False
 
 
+@pytest.mark.costly
 async def test_job_created_without_pods_is_admitted_once_and_queues_when_scaled_up(cluster):
     await cluster.submit({**(paused := job("paused", pods=2)), "spec": {**paused["spec"], "parallelism": 0}})
     await cluster.job("paused", unsuspended)

@@ -289,6 +289,7 @@ async def test_each_state_has_the_same_message_in_api_table_event_and_log(world,
     await world.record("refused", "admitted", reason="Admitted")
 
 
+@pytest.mark.costly
 async def test_workload_blocked_by_unready_pods_has_the_same_message_everywhere(world, sluice, caplog):
     caplog.set_level(logging.INFO, "admission")
     await begin(world)
@@ -302,6 +303,7 @@ async def test_workload_blocked_by_unready_pods_has_the_same_message_everywhere(
     await check_all(world, sluice, caplog, BLOCKED)
 
 
+@pytest.mark.costly
 async def test_requeued_and_deactivated_unready_jobs_have_the_same_message_everywhere(world, sluice, caplog):
     caplog.set_level(logging.INFO, "admission")
     await begin(world)

@@ -93,6 +93,7 @@ def spec_of(obj, *, suspended):
     return spec
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("restore", [False, True])
 async def test_uninstall_with_database_restores_stopped_objects_as_submitted(stopped, tmp_path, restore):
     world, before = stopped
@@ -105,6 +106,7 @@ async def test_uninstall_with_database_restores_stopped_objects_as_submitted(sto
         assert "sluice.dev/submitted-by" not in (after["metadata"].get("annotations") or {})
 
 
+@pytest.mark.costly
 async def test_uninstall_without_database_reports_objects_that_are_not_restored(stopped, tmp_path):
     world, before = stopped
     told = "keep the fields that a start has set: 2 objects; to restore them: --database-url"
@@ -128,6 +130,7 @@ async def test_uninstall_leaves_running_partially_admitted_job_unchanged(world, 
     assert world.user.get("jobs", "team-a", "few")["spec"] == running["spec"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("code", [400, 403, 500])
 async def test_uninstall_cleans_up_the_others_if_the_patch_of_one_object_is_refused(world, tmp_path, code):
     await world.apply(flavor(), cluster_queue(cpu="2"), local_queue())

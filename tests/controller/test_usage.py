@@ -97,6 +97,7 @@ async def let_pass(world: World, observer: Observer, seconds: float, *, held: se
     world.clock.advance(seconds)
 
 
+@pytest.mark.costly
 async def test_usage_in_ledger_equals_usage_observed_in_the_api_server(world: World, observed: Observer):
     start = world.clock()
     await world.submit(job("runs-on", cpu="2"))
@@ -128,6 +129,7 @@ async def test_usage_in_ledger_equals_usage_observed_in_the_api_server(world: Wo
     assert {row.group["namespace"]: row.amount_seconds / 1000 for row in again.rows} == pytest.approx(found, rel=1e-12)
 
 
+@pytest.mark.costly
 async def test_usage_of_job_being_deleted_is_charged_to_its_original_submitter(world: World):
     """Objects that are being deleted are not sent to webhooks: their users may write anything into them."""
     await world.apply(flavor(), cluster_queue(cpu="4"), local_queue(), local_queue("other", cluster_queue="cq"))

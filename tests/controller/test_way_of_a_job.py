@@ -75,6 +75,7 @@ async def test_job_with_queue_label_of_kueue_is_started(sluice):
     await sluice.job("moved-over", runs)
 
 
+@pytest.mark.costly
 async def test_job_put_on_hold_is_stopped_and_restored_before_its_quota_is_released(sluice):
     before = await sluice.submit(job("held", cpu="3", tolerations=[{"key": "own"}]))
     await sluice.job("held", runs)
@@ -121,6 +122,7 @@ async def test_running_job_with_reduced_parallelism_releases_quota_without_resta
     assert sluice.controller.writer.outcomes == {"ok": 1}
 
 
+@pytest.mark.costly
 async def test_pending_job_unsuspended_by_user_is_suspended_again(sluice):
     await sluice.submit(job("full", cpu="4"))
     await sluice.job("full", runs)
@@ -243,6 +245,7 @@ async def test_job_with_missing_local_queue_starts_when_queue_is_created(sluice)
     await sluice.job("early", runs)
 
 
+@pytest.mark.costly
 async def test_burst_of_200_jobs_takes_two_requests_each_and_at_most_10_transactions(sluice):
     await sluice.apply(cluster_queue(cpu="1000"))
     before = sluice.leading.statistics.write_transactions

@@ -77,6 +77,7 @@ async def test_jobset_waits_for_quota_in_use_by_a_job_and_reports_the_reason(slu
         await until(sluice.user, "jobsets", "second", started)
 
 
+@pytest.mark.costly
 async def test_jobset_is_evicted_restored_exactly_and_admitted_again(sluice):
     async with served(sluice.sandbox, JOBSETS):
         created = await sluice.user.create("jobsets", "team-a", jobset("a"))
@@ -121,6 +122,7 @@ async def test_pending_jobset_unsuspended_by_user_is_suspended_again(sluice):
         await sluice.eventually(without_pods)
 
 
+@pytest.mark.costly
 async def test_running_jobset_scaled_up_by_user_is_evicted(sluice):
     async with served(sluice.sandbox, JOBSETS):
         created = await sluice.user.create("jobsets", "team-a", jobset("a"))
@@ -178,6 +180,7 @@ async def test_child_job_that_was_edited_while_sluice_was_down_gets_back_the_pod
         assert await limited(sluice, "a")
 
 
+@pytest.mark.costly
 async def test_running_and_pending_jobsets_continue_after_restart(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("runs"))
@@ -192,6 +195,7 @@ async def test_running_and_pending_jobsets_continue_after_restart(sluice):
         await until(sluice.user, "jobsets", "waits", is_ready)
 
 
+@pytest.mark.costly
 async def test_evicted_jobset_holds_quota_across_restart_until_its_pods_have_ended(sluice):
     async with served(sluice.sandbox, JOBSETS):
         stubborn = jobset("a")
@@ -213,6 +217,7 @@ async def test_evicted_jobset_holds_quota_across_restart_until_its_pods_have_end
         assert (await sluice.record("a", "pending", reason="OnHold")).admission is None
 
 
+@pytest.mark.costly
 async def test_jobsets_stay_unchanged_while_their_integration_is_disabled(sluice):
     async with served(sluice.sandbox, JOBSETS):
         await sluice.user.create("jobsets", "team-a", jobset("runs"))
@@ -234,6 +239,7 @@ async def test_jobsets_stay_unchanged_while_their_integration_is_disabled(sluice
         await until(sluice.user, "jobsets", "waits", is_ready)
 
 
+@pytest.mark.costly
 async def test_children_of_a_running_object_run_on_while_its_kind_is_taken_out(sluice):
     """In a managed namespace the webhook has given them a queue label: without their owner they would be queued."""
     async with served(sluice.sandbox, JOBSETS):

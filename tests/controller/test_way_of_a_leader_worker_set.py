@@ -50,6 +50,7 @@ async def holds(cluster, cpus):
     await cluster.eventually(look)
 
 
+@pytest.mark.costly
 async def test_leader_with_its_workers_is_one_workload_and_quota_follows_replicas(cluster):
     stored = await submit(cluster, workers())
     for name in ("leaderTemplate", "workerTemplate"):
@@ -74,6 +75,7 @@ async def test_leader_with_its_workers_is_one_workload_and_quota_follows_replica
     await holds(cluster, 0)
 
 
+@pytest.mark.costly
 async def test_recreated_group_keeps_its_admission(cluster):
     await submit(cluster, workers(replicas=1))
     before = await pods_until(cluster.user, "team-a", running(4))
@@ -89,6 +91,7 @@ async def test_recreated_group_keeps_its_admission(cluster):
     assert (now.workload.uid, now.admitted_at) == (first.workload.uid, first.admitted_at)
 
 
+@pytest.mark.costly
 async def test_evicted_group_queues_again_as_the_same_workload(cluster):
     await submit(cluster, workers())
     await pods_until(cluster.user, "team-a", running(8))

@@ -112,6 +112,7 @@ async def test_a_queue_whose_topology_is_missing_admits_nothing_before_it_exists
     await world.job("train", runs)
 
 
+@pytest.mark.costly
 async def test_an_evicted_job_leaves_nothing_of_its_placement_behind(world):
     await racks(world, 2, "a1")
     await world.apply(*queues_by("rack", HOSTNAME))
@@ -126,6 +127,7 @@ async def test_an_evicted_job_leaves_nothing_of_its_placement_behind(world):
     await bound(world, "train", 6)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("indexed", [True, False])
 async def test_ungating_continues_after_sluice_was_killed(world, indexed):
     """It ends while some pods are gated; its successor ungates them, and no node gets more pods than it was to get."""
@@ -181,6 +183,7 @@ async def fail(world, node: str) -> None:
             await world.user.delete("pods", "team-a", pod["metadata"]["name"], grace=0)
 
 
+@pytest.mark.costly
 async def test_pods_of_a_failed_node_get_another_one_within_their_rack(world):
     await racks(world, 3, "a1", "b1")
     await world.apply(*queues_by("rack", HOSTNAME))
@@ -206,6 +209,7 @@ async def test_pods_of_a_failed_node_get_another_one_within_their_rack(world):
     assert any(reason == "NodeReplaced" and failing in message for reason, message in history), history
 
 
+@pytest.mark.costly
 async def test_without_another_node_the_job_is_evicted_and_waits(world):
     await racks(world, 2, "a1")
     await world.apply(*queues_by("rack", HOSTNAME))

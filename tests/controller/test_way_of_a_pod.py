@@ -56,6 +56,7 @@ async def usage(world):
     }
 
 
+@pytest.mark.costly
 async def test_lifecycle_of_a_pod_from_creation_to_success(cluster):
     created = await cluster.user.create("pods", "team-a", pod("first", cpu="3", seconds=300))
     assert created["spec"]["schedulingGates"] == [GATE]
@@ -77,6 +78,7 @@ async def test_lifecycle_of_a_pod_from_creation_to_success(cluster):
     assert await usage(cluster) == {"second": 2000}
 
 
+@pytest.mark.costly
 async def test_preempted_pod_holds_quota_during_its_termination_grace_period(cluster):
     await cluster.apply(cluster_queue(preemption={"withinClusterQueue": "LowerPriority"}), priority_class("high", 10))
     stubborn = pod("low", cpu="3", terminationGracePeriodSeconds=400)
@@ -132,6 +134,7 @@ async def test_removed_managed_label_is_restored_and_quota_is_kept(cluster):
     await seen(cluster, "cheat", is_gone)
 
 
+@pytest.mark.costly
 async def test_managed_label_removed_during_downtime_is_restored_at_startup(cluster):
     await cluster.user.create("pods", "team-a", pod("large", cpu="4"))
     await seen(cluster, "large", runs)
@@ -193,6 +196,7 @@ async def test_other_scheduling_gates_remain_after_admission(cluster):
     assert await usage(cluster) == {"two": 1000}
 
 
+@pytest.mark.costly
 async def test_deleted_pending_and_running_pods_are_finished_without_quota(cluster):
     for name in ("runs", "waits"):
         await cluster.user.create("pods", "team-a", pod(name, cpu="4"))
@@ -207,6 +211,7 @@ async def test_deleted_pending_and_running_pods_are_finished_without_quota(clust
     assert await usage(cluster) == {}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("state", ["pending", "admitted", "running", "evicting"])
 async def test_pod_continues_after_restart_in_each_state(cluster, state):
     if state == "pending":
@@ -263,6 +268,7 @@ async def test_bound_pod_is_rejected_and_pod_without_queue_is_unchanged(cluster)
     assert "schedulingGates" not in free["spec"]
 
 
+@pytest.mark.costly
 async def test_each_admission_takes_one_patch(cluster):
     for number in range(4):
         await cluster.user.create("pods", "team-a", pod(f"p-{number}"))
@@ -294,6 +300,7 @@ async def started_job(cluster, **options):
     return created
 
 
+@pytest.mark.costly
 async def test_pods_of_queued_job_need_no_quota_beside_that_of_the_job(cluster):
     await started_job(cluster, pods=3, cpu="1")
     assert await usage(cluster) == {"train": 3000}
@@ -307,6 +314,7 @@ async def test_pods_of_queued_job_need_no_quota_beside_that_of_the_job(cluster):
     assert "failed" not in back["status"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("controllers", [False])
 async def test_pods_with_forged_owner_reference_gain_no_quota(cluster):
     """No controllers run: the test creates the pods as the Job controller would."""

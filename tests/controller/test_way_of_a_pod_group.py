@@ -62,6 +62,7 @@ async def patched(cluster, number, **others):
     }
 
 
+@pytest.mark.costly
 async def test_pod_group_starts_as_a_whole_and_releases_quota_as_its_pods_end(cluster):
     await create(cluster, member("g-0", cpu="2", seconds=240), member("g-1"))
     record = await cluster.record("g", "pending", reason="PendingEvaluation")
@@ -87,6 +88,7 @@ async def test_priority_class_of_pods_sets_priority_of_the_group(cluster):
     assert (await cluster.record("g", "admitted")).workload.priority == 7
 
 
+@pytest.mark.costly
 async def test_pod_group_without_quota_waits_with_gated_pods(cluster):
     await create(cluster, *(member(f"large-{number}", 4, "large") for number in range(4)))
     await cluster.record("large", "admitted")
@@ -98,6 +100,7 @@ async def test_pod_group_without_quota_waits_with_gated_pods(cluster):
     assert all(GATE in each["spec"]["schedulingGates"] for each in pods)
 
 
+@pytest.mark.costly
 async def test_evicted_group_holds_quota_until_its_last_pod_is_gone(cluster):
     stubborn = member("g-2", terminationGracePeriodSeconds=400)
     stubborn["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "300"
@@ -178,6 +181,7 @@ async def test_start_patch_that_fails_three_times_is_reported_and_retried(cluste
     await cluster.record("g", "admitted", reason="Admitted")
 
 
+@pytest.mark.costly
 async def test_eviction_keeps_succeeded_pod_whose_watch_event_is_late(cluster):
     await create(cluster, *(member(f"g-{number}", total=2, cpu="1") for number in range(2)))
     await pods_until(cluster, run("g-0", "g-1"))
@@ -208,6 +212,7 @@ async def changed_all_the_time(cluster, name):
             await asyncio.sleep(0.001)
 
 
+@pytest.mark.costly
 async def test_partly_started_group_is_completely_started_after_restart(cluster):
     await cluster.user.create("validatingwebhookconfigurations", "", FAIL_TWO)
     await create(cluster, *(member(f"g-{number}", 4) for number in range(4)))
@@ -234,6 +239,7 @@ async def test_pods_that_ended_before_the_last_start_cause_no_requeue(cluster):
     assert reasons == ["Admitted"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("state", ["pending", "running", "evicting"])
 async def test_pod_group_continues_after_restart_in_each_state(cluster, state):
     if state == "pending":
@@ -291,6 +297,7 @@ async def test_surplus_pods_of_a_running_group_get_an_event_with_the_reason(clus
     await event_says(cluster, "other", "PodGroup g was admitted without pods of this form")
 
 
+@pytest.mark.costly
 async def test_evicted_group_requests_quota_for_the_group_size_of_its_new_pods(cluster):
     fast = {"kueue.x-k8s.io/pod-group-fast-admission": "true"}
     old = [member(f"g-{number}", terminationGracePeriodSeconds=400) for number in range(3)]
@@ -309,6 +316,7 @@ async def test_evicted_group_requests_quota_for_the_group_size_of_its_new_pods(c
     assert await held(cluster) == 2000
 
 
+@pytest.mark.costly
 async def test_group_with_non_retriable_pod_fails_when_no_pod_runs(cluster):
     manifests = [member(f"g-{number}", 2) for number in range(2)]
     manifests[0]["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = "false"
@@ -320,6 +328,7 @@ async def test_group_with_non_retriable_pod_fails_when_no_pod_runs(cluster):
     assert (over.outcome, over.message) == ("Failed", "Pods succeeded: 1/2.")
 
 
+@pytest.mark.costly
 async def test_name_of_a_finished_group_can_be_reused(cluster):
     for turn in ("old", "new"):
         await create(cluster, *(member(f"{turn}-{number}", 2) for number in range(2)))

@@ -84,6 +84,7 @@ async def holds(cluster, name, cpus):
     await cluster.eventually(look)
 
 
+@pytest.mark.costly
 async def test_scaled_down_raycluster_releases_quota_only_as_its_pods_end(cluster):
     await submit(cluster, stop="never", gpu=3, cpu=2)
     before = await ready(cluster, 6)
@@ -137,6 +138,7 @@ async def ledger(cluster):
     return [(row.amount, row.end_reason) for row in await cluster.store.workloads.ledger(record.workload.uid)]
 
 
+@pytest.mark.costly
 async def test_scale_up_waits_for_quota_and_does_not_restart_running_workers(cluster):
     await submit(cluster, gpu=1)
     before = await ready(cluster, 2)
@@ -172,6 +174,7 @@ async def test_scale_up_waits_for_quota_and_does_not_restart_running_workers(clu
     assert [reason for reason, _ in await cluster.history("ray")].count("Resized") == 2
 
 
+@pytest.mark.costly
 async def test_invalid_rayclusters_are_misconfigured_and_block_no_other(world):
     """The RayClusters were not rejected, as there is no webhook: for example with admission policies."""
     await world.apply(flavor(), cluster_queue(cpu="6"), local_queue())
@@ -189,6 +192,7 @@ async def test_invalid_rayclusters_are_misconfigured_and_block_no_other(world):
         await ready(world, 2)
 
 
+@pytest.mark.costly
 async def test_scale_request_can_be_withdrawn_and_scale_up_past_webhook_is_evicted(cluster):
     await submit(cluster, gpu=2, cpu=1)
     await ready(cluster, 4)
@@ -209,6 +213,7 @@ async def test_scale_request_can_be_withdrawn_and_scale_up_past_webhook_is_evict
     assert before.workload.uid == (await cluster.record("ray", "pending")).workload.uid
 
 
+@pytest.mark.costly
 async def test_scale_request_waits_while_local_queue_points_to_another_cluster_queue(cluster):
     await submit(cluster, gpu=1)
     before = await ready(cluster, 2)
@@ -232,6 +237,7 @@ async def test_scale_request_waits_while_local_queue_points_to_another_cluster_q
     await says(cluster, ADMITTED)
 
 
+@pytest.mark.costly
 async def test_scale_up_is_declined_with_message_if_queue_has_admission_checks(cluster):
     check = {"metadata": {"name": "budget"}, "spec": {"controllerName": "example.com/budget"}}
     await cluster.apply(
@@ -262,6 +268,7 @@ async def pods_until(cluster, *, staying, ending=()):
     raise AssertionError("the watch ended")
 
 
+@pytest.mark.costly
 async def test_scale_up_waits_until_pods_of_previous_scale_down_have_ended(cluster):
     """KubeRay creates new pods while old ones terminate."""
     await submit(cluster, stop="never", gpu=3, cpu=2)
@@ -277,6 +284,7 @@ async def test_scale_up_waits_until_pods_of_previous_scale_down_have_ended(clust
     assert SCALED not in cluster.user.get(CLUSTERS, "team-a", "ray")["metadata"].get("annotations", {})
 
 
+@pytest.mark.costly
 async def test_pod_deleted_by_user_is_recreated_after_its_termination(cluster):
     """KubeRay counts it until then, so that pod and successor never need quota at the same time."""
     await submit(cluster, stop="never", gpu=3, cpu=2)
@@ -290,6 +298,7 @@ async def test_pod_deleted_by_user_is_recreated_after_its_termination(cluster):
     await pods_until(cluster, staying=5, ending=("gpu",))
 
 
+@pytest.mark.costly
 async def test_raycluster_with_changed_worker_groups_is_requeued_before_new_pods_exist(cluster):
     await submit(cluster, stop="never", gpu=3, cpu=2)
     await ready(cluster, 6)
@@ -306,6 +315,7 @@ async def test_raycluster_with_changed_worker_groups_is_requeued_before_new_pods
     assert [(each.name, each.count) for each in record.workload.pod_sets] == [("head", 1), ("tpu", 3), ("cpu", 2)]
 
 
+@pytest.mark.costly
 async def test_raycluster_evicted_with_pending_scale_request_requests_all_its_pods(cluster):
     await submit(cluster, gpu=3)
     await ready(cluster, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 from custom_kinds import pods_of, served, until
 from job_examples import flavor, job, local_queue, runs
@@ -36,6 +37,7 @@ async def until_running(world, name):
     assert len(pods_of(world.user, running)) == AMOUNTS["pods"]
 
 
+@pytest.mark.costly
 async def test_lifecycle_of_rayjob_created_by_a_ray_cron_job(world, tmp_path):
     user, obj, steps = world.user, with_lasting_pods(RAY_JOB, made()), []
     name, labels = obj["metadata"]["name"], obj["metadata"]["labels"]

@@ -78,6 +78,7 @@ def uids(found):
     return {name: each["metadata"]["uid"] for name, each in found.items()}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("management", ["OrderedReady", "Parallel"])
 async def test_stateful_set_starts_as_a_whole_and_quota_follows_replicas(cluster, management):
     await cluster.submit(job("before", cpu="2"))
@@ -126,6 +127,7 @@ async def test_stateful_set_starts_as_a_whole_and_quota_follows_replicas(cluster
     await holds(cluster, 1)
 
 
+@pytest.mark.costly
 async def test_scaled_down_stateful_set_releases_quota_only_as_its_pods_end(cluster):
     await submit(cluster, 4, stop="never")
     await pods(cluster, 4)
@@ -158,6 +160,7 @@ def gated_ones(found):
     return {name for name, each in found.items() if GATE in each["spec"].get("schedulingGates", ())}
 
 
+@pytest.mark.costly
 async def test_scale_up_of_stateful_set_is_completed_after_restart(cluster):
     await submit(cluster, 1)
     await pods(cluster, 1)
@@ -172,6 +175,7 @@ async def test_scale_up_of_stateful_set_is_completed_after_restart(cluster):
     await holds(cluster, 4)
 
 
+@pytest.mark.costly
 async def test_evicted_stateful_set_is_recreated_gated_and_queues_with_new_replicas(cluster):
     await submit(cluster, 3)
     await pods(cluster, 3)

@@ -72,6 +72,7 @@ async def until_running(world, release, created):
     return jobset
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("release", FIELDS)
 async def test_lifecycle_of_a_trainjob(sluice, release):
     user, steps = sluice.user, []
@@ -137,6 +138,7 @@ async def until_running_for_kai(world):
     return jobset
 
 
+@pytest.mark.costly
 async def test_lifecycle_of_trainjob_for_kai_keeps_the_fields_of_kai(sluice):
     user, name, manifest = sluice.user, MANIFEST_FOR_KAI["metadata"]["name"], copy.deepcopy(MANIFEST_FOR_KAI)
     runtime = copy.deepcopy(RUNTIME_FOR_KAI)
@@ -193,6 +195,7 @@ async def test_trainjob_without_jobset_is_misconfigured(sluice):
     assert waiting.message.startswith("spec.runtimeRef: Kubeflow Trainer has created no JobSet for it yet")
 
 
+@pytest.mark.costly
 async def test_trainjob_is_suspended_when_its_running_jobset_gets_more_pods(running):
     jobset = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
     jobset["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 5, "completions": 5}
@@ -201,6 +204,7 @@ async def test_trainjob_is_suspended_when_its_running_jobset_gets_more_pods(runn
     assert "OutOfSync" in [reason for reason, _ in await running.history(NAME)]
 
 
+@pytest.mark.costly
 async def test_trainjob_releases_quota_when_its_running_jobset_gets_fewer_pods(running):
     await running.submit(job("after", queue="user-queue", cpu="4"))
     await running.record("after", "pending", reason="WaitingForQuota")
@@ -213,6 +217,7 @@ async def test_trainjob_releases_quota_when_its_running_jobset_gets_fewer_pods(r
     assert held_by(await running.record(NAME, "admitted"))["cpu"] == 12000
 
 
+@pytest.mark.costly
 async def test_trainjob_is_suspended_when_pods_of_its_jobset_request_more(running):
     jobset = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
     template_of(jobset)["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
@@ -238,6 +243,7 @@ async def test_jobset_of_trainjob_with_queue_label_is_no_separate_workload(sluic
         assert only.workload.uid == created["metadata"]["uid"]
 
 
+@pytest.mark.costly
 async def test_forged_second_jobset_of_trainjob_queues_as_a_separate_workload(running):
     forged = copy.deepcopy(running.user.get("jobsets", "team-a", NAME))
     forged["metadata"] = {key: forged["metadata"][key] for key in ("namespace", "ownerReferences")}
@@ -248,6 +254,7 @@ async def test_forged_second_jobset_of_trainjob_queues_as_a_separate_workload(ru
     assert (await running.record("forged", "pending", reason="WaitingForQuota")).admission is None
 
 
+@pytest.mark.costly
 async def test_pending_trainjob_unsuspended_by_user_is_suspended_again(sluice):
     async with trainer(sluice.sandbox, "2.2"):
         await sluice.start(kinds=KINDS)
@@ -261,6 +268,7 @@ async def test_pending_trainjob_unsuspended_by_user_is_suspended_again(sluice):
         await made(sluice, lambda each: each["spec"]["suspend"])
 
 
+@pytest.mark.costly
 async def test_trainjob_continues_after_restarts_while_pending_starting_and_running(sluice):
     async def restart():
         await sluice.end()

@@ -110,6 +110,7 @@ async def test_volcano_job_starts_when_foreign_pod_with_its_pod_name_is_gone(clu
     await pods_until(cluster.user, "team-a", running(2))
 
 
+@pytest.mark.costly
 async def test_volcano_job_waiting_for_quota_is_pending_with_gated_pods(cluster):
     await cluster.user.create("pods", "team-a", pod("other", queue="test", cpu="1"))
     await cluster.record("other", "admitted")
@@ -127,6 +128,7 @@ def _train(cluster):
     return {each["metadata"]["name"]: each for each in pods if each["metadata"]["name"].startswith(DDP)}
 
 
+@pytest.mark.costly
 async def test_evicted_volcano_job_is_admitted_again_without_using_a_retry(cluster):
     await submit(cluster, train())
     before = await phase(cluster, "Running")
@@ -151,6 +153,7 @@ def runs(name):
     return lambda found: name in found and found[name]["status"].get("phase") == "Running"
 
 
+@pytest.mark.costly
 async def test_pod_that_succeeds_during_eviction_is_recreated_and_runs(cluster):
     obj = train()
     for task in obj["spec"]["tasks"]:
@@ -177,6 +180,7 @@ async def test_pod_that_succeeds_during_eviction_is_recreated_and_runs(cluster):
     assert (await cluster.record(DDP, "finished")).outcome == "Succeeded"
 
 
+@pytest.mark.costly
 async def test_retry_by_volcano_keeps_the_admission(cluster):
     await submit(cluster, train())
     await phase(cluster, "Running")
@@ -204,6 +208,7 @@ async def test_failed_volcano_job_is_finished_although_its_pods_are_kept(cluster
     await next_pod_gets_the_whole_quota(cluster)
 
 
+@pytest.mark.costly
 async def test_deleted_volcano_job_holds_quota_until_its_last_pod_is_gone(cluster):
     obj = train()
     template = obj["spec"]["tasks"][0]["template"]
@@ -236,6 +241,7 @@ async def test_aborted_pending_volcano_job_is_finished_as_failed(cluster):
     assert (over.outcome, over.message) == ("Failed", "The Volcano Job is Aborted.")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("state", ["pending", "running", "evicting"])
 async def test_volcano_job_continues_after_restart_in_each_state(cluster, state):
     if state == "pending":
@@ -281,6 +287,7 @@ def one_after_the_other():
     return obj
 
 
+@pytest.mark.costly
 async def test_quota_is_reserved_for_tasks_that_depend_on_other_tasks(cluster):
     await cluster.apply(cluster_queue(stopPolicy="Hold"))
     await submit(cluster, one_after_the_other())

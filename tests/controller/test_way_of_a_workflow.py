@@ -113,6 +113,7 @@ def test_pod_set_of_workflow_includes_inline_templates_affinity_and_priority():
     assert WORKFLOW.status(obj, deleting=False).pod_priority_class == "high"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("change", [{"parallelism": 40}, {"podSpecPatch": "containers: []"}])
 async def test_running_workflow_edited_beyond_its_quota_is_suspended_and_requeued(cluster, change):
     """Without the webhook, a raised parallelism suspends the running Workflow, which waits for more quota.

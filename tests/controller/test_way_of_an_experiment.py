@@ -156,6 +156,7 @@ async def ended(cluster, experiment, outcome="Succeeded"):
     await cluster.user.patch("pods", "team-a", name, {"status": {"phase": outcome}}, subresource="status")
 
 
+@pytest.mark.costly
 async def test_two_experiments_with_sequential_roles_run_one_after_the_other(cluster, client):
     first, second = (Areal(client, "team-a", name) for name in ("e1", "e2"))
     await cluster.user.create("jobs", "team-a", controller("e1"))
@@ -182,6 +183,7 @@ async def test_two_experiments_with_sequential_roles_run_one_after_the_other(clu
     await holds(cluster, e2=5000)
 
 
+@pytest.mark.costly
 async def test_experiment_continues_after_restart_and_is_evicted_and_readmitted_as_a_whole(cluster, client):
     areal = Areal(client, "team-a", "e1")
     await cluster.user.create("jobs", "team-a", controller("e1"))
@@ -213,6 +215,7 @@ async def test_experiment_continues_after_restart_and_is_evicted_and_readmitted_
     await has_ended(cluster, "e1.t0", "Failed")
 
 
+@pytest.mark.costly
 async def test_pods_that_differ_from_declared_pod_sets_stay_gated(cluster, client):
     areal = Areal(client, "team-a", "e1")
     await areal.create_workers("actor", 2)

@@ -91,6 +91,7 @@ async def test_appwrapper_fails_when_a_pod_has_failed_and_none_runs(cluster):
     assert (await cluster.record(NAME, "finished")).outcome == "Failed"
 
 
+@pytest.mark.costly
 async def test_missing_items_are_created_and_remaining_items_deleted_after_restart(cluster):
     await submit(cluster, of_torchx())
     await state(cluster, running=2)

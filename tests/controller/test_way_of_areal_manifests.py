@@ -78,6 +78,7 @@ async def held(world):
     return held_by(await world.record(NAME, "admitted"))
 
 
+@pytest.mark.costly
 async def test_lifecycle_of_areal_experiment_manifests(sluice):
     user, whole, steps = sluice.user, queue_of(AMOUNTS), []
     areal = sluice.sandbox.local("alice")

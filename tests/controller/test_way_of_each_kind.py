@@ -183,6 +183,7 @@ async def start_with(world, stack, kind, version):
         await world.start(kinds=kinds)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", GOLDEN)
 async def test_lifecycle_of_manifest(world, name):
     obj = document(name)

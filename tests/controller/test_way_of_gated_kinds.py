@@ -211,6 +211,7 @@ async def wait_for_quota(world, case):
     return ["queued", "explained"]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_lifecycle_of_manifest_with_gated_pods(world, tmp_path, case):
     user, amounts, steps = world.user, case.amounts(), []

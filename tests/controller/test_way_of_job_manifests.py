@@ -165,6 +165,7 @@ async def test_lifecycle_of_job_manifests(cluster):
     assert next(number for number, line in enumerate(rows) if not line.startswith("|")) == len(JOBS)
 
 
+@pytest.mark.costly
 async def test_job_whose_pods_violate_the_limit_range_is_misconfigured(cluster):
     case = next(each for each in JOBS if each.manifest == "job-limitrange")
     obj = next(each for each in case.documents() if each["metadata"]["name"] == "request-over-default-limit")

@@ -46,6 +46,7 @@ async def cluster(world, tmp_path):
         yield world
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("kind", "field"), FIELDS)
 async def test_runs_on_with_fewer_workers_is_stopped_and_started_with_them_and_is_one_workload(cluster, kind, field):
     plural = f"{kind.lower()}s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import asynccontextmanager
 
+import pytest
 from custom_kinds import JOBSET, jobset, served
 from custom_kinds import KINDS as DECLARED
 from custom_kinds import pods_of as pods_of_object
@@ -108,6 +109,7 @@ async def waits(world):
     return "1 more pod" in record.message and "topology" in record.message
 
 
+@pytest.mark.costly
 async def test_leader_and_workers_of_a_jobset_are_in_one_rack(world):
     await racks(world, 2, "a1", "b1")
     await world.apply(*queues_by("rack", HOSTNAME))

@@ -197,6 +197,7 @@ async def test_composite_and_pod_group_with_the_same_name_wait(cluster):
     await ungated(cluster, "rc-head-0", "rc-gpu-0", "same-0")
 
 
+@pytest.mark.costly
 async def test_audit_finds_no_difference_for_composites_in_any_state(cluster):
     cluster.controller.auditor.grace = 0.0
     await tree(cluster, gpu=2)
@@ -279,6 +280,7 @@ async def test_composite_does_not_wait_for_pod_group_that_ran_before_the_api(no_
     assert await held(no_composite_api) == {"rc-head": 2, "rc": 2}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("code", [403, 500])
 async def test_only_groups_in_composites_wait_while_composites_cannot_be_listed(cluster, code):
     await cluster.end()

@@ -159,6 +159,7 @@ async def always_gated(cluster, name):
         task.cancel()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["forged", "the next one"])
 async def test_pod_forged_by_a_user_never_starts(cluster, plural, name):
     """It has the owner reference, labels and annotations of a real pod, and maybe the name of the next one."""
@@ -178,6 +179,7 @@ async def test_pod_forged_by_a_user_never_starts(cluster, plural, name):
         await holds(cluster, 4000)
 
 
+@pytest.mark.costly
 async def test_orphaned_pods_of_volcano_job_hold_quota_until_they_end(cluster):
     await started(cluster, JOBS)
     await cluster.user.delete(JOBS, "team-a", DDP, propagation="Orphan")

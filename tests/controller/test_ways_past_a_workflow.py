@@ -130,6 +130,7 @@ async def test_pending_workflow_cannot_be_unsuspended_by_users(cluster, mallory)
     assert await held(cluster) == 0
 
 
+@pytest.mark.costly
 async def test_workflow_edited_to_larger_pods_is_suspended_and_holds_quota_until_pods_end(cluster, mallory):
     obj = await started(cluster, mallory)
     for change in (

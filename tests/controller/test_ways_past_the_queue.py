@@ -281,6 +281,7 @@ async def test_held_or_deactivated_job_stays_suspended_without_its_queue_label(s
     assert (await sluice.record("held", "finished")).outcome == "Dequeued"
 
 
+@pytest.mark.costly
 async def test_an_evicted_job_without_label_does_not_queue_again(sluice):
     await sluice.submit(job("gone"))
     await sluice.job("gone", counts(1))

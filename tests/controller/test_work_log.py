@@ -51,6 +51,7 @@ async def test_each_admission_order_and_eviction_is_logged_with_its_cause(world,
     assert "decides from now on, about 0 workloads, of which 0 hold quota" in caplog.text
 
 
+@pytest.mark.costly
 async def test_all_admissions_of_a_burst_are_logged_or_counted(world, told):
     await world.apply(flavor(), cluster_queue(cpu="1"), local_queue())
     for number in range(MAX_LINES + 20):

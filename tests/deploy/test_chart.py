@@ -88,6 +88,7 @@ def _commented(lines: list[str], number: int) -> bool:
     return lines[number - 1].startswith("#") or any(line.startswith("#") for line in block) or len(block) <= 2
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 async def test_rendered_manifests_pass_server_side_apply(values: Object, tmp_path: Path):
     """With strict validation: no field is unknown or of a wrong type."""
@@ -250,6 +251,7 @@ def test_invalid_values_are_rejected_with_a_clear_message(values: Object, senten
         chart.render(values, name="sluice", namespace=NAMESPACE)
 
 
+@pytest.mark.costly
 def test_schema_of_values_accepts_the_example_configuration():
     settings = re.sub("^# ", "", example(), flags=re.MULTILINE)
     config = {name: value for name, value in yaml.safe_load(settings).items() if value is not None}

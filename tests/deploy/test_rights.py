@@ -197,6 +197,7 @@ def test_each_permission_is_needed_by_a_request_of_the_run(refused: dict[Right, 
     assert refused[right] != [], f"nobody needs it: take {right} out of deploy/rbac/sluice.yaml, or the chart"
 
 
+@pytest.mark.costly
 async def test_each_permission_for_topology_is_needed_to_place_a_job(tmp_path: Path):
     database_url = f"sqlite:///{tmp_path / 'sluice.db'}"
     roles = [

@@ -204,6 +204,7 @@ async def installed(client: Client, folder: Path) -> None:
         await client.create(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases", lease)
 
 
+@pytest.mark.costly
 async def test_an_uninstall_leaves_the_cluster_as_it_was(client, sluice, sandbox, tmp_path):
     admin = sandbox.local("admin")
     await admin.create("jobs", "default", job("of-before"))
@@ -364,6 +365,7 @@ async def test_uninstall_applies_requested_replicas_and_removes_notes_of_running
     )
 
 
+@pytest.mark.costly
 async def test_uninstall_hook_of_the_chart_has_the_needed_permissions_and_kinds(client, sandbox, tmp_path):
     await installed(client, tmp_path)
     with helm.Chart.load(CHART) as chart:

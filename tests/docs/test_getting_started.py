@@ -43,6 +43,7 @@ def _output_matches(expected: list[str], printed: list[str]) -> bool:
     )
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(600)
 def test_getting_started_commands_print_the_documented_output(tmp_path, warm_sluice):
     text = PAGE.read_text().split("## On a kind cluster")[0]

@@ -171,6 +171,7 @@ _load = st.lists(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=150)
 @given(_load, st.lists(st.integers(0, 6), min_size=3, max_size=3), st.integers(0, 10), st.sets(st.sampled_from("abc")))
 def test_over_quota_evictions_restore_limits_and_spare_nominal_quota(load, lowered, shared, asking):

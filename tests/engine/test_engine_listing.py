@@ -155,6 +155,7 @@ _entries = st.lists(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=60)
 @given(_entries, st.randoms(use_true_random=False), st.integers(2, 9))
 def test_ranking_behaves_like_a_sorted_list(entries, random, full):

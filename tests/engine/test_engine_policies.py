@@ -208,6 +208,7 @@ _steps = st.lists(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=150)
 @given(_steps, st.integers(1, 3), st.booleans(), st.booleans())
 def test_policy_limit_always_holds_and_no_admissible_workload_waits(steps, limit, fair, strict):

@@ -77,6 +77,7 @@ _limited = st.fixed_dictionaries(
 ).map(lambda drawn: drawn | {"lending": None if drawn["lending"] is None else min(drawn["lending"], drawn["nominal"])})
 
 
+@pytest.mark.costly
 @settings(max_examples=100)
 @given(_trees(_limited), st.randoms(use_true_random=False))
 def test_workloads_within_nominal_quota_reclaim_lent_quota(tree, random):
@@ -150,6 +151,7 @@ _SLOTS = 24
 _weighted = st.fixed_dictionaries({"nominal": st.just(0), "weight": st.integers(1, 4)})
 
 
+@pytest.mark.costly
 @settings(max_examples=40)
 @given(_trees(_weighted), st.integers(1, 3), st.randoms(use_true_random=False))
 def test_fair_shares_follow_the_weights_under_saturation(tree, cpu, random):

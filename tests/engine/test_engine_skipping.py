@@ -85,6 +85,7 @@ def run_settle(made: World) -> tuple[list[str], list[str]]:
     return [a.workload.uid for a in decisions.admitted], [e.workload.uid for e in decisions.evicted]
 
 
+@pytest.mark.costly
 @settings(max_examples=40)
 @given(st.integers(0, 2**32))
 @example(1000098).via("what a head that is left out reserves decides about another one")

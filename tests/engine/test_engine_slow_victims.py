@@ -117,6 +117,7 @@ class SlowPods:
         return self.pending | self.stopping
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("fair_sharing", [False, True])
 def test_admissions_are_bounded_by_the_preemptors(fair_sharing, seed):

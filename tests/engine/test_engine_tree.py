@@ -61,6 +61,7 @@ def narrowest(node: Node, fr: int, *, ever: bool = False) -> str:
     return limits_below(node, fr, 0, ever=ever)[0][0]
 
 
+@pytest.mark.costly
 @settings(max_examples=300)
 @given(_quotas, _used)
 def test_available_quota_decreases_with_the_narrowest_limit(quotas, used):
@@ -70,6 +71,7 @@ def test_available_quota_decreases_with_the_narrowest_limit(quotas, used):
     assert available(after.queues["cq"], 0) == available(before.queues["cq"], 0) - 1
 
 
+@pytest.mark.costly
 @settings(max_examples=300)
 @given(_quotas, st.integers(1, 12))
 def test_raised_limits_are_enough_for_what_exceeded_them(quotas, more):
@@ -84,6 +86,7 @@ def test_raised_limits_are_enough_for_what_exceeded_them(quotas, more):
     assert after.queues["cq"].potential[0] >= amount
 
 
+@pytest.mark.costly
 @settings(max_examples=300)
 @given(_quotas, _used)
 def test_potential_quota_decreases_with_the_limit_that_is_ever_the_narrowest(quotas, used):

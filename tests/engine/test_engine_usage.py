@@ -186,6 +186,7 @@ _steps = st.lists(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=100)
 @given(_steps, st.floats(0, 1))
 def test_engine_restarted_from_stored_state_makes_the_same_decisions(steps, part):

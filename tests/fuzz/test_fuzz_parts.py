@@ -18,6 +18,7 @@ from tests.fuzz.observer import SUSPENDED, Observer
 from tests.fuzz.shrink import shrink
 
 
+@pytest.mark.costly
 def test_the_seed_decides_the_games():
     first, second = islice(games(5), 2)
     assert [first, second] == list(islice(games(5), 2))

@@ -146,6 +146,7 @@ def test_framework_name_of_kueue_is_known(name):
     assert len(all_kinds(frameworks=(name,)).gated) == 1
 
 
+@pytest.mark.costly
 def test_each_foreign_key_in_the_code_is_listed():
     assert foreign_keys({text for module in modules() for text in string_literals(module)}) - KNOWN == set()
 
@@ -158,6 +159,7 @@ def test_each_foreign_key_in_the_documentation_is_listed():
     assert foreign_keys(of_systems) - KNOWN == set()
 
 
+@pytest.mark.costly
 def test_each_listed_key_is_used():
     read = {text for module in modules() for text in string_literals(module)}
     written = " ".join(page.read_text() for page in (REPOSITORY / "docs").rglob("*.md"))

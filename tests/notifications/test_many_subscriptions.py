@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from receiving import inbox, notifying, process_and_deliver, receiver, subscription
 
 from admission.model.queues import Subscription
@@ -9,6 +10,7 @@ from admission.notifications.notifier import MAX_SUBSCRIPTIONS
 from admission.store.audit_log import Author
 
 
+@pytest.mark.costly
 async def test_newest_subscription_beyond_the_limit_is_not_served(store, clock, tmp_path, monkeypatch):
     comparisons = 0
     equal = Subscription.__eq__

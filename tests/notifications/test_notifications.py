@@ -210,6 +210,7 @@ async def test_notification_is_resent_with_the_same_id_if_its_leader_is_killed(s
                 await process_and_deliver(second, epoch)
 
 
+@pytest.mark.costly
 async def test_hour_over_the_limit_ends_with_a_summary_of_left_out_notifications(store, clock, tmp_path):
     epoch = await store.lead("test")
     clock.now -= clock.now % 3600
@@ -364,6 +365,7 @@ async def test_slack_text_escapes_user_content_and_has_no_signature(store, clock
     assert len(text) < 600
 
 
+@pytest.mark.costly
 async def test_notifications_continue_after_all_finished_workloads_are_pruned(store, clock, tmp_path):
     epoch = await store.lead("test")
     async with inbox() as box, notifying(store, clock, receiver("pager", tmp_path, box)) as notifier:

@@ -205,6 +205,7 @@ async def test_default_roles_for_extension_api_servers_grant_their_permissions(s
     assert (status, answer["status"]["allowed"]) == (201, False)
 
 
+@pytest.mark.costly
 async def test_kubectl_auth_can_i_reports_rbac_permissions(sandbox, grant, tmp_path):
     assert shutil.which("kubectl"), "kubectl is not installed"
     await grant("alice", rule("batch", "jobs", "create"), namespace="default")

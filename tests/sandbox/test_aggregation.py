@@ -322,6 +322,7 @@ async def test_an_api_service_without_a_service_is_local(http):
 # ---------------------------------------------------------------------- kubectl
 
 
+@pytest.mark.costly
 async def test_kubectl_works_with_resources_of_an_aggregated_server(registered, sandbox, tmp_path):
     assert shutil.which("kubectl"), "kubectl is not installed"
     config, manifest = tmp_path / "kubeconfig.yaml", tmp_path / "apple.yaml"

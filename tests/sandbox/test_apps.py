@@ -115,6 +115,7 @@ async def test_kubectl_creates_scales_rolls_back_and_deletes_a_deployment(
     assert table[1].split()[:4] == ["web", "3/3", "3", "3"]
 
 
+@pytest.mark.costly
 async def test_kubectl_updates_statefulset_from_highest_ordinal_and_undoes_the_rollout(
     kubectl: Callable[..., Awaitable[str]], tmp_path: Path
 ) -> None:
@@ -154,6 +155,7 @@ async def test_pod_evicted_by_kubectl_drain_is_recreated_by_its_replicaset(
     assert f"pod/{first} evicted" in printed
 
 
+@pytest.mark.costly
 async def test_kubectl_creates_cronjob_and_job_from_it(kubectl: Callable[..., Awaitable[str]]) -> None:
     command = ("--image=v1", "--schedule=* * * * *", "--", "sleep", "1")
     async with cluster() as (sandbox, admin):

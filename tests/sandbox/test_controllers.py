@@ -372,6 +372,7 @@ class TestRunning:
             async with started():
                 raise KeyError("mine")
 
+    @pytest.mark.costly
     async def test_hundred_jobs_stay_within_the_expected_number_of_writes(self):
         async with started() as cluster:
             for number in range(10):

@@ -150,6 +150,7 @@ async def test_workloads_are_pruned_after_their_retention_has_really_passed(
     assert await successor.store.prune(RETENTION, epoch=epoch) == 1
 
 
+@pytest.mark.costly
 async def test_ledger_and_reports_stay_consistent_while_the_clock_jumps(store: Store, clock: Clock):
     """Admissions, resizes, ends and quota changes at times up to 3 h off; no ledger row has a negative duration."""
     chance = random.Random(7)

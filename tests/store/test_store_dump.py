@@ -121,6 +121,7 @@ async def test_restore_copies_the_rows_of_all_tables(store: Store, clock: Clock,
     assert [after["head"][0][name] for name in kept] == [before["head"][0][name] for name in kept]
 
 
+@pytest.mark.costly
 async def test_epochs_revisions_and_row_ids_continue_after_a_restore(store: Store, clock: Clock, target: Store):
     await fill(store, clock)
     before = await rows(store)
@@ -186,6 +187,7 @@ async def test_database_that_is_read_only_can_be_dumped(make_database_url: Any):
         assert b"sluice-dump" in await dumped(store)
 
 
+@pytest.mark.costly
 async def test_truncated_or_changed_compressed_dump_is_rejected(store: Store, clock: Clock, target: Store):
     await fill(store, clock)
     packed = gzip.compress(await dumped(store))

@@ -49,6 +49,7 @@ async def test_restore_of_a_dump_without_identity_keeps_that_of_the_target(make_
         assert (await target.identity()).database == own
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("noted", [False, True])
 async def test_downgrade_to_schema_0002_drops_the_identity_and_the_cluster(empty_database_url: str, noted: bool):
     await migrate(empty_database_url)

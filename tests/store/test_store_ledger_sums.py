@@ -73,6 +73,7 @@ async def test_equal_sums_that_wait_are_computed_once_from_what_is_committed_by_
         assert len(reads) == 2
 
 
+@pytest.mark.costly
 async def test_a_sum_begins_anew_for_those_who_come_while_it_is_computed(
     store: Store, clock: Clock, epoch: int, sums: LedgerSums
 ):

@@ -41,6 +41,7 @@ async def examine(url: str, what: Callable[[Any], Any]) -> Any:
         await database.close()
 
 
+@pytest.mark.costly
 async def test_schema_is_migrated_up_down_and_up_again(empty_database_url: str):
     assert await migrate(empty_database_url) == (None, SCHEMA_VERSION)
     assert await migrate(empty_database_url) == (SCHEMA_VERSION, SCHEMA_VERSION)
@@ -120,6 +121,7 @@ async def _ledger(url: str) -> list[Any]:
     return found
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("earlier", [f"{number:04}" for number in range(1, int(SCHEMA_VERSION))])
 async def test_ledger_survives_downgrade_and_upgrade(database_url: str, earlier: str):
     """The benchmark `python -m tests.benchmarks migrate` does the same with a million rows."""
@@ -171,6 +173,7 @@ async def test_downgrade_deletes_objects_of_kinds_that_the_older_schema_lacks(da
     assert await examine(database_url, kinds) == ["ResourceFlavor", "ResourceFlavor"]
 
 
+@pytest.mark.costly
 async def test_plan_lists_migrations_without_running_them(database_url: str):
     assert await plan(database_url) == (SCHEMA_VERSION, ())
     _, back = await plan(database_url, "0001")
@@ -194,6 +197,7 @@ def test_migrate_command_prints_its_plan(tmp_path: Path):
     assert runner.invoke(main, ["migrate", "--plan", "--to", "0002"]).output == "schema 0002: nothing to do\n"
 
 
+@pytest.mark.costly
 def test_migrate_command_migrates_and_reports_a_missing_folder(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/sluice.db"
     runner = CliRunner()
@@ -230,6 +234,7 @@ def test_an_installed_wheel_migrates_without_a_checkout(tmp_path: Path):
     assert (done.stderr, done.stdout) == ("", f"(None, '{SCHEMA_VERSION}')\n")
 
 
+@pytest.mark.costly
 def test_import_of_alembic_at_the_repository_root_finds_the_library():
     program = "import alembic.command; print(alembic.__file__)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)

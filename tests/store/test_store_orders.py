@@ -68,6 +68,7 @@ async def test_each_order_is_audited_with_the_previous_and_the_new_spec(store, w
     assert record.after["spec"]["order"]["priority"] == 0
 
 
+@pytest.mark.costly
 async def test_fifty_concurrent_orders_of_the_same_workload_are_merged(store, waiting):
     async def give(number):
         for _ in range(3):

@@ -285,6 +285,7 @@ async def write_with_short_lock_timeout(store: Store) -> None:
         await connection.exec_driver_sql("UPDATE head SET revision = revision + 1")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("database_kind", ["sqlite"])
 async def test_health_does_not_take_a_busy_database_for_a_silent_one(store: Store):
     """The check waits for a connection while others use all of them; whether transactions end is what counts."""

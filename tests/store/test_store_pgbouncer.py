@@ -61,6 +61,7 @@ async def test_concurrent_transactions_of_two_stores_are_not_mixed_up(pooled: st
         assert len([each async for piece in reader.past_admissions(since=0) for each in piece]) == 40
 
 
+@pytest.mark.costly
 async def test_second_leader_is_rejected_unless_elected(pooled: str):
     async with Store.open(pooled) as first, Store.open(pooled) as second:
         epoch = await first.lead("first")
@@ -88,12 +89,14 @@ async def test_timeouts_are_set_in_each_write_transaction_and_in_no_read(pooled:
         await database.close()
 
 
+@pytest.mark.costly
 async def test_schema_is_migrated_down_and_concurrently_up(pooled: str):
     assert await migrate(pooled, "base") == (SCHEMA_VERSION, None)
     outcomes = await asyncio.gather(*(migrate(pooled) for _ in range(3)))
     assert sorted(outcomes, key=str) == [(SCHEMA_VERSION, SCHEMA_VERSION)] * 2 + [(None, SCHEMA_VERSION)]
 
 
+@pytest.mark.costly
 async def test_missing_or_invalid_pgbouncer_option_is_reported(pooled: str):
     with pytest.raises(DatabaseUnusable, match=r"is behind a pgbouncer, .* add pgbouncer=true to the database URL"):
         async with Store.open(pooled.partition("?")[0]):

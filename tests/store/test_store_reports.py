@@ -69,6 +69,7 @@ async def shared_days(shared_database: tuple[str, bool], shared_clock: Clock) ->
         yield store, shared_clock
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(4))
 async def test_usage_reports_equal_sums_over_the_ledger(store: Store, clock: Clock, seed: int):
     chance = random.Random(seed)
@@ -84,6 +85,7 @@ async def test_usage_reports_equal_sums_over_the_ledger(store: Store, clock: Clo
     assert close(await reported(store, ["user"], 0.0, EVER), from_the_ledger(ledger, ["user"], 0.0, clock.now))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(2))
 async def test_usage_by_day_and_month_equals_sums_over_the_ledger(store: Store, clock: Clock, seed: int):
     """A month begins in the middle of the reported time, part of which has been rolled up."""
@@ -246,6 +248,7 @@ async def test_resize_after_the_clock_was_set_back_leaves_no_gap(store: Store, c
     assert row.amount_seconds == 30
 
 
+@pytest.mark.costly
 async def test_late_commits_are_reported_at_once_and_rolled_up_later(store: Store, clock: Clock):
     """After an outage or with a clock that was set back, commits fall into hours that are rolled up already."""
     epoch = await store.lead("test")

@@ -57,6 +57,7 @@ async def counts(store: Store) -> dict[str, int]:
         return {t.name: (await connection.execute(select(func.count()).select_from(t))).scalar_one() for t in tables}
 
 
+@pytest.mark.costly
 async def test_usage_reports_are_unchanged_after_pruning(store: Store, clock: Clock):
     epoch = await aged(store, clock, days=20)
     await store.roll_up(epoch=epoch)
@@ -145,6 +146,7 @@ async def test_pod_sets_transitions_and_audit_records_are_pruned_too(store: Stor
     assert len(await store.queues.versions("ClusterQueue", "cq")) == 2
 
 
+@pytest.mark.costly
 async def test_many_workloads_are_pruned_in_several_transactions(store: Store, clock: Clock):
     epoch = await store.lead("test")
     many = [workload(str(number)) for number in range(1_200)]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from postgresql_server import PostgreSQL
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 def test_certificates_of_server_and_client_are_verified(own_postgresql: PostgreSQL, tmp_path: Path):
     ours, foreign = Authority(tmp_path, "ours", key_identifiers=False), Authority(tmp_path, "foreign")
@@ -70,6 +71,7 @@ async def _is_encrypted(url: str) -> bool:
         return bool((await connection.execute(question)).scalar_one())
 
 
+@pytest.mark.costly
 @pytest.mark.postgres
 def test_renewed_client_certificate_and_root_are_used_without_a_restart(own_postgresql: PostgreSQL, tmp_path: Path):
     before, after = Authority(tmp_path, "before"), Authority(tmp_path, "after")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,12 +55,14 @@ def naive(rows, quotas, start, end):
     return dict(found)
 
 
+@pytest.mark.costly
 @settings(max_examples=400)
 @given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(KEYS), steps), MOMENTS, MOMENTS)
 def test_usage_sweep_equals_the_sum_over_each_moment(rows, quotas, start, end):
     assert usage(rows, quotas, start=start, end=end) == naive(rows, quotas, start, end)
 
 
+@pytest.mark.costly
 @settings(max_examples=100)
 @given(st.lists(holdings(), max_size=12), st.dictionaries(st.sampled_from(KEYS), steps), st.integers(0, 20))
 def test_usage_of_two_adjacent_periods_adds_up(rows, quotas, middle):

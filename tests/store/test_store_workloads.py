@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
 from store_examples import admission, admitted, cluster_queue, finished, local_queue, pending, requeued, workload
 
 from admission.model.workload import Admission, PodSetAssignment
@@ -232,6 +233,7 @@ async def test_long_waits_are_filtered_by_the_cluster_queue_of_the_local_queue(s
     assert {one.uid: one.cluster_queue for one in found} == {"0": "cq", "1": "elsewhere", "2": ""}
 
 
+@pytest.mark.costly
 async def test_queue_status_after_changes_equals_a_complete_count(store: Store, database_url: str):
     epoch = await store.lead("test")
     for name in ("cq", "cq-2", "cq-3"):

@@ -62,6 +62,7 @@ def jobs(draw):
 METADATA = ["labels", "annotations", "ownerReferences", "deletionTimestamp"]
 
 
+@pytest.mark.costly
 @given(old=jobs(), changed=jobs(), fields=st.sets(st.sampled_from([*METADATA, "spec"])))
 def test_update_excluded_by_match_conditions_would_be_allowed_unchanged(old, changed, fields):
     new = {"metadata": dict(old["metadata"]), "spec": changed["spec"] if "spec" in fields else old["spec"]}

@@ -45,6 +45,7 @@ def user_manifest(name):
     return kind, jsonpatch.apply_patch(obj, kind.gated_by.open(obj))
 
 
+@pytest.mark.costly
 async def test_policies_gate_each_kind_with_a_suspend_field(alice, sluice, gated_kinds):
     for name in GOLDEN:
         if name.startswith("mcad"):
@@ -153,6 +154,7 @@ async def test_child_of_a_queued_kind_is_marked_to_start_with_its_owner(alice, g
     assert (await alice.create(JOBS, other))["metadata"]["annotations"] == {SUBMITTED_BY: "alice"}
 
 
+@pytest.mark.costly
 async def test_policies_of_disabled_kinds_are_removed(alice, sluice, gated_kinds):
     gate = make_reconciler(sluice)
     await gate.ensure()
@@ -171,6 +173,7 @@ async def test_mpijob_is_gated_only_if_managed_by_either_of_its_operators(alice,
     assert kind.gated_by.is_closed(await alice.create(collection(kind), obj)) is waits
 
 
+@pytest.mark.costly
 async def test_externally_managed_mpijob_must_be_suspended_to_join_its_queue(alice, gated_kinds):
     kind, obj = user_manifest("mpijob-v2beta1")
     obj["spec"]["runPolicy"]["managedBy"] = "example.com/other"
