@@ -39,6 +39,7 @@ from admission.api.resources.history import QueueObjectHistories, WorkloadHistor
 from admission.api.resources.leader_view import NoLeader
 from admission.api.resources.queue_objects import QueueObjects
 from admission.api.resources.start_estimates import no_estimates
+from admission.api.resources.topology_report import TopologyReports
 from admission.api.resources.usage_reports import Reports
 from admission.api.resources.what_if import WhatIfs
 from admission.api.resources.workload_lookup import WorkloadLookup
@@ -153,6 +154,7 @@ def create_app(
     app.router.add_get(f"{PREFIX}/auditrecords", AuditRecords(store, now=now).list)
     attention = AttentionReport(store, leader, now=now, webhook_fault=webhook_fault, not_queued=not_queued)
     _add_reports(app, Reports(store), ClusterViews(store, cluster), attention)
+    app.router.add_get(f"{PREFIX}/reports/topology", TopologyReports(store, controller, rights).get)
     _add_audits(app, Audits(store, controller, leader, webhook_fault=webhook_fault, not_queued=not_queued))
     app.router.add_post(WHAT_IFS.collection(), WhatIfs(what_if, controller, now=now).post)
     engines = Engines(store, controller, receiver_fault=receiver_fault, clock=now)

@@ -26,6 +26,7 @@ from admission.engine.queue_listing import PendingWorkload, pending_workloads
 from admission.engine.reason_refresh import ReasonRefresh, unguarded
 from admission.engine.registry import Registry
 from admission.engine.remedies import remedies
+from admission.engine.topology.occupancy import occupancy
 from admission.engine.topology.second_pass import SecondPass
 from admission.engine.topology.state import Topologies
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from admission.engine.levels import CohortLevels, QueueLevels
     from admission.engine.policies.contract import AdmissionPolicy, PastAdmission, PolicyEvent
     from admission.engine.remedies import Remedy
+    from admission.engine.topology.occupancy import Occupancy
     from admission.model.queues import LocalQueueSpec
     from admission.model.workload import Workload
 
@@ -410,6 +412,15 @@ class Engine:
         """Whether a workload holds quota and is not being evicted."""
         held = self._registry.held.get(uid)
         return held is not None and not held.evicting
+
+    def placing_flavors(self) -> list[str]:
+        """Return the names of the flavors with a topology whose nodes are known here, sorted."""
+        placed = self._registry.placed
+        return [] if placed is None else sorted(placed.topologies.trees)
+
+    def occupancy(self, flavor: str) -> Occupancy | None:
+        """Return what the domains of a flavor's topology hold now; None: it has none, or nodes are not known here."""
+        return occupancy(self._registry, flavor)
 
     def explain(self, uid: str) -> Explanation | None:
         """Return state, position and obstacles of a workload; None: the uid is not known."""

@@ -11,6 +11,7 @@ from admission.engine import (
     NamespaceChanged,
     NodeChanged,
     NodesFailed,
+    PodBound,
     Policy,
     QueueObjectChanged,
     TopologyRules,
@@ -106,3 +107,27 @@ def test_workload_is_evicted_if_no_node_of_its_rack_can_take_the_place(engine):
     (evict,) = engine.settle(2.0).evicted
     assert evict.reason == "NodeFailures"
     assert "no replacement for unhealthy node(s): a2" in evict.message
+
+
+def test_occupancy_says_what_is_free_out_and_running(engine):
+    engine.observe(WorkloadPending(workload("w", 3, TopologyRequest(required="rack"))), now=1.0)
+    engine.settle(1.0)
+    engine.observe(NodeChanged(replace(node("b1", "b"), ready=False)), now=2.0)
+    engine.observe(NodeChanged(node("b2", "b")), now=2.0)
+    engine.observe(PodBound("other", "b2", {"cpu": 500}), now=2.0)
+    found = engine.occupancy("gpu")
+    assert [(one.name, one.why, one.values) for one in found.out] == [("b1", "is not ready", ("b", "b1"))]
+    racks, nodes = found.by_level
+    rows = [(rack.values, rack.nodes, rack.out, rack.whole, rack.free["cpu"]) for rack in racks]
+    assert rows == [(("a",), 2, 0, 0, 1000), (("b",), 2, 1, 0, 1500)]
+    assert [(leaf.values[-1], leaf.runs) for leaf in nodes] == [
+        ("a1", [(0, 2)]),
+        ("a2", [(0, 1)]),
+        ("b1", []),
+        ("b2", []),
+    ]
+    assert [held.workload.name for held in found.workloads] == ["w"]
+    assert (found.total.capacity, found.total.used, found.total.others) == ({"cpu": 6000}, {"cpu": 3000}, {"cpu": 500})
+    assert found.most_free(0, "cpu").values == ("b",)
+    assert found.most_whole(0) is None
+    assert engine.occupancy("unknown") is None

@@ -24,6 +24,7 @@ from admission.api.registry import (
     REPORTS,
     RESOURCES,
     SUBRESOURCES,
+    TOPOLOGY_REPORT,
     VERSION,
     WHAT_IFS,
 )
@@ -53,6 +54,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "interval": ("string", "Divide the report into intervals of this length, as 5m, 1h or 1d."),
     "kind": ("string", "Only usage of workloads of this kind, such as Job."),
     "labelSelector": ("string", "Only objects with these labels, as in team=a,gpu."),
+    "level": ("string", "Node label of the last level to show, or the part after its slash; default: all levels."),
     "limit": ("integer", "Most objects in a page."),
     "namespace": ("string", "Only usage in this namespace."),
     "objectKind": ("string", "Kind of the object that has the name, such as pod or rayjob; default: any."),
@@ -167,6 +169,9 @@ def describe() -> Document:
     _add(paths, f"{REPORTS.collection()}/pending", "get", pending)
     nodes = _operation("get", NODE_REPORT, ref(f"{OWN}{NODE_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/nodes", "get", nodes)
+    topology = _operation("get", TOPOLOGY_REPORT, ref(f"{OWN}{TOPOLOGY_REPORT}"), None)
+    topology["parameters"] = _query(("flavor", "level"))
+    _add(paths, f"{REPORTS.collection()}/topology", "get", topology)
     namespaces = _operation("get", NAMESPACE_REPORT, ref(f"{OWN}{NAMESPACE_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/namespaces", "get", namespaces)
     attention = _operation("get", ATTENTION_REPORT, ref(f"{OWN}{ATTENTION_REPORT}"), None)

@@ -32,6 +32,7 @@ _ANSWERS: Final = (
     report_schemas.Rollback,
     report_schemas.NamespaceReport,
     report_schemas.NodeReport,
+    report_schemas.TopologyReport,
     report_schemas.PendingReport,
     report_schemas.AttentionReport,
     report_schemas.UsageReport,

@@ -453,6 +453,109 @@ class NodeReport(Model):
     """One item for each ResourceFlavor."""
 
 
+class TopologyRun(Model):
+    """Pods of a workload in a domain."""
+
+    workload: int
+    """Index in `workloads`."""
+    pods: int
+    """Number of its pods there."""
+
+
+class TopologyDomain(Model):
+    """A domain of a topology. Amounts are those of all nodes in it."""
+
+    values: tuple[str, ...]
+    """Values of the labels of the levels, down to its own."""
+    nodes: int
+    """Number of nodes."""
+    out: int
+    """Number of these that get no pods at present."""
+    whole: int
+    """Number of domains of the last level in it in which nothing runs."""
+    capacity: Mapping[str, str]
+    """What the nodes hold that are not out."""
+    used: Mapping[str, str]
+    """What workloads hold that are placed by topology."""
+    used_by_others: Mapping[str, str]
+    """What all other pods request."""
+    free: Mapping[str, str]
+    """What is free."""
+    runs: tuple[TopologyRun, ...] = ()
+    """What runs there, in domains of the last level."""
+
+
+class TopologyFit(Model):
+    """The most free amount of a resource in one domain."""
+
+    resource: str
+    """Name of the resource."""
+    free: str
+    """The free amount."""
+    values: tuple[str, ...]
+    """The domain."""
+
+
+class TopologyLevel(Model):
+    """A level of a topology, with what would fit into one of its domains now."""
+
+    node_label: str
+    """Label of the nodes."""
+    domains: int
+    """Number of its domains."""
+    most_free: tuple[TopologyFit, ...]
+    """For each resource the domain with the highest free amount."""
+    most_whole: int
+    """Highest number of domains of the last level in which nothing runs, in one domain."""
+    most_whole_in: tuple[str, ...]
+    """That domain."""
+
+
+class TopologyOutNode(Model):
+    """A node that gets no pods at present."""
+
+    name: str
+    """Name of the node."""
+    reason: str
+    """Why, to be read after the name."""
+    values: tuple[str, ...]
+    """Its domain; empty if it lacks the label of a level."""
+
+
+class TopologyWorkload(Model):
+    """A workload with pods in the topology; without names if the caller may not list workloads of its namespace."""
+
+    namespace: str = ""
+    """Its namespace."""
+    name: str = ""
+    """Name of the object."""
+    workload: str = ""
+    """Name of the workload."""
+    pods: int
+    """Number of its pods in the topology."""
+
+
+class TopologyReport(Model):
+    """State of the topology of a ResourceFlavor."""
+
+    flavor: str
+    """Name of the ResourceFlavor."""
+    topology: str
+    """Name of the Topology."""
+    resources: tuple[str, ...]
+    """Resources that there is quota for in the flavor."""
+    total: TopologyDomain
+    """Sum of all domains."""
+    levels: tuple[TopologyLevel, ...]
+    """Its levels, outermost first."""
+    domains: tuple[TopologyDomain, ...]
+    """Domains of all levels, outer levels first; with `level` only down to that one."""
+    out: tuple[TopologyOutNode, ...]
+    """Nodes that get no pods at present."""
+    workloads: tuple[TopologyWorkload, ...]
+    """Workloads with pods in it."""
+
+
 class Written(Model):
     """The object of a write."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from admission.api.errors import NotLeading, Unanswered
+from admission.api.errors import Unanswered
 from admission.api.http.request_options import dry_run
 from admission.api.http.responses import reply
 from admission.api.registry import API_VERSION
+from admission.api.resources.leader_view import not_leading
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -18,21 +19,6 @@ if TYPE_CHECKING:
     from admission.api.resources.leader_view import LeaderView
     from admission.kinds.not_queued import NotQueued
     from admission.store.store import Store
-
-
-LEADER = "leader"
-"""`field` of the cause in the Status whose message is the identity of the leading replica."""
-
-
-def _not_leading(holder: str) -> NotLeading:
-    only = "only the leading replica can audit, and this one does not lead"
-    if not holder:
-        return NotLeading(f"{only}: no replica leads yet; see its log for what it waits for")
-    return NotLeading(
-        f'{only}: "{holder}" (host, process, random number) leads; try again, as a Service passes each connection to '
-        "any replica, or connect to that host directly, by --server or a forwarded port",
-        causes=[{"reason": "NotLeading", "field": LEADER, "message": holder}],
-    )
 
 
 def _unanswered_webhook(fault: str) -> dict[str, str]:
@@ -95,7 +81,7 @@ class Audits:
         except ClusterError as error:
             raise Unanswered(f"the audit needs the cluster: {error}") from error
         if items is None:
-            raise _not_leading(await self._store.holder())
+            raise not_leading("audit", await self._store.holder())
         items = [*items, *map(_not_queued, self._not_queued())]
         if fault := self._webhook_fault():
             items = [_unanswered_webhook(fault), *items]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from admission.api.errors import NotLeading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+LEADER: Final = "leader"
+"""`field` of the cause in the Status whose message is the identity of the leading replica."""
 
 
 class LastAudit(NamedTuple):
@@ -37,3 +42,15 @@ class NoLeader:
     def last_audit(self) -> LastAudit | None:
         """Return None."""
         return None
+
+
+def not_leading(verb: str, holder: str) -> NotLeading:
+    """Return the error for a request that only the leader, `holder`, can serve; `verb` says what it would do."""
+    only = f"only the leading replica can {verb}, and this one does not lead"
+    if not holder:
+        return NotLeading(f"{only}: no replica leads yet; see its log for what it waits for")
+    return NotLeading(
+        f'{only}: "{holder}" (host, process, random number) leads; try again, as a Service passes each connection to '
+        "any replica, or connect to that host directly, by --server or a forwarded port",
+        causes=[{"reason": "NotLeading", "field": LEADER, "message": holder}],
+    )

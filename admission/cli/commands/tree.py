@@ -1,4 +1,4 @@
-"""`sluice tree`: the cohort tree with quota, usage and pending workloads."""
+"""`sluice tree`: the cohort tree with quota, usage and pending workloads; or the domains of a flavor's topology."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from admission.cli.arguments.objects import refuse_empty, resource_named
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import output_option, print_line, serialized
 from admission.cli.output.tables import aligned, column_widths
+from admission.cli.output.topology_tree import shown_depth, topology_lines
 from admission.model.quantity import amount, format_amount
 from admission.model.queues import ClusterQueue, Cohort
 
@@ -94,9 +95,11 @@ def _complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 
 @click.command()
 @click.argument("name", metavar="[NAME]", required=False, callback=refuse_empty, shell_complete=_complete)
+@click.option("--topology", "flavor", metavar="FLAVOR", default="", help="Show the topology of this ResourceFlavor.")
+@click.option("--level", metavar="LEVEL", default="", help="Show its domains down to this level, for example rack.")
 @output_option("json", "yaml")
 @connection_options
-def tree(*, name: str | None, output: str | None, connection: Connection) -> None:
+def tree(*, name: str | None, flavor: str, level: str, output: str | None, connection: Connection) -> None:
     """Show Cohorts and ClusterQueues as a tree, with quota, usage and pending workloads.
 
     NAME is a Cohort or ClusterQueue whose subtree is shown. The values of a Cohort are
@@ -104,12 +107,25 @@ def tree(*, name: str | None, output: str | None, connection: Connection) -> Non
     nothing, for example Stopped. Names that do not fit into 120
     columns are truncated; -o json and -o yaml have the full names.
 
+    With --topology, show the blocks and racks of a flavor's nodes: what is used, free and
+    out there, and the largest free domain of each level. IDLE is the number of nodes on
+    which nothing runs. Single nodes are shown with --level kubernetes.io/hostname.
+
     \b
     Examples:
       sluice tree
       sluice tree research
       sluice tree cq/team-a -o yaml
+      sluice tree --topology gpu
+      sluice tree --topology gpu --level hostname
     """
+    if flavor:
+        if name is not None:
+            raise click.UsageError("give a NAME or --topology, not both")
+        asyncio.run(_show_topology(flavor, level, output, connection))
+        return
+    if level:
+        raise click.UsageError("--level is of use with --topology only")
 
     async def run() -> None:
         async with connect(connection) as sluice:
@@ -127,6 +143,20 @@ def tree(*, name: str | None, output: str | None, connection: Connection) -> Non
             click.echo("no Cohorts or ClusterQueues found", err=True)
 
     asyncio.run(run())
+
+
+async def _show_topology(flavor: str, level: str, output: str | None, connection: Connection) -> None:
+    from admission.client.transport import PREFIX
+
+    params = [("flavor", flavor), *([("level", level)] if level else [])]
+    async with connect(connection) as sluice:
+        report = await sluice.request("GET", f"{PREFIX}/reports/topology", params=params)
+    if output is not None:
+        click.echo(serialized(report, output), nl=not output.startswith("jsonpath="))
+        return
+    deepest = max((len(domain["values"]) for domain in report["domains"]), default=1)
+    for line in topology_lines(report, deepest if level else shown_depth(report["levels"])):
+        print_line(line)
 
 
 def forest(cohorts: Iterable[Document], queues: Iterable[Document]) -> list[Node]:

@@ -44,6 +44,7 @@ def queue_families(
         _of_usage(engine),
         *_of_cohorts(queues, cohorts, counts, held),
         *(_of_shares(engine, queues) if fair_sharing else ()),
+        *_of_topologies(engine),
     ]
 
 
@@ -218,6 +219,36 @@ def _of_shares(engine: Engine, queues: Sequence[QueueLevels]) -> Iterator[Metric
     text = "Share in fair sharing: borrowed quota of the most borrowed resource, divided by the weight."
     yield _gauge("cluster_queue_weighted_share", text, ("cluster_queue", "cohort"), shares)
     yield _gauge("cohort_weighted_share", text, ("cohort",), {(name,): share for name, share in of_cohorts.items()})
+
+
+def _of_topologies(engine: Engine) -> Iterator[Metric]:
+    """Yield what is free in topologies, by flavor and level: never by domain, of which there may be thousands."""
+    free: dict[Key, float] = {}
+    largest: dict[Key, float] = {}
+    idle: dict[Key, float] = {}
+    nodes: dict[Key, float] = {}
+    for flavor in engine.placing_flavors():
+        found = engine.occupancy(flavor)
+        if found is None:
+            continue
+        nodes[flavor, "in"], nodes[flavor, "out"] = found.total.nodes - found.total.out, len(found.out)
+        for resource in found.resources:
+            free[flavor, resource] = _plain(resource, found.total.free.get(resource, 0))
+        for level, label in enumerate(found.levels):
+            whole = found.most_whole(level)
+            idle[flavor, label] = 0 if whole is None else whole.whole
+            for resource in found.resources:
+                best = found.most_free(level, resource)
+                largest[flavor, label, resource] = 0 if best is None else _plain(resource, best.free[resource])
+    if not nodes:
+        return
+    text = "Nodes of a flavor with a Topology, by state: out are those that get no pods at present."
+    yield _gauge("topology_nodes", text, ("flavor", "state"), nodes)
+    yield _gauge("topology_free", "What is free on the nodes of a flavor with a Topology.", _KIND, free)
+    text = "What is free in that domain of a level in which most is free."
+    yield _gauge("topology_largest_free", text, ("flavor", "level", "resource"), largest)
+    text = "Domains of the last level (nodes, for hostnames) without pods, in that domain of a level with most of them."
+    yield _gauge("topology_largest_idle", text, ("flavor", "level"), idle)
 
 
 def _ancestors(cohort: str, parents: Mapping[str, str]) -> Iterator[str]:

@@ -1,0 +1,192 @@
+"""What the domains of a topology hold now: capacity, usage, what is free, nodes that are out, and what runs where.
+
+Read from the engine's tree when somebody asks; nothing of it is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from admission.engine.topology.counting import PODS
+from admission.engine.topology.nodes import untolerated
+from admission.engine.topology.tree import Amounts, Leaf, add
+from admission.model.topology import HOSTNAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from admission.engine.clusterqueue import Held
+    from admission.engine.registry import Registry
+    from admission.engine.topology.nodes import NodeState
+    from admission.engine.topology.tree import Tree
+    from admission.model.queues import FlavorToleration
+    from admission.model.topology import Values
+
+
+@dataclass(slots=True)
+class Space:
+    """A domain, with the sums of everything below it. Amounts by resource, as in the model."""
+
+    values: Values
+    nodes: int = 0
+    """Number of its nodes, including those that are out."""
+    out: int = 0
+    """Number of its nodes that get no pods at present."""
+    whole: int = 0
+    """Number of leaves on which nothing runs, and that are not out: nodes, in a tree with hostnames."""
+    capacity: Amounts = field(default_factory=dict)
+    """What its nodes can hold; those that are out hold nothing."""
+    used: Amounts = field(default_factory=dict)
+    """What workloads that are placed by topology hold."""
+    others: Amounts = field(default_factory=dict)
+    """What all other pods request."""
+    free: Amounts = field(default_factory=dict)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    """Of a leaf: (index in `Occupancy.workloads`, number of pods)."""
+
+    def include(self, below: Space) -> None:
+        """Add a domain below this one."""
+        self.nodes += below.nodes
+        self.out += below.out
+        self.whole += below.whole
+        add(self.capacity, below.capacity, 1)
+        add(self.used, below.used, 1)
+        add(self.others, below.others, 1)
+        add(self.free, below.free, 1)
+
+
+class OutNode(NamedTuple):
+    """A node with the flavor's labels that gets no pods at present."""
+
+    name: str
+    why: str
+    values: Values
+    """Of its domain; empty if it lacks a level's label."""
+
+
+@dataclass(slots=True)
+class Occupancy:
+    """The state of one flavor's topology."""
+
+    topology: str
+    levels: tuple[str, ...]
+    resources: tuple[str, ...]
+    """Those that ClusterQueues have quota for in the flavor."""
+    total: Space
+    by_level: list[list[Space]]
+    """For each level its domains, sorted by values."""
+    out: list[OutNode]
+    workloads: list[Held]
+    """Workloads with pods in the tree, to which `Space.runs` refers."""
+
+    def most_free(self, level: int, resource: str) -> Space | None:
+        """Return the domain of a level in which most of a resource is free; None: in none anything is."""
+        best = max(self.by_level[level], key=lambda space: space.free.get(resource, 0), default=None)
+        return best if best is not None and best.free.get(resource, 0) > 0 else None
+
+    def most_whole(self, level: int) -> Space | None:
+        """Return the domain of a level with most leaves on which nothing runs; None: there is no such leaf."""
+        best = max(self.by_level[level], key=lambda space: space.whole, default=None)
+        return best if best is not None and best.whole else None
+
+
+def occupancy(registry: Registry, flavor: str) -> Occupancy | None:
+    """Return the state of a flavor's topology; None: the flavor has no tree."""
+    placed = registry.placed
+    tree = placed.topologies.trees.get(flavor) if placed is not None else None
+    if placed is None or tree is None:
+        return None
+    resources = tuple(dict.fromkeys(_resources(registry, flavor)))
+    tolerations = registry.forest.flavors[flavor].spec.tolerations
+    out = [*_out(tree, placed.topologies.nodes.values(), tolerations)]
+    total = Space(())
+    domains: dict[Values, Space] = {}
+    away: dict[Values, int] = {}
+    for node in out:
+        if node.values:
+            away[node.values] = away.get(node.values, 0) + 1
+    for leaf in tree.leaves.values():
+        if leaf.present or leaf.values in away:
+            domains[leaf.values] = _space(tree, leaf, away.get(leaf.values, 0), resources)
+    for values, number in away.items():
+        if values not in domains:
+            domains[values] = Space(values, nodes=number, out=number)
+    by_level = [*_by_level(domains, len(tree.levels))]
+    for space in by_level[0]:
+        total.include(space)
+    workloads = [*_runs(registry, tree, flavor, domains)]
+    return Occupancy(tree.topology, tree.levels, resources, total, by_level, out, workloads)
+
+
+def _resources(registry: Registry, flavor: str) -> Iterator[str]:
+    for spec in registry.forest.specs.values():
+        for group in spec.resource_groups:
+            if any(quotas.name == flavor for quotas in group.flavors):
+                yield from group.covered_resources
+
+
+def _out(tree: Tree, nodes: Iterable[NodeState], tolerations: tuple[FlavorToleration, ...]) -> Iterator[OutNode]:
+    """Yield the nodes with the flavor's labels that get no pods, sorted by name."""
+    for node in sorted(nodes, key=lambda node: node.name):
+        labels = node.labels
+        if any(labels.get(key) != value for key, value in tree.selector.items()):
+            continue
+        missing = [level for level in tree.levels if level not in labels]
+        if missing:
+            yield OutNode(node.name, f'has no label "{missing[0]}"', ())
+            continue
+        why = "is not ready" if not node.ready else "is cordoned" if node.unschedulable else ""
+        if not why and tree.by_hostname and (taint := untolerated(node.taints, tolerations)) is not None:
+            value = f"={taint.value}" if taint.value else ""
+            why = f"has the taint {taint.key}{value}:{taint.effect}, which the flavor does not tolerate"
+        if why:
+            yield OutNode(node.name, why, tuple(labels[level] for level in tree.levels))
+
+
+def _space(tree: Tree, leaf: Leaf, out: int, resources: tuple[str, ...]) -> Space:
+    space = Space(leaf.values, out=out)
+    space.nodes = max(len(leaf.nodes), out) if tree.by_hostname else len(leaf.nodes) + out
+    held_out = bool(out) and space.nodes == out
+    others = [*leaf.foreign.values()]
+    for resource in resources:
+        space.used[resource] = leaf.used.get(resource, 0)
+        space.others[resource] = sum(amounts.get(resource, 0) for amounts in others)
+        base = leaf.base.get(resource, 0)
+        space.capacity[resource] = 0 if held_out else base + space.others[resource]
+        space.free[resource] = 0 if held_out else max(0, base - space.used[resource])
+    # System pods that request nothing of what quota is given for do not make a node useless for a workload.
+    idle = not leaf.used.get(PODS, 0) and not any(space.others.values())
+    space.whole = int(idle and not held_out)
+    return space
+
+
+def _by_level(leaves: dict[Values, Space], depth: int) -> Iterator[list[Space]]:
+    levels = [[leaves[values] for values in sorted(leaves)]]
+    for level in range(depth - 1, 0, -1):
+        above: dict[Values, Space] = {}
+        for space in levels[0]:
+            values = space.values[:level]
+            if values not in above:
+                above[values] = Space(values)
+            above[values].include(space)
+        levels.insert(0, [*above.values()])
+    yield from levels
+
+
+def _runs(registry: Registry, tree: Tree, flavor: str, leaves: dict[Values, Space]) -> Iterator[Held]:
+    """Note in the leaves which workloads have pods there, and yield these workloads."""
+    by_key = {tree.key(values): space for values, space in leaves.items()}
+    number = 0
+    for held in registry.held.values():
+        seen: dict[Values, int] = {}
+        for pods in held.placed:
+            if pods.flavor == flavor or (tree.by_hostname and pods.assignment.levels[-1] == HOSTNAME):
+                for values, count in pods.assignment.domains:
+                    if values in by_key:
+                        seen[values] = seen.get(values, 0) + count
+        if seen:
+            for values, count in seen.items():
+                by_key[values].runs.append((number, count))
+            number += 1
+            yield held
