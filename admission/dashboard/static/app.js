@@ -16,6 +16,7 @@ import { LocalQueues, Overview } from "./pages/overview.js";
 import { People } from "./pages/people.js";
 import { ClusterQueuePage, LocalQueuePage } from "./pages/queue.js";
 import { Mark, SignIn } from "./pages/signin.js";
+import { TopologyPage } from "./pages/topology.js";
 import { UsageReport } from "./pages/usage.js";
 import { WorkloadPage } from "./pages/workload.js";
 
@@ -45,6 +46,7 @@ function pageOf(parts) {
   const whole = parts.join("/");
   if (!parts.length) return html`<${First} />`;
   if (Object.hasOwn(PAGES, first) && parts.length === 1) return html`<${PAGES[first]} key=${first} />`;
+  if (first === "flavors" && third === "topology" && parts.length === 3) return html`<${TopologyPage} key=${whole} flavor=${second} />`;
   if (first === "cohorts" && parts.length === 2) return html`<${CohortPage} key=${whole} name=${second} />`;
   if (first === "queues" && parts.length === 2) return html`<${ClusterQueuePage} key=${whole} name=${second} />`;
   if (first === "namespaces" && third === "queues" && parts.length === 4) return html`<${LocalQueuePage} key=${whole} namespace=${second} name=${fourth} />`;

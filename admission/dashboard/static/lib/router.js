@@ -23,6 +23,7 @@ export function link(...parts) {
 export const cohortLink = (name) => link("cohorts", name);
 export const queueLink = (name) => link("queues", name);
 export const localQueueLink = (namespace, name) => link("namespaces", namespace, "queues", name);
+export const topologyLink = (flavor) => link("flavors", flavor, "topology");
 export const workloadLink = (namespace, name) => link("namespaces", namespace, "workloads", name);
 
 function parts() {

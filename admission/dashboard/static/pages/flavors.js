@@ -4,7 +4,7 @@ import { QuotaBar } from "../lib/charts.js";
 import { Badge, Card, Empty, Failure, Loading, PageHead } from "../lib/components.js";
 import { amount, plural, resourceName, shown } from "../lib/format.js";
 import { useAnswer, useCollection } from "../lib/live.js";
-import { queueLink } from "../lib/router.js";
+import { queueLink, topologyLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
 import { forest, quotaByFlavor } from "../lib/tree.js";
 import { html, useMemo } from "../lib/ui.js";
@@ -32,6 +32,7 @@ function FlavorCard({ flavor, quota, capacity }) {
   const over = resources.filter(([resource, sum]) => capacity && sum.nominal > allocatable(resource));
   return html`<${Card} title=${flavor.metadata.name} note=${capacity ? plural(capacity.nodes, "node") : ""} actions=${capacity && (capacity.nodes === 0 ? html`<${Badge} tone="bad">No node has these labels<//>` : over.length > 0 && html`<${Badge} tone="warn">More quota than nodes<//>`)}>
     <p class="tags">${labels.length ? labels.map(([key, value]) => html`<span class="tag" key=${key}>${key}=${value}</span>`) : html`<span class="soft">any node</span>`}${taints.map((taint) => html`<span class="tag" key=${taint.key}>taint ${taint.key}${taint.value ? `=${taint.value}` : ""}:${taint.effect}</span>`)}</p>
+    ${flavor.spec?.topologyName && html`<p><a href=${topologyLink(flavor.metadata.name)}>Topology <bdi>${flavor.spec.topologyName}</bdi></a></p>`}
     ${resources.length ? html`<div class="table-box" tabindex="0" role="region" aria-label=${`Quota in ${flavor.metadata.name}`}><table>
       <thead><tr><th scope="col">Resource</th><th scope="col" class="wide opt">Use of quota</th><th scope="col" class="number">Used</th><th scope="col" class="number">Quota</th>${capacity && html`<th scope="col" class="number">Nodes have</th>`}</tr></thead>
       <tbody>${resources.map(([resource, sum]) => html`<tr key=${resource}><td>${resourceName(resource)}</td><td class="wide opt"><${QuotaBar} resource=${resource} totals=${sum} scale=${Math.max(sum.nominal, sum.used)} /></td>
