@@ -43,6 +43,8 @@ class _PodSet(NamedTuple):
     """What its pods are computed from; None: what is at the path."""
     is_watched: bool = True
     """Whether the wrapped object is watched, so that it cannot be edited to have more pods."""
+    optional: tuple[str, ...] = ()
+    """See `PodSet`."""
     is_known_to_operator: bool = True
     """Whether the operator has it, in the same place of its list, and injects what a start writes for it."""
 
@@ -65,7 +67,7 @@ def places(places_of: PlacesOf, obj: Object) -> list[Place]:
             name = f"component-{number}-{index}"
             path = f"{where}.{each.path}"
             place = Place(name, path, template, each.pods, info, flat=True, count_fields=count_fields)
-            found.append(place._replace(unwatched=not each.is_watched))
+            found.append(place._replace(unwatched=not each.is_watched, optional=each.optional))
     return found
 
 
@@ -131,7 +133,9 @@ def _pod_sets(places_of: PlacesOf, component: Any, number: int) -> Iterator[_Pod
     if not declared and kind in _INFERRED_BY_OPERATOR:
         for path in missing:
             place = templates[path]
-            yield _PodSet(path, place.pods, place.template, is_known_to_operator=place.path != _SUBMITTER)
+            is_known = place.path != _SUBMITTER
+            optional = place.optional
+            yield _PodSet(path, place.pods, place.template, optional=optional, is_known_to_operator=is_known)
         return
     if missing := [path for path in missing if path != f"template.{_SUBMITTER}"]:
         fault = f"the {kind} has pods at {missing[0]}: name it, with their number as replicas"
@@ -139,12 +143,14 @@ def _pod_sets(places_of: PlacesOf, component: Any, number: int) -> Iterator[_Pod
     is_watched = kind != "LeaderWorkerSet"
     for path, pods in declared:
         if path in templates:
-            yield _PodSet(path, max(pods, templates[path].pods), templates[path].template, is_watched)
+            inner = templates[path]
+            yield _PodSet(path, max(pods, inner.pods), inner.template, is_watched, inner.optional)
         else:
             yield _PodSet(path, pods, is_watched=is_watched)
     for path, place in templates.items():
         if place.path == _SUBMITTER and path not in dict(declared):
-            yield _PodSet(path, place.pods, place.template, is_known_to_operator=False)
+            optional = place.optional
+            yield _PodSet(path, place.pods, place.template, optional=optional, is_known_to_operator=False)
 
 
 def _numbers_of(component: Object, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -79,7 +79,9 @@ def job_places(obj: Object) -> list[Place]:
         return [place.with_container(_SUBMITTER) if place.name == "head" else place for place in found]
     if mode == "K8sJobMode":
         target = ("spec", "submitterPodTemplate")
-        found.append(Place("submitter", ".".join(target), paths.at(obj, target) or _submitter_of(obj), 1, target))
+        own = paths.at(obj, target)
+        optional = () if own else tuple(sorted(_SUBMITTER["resources"]["requests"]))
+        found.append(Place("submitter", ".".join(target), own or _submitter_of(obj), 1, target, optional=optional))
     return found
 
 

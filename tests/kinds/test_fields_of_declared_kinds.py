@@ -262,3 +262,5 @@ def test_containers_that_operators_add_to_small_pods_are_counted():
     expected = {"cpu": 100, "memory": 2**29, "ephemeral-storage": 5 * 2**30}
     assert small("mpijob-v1", *mpi)["launcher"] == (expected, ("ephemeral-storage", "memory"))
     assert small("mpijob-v2beta1", *mpi)["launcher"] == ({"cpu": 10}, ())
+    head = ("rayClusterSpec", "headGroupSpec", "template", "spec")
+    assert small("rayjob", *head)["submitter"] == ({"cpu": 500, "memory": 200 * 2**20}, ("cpu", "memory"))
