@@ -100,7 +100,7 @@ class Child:
     was_ungated: bool = False
     """Whether this process has ungated it: it then takes precedence over a pod of the same second that it has not."""
     checked: tuple[int, int | None] | None = None
-    """Its generation and its owner's when its pods were last compared."""
+    """Its generation and its owner's, if that is a workload, when its pods were last compared."""
     is_beyond: bool = False
     """Whether it then had more pods than its owner was admitted with."""
     within: bytes = b""

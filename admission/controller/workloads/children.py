@@ -224,13 +224,15 @@ class Children:
         """
         if seen.kind.ends_by_deletion:
             return
+        tracked = self._registry.get(child.owner)
+        generation = None if tracked is None or tracked.seen is None else tracked.seen.generation
+        if not child.is_beyond and generation is not None and child.checked == (seen.generation, generation):
+            return
+        child.is_beyond = False
         owner, verdict = self._owner(claimed.kind, child.owner, MAX_OWNER_DEPTH)
         if owner is None or verdict is not Verdict.RUN:
             return
-        checked = seen.generation, owner["metadata"].get("generation")
-        if child.checked == checked and not child.is_beyond:
-            return
-        child.checked = checked
+        child.checked = seen.generation, generation
         context, held = self._context.of_namespace(seen.namespace), self._held(child.owner)
 
         def part(version: Object) -> Part:
