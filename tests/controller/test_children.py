@@ -250,6 +250,18 @@ async def test_forged_child_of_jobset_queues_as_a_separate_workload(sluice, forg
     await sluice.job(name, is_gated)
 
 
+async def test_misconfigured_object_of_an_owner_that_is_not_queued_says_so(sluice, caplog):
+    """It names no owner of a queued kind, and its pods cannot be read."""
+    owner = await sluice.user.create("configmaps", "team-a", {"metadata": {"name": "any"}})
+    obj = jobset("odd", suspend=False)
+    obj["metadata"]["ownerReferences"] = [reference({**owner, "apiVersion": "v1", "kind": "ConfigMap"})]
+    obj["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"] = "x"
+    await sluice.user.create("jobsets", "team-a", obj)
+    assert "must be a list" in (await sluice.record("odd", "pending", reason="Misconfigured")).message
+    await until(sluice.user, "jobsets", "odd", lambda each: each["spec"]["suspend"])
+    assert [each.message for each in caplog.records if each.levelname == "ERROR"] == []
+
+
 @pytest.mark.costly
 async def test_child_of_unqueued_jobset_needs_its_own_quota(sluice):
     free = jobset("free", suspend=False)

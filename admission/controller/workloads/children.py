@@ -44,7 +44,7 @@ from admission.kinds.base import POD
 from admission.kinds.children import Part, claimed_owner, controller_of, rendered_owner
 from admission.kinds.declared import workload_of
 from admission.model import child_sentences
-from admission.model.errors import ClusterError
+from admission.model.errors import ClusterError, Misconfigured
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -211,7 +211,10 @@ class Children:
         """
         if self._registry.get(obj["metadata"]["uid"]) is not None or controller_of(obj) is None:
             return False
-        uids = {label for each in kind.templates(obj) if (label := workload_of(each))}
+        try:
+            uids = {label for each in kind.templates(obj) if (label := workload_of(each))}
+        except Misconfigured:  # reported where the object is handled as a workload itself
+            return False
         found = [tracked for uid in uids if (tracked := self._registry.get(uid)) is not None]
         return any(each.holds_quota and self._kinds.of(each.record.workload) is None for each in found)
 
