@@ -180,7 +180,10 @@ function Node({ leaf, report, resource, reason, marked, onMark }) {
 
 function paint(canvas, plan, { width, resource, chosen, marked }) {
   const scale = devicePixelRatio || 1, style = getComputedStyle(canvas);
-  const color = (name) => style.getPropertyValue(name);
+  const color = (name) => {  // a canvas does not know `light-dark()`, which only the value of a property resolves
+    canvas.style.color = `var(${name})`;
+    return style.color;
+  };
   canvas.width = width * scale;
   canvas.height = plan.height * scale;
   const draw = canvas.getContext("2d");
