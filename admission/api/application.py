@@ -212,6 +212,7 @@ def _add_reports(app: web.Application, reports: Reports, views: ClusterViews, at
     app.router.add_get(f"{PREFIX}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/namespaces/{{namespace}}/reports/usage", reports.usage)
     app.router.add_get(f"{PREFIX}/reports/mine", reports.mine)
+    app.router.add_get(f"{PREFIX}/reports/node", reports.node)
     app.router.add_get(f"{PREFIX}/reports/pending", reports.pending)
     app.router.add_get(f"{PREFIX}/reports/attention", attention.get)
     app.router.add_get(f"{PREFIX}/reports/nodes", views.nodes)

@@ -61,6 +61,7 @@ MATRIX: list[tuple[str, str, str]] = [
     ("GET", "reports/nodes", "MAV"),
     ("GET", "reports/attention", "MAV"),
     ("GET", "reports/topology", "MAV"),
+    ("GET", "reports/node", "MAV"),
     # Queues of the queue admin, and of others. A list is authorized by name only if it selects a single name.
     *(("GET", f"{plural}{query}", "MAV") for plural in ("clusterqueues", "cohorts") for query in ("", "?watch=1")),
     ("GET", f"clusterqueues?fieldSelector=metadata.name%3D{OWN}", "MAVQ"),

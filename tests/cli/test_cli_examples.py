@@ -182,6 +182,7 @@ PRINTS = {
     "sluice create localqueue": ["create", "localqueue", "x", "--clusterqueue", "team-a", "-n", "team-a"],
     "sluice create priorityclass": ["create", "priorityclass", "x", "--value", "1"],
     "sluice report usage": ["report", "usage", "--by", "user"],
+    "sluice report node": ["report", "node", "n17"],
     "sluice config show": ["config", "show"],
 }
 """A call of each command that has `-o` and needs at most the API server."""

@@ -266,3 +266,15 @@ def test_ledger_is_correct_after_any_order_of_events(tmp_path: Path):
     asyncio.run(migrate(f"sqlite:///{LedgerMachine.template}"))
     LedgerMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=15)
     LedgerMachine.TestCase("runTest").runTest()
+
+
+async def test_ledger_knows_who_was_on_a_node(store: Store):
+    epoch = await store.lead("test")
+    domains = TopologyAssignment(("kubernetes.io/hostname",), (DomainCount(("n1",), 2), DomainCount(("n2",), 1)))
+    assigned = PodSetAssignment("main", {"cpu": "a", "gpu": "a"}, {"cpu": 3000, "gpu": 24}, 3, topology=domains)
+    await store.commit(admitted(workload("1", user="ada"), Admission("cq", (assigned,)), at=START), epoch=epoch)
+    (stay,) = await store.reports.stays("n1", start=START + 60, end=START + 60)
+    assert (stay.uid, stay.user, stay.pods, stay.domain) == ("1", "ada", 2, ("n1",))
+    assert (stay.requests, stay.start, stay.end) == ({"cpu": 2000, "gpu": 16}, START, None)
+    assert await store.reports.stays("n3", start=START, end=START + 60) == []
+    assert await store.reports.stays("n1", start=START - 60, end=START - 1) == []

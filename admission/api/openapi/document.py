@@ -23,6 +23,7 @@ from admission.api.registry import (
     PREFIX,
     REPORTS,
     RESOURCES,
+    STAY_REPORT,
     SUBRESOURCES,
     TOPOLOGY_REPORT,
     VERSION,
@@ -57,6 +58,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "level": ("string", "Node label of the last level to show, or the part after its slash; default: all levels."),
     "limit": ("integer", "Most objects in a page."),
     "namespace": ("string", "Only usage in this namespace."),
+    "node": ("string", "Name of a node, or of another domain of a topology."),
     "objectKind": ("string", "Kind of the object that has the name, such as pod or rayjob; default: any."),
     "offset": ("integer", "Number of workloads to skip at the beginning."),
     "period": ("string", "Divide the report into periods: day or month (UTC)."),
@@ -172,6 +174,9 @@ def describe() -> Document:
     topology = _operation("get", TOPOLOGY_REPORT, ref(f"{OWN}{TOPOLOGY_REPORT}"), None)
     topology["parameters"] = _query(("flavor", "level"))
     _add(paths, f"{REPORTS.collection()}/topology", "get", topology)
+    stays = _operation("get", STAY_REPORT, ref(f"{OWN}{STAY_REPORT}"), None)
+    stays["parameters"] = _query(("node", "from", "to"))
+    _add(paths, f"{REPORTS.collection()}/node", "get", stays)
     namespaces = _operation("get", NAMESPACE_REPORT, ref(f"{OWN}{NAMESPACE_REPORT}"), None)
     _add(paths, f"{REPORTS.collection()}/namespaces", "get", namespaces)
     attention = _operation("get", ATTENTION_REPORT, ref(f"{OWN}{ATTENTION_REPORT}"), None)

@@ -33,6 +33,7 @@ _ANSWERS: Final = (
     report_schemas.NamespaceReport,
     report_schemas.NodeReport,
     report_schemas.TopologyReport,
+    report_schemas.StayReport,
     report_schemas.PendingReport,
     report_schemas.AttentionReport,
     report_schemas.UsageReport,

@@ -556,6 +556,50 @@ class TopologyReport(Model):
     """Workloads with pods in it."""
 
 
+class Stay(Model):
+    """Pods of a workload in a domain of a topology, for some time."""
+
+    namespace: str
+    """Namespace of the workload."""
+    queue: str
+    """Its LocalQueue."""
+    user: str
+    """Who submitted it."""
+    kind: str
+    """Kind of its object; empty, like the name, if the workload is not kept any more."""
+    name: str
+    """Name of its object."""
+    uid: str
+    """Uid of its object."""
+    pod_set: str
+    """Name of the pod set."""
+    domain: tuple[str, ...]
+    """Values of the domain, for a node its hostname."""
+    pods: int
+    """Number of pods there."""
+    requests: Mapping[str, str]
+    """Total requests of these pods."""
+    from_: Time = Field(alias="from")
+    """Since when the quota was held."""
+    to: Time | None = None
+    """Until when; missing: it is still held."""
+    end_reason: str = ""
+    """Why it ended."""
+
+
+class StayReport(Model):
+    """Which workloads had pods on a node."""
+
+    node: str
+    """Name of the node, or of another domain."""
+    from_: Time = Field(alias="from")
+    """Start of the report."""
+    to: Time
+    """End of the report."""
+    items: tuple[Stay, ...]
+    """In order of time."""
+
+
 class Written(Model):
     """The object of a write."""
 

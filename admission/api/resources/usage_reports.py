@@ -12,8 +12,9 @@ from admission.api.errors import BadRequest
 from admission.api.http.instants import UNITS, instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
-from admission.api.registry import API_VERSION, PENDING_REPORT
+from admission.api.registry import API_VERSION, PENDING_REPORT, STAY_REPORT
 from admission.api.resources.largest_usage import largest
+from admission.model.quantity import format_amount
 from admission.store.ledger.periods import PERIODS
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from admission.api.http.responses import Document
+    from admission.store.ledger.places import Stay
     from admission.store.ledger.usage_reports import UsageReport, UsageRow
     from admission.store.ledger.usage_series import UsageSeries
     from admission.store.store import Store
@@ -92,6 +94,24 @@ class Reports:
             by, start=start, end=end, period=period, where=filters, user=request[IDENTITY].name
         )
         return reply(_document(by, period, report, top))
+
+    async def node(self, request: web.Request) -> web.Response:
+        """Return which workloads had pods on `?node=` (or another domain of a topology) between `from` and `to`.
+
+        Raises BadRequest.
+        """
+        now = self._store.reports.now()
+        node = request.query.get("node", "")
+        if not node:
+            raise BadRequest("node: give the name of a node, or of another domain of a topology")
+        start = instant(request.query.get("from") or "1d", now, field="from")
+        end = instant(request.query.get("to") or "0m", now, field="to")
+        if start > end:
+            raise BadRequest(f"from ({_format_time(start)}) must not be after to ({_format_time(end)})")
+        found = await self._store.reports.stays(node, start=start, end=end)
+        head = {"kind": STAY_REPORT, "apiVersion": API_VERSION, "metadata": {}}
+        times = {"from": _format_time(start), "to": _format_time(end)}
+        return reply({**head, "node": node, **times, "items": [*map(_stay, found)]})
 
     async def pending(self, request: web.Request) -> web.Response:
         """Return the numbers of pending workloads by LocalQueue and reason, or by user; the longest wait first.
@@ -217,6 +237,23 @@ def _item(row: UsageRow) -> Document:
         "amountSeconds": nominal + borrowed,
         "nominalSeconds": nominal,
         "borrowedSeconds": borrowed,
+    }
+
+
+def _stay(stay: Stay) -> Document:
+    return {
+        "namespace": stay.namespace,
+        "queue": stay.queue,
+        "user": stay.user,
+        "kind": stay.kind,
+        "name": stay.name,
+        "uid": stay.uid,
+        "podSet": stay.pod_set,
+        "domain": [*stay.domain],
+        "pods": stay.pods,
+        "requests": {resource: format_amount(resource, amount) for resource, amount in stay.requests.items()},
+        "from": _format_time(stay.start),
+        **({} if stay.end is None else {"to": _format_time(stay.end), "endReason": stay.reason}),
     }
 
 

@@ -17,7 +17,8 @@ from admission.cli.arguments.calendar_periods import calendar_month, calendar_qu
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
-from admission.cli.output.printing import print_line, serialized
+from admission.cli.output.printing import output_option, print_line, serialized
+from admission.cli.output.tables import aligned
 from admission.model.usage_units import is_in_bytes, usage_unit
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def report() -> None:
     \b
     Example:
       sluice report usage --by user --from 7d
+      sluice report node n17 --at 3h
     """
 
 
@@ -167,6 +169,61 @@ def usage(
     else:
         for line in _table(document, width=_WIDTH if output == "table" else None):
             print_line(line)
+
+
+@report.command()
+@click.argument("name", metavar="NODE")
+@click.option("--at", default="", metavar="TIME", help="An instant: a time, or a duration before now.")
+@click.option("--from", "start", default="", metavar="TIME", show_default="1d", help="Start, in the same form.")
+@click.option("--to", "end", default="", metavar="TIME", help="End, in the same form.  [default: now]")
+@output_option("json", "yaml")
+@connection_options
+def node(*, name: str, at: str, start: str, end: str, output: str | None, connection: Connection) -> None:
+    """Report which workloads had pods on a node, as after a failure of it.
+
+    The ledger knows this of workloads that were placed by topology. NODE may also be a
+    rack or another domain, for workloads that were placed by these levels alone.
+
+    \b
+    Examples:
+      sluice report node n17 --at 3h
+      sluice report node n17 --from 2d
+    """
+    if at and (start or end):
+        raise click.UsageError("use either --at, or --from with --to")
+    params = [("node", name), ("from", at or start or "1d"), ("to", at or end)]
+
+    async def ask() -> Document:
+        from admission.client.transport import PREFIX
+
+        async with connect(connection) as sluice:
+            asked = [pair for pair in params if pair[1]]
+            return await sluice.request("GET", f"{PREFIX}/reports/node", params=asked)
+
+    document = asyncio.run(ask())
+    if output is not None:
+        click.echo(serialized(document, output), nl=not output.startswith("jsonpath="))
+        return
+    if not document["items"]:
+        print_line(f"no workload that was placed by topology had pods on {name} in this time", err=True)
+        return
+    rows = [("NAMESPACE", "KIND", "NAME", "USER", "PODS", "REQUESTS", "FROM", "TO", "END")]
+    rows += [
+        (
+            item["namespace"],
+            item["kind"] or "<none>",
+            item["name"] or item["uid"],
+            item["user"] or "<none>",
+            str(item["pods"]),
+            ", ".join(f"{amount} {resource}" for resource, amount in item["requests"].items()),
+            _second(item["from"]),
+            _second(item.get("to", "")),
+            item.get("endReason", "still there"),
+        )
+        for item in document["items"]
+    ]
+    for line in aligned(rows):
+        print_line(line)
 
 
 def _calendar(month: str, quarter: str, timezone: str) -> tuple[str, str]:

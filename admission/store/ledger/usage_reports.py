@@ -12,7 +12,7 @@ from sqlalchemy import func, literal, select
 
 from admission.store.database.instant import Instant
 from admission.store.database.tables import head, usage_days, usage_rollups
-from admission.store.ledger import usage_rows, violations
+from admission.store.ledger import places, usage_rows, violations
 from admission.store.ledger.ledger_sums import LedgerSums, wanted
 from admission.store.ledger.periods import label
 from admission.store.ledger.rollup import DAY, HOUR, hour_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from admission.store.database.connection import Database
     from admission.store.ledger.ledger_sums import AccountSums
+    from admission.store.ledger.places import Stay
     from admission.store.ledger.violations import Violation
 
 GROUPINGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -158,6 +159,11 @@ class Reports:
         async with self._database.read() as connection:
             rows, versions = await violations.read(connection, since=since)
         return await asyncio.to_thread(lambda: tuple(violations.violations(rows, versions, since=since)))
+
+    async def stays(self, domain: str, *, start: float, end: float) -> list[Stay]:
+        """Return who had pods in a domain of a topology, such as a node, in a period (see `places`)."""
+        async with self.turn:
+            return await places.stays(self._database, domain, start=start, end=end)
 
 
 def columns_of(by: Sequence[str]) -> tuple[str, ...]:
