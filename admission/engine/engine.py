@@ -418,8 +418,11 @@ class Engine:
         placed = self._registry.placed
         return [] if placed is None else sorted(placed.topologies.trees)
 
-    def occupancy(self, flavor: str) -> Occupancy | None:
-        """Return what the domains of a flavor's topology hold now; None: it has none, or nodes are not known here."""
+    def occupancy(self, flavor: str) -> Callable[[], Occupancy] | None:
+        """Return what computes, also in a thread, what the domains of a flavor's topology hold now.
+
+        None: the flavor has no topology, or nodes are not known here.
+        """
         return occupancy(self._registry, flavor)
 
     def explain(self, uid: str) -> Explanation | None:

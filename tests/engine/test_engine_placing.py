@@ -115,7 +115,7 @@ def test_occupancy_says_what_is_free_out_and_running(engine):
     engine.observe(NodeChanged(replace(node("b1", "b"), ready=False)), now=2.0)
     engine.observe(NodeChanged(node("b2", "b")), now=2.0)
     engine.observe(PodBound("other", "b2", {"cpu": 500}), now=2.0)
-    found = engine.occupancy("gpu")
+    found = engine.occupancy("gpu")()
     assert [(one.name, one.why, one.values) for one in found.out] == [("b1", "is not ready", ("b", "b1"))]
     racks, nodes = found.by_level
     rows = [(rack.values, rack.nodes, rack.out, rack.whole, rack.free["cpu"]) for rack in racks]

@@ -56,9 +56,10 @@ class TopologyReports:
             engine = self._controller.engine()
             if engine is None:
                 raise not_leading("show a topology", await self._store.holder())
-            found = engine.occupancy(flavor)
-            if found is None:
+            compute = engine.occupancy(flavor)
+            if compute is None:
                 raise UnknownObject(f'there is no ResourceFlavor "{flavor}" with a Topology that exists')
+            found = await asyncio.to_thread(compute)
             depth = _depth(found, level)
             return await asyncio.to_thread(lambda: encode(_document(flavor, found, depth, readable)))
 

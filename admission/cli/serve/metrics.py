@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
 from admission.api.metrics_endpoint import Fixed
-from admission.cli.serve.queue_metrics import queue_families
+from admission.cli.serve.queue_metrics import queue_families, topology_families
 from admission.controller.auditing.comparison import Problem
 from admission.model.errors import StoreError
 
@@ -173,7 +173,8 @@ class ReplicaMetrics:
         if (engine := self.controller.engine()) is None:
             return ()
         self.controller.metrics.keep(frozenset(engine.cluster_queues()), engine.local_queues().keys())
-        return queue_families(engine, counts, held, fair_sharing=self.controller.policy.fair_sharing)
+        families = queue_families(engine, counts, held, fair_sharing=self.controller.policy.fair_sharing)
+        return [*families, *(await topology_families(engine) if engine.placing_flavors() else ())]
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

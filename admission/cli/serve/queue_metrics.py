@@ -5,6 +5,7 @@ Numbers of workloads and reserved or used quota come from the database; quotas, 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from admission.engine import Engine
     from admission.engine.levels import CohortLevels, Level, QueueLevels
+    from admission.engine.topology.occupancy import Occupancy
     from admission.model.queues import LocalQueueSpec
     from admission.store.records import HeldAmount, UnfinishedCount
 
@@ -44,7 +46,6 @@ def queue_families(
         _of_usage(engine),
         *_of_cohorts(queues, cohorts, counts, held),
         *(_of_shares(engine, queues) if fair_sharing else ()),
-        *_of_topologies(engine),
     ]
 
 
@@ -221,16 +222,19 @@ def _of_shares(engine: Engine, queues: Sequence[QueueLevels]) -> Iterator[Metric
     yield _gauge("cohort_weighted_share", text, ("cohort",), {(name,): share for name, share in of_cohorts.items()})
 
 
-def _of_topologies(engine: Engine) -> Iterator[Metric]:
-    """Yield what is free in topologies, by flavor and level: never by domain, of which there may be thousands."""
+async def topology_families(engine: Engine) -> list[Metric]:
+    """Return what is free in topologies, by flavor and level: never by domain, of which there may be thousands."""
+    pending = [(flavor, engine.occupancy(flavor)) for flavor in engine.placing_flavors()]
+    found = [(flavor, compute) for flavor, compute in pending if compute is not None]
+    return await asyncio.to_thread(lambda: [*_of_topologies((flavor, compute()) for flavor, compute in found)])
+
+
+def _of_topologies(occupied: Iterable[tuple[str, Occupancy]]) -> Iterator[Metric]:
     free: dict[Key, float] = {}
     largest: dict[Key, float] = {}
     idle: dict[Key, float] = {}
     nodes: dict[Key, float] = {}
-    for flavor in engine.placing_flavors():
-        found = engine.occupancy(flavor)
-        if found is None:
-            continue
+    for flavor, found in occupied:
         nodes[flavor, "in"], nodes[flavor, "out"] = found.total.nodes - found.total.out, len(found.out)
         for resource in found.resources:
             free[flavor, resource] = _plain(resource, found.total.free.get(resource, 0))

@@ -6,6 +6,7 @@ Read from the engine's tree when somebody asks; nothing of it is kept.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.topology.counting import PODS
@@ -14,7 +15,7 @@ from admission.engine.topology.tree import Amounts, Leaf, add
 from admission.model.topology import HOSTNAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from admission.engine.clusterqueue import Held
     from admission.engine.registry import Registry
@@ -91,22 +92,39 @@ class Occupancy:
         return best if best is not None and best.whole else None
 
 
-def occupancy(registry: Registry, flavor: str) -> Occupancy | None:
-    """Return the state of a flavor's topology; None: the flavor has no tree."""
+def occupancy(registry: Registry, flavor: str) -> Callable[[], Occupancy] | None:
+    """Return what computes the state of a flavor's topology; None: the flavor has no tree.
+
+    With 10,000 nodes that takes long enough to be done in a thread. It reads copies of the collections; amounts of a
+    leaf that changes meanwhile may be those of before or after, which a picture of the present allows.
+    """
     placed = registry.placed
     tree = placed.topologies.trees.get(flavor) if placed is not None else None
     if placed is None or tree is None:
         return None
     resources = tuple(dict.fromkeys(_resources(registry, flavor)))
     tolerations = registry.forest.flavors[flavor].spec.tolerations
-    out = [*_out(tree, placed.topologies.nodes.values(), tolerations)]
+    nodes, held = [*placed.topologies.nodes.values()], [*registry.held.values()]
+    return partial(_occupancy, flavor, tree, [*tree.leaves.values()], nodes, held, resources, tolerations)
+
+
+def _occupancy(
+    flavor: str,
+    tree: Tree,
+    leaves: list[Leaf],
+    nodes: list[NodeState],
+    held: list[Held],
+    resources: tuple[str, ...],
+    tolerations: tuple[FlavorToleration, ...],
+) -> Occupancy:
+    out = [*_out(tree, nodes, tolerations)]
     total = Space(())
     domains: dict[Values, Space] = {}
     away: dict[Values, int] = {}
     for node in out:
         if node.values:
             away[node.values] = away.get(node.values, 0) + 1
-    for leaf in tree.leaves.values():
+    for leaf in leaves:
         if leaf.present or leaf.values in away:
             domains[leaf.values] = _space(tree, leaf, away.get(leaf.values, 0), resources)
     for values, number in away.items():
@@ -115,7 +133,7 @@ def occupancy(registry: Registry, flavor: str) -> Occupancy | None:
     by_level = [*_by_level(domains, len(tree.levels))]
     for space in by_level[0]:
         total.include(space)
-    workloads = [*_runs(registry, tree, flavor, domains)]
+    workloads = [*_runs(held, tree, flavor, domains)]
     return Occupancy(tree.topology, tree.levels, resources, total, by_level, out, workloads)
 
 
@@ -174,11 +192,11 @@ def _by_level(leaves: dict[Values, Space], depth: int) -> Iterator[list[Space]]:
     yield from levels
 
 
-def _runs(registry: Registry, tree: Tree, flavor: str, leaves: dict[Values, Space]) -> Iterator[Held]:
+def _runs(holders: Iterable[Held], tree: Tree, flavor: str, leaves: dict[Values, Space]) -> Iterator[Held]:
     """Note in the leaves which workloads have pods there, and yield these workloads."""
     by_key = {tree.key(values): space for values, space in leaves.items()}
     number = 0
-    for held in registry.held.values():
+    for held in holders:
         seen: dict[Values, int] = {}
         for pods in held.placed:
             if pods.flavor == flavor or (tree.by_hostname and pods.assignment.levels[-1] == HOSTNAME):
