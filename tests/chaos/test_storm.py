@@ -20,7 +20,7 @@ def assert_promises_kept(outcome: Outcome, seed: int) -> None:
 
 
 @pytest.mark.usefixtures("warm_children")  # the killed and frozen processes are those of tests/chaos/fleet.py
-@pytest.mark.costly
+@pytest.mark.long
 @pytest.mark.postgres
 async def test_promises_hold_under_faults_with_two_replicas_on_postgresql(own_postgresql, tmp_path):
     seed = random.randrange(2**32)

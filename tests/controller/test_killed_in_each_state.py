@@ -33,7 +33,7 @@ def objects(cluster):
     }
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_every_kind_continues_after_kill_in_each_state(cluster):
     user, faults = cluster.user, cluster.world.sandbox.faults
     for case in cluster.cases.values():
