@@ -31,6 +31,7 @@ from admission.engine.explain import Explanation, Holder
 from admission.engine.lacks import Lack, needed_now, raises_for
 from admission.engine.policies.admission_fair_sharing import AdmissionFairSharing, LocalQueueUsed, RecentUsage
 from admission.engine.policies.contract import AdmissionPolicy, EngineView, PastAdmission, PolicyEvent, Refusal
+from admission.engine.policies.user_limits import UserLimit, UserLimits
 from admission.engine.preemption_hints import PreemptionHint
 from admission.engine.queue_listing import PendingWorkload
 
@@ -70,6 +71,8 @@ __all__ = [
     "Refusal",
     "TopologyRules",
     "Transformation",
+    "UserLimit",
+    "UserLimits",
     "WorkloadAdmitted",
     "WorkloadEvicted",
     "WorkloadGone",

@@ -22,6 +22,8 @@ PENDING_EVALUATION: Final = "PendingEvaluation"
 BEING_DELETED: Final = "BeingDeleted"
 """Sluice's own: the object is being deleted and waits for a finalizer."""
 ADMISSION_GATED: Final = "AdmissionGated"
+USER_LIMIT_REACHED: Final = "UserLimitReached"
+"""Sluice's own: its user has as much admitted as `userLimits` permits."""
 
 PODS_UNSCHEDULED: Final = "PodsUnscheduled"
 """Sluice's own: the workload is admitted, and some of its pods cannot be scheduled or started."""

@@ -28,6 +28,8 @@ WAITING: Final = (
     Reason("WaitingForPreemptedWorkloads", "Workloads were preempted, and have not stopped yet", "Waiting"),
     Reason("WaitingForPodsReady", "`waitForPodsReady.blockAdmission`: the pods of an admitted workload are not ready",
            "Waiting; looking at the pods of the workload that was admitted last", own=True),
+    Reason("UserLimitReached", "`userLimits`: its user has as much admitted as one user may; the message has the "
+           "numbers", "Waiting until own workloads end; a higher limit for the user", own=True),
     Reason("ExceedsMaxQuota", "It requests more than its ClusterQueue can ever use",
            "Requesting less; raising the limit that the message names"),
     Reason("NoMatchingFlavor", "Its pods can run on the nodes of no flavor, or request a resource without quota; the "

@@ -34,7 +34,9 @@ from admission.cli.configuration.policy_settings import (
     ResourcesSettings,
     RetentionSettings,
     TopologySettings,
+    UserLimitSettings,
     WaitForPodsReadySettings,
+    duplicate_user_limits,
     policy,
 )
 from admission.cli.configuration.request_header_settings import RequestHeaderSettings
@@ -215,6 +217,12 @@ class Settings(BaseSettings):
     fair_sharing: FairSharingSettings | None = Field(
         None, description="Fair sharing by dominant resource share, in all cohorts. Default: disabled."
     )
+    user_limits: tuple[UserLimitSettings, ...] = Field(
+        (),
+        max_length=256,
+        description="What each user may have admitted at the same time: workloads, and resources that their pods "
+        "request. Default: no limits.",
+    )
     admission_fair_sharing: AdmissionFairSharingSettings | None = Field(
         None,
         description="Admission fair sharing: LocalQueues with less recent usage come first, in ClusterQueues whose "
@@ -258,6 +266,7 @@ class Settings(BaseSettings):
             resources=self.resources,
             topology=self.topology,
             wait_for_pods_ready=self.wait_for_pods_ready,
+            user_limits=self.user_limits,
             unlabelled=Unlabelled(self.managed_namespaces(), self.integrations.queue_rules()),
         )
 
@@ -273,6 +282,12 @@ class Settings(BaseSettings):
                 f"are applied only by the webhooks: leave them out, or set admission to webhooks, not {self.admission}"
             )
             raise FieldFaultsError([("integrations.rules", message)])
+        return self
+
+    @model_validator(mode="after")
+    def _user_limits_are_unique(self) -> Settings:
+        if duplicates := duplicate_user_limits(self.user_limits):
+            raise FieldFaultsError(duplicates)
         return self
 
     @classmethod
@@ -300,6 +315,7 @@ NESTED = frozenset(
         "resources",
         "retention",
         "topology",
+        "user_limits",
         "wait_for_pods_ready",
     }
 )
