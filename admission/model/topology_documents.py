@@ -11,6 +11,8 @@ from admission.model.topology import HOSTNAME, DomainCount, SliceLayer, Topology
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+DELAYED: Final = "delayedTopologyRequest"
+"""Field of the document, without domains, of an assignment that is made when all admission checks are Ready."""
 _MOST_SLICES: Final = 1000
 _MOST_DOMAINS: Final = 100_000
 """Most domains of one slice of a document."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from job_examples import job, runs
-from topology_examples import HOSTNAME, bound, placed_job, pods_of, queues_by, racks, racks_of
+from job_examples import admission_check, asks, is_gated, job, runs
+from topology_examples import HOSTNAME, bound, gpu_node, placed_job, pods_of, queues_by, racks, racks_of
 
 REFUSES_EVERY_SECOND_NODE = {
     "metadata": {"name": "half"},
@@ -230,3 +230,27 @@ async def test_without_another_node_the_job_is_evicted_and_waits(world):
         subresource="status",
     )
     await bound(world, "train", 8)
+
+
+async def test_pods_are_placed_when_the_nodes_that_a_check_provisions_are_there(world):
+    """Until then the Job holds quota and has no place; then it has one on these nodes, though others are free."""
+    provisioning = admission_check("nodes")
+    provisioning["spec"]["controllerName"] = "kueue.x-k8s.io/provisioning-request"
+    await racks(world, 2, "a1")
+    await world.apply(provisioning, *queues_by("rack", HOSTNAME, admissionChecksStrategy=asks("nodes")))
+    await world.start()
+    await world.submit(placed_job("train", 6, indexed=True))
+    record = await world.record("train", "admitted", reason="QuotaReserved")
+    assert record.admission.pod_sets[0].topology is None
+    assert is_gated(world.user.get("jobs", "team-a", "train"))
+
+    update = {"name": "main", "nodeSelector": {"made-for": "train"}}
+    await world.report("train", {"name": "nodes", "state": "Ready", "podSetUpdates": [update]})
+
+    await world.end()
+    await world.start()  # what waits for its place is known from the database
+    for number in range(2):
+        made = gpu_node(f"b1-{number}", "b1")
+        made["metadata"]["labels"]["made-for"] = "train"
+        await world.user.create("nodes", "", made)
+    assert racks_of(await bound(world, "train", 6)) == {"b1"}

@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from admission.controller.state.tracked import StartPatch
+from admission.engine.events import ChecksReady, PodAdditions
 from admission.engine.vocabulary import NODE_FAILURES
 from admission.model import sentences
 from admission.model.errors import Misconfigured
-from admission.store.records import NODE_REPLACED, CheckRecord, State
+from admission.model.workload import Toleration
+from admission.store.records import NODE_REPLACED, RESIZED, CheckRecord, State
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         QuotaReserved,
     )
     from admission.kinds.base import Object, Observed
+    from admission.model.checks import PodSetUpdate
     from admission.model.queues import AdmissionCheckRule
     from admission.model.workload import Admission
     from admission.store.records import WorkloadRecord
@@ -85,10 +88,19 @@ def deadline_reached(change: WorkloadChange, _: DeadlineReached, environment: En
         tracked.deadline = _deadline(record, seen, policy)
 
 
-def placed_again(change: WorkloadChange, event: PlacedAgain, _: Environment) -> None:
-    """Replace the domains of the pods on a failed node by others; its other pods run on."""
-    record = change.tracked.record
+def placed_again(change: WorkloadChange, event: PlacedAgain, environment: Environment) -> None:
+    """Replace the domains of the pods on a failed node by others; its other pods run on.
+
+    A workload that had none, as its admission checks were not Ready, starts.
+    """
+    tracked = change.tracked
+    record = tracked.record
     if record.state is not State.ADMITTED or record.admission is None:
+        return
+    if record.checks_pending:
+        change.resize(event.admission, record.workload, why=RESIZED)
+        if tracked.seen is not None and tracked.object is not None and _all_ready(tracked.checks):
+            _clear(change, tracked.seen, tracked.object, environment)
         return
     before, after = _nodes(record.admission), _nodes(event.admission)
     message = sentences.placed_again(before - after, after - before)
@@ -154,7 +166,28 @@ def _evaluate_checks(change: WorkloadChange, seen: Observed, environment: Enviro
             **({} if later is None else {"not_before": later}),
         )
     elif tracked.record.checks_pending and _all_ready(tracked.checks) and (obj := tracked.object) is not None:
-        _clear(change, seen, obj, environment)
+        if _is_unplaced(tracked.record):
+            change.engine_events.append(ChecksReady(tracked.uid, _additions(tracked.updates)))
+        else:
+            _clear(change, seen, obj, environment)
+
+
+def _is_unplaced(record: WorkloadRecord) -> bool:
+    """Return whether pods get their place only when all admission checks are Ready, and have none yet."""
+    return record.admission is not None and any(
+        each.delayed and each.topology is None for each in record.admission.pod_sets
+    )
+
+
+def _additions(updates: Iterable[PodSetUpdate]) -> dict[str, PodAdditions]:
+    """Return what checks add to the pods of each pod set that decides where they may run."""
+    found: dict[str, PodAdditions] = {}
+    for update in updates:
+        before = found.get(update.name, PodAdditions({}))
+        added = (Toleration(each.key, each.operator, each.value, each.effect) for each in update.tolerations)
+        selector = {**before.node_selector, **update.node_selector}
+        found[update.name] = PodAdditions(selector, (*before.tolerations, *added))
+    return found
 
 
 def _clear(change: WorkloadChange, seen: Observed, obj: Object, environment: Environment) -> None:

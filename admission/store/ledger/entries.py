@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, case, func, select, update
 
-from admission.model.topology_documents import topology_document
+from admission.model.topology_documents import DELAYED, topology_document
 from admission.store.database.dialects import bulk_insert
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions
@@ -76,6 +76,8 @@ def _rows(
     for assigned in begun.admission.pod_sets:
         # A pod set without requests has a row, too, with an empty resource: it records that the workload is admitted.
         domains = None if assigned.topology is None else topology_document(assigned.topology)
+        if domains is None and assigned.delayed:
+            domains = {"levels": [], DELAYED: "Pending"}
         for number, resource in enumerate({**assigned.flavors, **assigned.usage} or ("",)):
             yield {
                 **common,

@@ -13,7 +13,7 @@ from sqlalchemy import JSON, Double, Text, and_, bindparam, cast, extract, func,
 from admission.engine.vocabulary import MISCONFIGURED
 from admission.model.pod_set_documents import pod_set
 from admission.model.text import clean
-from admission.model.topology_documents import topology_assignment
+from admission.model.topology_documents import DELAYED, topology_assignment
 from admission.model.workload import Admission, PodSetAssignment, Workload
 from admission.store.database.dialects import in_list
 from admission.store.database.instant import Instant
@@ -212,8 +212,10 @@ def _admission(held: tuple[str, dict[str, _Assigned]]) -> Admission:
 
 def _assignment(item: tuple[str, _Assigned]) -> PodSetAssignment:
     name, (flavors, usage, count, topology) = item
-    domains = topology_assignment(_document(topology[0])) if topology else None
-    return PodSetAssignment(intern(name), flavors, usage, count, domains)
+    document = _document(topology[0]) if topology else None
+    delayed = document is not None and DELAYED in document
+    domains = None if document is None or delayed else topology_assignment(document)
+    return PodSetAssignment(intern(name), flavors, usage, count, domains, delayed)
 
 
 def _record_or_fault(
