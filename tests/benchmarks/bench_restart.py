@@ -26,7 +26,7 @@ from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
 from admission.store.records import Changes, Opened, State, Transition, WorkloadRecord
 from admission.store.store import Store
-from tests.benchmarks.measure import Figure, at_most, cpu_seconds
+from tests.benchmarks.measure import Figure, at_most, cpu_seconds, peak_mib
 from tests.postgresql_server import NoPostgreSQL, running_postgresql
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ async def _restart(sandbox: Sandbox, jobs: list[dict[str, Any]], directory: Path
         ready = time.perf_counter() - started
         await _admits(sandbox, jobs)
         decides, cpu = time.perf_counter() - started, cpu_seconds(child.process.pid)
-        memory = _peak_mebibytes(child.process.pid)
+        memory = peak_mib(child.process.pid)
         longest, audited = await _audit(f"http://127.0.0.1:{api}", token)
-        peak = _peak_mebibytes(child.process.pid)
+        peak = peak_mib(child.process.pid)
     return [
         Figure(f"{name}: ready after", f"{ready:.1f} s"),
         at_most(f"{name}: a Job that ends lets another one start after", decides, _SECONDS, "s", digits=1),
@@ -243,8 +243,3 @@ async def _audit(url: str, token: str) -> tuple[float, float]:
     finally:
         output, _ = await probe.communicate(b"")  # the probe ends with its input
     return float(output), time.perf_counter() - began
-
-
-def _peak_mebibytes(pid: int) -> float:
-    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(line.split()[1]) / 1024

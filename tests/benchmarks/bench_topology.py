@@ -1,4 +1,7 @@
-"""Cost of a placement by topology: 100 to 10,000 nodes in three levels, in processor time of one core."""
+"""Cost of a placement by topology: 100 to 10,000 nodes in three levels, in processor time of one core.
+
+Then `sluice serve` beside the largest cluster (`bench_topology_cluster`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from admission.engine.topology.nodes import NodeState, PodRules
 from admission.engine.topology.placement import Placed, Question, Rules, place
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
 from admission.model.topology import HOSTNAME, SliceLayer, TopologyRequest
+from tests.benchmarks import bench_topology_cluster
 from tests.benchmarks.measure import Figure, at_most
 
 SIZES = (100, 1_000, 10_000)
@@ -58,7 +62,7 @@ async def run() -> list[Figure]:
             figures.append(
                 at_most(what, middle, GOAL, "ms") if size == max(SIZES) else Figure(what, f"{middle:.2f} ms")
             )
-    return figures
+    return figures + await bench_topology_cluster.run()
 
 
 def _placements(topologies: Topologies, question: Question, number: int) -> tuple[float, list[float]]:

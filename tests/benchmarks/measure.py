@@ -43,6 +43,11 @@ def at_most(what: str, value: float, goal: float, unit: str, digits: int = 2) ->
     return Figure(what, f"{value:.{digits}f} {unit}".strip(), f"at most {goal:g} {unit}".strip(), met=value <= goal)
 
 
+def at_least(what: str, value: float, goal: float, unit: str, digits: int = 0) -> Figure:
+    """Return a figure that must not be below `goal`."""
+    return Figure(what, f"{value:.{digits}f} {unit}".strip(), f"at least {goal:g} {unit}".strip(), met=value >= goal)
+
+
 @dataclass(frozen=True)
 class Running:
     """A sandbox, and Sluice with its queue objects; `client` is the administrator's."""
@@ -85,6 +90,12 @@ def resident_mib(pid: int) -> float:
     """Return the private memory of a process in MiB (proc(5), smaps_rollup)."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private_")) / 1024
+
+
+def peak_mib(pid: int) -> float:
+    """Return the highest resident memory of a process so far in MiB (proc(5), VmHWM)."""
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
 
 
 def cpu_seconds(pid: int) -> float:
