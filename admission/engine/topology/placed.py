@@ -53,9 +53,10 @@ class PlacedWorkloads:
                     held = self._registry.held[uid]
                     self._due[uid] = Due(held, self._registry.shapes.of(held.workload), nodes)
             case ChecksReady(uid, additions):
-                held, known = self._registry.held.get(uid), self._due.get(uid)
-                if held is None or (known is not None and known.additions == additions):
+                known = self._due.get(uid)
+                if uid not in self._registry.held or (known is not None and known.additions == additions):
                     return
+                held = self._registry.held[uid]
                 if any(pod_set.delayed and pod_set.topology is None for pod_set in held.admission.pod_sets):
                     self._due[uid] = Due(held, self._registry.shapes.of(held.workload), additions=additions)
         if concerned:  # another place may be free: as in Kueue everything is tried again
