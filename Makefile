@@ -63,7 +63,7 @@ chaos: $(INSTALLED)
 fuzz: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz $(ARGS)
 
-# ARGS='--kinds Ray --ways 8,13 --verbose' for some; ARGS=--write writes the table of docs/kinds.md anew.
+# ARGS='--kinds Ray --ways 8,13 --verbose' for some; ARGS=--write writes the table of docs/kinds/tests.md anew.
 ways: $(INSTALLED)
 	@$(BIN)/python -m tests.ways $(ARGS)
 

@@ -71,4 +71,4 @@ async def test_lifecycle_of_rayjob_created_by_a_ray_cron_job(world, tmp_path):
         steps.append("admitted again")
         steps += await end_and_delete(world, "rayjobs", name, created, cpu="1500m")
     row = f"| RayJob v1 of a RayCronJob | `rayjob.yaml` | head 1, submitter 1 | `spec.suspend` | {', '.join(steps)} |"
-    assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"
+    assert row in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{row}"

@@ -114,7 +114,7 @@ async def test_lifecycle_of_a_trainjob(sluice, release):
     row = (
         f"| TrainJob v1alpha1, Trainer {release} | `trainjob-v2.yaml` | node 4 | `spec.suspend` | {', '.join(steps)} |"
     )
-    assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"
+    assert row in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{row}"
 
 
 async def until_running_for_kai(world):
@@ -173,7 +173,7 @@ async def test_lifecycle_of_trainjob_for_kai_keeps_the_fields_of_kai(sluice):
         steps.append("admitted again")
         steps += await end_and_delete(sluice, "trainjobs", name, jobset, cpu="8")
     row = f"| TrainJob v1alpha1, for KAI | `trainjob-kai.yaml` | node 2 | `spec.suspend` | {', '.join(steps)} |"
-    assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"
+    assert row in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{row}"
 
 
 @pytest.fixture

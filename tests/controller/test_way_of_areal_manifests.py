@@ -132,4 +132,4 @@ async def test_lifecycle_of_areal_experiment_manifests(sluice):
         "| experiment of AReaL | `areal-controller-job.yaml`, `statefulset-areal.yaml` | 1 and 2 and 2 "
         f"| `spec.schedulingGates` of pods | {', '.join(steps)} |"
     )
-    assert row in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{row}"
+    assert row in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{row}"

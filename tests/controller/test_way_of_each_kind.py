@@ -22,7 +22,7 @@ from admission.kinds.paths import at
 from webhooks.review import Reviewer
 
 KINDS = all_kinds(frameworks=frameworks_known(), queue_labels=("kai.scheduler/queue",))
-PAGE = Path(__file__).parents[2] / "docs" / "kinds.md"
+PAGE = Path(__file__).parents[2] / "docs" / "kinds" / "tests.md"
 COLUMNS = "| kind | manifest | pod sets | gate | tested lifecycle |"
 MCAD = "v1beta1"
 """Version of AppWrappers whose items Sluice itself creates."""
@@ -116,7 +116,7 @@ async def end_and_delete(world, plural, name, owner, cpu):
 
 
 def row(kind, version, name, steps):
-    """Return the row of the table in docs/kinds.md."""
+    """Return the row of the table in docs/kinds/tests.md."""
     pod_sets = ", ".join(f"{pod_set} {count}" for pod_set, count, _ in GOLDEN[name])
     gate = " and ".join(f"`{'.'.join(path)}`" for path in (kind.form.suspend, *kind.form.suspend_older))
     gate = f"annotation `{DISPATCH}`" if version == MCAD else gate
@@ -239,7 +239,7 @@ async def test_lifecycle_of_manifest(world, name):
         await world.job("after", runs)
         steps.append("deleted")
     found = row(kind, version, name, steps)
-    assert found in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{found}"
+    assert found in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{found}"
 
 
 def test_each_declared_kind_has_a_row_in_the_documentation():

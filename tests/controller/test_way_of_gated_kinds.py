@@ -1,4 +1,4 @@
-"""Lifecycle of kinds that are queued by gates on their pods: the other rows of the table in docs/kinds.md."""
+"""Lifecycle of kinds that are queued by gates on their pods: the other rows of the table in docs/kinds/tests.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Case:
         return found
 
     def row(self, steps):
-        """Return the row of the table in docs/kinds.md."""
+        """Return the row of the table in docs/kinds/tests.md."""
         sets = " and ".join(str(count) for count, _ in self.pod_sets)
         each = sets if self.workloads == 1 else f"{self.workloads} workloads of {sets}"
         return f"| {self.kind} | `{self.name}.yaml` | {each} | `spec.schedulingGates` of pods | {', '.join(steps)} |"
@@ -263,7 +263,7 @@ async def test_lifecycle_of_manifest_with_gated_pods(world, tmp_path, case):
         await world.job("after", runs)
         steps.append("deleted")
     found = case.row(steps)
-    assert found in PAGE.read_text().splitlines(), f"docs/kinds.md has not the row\n{found}"
+    assert found in PAGE.read_text().splitlines(), f"docs/kinds/tests.md has not the row\n{found}"
 
 
 def test_each_manifest_with_gated_pods_has_a_row_in_the_documentation():

@@ -1,4 +1,4 @@
-"""Lifecycle of Jobs with manifests for several systems, run concurrently: a table in docs/kinds.md."""
+"""Lifecycle of Jobs with manifests for several systems, run concurrently: a table in docs/kinds/tests.md."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ async def test_lifecycle_of_job_manifests(cluster):
     lines = PAGE.read_text().splitlines()
     for case in JOBS:
         row = f"| `{case.manifest}.yaml`, {case.name} | {case.pods} | {case.says} | {', '.join(steps)} |"
-        assert row in lines, f"docs/kinds.md has not the row\n{row}"
+        assert row in lines, f"docs/kinds/tests.md has not the row\n{row}"
     rows = lines[lines.index(COLUMNS) + 2 :]
     assert next(number for number, line in enumerate(rows) if not line.startswith("|")) == len(JOBS)
 

@@ -27,7 +27,7 @@ _LONGEST = 90
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.ways", description=__doc__)
     parser.add_argument("--kinds", default="", help="kinds to test: parts of their names, separated by commas")
-    parser.add_argument("--ways", default="", help="ways to test: their numbers in docs/kinds.md, separated by commas")
+    parser.add_argument("--ways", default="", help="ways to test: their numbers in docs/kinds/tests.md, by commas")
     parser.add_argument("--policies", action="store_true", help="gate by admission policies instead of webhooks")
     how = parser.add_mutually_exclusive_group()
     how.add_argument(
@@ -40,7 +40,7 @@ def main() -> int:
     how.add_argument(
         "--rules", dest="queue_by", action="store_const", const="rules", help="without queue labels, queued by a rule"
     )
-    parser.add_argument("--write", action="store_true", help="rewrite the table of docs/kinds.md")
+    parser.add_argument("--write", action="store_true", help="rewrite the table of docs/kinds/tests.md")
     parser.add_argument("--verbose", action="store_true", help="print the response to each request")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
@@ -73,7 +73,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         if word != documented_word or arguments.verbose:
             print(
                 f"{cell.case.name}, {cell.way}: {word}"
-                + (f" (docs/kinds.md: {documented_word})" if word != documented_word else "")
+                + (f" (docs/kinds/tests.md: {documented_word})" if word != documented_word else "")
             )
         for line in cell.responses() if arguments.verbose or word not in WORDS else ():
             print(f"    {line}")

@@ -59,7 +59,7 @@ class Setup:
 
     @property
     def name(self) -> str:
-        """Name in docs/kinds.md."""
+        """Name in docs/kinds/tests.md."""
         by = {"managed": "managed namespaces", "rules": "rules"}.get(self.queue_by)
         return ("policies" if self.policies else "webhooks") + (f", {by}" if by else "")
 

@@ -1,6 +1,6 @@
 """Ways in which a user might bypass the queue, each applicable to any kind.
 
-The docstrings of the ways are printed in docs/kinds.md (table.py), after "a user tries to".
+The docstrings of the ways are printed in docs/kinds/tests.md (table.py), after "a user tries to".
 """
 
 from __future__ import annotations

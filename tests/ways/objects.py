@@ -20,7 +20,7 @@ class Case:
     """A kind and its test object."""
 
     name: str
-    """Name in the table of docs/kinds.md."""
+    """Name in the table of docs/kinds/tests.md."""
     key: str
     """Prefix of its namespaces' names."""
     path: str

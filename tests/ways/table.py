@@ -1,4 +1,4 @@
-"""The table of docs/kinds.md: the result of each way for each kind."""
+"""The table of docs/kinds/tests.md: the result of each way for each kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.ways.play import WORDS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-PAGE = Path(__file__).parents[2] / "docs" / "kinds.md"
+PAGE = Path(__file__).parents[2] / "docs" / "kinds" / "tests.md"
 BEGIN, END = "<!-- ways: begin -->", "<!-- ways: end -->"
 WAYS = {**WAITING, **RUNNING}
 WITH_POLICIES = ("<!-- ways with policies: begin -->", "<!-- ways with policies: end -->")

@@ -1,4 +1,4 @@
-"""Ways to bypass the queue, for each kind, as documented in docs/kinds.md; a part of them."""
+"""Ways to bypass the queue, for each kind, as documented in docs/kinds/tests.md; a part of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_no_way_bypasses_the_queue(database_url: str, tmp_path: Path, setu
 async def test_make_ways_ended_by_sigterm_leaves_no_process_behind(tmp_path: Path):
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.ways", "--kinds", "Job", "--ways", "1"),
-        cwd=PAGE.parents[1],
+        cwd=PAGE.parents[2],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=asyncio.subprocess.PIPE,
     )

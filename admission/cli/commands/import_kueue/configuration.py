@@ -233,7 +233,7 @@ class _Reader:
                 names += [] if ours in names else [ours]
                 self._tell(path, Fate.taken(f"as integrations.frameworks: {ours}"))
             else:
-                text = f"describe {clean(kind)} in integrations.kinds (docs/kinds.md, User-defined kinds)"
+                text = f"describe {clean(kind)} in integrations.kinds (docs/kinds/user-defined.md)"
                 self._tell(path, Fate.not_taken(text))
         for needing, needed in ((TRAIN_JOB, JOB_SET), *((each, "pod") for each in (*GROUPED, *LABELLED))):
             if needing in names and needed not in names:

@@ -156,7 +156,7 @@ _WITHOUT: Final = {
     "MultiKueue": "Jobs run in this cluster only",
     "KueueDRA": "requests by ResourceClaims do not count against quota",
     "DynamicResourceAllocation": "requests by ResourceClaims do not count against quota",
-    "ElasticJobs": "workloads scale without an annotation, a running Job gets no more pods (docs/kinds.md, Scaling)",
+    "ElasticJobs": "workloads scale without an annotation, a running Job gets no more pods (docs/kinds/rules.md)",
     "ConcurrentAdmission": "a workload is tried in one flavor after the other",
     "PriorityBoost": "the priority is that of the priority class; sluice prioritize changes it",
     "ManagedJobsNamespaceSelectorAlwaysRespected": "Jobs with a queue label are queued in all namespaces",
