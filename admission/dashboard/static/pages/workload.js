@@ -3,7 +3,7 @@ import { path } from "../lib/api.js";
 import { Age, Badge, Card, conditionOf, Dialog, Empty, Facts, Failure, Free, HOPELESS, Loading, PageHead, StateBadge, Table, Time } from "../lib/components.js";
 import { amount, count, duration, fullTime, hours, hoursName, plural, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
-import { localQueueLink, queueLink } from "../lib/router.js";
+import { localQueueLink, queueLink, topologyLink } from "../lib/router.js";
 import { useHome, useSession } from "../lib/session.js";
 import { html, useEffect, useMemo, useState } from "../lib/ui.js";
 import { Actions } from "./act.js";
@@ -42,11 +42,20 @@ export function WorkloadPage({ namespace, name }) {
             ["Created", html`<${Time} at=${workload.metadata.creationTimestamp} />`],
             ["Evictions", status.requeueState?.count],
           ]} />
+          ${rights.flavors && status.state === "admitted" && html`<${Places} admission=${status.admission} />`}
         <//>
         <${Checks} checks=${status.admissionChecks} />
         <${Held} history=${history} />
       </div>
     </div>`;
+}
+
+// Links to the maps of the nodes on which its pods are, for flavors with a Topology.
+function Places({ admission }) {
+  const flavors = useAnswer(path("resourceflavors"));
+  const used = new Set((admission?.podSetAssignments || []).flatMap((each) => Object.values(each.flavors || {})));
+  const placed = (flavors.data?.items || []).filter((flavor) => used.has(flavor.metadata.name) && flavor.spec?.topologyName);
+  return placed.map(({ metadata }) => html`<p class="small table-note" key=${metadata.name}><a href=${topologyLink(metadata.name)}>Map of the nodes of <bdi>${metadata.name}</bdi></a></p>`);
 }
 
 function CopyLink() {

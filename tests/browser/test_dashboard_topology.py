@@ -1,0 +1,100 @@
+"""The page of a flavor's topology in a real browser: by keyboard from a node to its workload, and by axe-core."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+from admission.api.application import create_app, listening
+from admission.api.resources.explaining_engine import NoController
+from admission.engine import (
+    Engine,
+    NamespaceChanged,
+    NodeChanged,
+    Policy,
+    QueueObjectChanged,
+    TopologyRules,
+    WorkloadPending,
+)
+from admission.engine.topology.nodes import NodeState
+from admission.model.manifests import parse_manifest
+from admission.model.topology import HOSTNAME, TopologyRequest
+from admission.model.workload import PodSet, Workload
+from admission.store.database.migrations import migrate
+from admission.store.store import Store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.async_api import Browser, Page
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.costly]
+
+QUOTA = {"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": "100"}]}
+OBJECTS = (
+    ("Topology", {"name": "dc"}, {"levels": [{"nodeLabel": "block"}, {"nodeLabel": "rack"}, {"nodeLabel": HOSTNAME}]}),
+    ("ResourceFlavor", {"name": "gpu"}, {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}),
+    (
+        "ClusterQueue",
+        {"name": "cq"},
+        {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [QUOTA]}]},
+    ),
+    ("LocalQueue", {"name": "q", "namespace": "ns"}, {"clusterQueue": "cq"}),
+)
+
+
+class Leader(NoController):
+    """A leader with two racks of two nodes, one of them cordoned, and a Job in the first rack."""
+
+    def __init__(self) -> None:
+        self._engine = Engine(Policy(topology=TopologyRules()))
+        self._engine.observe(NamespaceChanged("ns", {}), now=0.0)
+        for kind, metadata, spec in OBJECTS:
+            manifest = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": metadata, "spec": spec}
+            self._engine.observe(QueueObjectChanged(parse_manifest(manifest)), now=0.0)
+        for name in ("r1-0", "r1-1", "r2-0", "r2-1"):
+            labels = {"pool": "gpu", "block": "b", "rack": name[:2], HOSTNAME: name}
+            state = NodeState(name, labels, {"cpu": 4000, "pods": 10}, unschedulable=name == "r2-1")
+            self._engine.observe(NodeChanged(state), now=0.0)
+        pod_sets = (PodSet("main", 3, {"cpu": 2000}, topology=TopologyRequest(required="rack")),)
+        self._engine.observe(WorkloadPending(Workload("u", "ns", "train", "q", 0, 1.0, pod_sets)), now=1.0)
+        self._engine.settle(1.0)
+
+    def engine(self) -> Engine:  # type: ignore[override]
+        return self._engine
+
+
+@pytest.mark.parametrize("look", [("light", 1280), ("dark", 390)])
+async def test_map_leads_by_keyboard_to_the_workload_on_a_node(browser: Browser, tmp_path: Path, look):
+    scheme, width = look
+    url = f"sqlite:///{tmp_path}/s.db"
+    await migrate(url)
+    async with Store.open(url) as store:
+        app = create_app(store, token="t", checks={}, controller=Leader())
+        async with listening(app, "127.0.0.1", 0) as address:
+            viewport = {"width": width, "height": 900}
+            context = await browser.new_context(color_scheme=scheme, viewport=viewport, bypass_csp=True)
+            assert (await context.request.post(f"{address}/login", data={"token": "t"})).ok
+            page = await context.new_page()
+            await page.goto(f"{address}/ui/flavors/gpu/topology")
+            await expect(page.get_by_text("4 nodes, 1 without pods, 1 partly used, 1 out")).to_be_visible()
+            await expect(page.get_by_role("row", name="r2-1 b / r2 It is cordoned.")).to_be_visible()
+            await page.get_by_role("application").focus()
+            await page.keyboard.press("ArrowRight")
+            await expect(page.get_by_role("link", name="ns/train")).to_be_visible()
+            await page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+            assert (await page.evaluate("axe.run()"))["violations"] == []
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            await page.get_by_role("application").focus()
+            await page.keyboard.press("Enter")
+            await expect(page).to_have_url(f"{address}/ui/namespaces/ns/workloads/{await _workload(page, address)}")
+            await context.close()
+
+
+async def _workload(page: Page, address: str) -> str:
+    """Return the name of the only workload of the report."""
+    report = await page.request.get(f"{address}/apis/sluice.dev/v1/reports/topology?flavor=gpu")
+    return (await report.json())["workloads"][0]["workload"]
