@@ -120,6 +120,9 @@ _EQUIVALENTS = {
 """Command of Slurm, kueuectl or kubectl -> its equivalent of `sluice`, for the error about an unknown command."""
 
 
+_OPTION_EQUIVALENTS = {"--ns": "--namespace", "--me": "--mine"}
+"""Option of other tools -> the one of `sluice`, for the error about an unknown option."""
+
 _WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of writing the output to a file: disk or quota full, file too large, I/O error."""
 
@@ -205,10 +208,10 @@ class _Group(click.Group):
             ctx.exit()
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            import difflib  # slow to import, and needed for a mistake only
+            from admission.cli.arguments.groups import similar  # slow to import, and needed for a mistake only
 
-            near = difflib.get_close_matches(name.lower(), _COMMANDS, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f"see {ctx.command_path} --help"
+            near = similar(name.lower(), _COMMANDS)
+            hint = f'did you mean "{near}"?' if near else f"see {ctx.command_path} --help"
             if name.lower() in _EQUIVALENTS:
                 hint = f"use {ctx.command_path} {_EQUIVALENTS[name.lower()]}"
             raise click.UsageError(f'unknown command "{name}"; {hint}', ctx)
@@ -227,6 +230,13 @@ class _Group(click.Group):
         """Run the command; a SluiceError ends it with a message and exit code."""
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            meant = _OPTION_EQUIVALENTS.get(error.option_name)
+            if meant is None or error.ctx is None or all(meant not in each.opts for each in error.ctx.command.params):
+                raise
+            raise click.NoSuchOption(
+                error.option_name, f"{error.message} Did you mean '{meant}'?", ctx=error.ctx
+            ) from error
         except SluiceError as error:
             for line in str(error).split("\n"):
                 click.echo(f"error: {visible(line)}", err=True)

@@ -126,7 +126,7 @@ async def test_sign_in_without_cookies_says_what_to_allow(running: World, browse
     # What a browser sees that keeps no cookies: the token is accepted, and there is no session afterwards.
     await page.route("**/login", lambda route: route.fulfill(status=200, json={}))
     await page.goto(f"{running.url}/ui/")
-    await page.get_by_label("Token of the cluster").fill("admin-token")
+    await page.get_by_label("Cluster token").fill("admin-token")
     await page.get_by_role("button", name="Sign in").click()
     await expect(page.get_by_role("alert")).to_contain_text("Allow cookies for this site")
     await expect(page.get_by_role("button", name="Sign in")).to_be_enabled()

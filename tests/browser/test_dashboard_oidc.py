@@ -109,6 +109,6 @@ async def test_sign_in_by_token_works_while_the_issuer_is_down(
     await alice.click()
     await expect(page.get_by_role("alert")).to_contain_text("cannot be used for now; sign in with a token")
     accounts.status = 200
-    await page.get_by_label("Token of the cluster").fill("grace-token")
+    await page.get_by_label("Cluster token").fill("grace-token")
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", level=1)).to_have_text("My work")

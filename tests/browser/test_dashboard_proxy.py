@@ -81,5 +81,5 @@ async def test_sign_out_that_fails_is_reported_and_repeated(running: World, brow
         await expect(page.get_by_role("alert")).to_contain_text("You are not signed out yet: the server answered 502")
         assert (await someone.context.request.get(f"{running.url}/session")).status == 200
         await page.unroute("**/logout")
-        await expect(page.get_by_label("Token of the cluster")).to_be_visible()
+        await expect(page.get_by_label("Cluster token")).to_be_visible()
         assert (await someone.context.request.get(f"{running.url}/session")).status == 401

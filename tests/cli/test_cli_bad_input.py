@@ -39,6 +39,12 @@ NOWHERE = {"SLUICE_SERVER": "http://127.0.0.1:1", "SLUICE_TOKEN": "t"}
         (("config", "show", "--config", "https://a.example/s.yaml"), "https://a.example/s.yaml is a URL, and only"),
         (("import", "https://a.example/b.jsonl.gz"), "https://a.example/b.jsonl.gz is a URL, and only files are read"),
         (("kinds", "check", "http://a.example/k.yaml"), "curl -fsSL http://a.example/k.yaml | sluice ... /dev/stdin"),
+        (("gte", "cq"), 'unknown command "gte"; did you mean "get"?'),
+        (("get", "wl", "--ns", "a"), "Did you mean '--namespace'?"),
+        (
+            ("create", "clusterqueue", "a", "--nominal-quota", "a:cpu=4;b:cpu=10"),
+            '"b:cpu" is not a resource; flavors are separated by a comma: use "a:cpu=4,b:cpu=10"',
+        ),
         (("simulate", "nowhere.yaml"), "nowhere.yaml: cannot be read (No such file or directory); check FILE"),
     ],
 )
@@ -137,7 +143,7 @@ async def test_usage_of_a_removed_flavor_is_shown_by_top_and_describe(sluice, st
     other = QUEUES.replace("name: default", "name: other")
     assert (await sluice("apply", "-f", "-", stdin=other)).exit_code == 0
     rows = [line.split() for line in (await sluice("top", "queues")).stdout.splitlines()]
-    removed, added = ["default", "cpu", "2", "0", "2", "100%"], ["other", "cpu", "0", "4", "0", "0%"]
+    removed, added = ["default", "cpu", "2", "0", "2", "<none>"], ["other", "cpu", "0", "4", "0", "0%"]
     assert rows[1:] == [["team-a", *removed], ["team-a", *added]]
     described = (await sluice("describe", "cq/team-a")).stdout
     assert [line.split() for line in described.splitlines() if " cpu " in line] == [removed, added]

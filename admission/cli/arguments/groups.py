@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 WAYS_TO_PAUSE: Final = """\b
 Which command pauses what:
@@ -18,6 +21,12 @@ Which command pauses what:
 """Epilog of the help of each of these commands."""
 
 
+def similar(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that a mistyped one probably means, one with the same letters first; None: none is near."""
+    near = difflib.get_close_matches(name, known)
+    return min(near, key=lambda each: sorted(each) != sorted(name), default=None)
+
+
 class Group(click.Group):
     """Click group whose error for an unknown subcommand names the most similar one, or all of them."""
 
@@ -28,7 +37,7 @@ class Group(click.Group):
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
             known = self.list_commands(ctx)
-            near = difflib.get_close_matches(name.lower(), known, n=1)
-            hint = f'did you mean "{near[0]}"?' if near else f"available commands: {', '.join(known)}"
+            near = similar(name.lower(), known)
+            hint = f'did you mean "{near}"?' if near else f"available commands: {', '.join(known)}"
             raise click.UsageError(f'unknown command "{name}" for "{ctx.info_name}"; {hint}', ctx)
         return super().resolve_command(ctx, args)

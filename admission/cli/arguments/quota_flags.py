@@ -29,6 +29,11 @@ def parse_quotas(flag: str, values: Iterable[str]) -> Quotas:
             resource, equals, quantity = (text.strip() for text in amount.partition("="))
             if not (resource and equals and quantity):
                 raise click.UsageError(f'{flag}: "{amount}" is not a quota in flavor {flavor}; {_FORM}')
+            if ":" in resource:
+                meant = part.strip().replace(f";{amount}", f",{amount.strip()}")
+                raise click.UsageError(
+                    f'{flag}: "{resource}" is not a resource; flavors are separated by a comma: use "{meant}"'
+                )
             if resource in found:
                 raise click.UsageError(f"{flag}: duplicate quota of {resource} in flavor {flavor}")
             found[resource] = quantity

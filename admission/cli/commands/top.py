@@ -104,7 +104,7 @@ def queue_rows(cluster_queues: Iterable[Document]) -> list[tuple[str, ...]]:
             format_amount(usage.resource, usage.used),
             format_amount(usage.resource, usage.nominal),
             format_amount(usage.resource, max(0, usage.used - usage.nominal)),
-            f"{usage.share:.0%}",
+            f"{usage.share:.0%}" if usage.nominal else "<none>",
         )
         for usage in usages
     ]

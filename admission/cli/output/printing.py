@@ -145,7 +145,8 @@ def print_outcome(
     for detail in details:
         print_line(f"  {detail}")
     following = None if document is None else read(impact, document)
-    if following is not None:
+    # That a new or unchanged object has no effects on workloads is not worth a line for each object of a file.
+    if following is not None and (following or outcome not in ("created", "unchanged")):
         for line in impact_lines(following):
             print_line(f"  {line}")
 

@@ -65,13 +65,14 @@ export function SignIn({ onSignedIn, ended, refusal }) {
     <h1>Sign in</h1>
     ${ended && html`<p class="notice" role="status">Your session has ended. Sign in again to go on where you were.</p>`}
     ${issuer && html`<${AtIssuer} host=${issuer} refusal=${refusal} />`}
-    <label for="token">Token of the cluster</label>
+    <label for="token">Cluster token</label>
     <input id="token" ref=${field} type="password" autocomplete="off" spellcheck="false" autofocus aria-describedby="token-help" aria-invalid=${String(Boolean(error))} />
     ${error && html`<p class="field-error" role="alert">${error}</p>`}
     <button type="submit" class=${issuer ? "button" : "button primary"} disabled=${busy}>${busy ? "Signing in …" : "Sign in"}</button>
     <div id="token-help" class="soft help">
       <p>A token of your ServiceAccount, for example:</p>
       <pre><code>kubectl create token NAME -n NAMESPACE</code></pre>
+      <p>Or the administrator's token, with which Sluice was started as SLUICE_ADMIN_TOKEN.</p>
       <p>You see what the cluster's roles let you see. The token stays on the server and is forgotten when you sign out.</p>
     </div>
   </form></main>`;
