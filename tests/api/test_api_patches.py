@@ -117,7 +117,7 @@ async def test_concurrent_patches_with_resource_version_lose_no_update(api):
             answer = await api.patch("clusterqueues/one", {"metadata": wanted})
             if answer.status == 200:
                 return tries
-            assert answer.status == 409
+            assert answer.status in (409, 503)  # the latter where the database is slow: nothing is written
 
     tries = await asyncio.gather(*(increment() for _ in range(clients)))
     assert (await api.get("clusterqueues/one")).body["metadata"]["annotations"]["count"] == str(clients)
