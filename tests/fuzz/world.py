@@ -123,8 +123,8 @@ class World:
         text = self.log.read_text(errors="replace")[self._read :] if self.log.exists() else ""
         if self._process is not None and self._process.returncode is not None:
             raise Finding("serve dies", f"exit code {self._process.returncode}\n{self.tail()}")
-        if _TROUBLE.search(text):
-            raise Finding("serve stumbles", self.tail(40))
+        if trouble := _TROUBLE.search(text):
+            raise Finding("serve stumbles", text[text.rfind("\n", 0, trouble.start()) + 1 :][:8000])
         self._read += text.rfind("\n") + 1
 
     def tail(self, lines: int = 15) -> str:
