@@ -210,7 +210,7 @@ class Store:
         return Past(start, end, found, versions, earlier, orders)
 
     async def usage_series(
-        self, by: Sequence[str], *, start: float, end: float, step: float, where: Mapping[str, Collection[str]]
+        self, by: Sequence[str], *, start: float, end: float, step: float | None, where: Mapping[str, Collection[str]]
     ) -> UsageSeries:
         """Return usage in buckets of `step` seconds, up to now at most (see `ledger.usage_series`)."""
         async with self.reports.turn:

@@ -139,6 +139,17 @@ async def test_buckets_of_a_usage_series_equal_sums_over_the_ledger(shared_days:
 
 
 @on_shared_days
+async def test_series_without_a_step_begins_with_the_first_usage(shared_days: tuple[Store, Clock]):
+    """So that a chart of the first days has no empty part, and their average is no average over an empty time."""
+    store, clock = shared_days
+    begins = min(row.begins for row in (await read_ledger(store)).held) / 1_000_000
+    for start, step in ((begins - 300 * DAY, HOUR), (clock.now - 90 * 60.0, 300.0), (clock.now - HOUR * 24, HOUR)):
+        series = await store.usage_series(["user"], start=start, end=EVER, step=None, where={})
+        assert (series.start, series.step) == (math.floor(max(start, begins) / step) * step, step)
+        assert series == await store.usage_series(["user"], start=series.start, end=EVER, step=step, where={})
+
+
+@on_shared_days
 async def test_usage_series_of_workloads_adds_up_to_that_of_their_queues(shared_days: tuple[Store, Clock]):
     """Series of queues are read from hourly and daily sums, those of workloads from the ledger."""
     store, _ = shared_days

@@ -77,7 +77,8 @@ class Reports:
         if start >= end:
             raise BadRequest(f"from ({_format_time(start)}) must be before to ({_format_time(end)})")
         top = _top(request)
-        if step := _step(request, end - start):
+        step = _step(request, end - start)
+        if step != 0.0:
             if period:
                 raise BadRequest("interval: cannot be combined with period; give one of the two")
 
@@ -149,15 +150,17 @@ def _pending_report(items: list[Document]) -> bytes:
     return encode({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
 
 
-def _step(request: web.Request, seconds: float) -> float:
-    """Return the parameter `interval` in seconds; 0 if it is missing. Raises BadRequest."""
+def _step(request: web.Request, seconds: float) -> float | None:
+    """Return the parameter `interval` in seconds; 0: it is missing; None: it is to be chosen. Raises BadRequest."""
     text = request.query.get("interval", "")
     if not text:
         return 0.0
+    if text == "auto":
+        return None
     found = re.fullmatch(r"(\d{1,6})([mhdw])", text, re.ASCII)
     step = float(int(found[1]) * UNITS[found[2]]) if found else 0.0
     if not step:
-        raise BadRequest(f'interval: "{text}" is not a duration; give one such as 5m, 1h or 1d')
+        raise BadRequest(f'interval: "{text}" is not a duration; give one such as 5m, 1h or 1d, or auto')
     if seconds / step > _MOST_INTERVALS:
         raise BadRequest(
             f"interval: {text} divides the report into more than {_MOST_INTERVALS} parts; give a longer interval, or a "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, literal, select
 
 from admission.store.database.instant import Instant
-from admission.store.database.tables import head, usage_days, usage_rollups
+from admission.store.database.tables import admissions, head, usage_days, usage_rollups
 from admission.store.ledger import usage_rows
 from admission.store.ledger.rollup import DAY, HOUR, hour_of
 from admission.store.ledger.usage import MICROSECONDS, usage, windows
@@ -39,6 +39,9 @@ class UsageSeries:
     """(start, rows) of each bucket; buckets without usage are left out."""
 
 
+_STEPS = ((60.0, HOUR), (300.0, 6 * HOUR), (HOUR, 3 * DAY), (6 * HOUR, 14 * DAY), (DAY, 120 * DAY), (7 * DAY, math.inf))
+"""Lengths of buckets to choose from, each with the longest series that is divided by it (s)."""
+
 _Sums = defaultdict[float, "defaultdict[Key, list[float]]"]
 """[nominal, borrowed] amount-seconds by start of the bucket and key."""
 
@@ -49,22 +52,26 @@ async def usage_series(
     *,
     start: float,
     end: float,
-    step: float,
+    step: float | None,
     where: Mapping[str, Collection[str]],
 ) -> UsageSeries:
     """Return usage grouped by some of GROUPINGS and by time. `where`: accepted values by column of FILTERS.
 
     Buckets start at multiples of `step` (seconds) since the epoch, those of a day at midnight UTC; the first one
-    contains `start`. Buckets of whole hours are read from the roll-ups as far as those reach. Shorter buckets, and
+    contains `start`. Without a `step` the series begins with the first usage of all if that is later, and its length
+    decides the step. Buckets of whole hours are read from the roll-ups as far as those reach. Shorter buckets, and
     groupings by workload or kind, need the rows of the ledger: such a series starts after the rows that retention has
     deleted.
     """
     columns = columns_of(by)
     holder = usage_rows.holder_columns({*columns, *where})
-    first = math.floor(start / step) * step
     sums: _Sums = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
     async with database.read() as connection:
         rolled_up_to, pruned_to = (await connection.execute(select(head.c.rolled_up_to, head.c.pruned_to))).one()
+        if step is None:
+            start = max(start, await _first_usage(connection, pruned=pruned_to is not None) or start)
+            step = next(each for each, longest in _STEPS if end - start <= longest)
+        first = math.floor(start / step) * step
         if step % HOUR == 0 and holder == usage_rows.HOLDER_COLUMNS:
             summed_up_to = max(first, min(hour_of(end), rolled_up_to or 0.0))
             await _add_hours(connection, sums, columns, first, summed_up_to, step, where)
@@ -78,6 +85,15 @@ async def usage_series(
     await asyncio.to_thread(_add_ledger, sums, columns, held, quotas, window, holder, where)
     buckets = tuple((at, _rows(columns, sums[at])) for at in sorted(sums))
     return UsageSeries(first, max(first, end), step, buckets)
+
+
+async def _first_usage(connection: AsyncConnection, *, pruned: bool) -> float | None:
+    """Return when the first workload of all was admitted (Unix time, s), to the hour if its row has been deleted."""
+    if not pruned:
+        return (await connection.execute(select(admissions.c.from_at).order_by(admissions.c.id).limit(1))).scalar()
+    sums = [select(func.min(period)) for period in (usage_days.c.day, usage_rollups.c.hour)]
+    found = [(await connection.execute(statement)).scalar() for statement in sums]
+    return min((at for at in found if at is not None), default=None)
 
 
 async def _add_hours(

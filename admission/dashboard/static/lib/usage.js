@@ -2,11 +2,17 @@
 import { seconds } from "./format.js";
 
 export const PERIODS = {
-  hour: { text: "Hour", from: "1h", interval: "5m", stepMs: 300000 },
-  day: { text: "Day", from: "1d", interval: "1h", stepMs: 3600000 },
-  month: { text: "Month", from: "30d", interval: "1d", stepMs: 86400000 },
+  hour: { text: "Hour", from: "1h", seconds: 3600 },
+  day: { text: "Day", from: "1d", seconds: 86400 },
+  month: { text: "Month", from: "30d", seconds: 2592000 },
 };
 export const PERIOD_OPTIONS = Object.entries(PERIODS).map(([value, { text }]) => ({ value, text }));
+
+// The server begins with the first usage of all, and chooses the interval for what is left.
+export const INTERVAL = "auto";
+
+// Time that a report is about: shorter than the one asked for, as long as usage is known for less.
+export const lengthOf = (report) => seconds(report.to) - seconds(report.from);
 
 // Name of an item's group; the report sums up the groups beyond the parameter `top` in one item.
 export const nameIn = (item, nameOf) => (item.others ? `${item.others} others` : nameOf(item));

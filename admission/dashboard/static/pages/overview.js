@@ -8,7 +8,7 @@ import { cohortLink, link, localQueueLink, queueLink, useParameter, workloadLink
 import { useReadable, useRights, useSession } from "../lib/session.js";
 import { forest, leavesOf, quotaByFlavor, resourcesOf, totals } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
-import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
+import { INTERVAL, lengthOf, PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
 import { shortly } from "./workloads.js";
 
 const OPEN_QUEUES = 60;  // trees with more ClusterQueues are collapsed to their Cohorts at first
@@ -53,8 +53,9 @@ function Tiles({ roots, resources, selected, onSelect }) {
   const { rights } = useSession();
   const [period, setPeriod] = useParameter("period", "day");
   const chosen = PERIODS[period] ? period : "day";
-  const { from, interval } = PERIODS[chosen];
-  const report = useAnswer(rights.usage ? "/apis/sluice.dev/v1/reports/usage" : null, { from, interval, by: "resource" }, { everyMs: 60000 });
+  const report = useAnswer(rights.usage ? "/apis/sluice.dev/v1/reports/usage" : null, { from: PERIODS[chosen].from, interval: INTERVAL, by: "resource" }, { everyMs: 60000 });
+  const known = report.data && lengthOf(report.data);
+  const time = known && known < 0.9 * PERIODS[chosen].seconds ? `last ${duration(known)}` : `last ${chosen}`;
   return html`<section aria-label="Utilisation">
     <div class="section-head"><h2>Utilisation</h2><span class="grow"></span>
       ${rights.usage && html`<${Segments} label="Time" options=${PERIOD_OPTIONS} value=${chosen} onChange=${setPeriod} />`}</div>
@@ -62,13 +63,13 @@ function Tiles({ roots, resources, selected, onSelect }) {
       const sum = roots.map((root) => totals(root, each.name)).reduce((a, b) => ({ nominal: a.nominal + b.nominal, used: a.used + b.used }), { nominal: 0, used: 0 });
       const past = report.data && seriesOf(report.data, each.name, () => "used", 1);
       const values = past?.series[0]?.values || [];
-      const mean = past && past.total / ((seconds(report.data.to) - seconds(report.data.from)) || 1);
+      const mean = past && past.total / (known || 1);
       return html`<button type="button" key=${each.name} class="tile" aria-pressed=${String(each.name === selected.name)} onClick=${() => onSelect(each.name)}>
         <span class="tile-name">${resourceName(each.name)}</span>
         <span class="tile-value">${percent(sum.used, sum.nominal)}</span>
         <span class="tile-text">${shown(each.name, sum.used)} of ${shown(each.name, sum.nominal)} now</span>
-        <span class="tile-text">${past ? `${percent(mean, sum.nominal)} over the last ${chosen}` : "\u00a0"}</span>
-        <${Sparkline} label=${`${resourceName(each.name)} over the last ${chosen}`} values=${values} whole=${sum.nominal} />
+        <span class="tile-text">${past ? `${percent(mean, sum.nominal)} over the ${time}` : "\u00a0"}</span>
+        <${Sparkline} label=${`${resourceName(each.name)} over the ${time}`} values=${values} whole=${sum.nominal} />
       </button>`;
     })}</div>
   </section>`;

@@ -8,7 +8,7 @@ import { cohortLink, link, queueLink, useParameter } from "../lib/router.js";
 import { useHome, useRights, useSession } from "../lib/session.js";
 import { queueNode, resourcesOf, totals } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
-import { PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
+import { INTERVAL, PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
 import { QuotaDialog, RollbackDialog, StopDialog } from "./change.js";
 import { FairShare } from "./fairshare.js";
 import { History } from "./history.js";
@@ -135,7 +135,7 @@ export function Usage({ address = "/apis/sluice.dev/v1/reports/usage", filters, 
   const [by, setBy] = useParameter("by", groups[0]);
   const [resource, setResource] = useParameter("resource");
   const chosen = PERIODS[period] || PERIODS.day, group = groups.includes(by) ? by : groups[0];
-  const report = useAnswer(address, { from: chosen.from, interval: chosen.interval, by: group, top: MOST, ...filters }, { everyMs: 60000 });
+  const report = useAnswer(address, { from: chosen.from, interval: INTERVAL, by: group, top: MOST, ...filters }, { everyMs: 60000 });
   const resources = given || [...new Set((report.data?.items || []).map((item) => item.resource))].sort((a, b) => /gpu/.test(b) - /gpu/.test(a) || a.localeCompare(b)).map((found) => ({ name: found }));
   const selected = (resources.find((each) => each.name === resource) || resources[0])?.name;
   const series = report.data && seriesOf(report.data, selected, GROUPS[group].name);
@@ -145,7 +145,7 @@ export function Usage({ address = "/apis/sluice.dev/v1/reports/usage", filters, 
       <${Segments} label="Time" options=${PERIOD_OPTIONS} value=${PERIODS[period] ? period : "day"} onChange=${setPeriod} />`}>
     ${report.error && !report.data ? html`<${Failure} error=${report.error} retry=${report.again} />`
       : !series ? html`<${Loading} />`
-      : series.series.length ? html`<${StackedChart} label=${`${resourceName(selected)} in use`} times=${series.times} series=${series.series} stepMs=${chosen.stepMs}
+      : series.series.length ? html`<${StackedChart} label=${`${resourceName(selected)} in use`} times=${series.times} series=${series.series} stepMs=${report.data.intervalSeconds * 1000}
           line=${nominal ? { name: "nominal", value: nominal(selected) } : undefined} format=${(value) => shown(selected, value)} />`
       : html`<${Empty} title="Nothing was used">In this time no workload held ${resourceName(selected || "quota")}. Choose a longer time or another resource.<//>`}
   <//>`;

@@ -7,7 +7,7 @@ import { useAnswer } from "../lib/live.js";
 import { queueLink, useParameter, workloadLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
 import { html, useMemo } from "../lib/ui.js";
-import { nameIn, seriesOf } from "../lib/usage.js";
+import { INTERVAL, nameIn, lengthOf as known, seriesOf } from "../lib/usage.js";
 
 const GROUPS = {
   clusterqueue: { text: "ClusterQueue", name: (item) => item.clusterQueue, link: (item) => queueLink(item.clusterQueue), clusterQueues: true },
@@ -16,13 +16,12 @@ const GROUPS = {
   namespace: { text: "Namespace", name: (item) => item.namespace },
   flavor: { text: "Flavor", name: (item) => item.flavor },
   priority: { text: "Priority", name: (item) => `priority ${item.priority}` },
-  kind: { text: "Kind", name: (item) => item.kind || "unknown" },
-  workload: { text: "Workload", name: (item) => `${item.namespace}/${item.workload}`, link: (item) => workloadLink(item.namespace, item.workload) },
+  kind: { text: "Kind", name: (item) => item.kind || "unknown", kept: true },
+  workload: { text: "Workload", name: (item) => `${item.namespace}/${item.workload}`, link: (item) => workloadLink(item.namespace, item.workload), kept: true },
 };
 // Most groups in the table; the report sums up the others.
 const MOST = 100;
 const DAYS = 86400;
-const INTERVALS = [["1m", 60, 2 * 3600], ["1h", 3600, 3 * DAYS], ["6h", 21600, 14 * DAYS], ["1d", DAYS, 120 * DAYS], ["1w", 7 * DAYS, Infinity]];
 const PAST = [["1d", "Day"], ["7d", "Week"], ["30d", "30 days"], ["90d", "90 days"], ["365d", "Year"]];
 const RELATIVE = /^(\d{1,6})([mhdw])$/;
 const UNITS = { m: 60, h: 3600, d: DAYS, w: 7 * DAYS };
@@ -53,14 +52,13 @@ export function UsageReport() {
   const [of, setOf] = useParameter("of", rights.usage ? "" : "mine");
   const group = GROUPS[by] || GROUPS.clusterqueue;
   const length = lengthOf(from, end);
-  const interval = INTERVALS.find(([, , most]) => length <= most) || INTERVALS[3];
   const address = of === "mine" ? "/apis/sluice.dev/v1/reports/mine" : of ? `/apis/sluice.dev/v1/namespaces/${encodeURIComponent(of)}/reports/usage` : "/apis/sluice.dev/v1/reports/usage";
-  const report = useAnswer(address, { from, to: end, by: GROUPS[by] ? by : "clusterqueue", interval: interval[0], user, top: MOST });
+  const report = useAnswer(address, { from, to: end, by: GROUPS[by] ? by : "clusterqueue", interval: INTERVAL, user, top: MOST });
   const resources = useMemo(() => [...new Set((report.data?.items || []).map((item) => item.resource))].sort((a, b) => /gpu/.test(b) - /gpu/.test(a) || a.localeCompare(b)), [report.data]);
   const selected = resources.includes(resource) ? resource : resources[0];
   const series = report.data && selected && seriesOf(report.data, selected, group.name);
   const rows = useMemo(() => rowsOf(report.data, selected, group), [report.data, selected, by]);
-  const late = report.data && length - (Date.parse(report.data.to) - Date.parse(report.data.from)) / 1000 > interval[1] + 60;
+  const late = report.data && length - known(report.data) > report.data.intervalSeconds + 60;
   const total = rows.reduce((sum, row) => sum + row.all, 0);
   return html`<${PageHead} title="Usage" actions=${rows.length > 0 && html`<button type="button" class="button" onClick=${() => download(rows, selected, group.text, report.data)}>Download CSV</button>`}>
       What was held, for how long: from the ledger, to the second<//>
@@ -76,7 +74,7 @@ export function UsageReport() {
     <${Card} title=${selected ? resourceName(selected) : "Usage"} note=${rows.length > 0 && "In use, on average; below, hours of it"} actions=${resources.length > 1 && html`<${Segments} label="Resource" value=${selected} onChange=${setResource} options=${resources.map((each) => ({ value: each, text: resourceName(each) }))} />`}>
       ${report.error && !report.data ? html`<${Failure} error=${report.error} retry=${report.again} />` : !report.data ? html`<${Loading} lines=${5} />`
         : !rows.length ? html`<${Empty} title="Nothing was used in this time">Workloads are counted from their admission until their last pod is gone. Choose a longer time.<//>`
-        : html`<${StackedChart} label=${`${resourceName(selected)} in use`} times=${series.times} series=${series.series} stepMs=${interval[1] * 1000} format=${(value) => shown(selected, value)} />
+        : html`<${StackedChart} label=${`${resourceName(selected)} in use`} times=${series.times} series=${series.series} stepMs=${report.data.intervalSeconds * 1000} format=${(value) => shown(selected, value)} />
           <${Table} label="Usage" rows=${rows} keyOf=${(row) => row.name} columns=${[
             { name: group.text, cell: (row) => (row.link && (rights.clusterQueues || !group.clusterQueues) ? html`<a href=${row.link}><bdi class="free">${row.name}</bdi></a>` : html`<bdi class="free">${row.name}</bdi>`) },
             { name: hoursName(selected), className: "number", cell: (row) => hours(selected, row.all) },
@@ -84,7 +82,7 @@ export function UsageReport() {
             { name: "Borrowed", className: "number", cell: (row) => (row.borrowed ? html`<span class="borrowed">${hours(selected, row.borrowed)}</span>` : html`<span class="soft">–</span>`) },
             { name: "Share", className: "number", cell: (row) => percent(row.all, total) },
           ]} /><p class="soft small table-note">${plural(rows.length, "row")}, ${hours(selected, total)} ${hoursName(selected)} in all.</p>`}
-      ${late && html`<p class="soft small table-note">By ${group.text.toLowerCase()}, usage is known since ${report.data.from.slice(0, 10)}: as long as finished workloads are kept.</p>`}
+      ${late && html`<p class="soft small table-note">${group.kept ? `By ${group.text.toLowerCase()}, usage is known since ${report.data.from.slice(0, 10)}: as long as finished workloads are kept.` : `Usage is known since ${report.data.from.slice(0, 16).replace("T", " ")} UTC.`}</p>`}
     <//>`;
 }
 
