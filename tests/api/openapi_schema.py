@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from schemathesis.config import SchemathesisConfig
 
 from admission.api.openapi.document import describe
-from admission.api.registry import AUDITS
+from admission.api.registry import AUDITS, REPORTS
 
 
 def described() -> dict[str, Any]:
     """The document without the parameter `watch`, as watches do not end."""
     document = describe()
-    del document["paths"][AUDITS.collection()]  # audits need a leader
+    for path in (AUDITS.collection(), f"{REPORTS.collection()}/topology"):  # these need a leader
+        del document["paths"][path]
     for path in document["paths"].values():
         for operation in path.values():
             if isinstance(operation, dict):

@@ -29,6 +29,7 @@ DONE = {
     "tree": "tree research",
     "history": "history cq/team-a",
     "report usage": "report usage",
+    "report node": "report node node-1",
     "export": "export --as sluice",
     "apply": "apply -f queues.yaml",
     "create clusterqueue": "create cq new",
