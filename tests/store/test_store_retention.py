@@ -101,6 +101,15 @@ async def test_usage_by_workload_starts_where_the_pruned_ledger_starts(store: St
         assert min(at for at, _ in series.buckets) >= series.start
 
 
+async def test_series_without_a_step_begins_with_the_first_sums_where_rows_were_pruned(store: Store, clock: Clock):
+    epoch = await aged(store, clock)
+    before = await store.usage_series(["user"], start=0.0, end=EVER, step=None, where={})
+    await store.roll_up(epoch=epoch)
+    assert await store.prune(Retention(finished=2 * DAY), epoch=epoch) > 0
+    after = await store.usage_series(["user"], start=0.0, end=EVER, step=None, where={})
+    assert (after.start, after.end, after.step) == (before.start, before.end, before.step)
+
+
 async def test_workloads_not_rolled_up_or_not_finished_are_not_pruned(store: Store, clock: Clock):
     epoch = await aged(store, clock)
     assert await store.prune(Retention(finished=0.0), epoch=epoch) == 0

@@ -52,10 +52,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "flavor": ("string", "Only usage of this ResourceFlavor."),
     "force": ("boolean", "Whether a server-side apply takes over fields of other managers."),
     "from": ("string", "Begin of the report: a time (RFC 3339), or how long ago, as 30d."),
-    "interval": (
-        "string",
-        "Length of the intervals, as 5m or 1d; auto: begin with the first usage.",
-    ),
+    "interval": ("string", "Length of the intervals, as 5m or 1d; auto: begin with the first usage."),
     "kind": ("string", "Only usage of workloads of this kind, such as Job."),
     "labelSelector": ("string", "Only objects with these labels, as in team=a,gpu."),
     "level": ("string", "Node label of the last level to show, or the part after its slash; default: all levels."),

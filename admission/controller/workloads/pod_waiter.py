@@ -137,9 +137,10 @@ class PodWaiter:
         """
         first, longest = MEASURE_INTERVAL
         due = asyncio.get_running_loop().time() + first
-        wait = _Wait(uid, namespace, WORKLOAD_UID, 0, 0, due, interval=first, measures=set(pod_sets))
-        wait.unwatched, wait.longest = unwatched, _LONGEST_COUNT if unwatched else longest
-        self.measuring[uid] = wait
+        self.measuring[uid] = _Wait(
+            uid, namespace, WORKLOAD_UID, 0, 0, due, interval=first, measures=set(pod_sets), unwatched=unwatched,
+            longest=_LONGEST_COUNT if unwatched else longest,
+        )  # fmt: skip
         self._added.set()
 
     def stop_measuring(self, uid: str) -> None:

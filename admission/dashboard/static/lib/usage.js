@@ -12,7 +12,7 @@ export const PERIOD_OPTIONS = Object.entries(PERIODS).map(([value, { text }]) =>
 export const INTERVAL = "auto";
 
 // Time that a report is about: shorter than the one asked for, as long as usage is known for less.
-export const lengthOf = (report) => seconds(report.to) - seconds(report.from);
+export const knownSeconds = (report) => seconds(report.to) - seconds(report.from);
 
 // Name of an item's group; the report sums up the groups beyond the parameter `top` in one item.
 export const nameIn = (item, nameOf) => (item.others ? `${item.others} others` : nameOf(item));

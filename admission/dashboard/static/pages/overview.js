@@ -8,7 +8,7 @@ import { cohortLink, link, localQueueLink, queueLink, useParameter, workloadLink
 import { useReadable, useRights, useSession } from "../lib/session.js";
 import { forest, leavesOf, quotaByFlavor, resourcesOf, totals } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
-import { INTERVAL, lengthOf, PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
+import { INTERVAL, knownSeconds, PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
 import { shortly } from "./workloads.js";
 
 const OPEN_QUEUES = 60;  // trees with more ClusterQueues are collapsed to their Cohorts at first
@@ -54,7 +54,7 @@ function Tiles({ roots, resources, selected, onSelect }) {
   const [period, setPeriod] = useParameter("period", "day");
   const chosen = PERIODS[period] ? period : "day";
   const report = useAnswer(rights.usage ? "/apis/sluice.dev/v1/reports/usage" : null, { from: PERIODS[chosen].from, interval: INTERVAL, by: "resource" }, { everyMs: 60000 });
-  const known = report.data && lengthOf(report.data);
+  const known = report.data && knownSeconds(report.data);
   const time = known && known < 0.9 * PERIODS[chosen].seconds ? `last ${duration(known)}` : `last ${chosen}`;
   return html`<section aria-label="Utilisation">
     <div class="section-head"><h2>Utilisation</h2><span class="grow"></span>

@@ -7,7 +7,7 @@ import { useAnswer } from "../lib/live.js";
 import { queueLink, useParameter, workloadLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
 import { html, useMemo } from "../lib/ui.js";
-import { INTERVAL, nameIn, lengthOf as known, seriesOf } from "../lib/usage.js";
+import { INTERVAL, knownSeconds, nameIn, seriesOf } from "../lib/usage.js";
 
 const GROUPS = {
   clusterqueue: { text: "ClusterQueue", name: (item) => item.clusterQueue, link: (item) => queueLink(item.clusterQueue), clusterQueues: true },
@@ -58,7 +58,7 @@ export function UsageReport() {
   const selected = resources.includes(resource) ? resource : resources[0];
   const series = report.data && selected && seriesOf(report.data, selected, group.name);
   const rows = useMemo(() => rowsOf(report.data, selected, group), [report.data, selected, by]);
-  const late = report.data && length - known(report.data) > report.data.intervalSeconds + 60;
+  const late = report.data && length - knownSeconds(report.data) > report.data.intervalSeconds + 60;
   const total = rows.reduce((sum, row) => sum + row.all, 0);
   return html`<${PageHead} title="Usage" actions=${rows.length > 0 && html`<button type="button" class="button" onClick=${() => download(rows, selected, group.text, report.data)}>Download CSV</button>`}>
       What was held, for how long: from the ledger, to the second<//>
