@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from admission.sandbox.sandbox import Sandbox
+    from admission.store.records import WorkloadRecord
+    from admission.store.store import Store
 
 Object = dict[str, Any]
 
@@ -205,3 +207,12 @@ async def all_complete(local: Any, count: int) -> None:
                 done.add(obj["metadata"]["name"])
         if len(done) == count:
             watcher.close()
+
+
+async def all_finished(store: Store, count: int) -> tuple[WorkloadRecord, ...]:
+    """Wait until Sluice has recorded the end of all `count` workloads, which is later than `all_complete`."""
+    while True:
+        records = (await store.workloads.list()).workloads
+        if [record.state for record in records] == ["finished"] * count:
+            return records
+        await asyncio.sleep(0.02)

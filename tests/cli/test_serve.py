@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from ports import free_port
-from serve_processes import NODE, QUEUES, TOKEN, all_complete, job, serving, sluice
+from serve_processes import NODE, QUEUES, TOKEN, all_complete, all_finished, job, serving, sluice
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
@@ -24,8 +24,6 @@ from tests.api.pki import Authority
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
-
-    from admission.store.records import WorkloadRecord
 
 
 async def finished(*arguments: str, **environment: str) -> tuple[int | None, str, str]:
@@ -223,11 +221,3 @@ async def test_unmigrated_postgresql_ends_the_start_and_names_sluice_migrate(san
     )
     assert code == 1
     assert "sluice migrate" in error_of(errors)
-
-
-async def all_finished(store: Store, count: int) -> tuple[WorkloadRecord, ...]:
-    while True:
-        records = (await store.workloads.list()).workloads
-        if [record.state for record in records] == ["finished"] * count:
-            return records
-        await asyncio.sleep(0.02)

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from serve_processes import NODE, QUEUES, all_complete, job, serving, sluice
+from serve_processes import NODE, QUEUES, all_finished, job, serving, sluice
 
 from admission.model.manifests import parse_documents, parse_manifest
 from admission.sandbox.sandbox import Sandbox
@@ -41,7 +41,8 @@ async def recorded(tmp_path: Path, database_url: str) -> AsyncIterator[str]:
             await replica.until_ready()
             for number in range(JOBS):
                 await local.create("jobs", "default", job(f"job-{number}", seconds=120))
-            await all_complete(local, JOBS)
+            async with Store.open(database_url) as store:
+                await all_finished(store, JOBS)
             yield replica.url
 
 
