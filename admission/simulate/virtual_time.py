@@ -26,8 +26,9 @@ do so for ever at the same instant."""
 class VirtualTime:
     """An engine, its clock `now` (Unix time, s), and the events that are due later."""
 
-    def __init__(self, policy: Policy, now: float) -> None:
-        self.engine = Engine(replace(policy, topology=None))  # without nodes: by quota alone
+    def __init__(self, policy: Policy, now: float, *, places: bool = False) -> None:
+        """`places`: it is also told of nodes; otherwise it decides by quota alone."""
+        self.engine = Engine(policy if places else replace(policy, topology=None))
         self.now = now
         self._begin = now
         self._due: list[tuple[float, int, str, Event]] = []

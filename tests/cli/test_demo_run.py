@@ -157,6 +157,17 @@ async def test_kinds_scene_starts_each_object_once_with_all_its_pods(warm_demo: 
 
 
 @pytest.mark.costly
+async def test_topology_scene_draws_both_maps_and_splits_no_training_run(warm_demo: Start) -> None:
+    process = await warm_demo("--scene", "topology")
+    text = (await process.communicate())[0].decode()
+    assert process.returncode == 0, text
+    assert re.search(r"Sluice, by topology +[1-9]\d+ +0 +1\.0 ", text)
+    assert re.search(r"^(\w{4}|·{4}) .*  (\w{4}|·{4}| {4}) ", text, re.MULTILINE)
+    assert "\x1b" not in text
+    assert "✓ by topology no training run was split over racks" in text
+
+
+@pytest.mark.costly
 async def test_demo_runs_a_trace_to_its_end(warm_demo: Start, tmp_path: Path) -> None:
     file = tmp_path / "openb_pods.csv"
     rows = (

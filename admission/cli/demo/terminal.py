@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 _USED, _BORROWED, _FREE, _REST = "█", "▓", "░", "·"
 _BAR: Final = 40
 """Width of a bar in characters."""
-_COLOURS: Final = {"used": "36", "borrowed": "33", "done": "32", "bad": "31", "dim": "2", "bold": "1"}
+_COLOURS: Final = {
+    "used": "36",
+    "borrowed": "33",
+    "done": "32",
+    "bad": "31",
+    "dim": "2",
+    "bold": "1",
+    **{
+        f"run{number}": f"30;{code}"
+        for number, code in enumerate((41, 42, 43, 44, 45, 46, 101, 102, 103, 104, 105, 106))
+    },
+}
+RUN_STYLES: Final = tuple(style for style in _COLOURS if style.startswith("run"))
+"""Styles that tell runs apart which are drawn beside each other."""
 _INTERVAL: Final = {True: 0.2, False: 5.0}
 """Minimum seconds between updates, of an interactive terminal and of other output."""
 
@@ -29,7 +42,8 @@ class Terminal:
 
     def __init__(self, out: TextIO, *, interactive: bool, colour: bool) -> None:
         self._out = out
-        self._interactive = interactive
+        self.interactive = interactive
+        """Whether lines can be drawn again in place."""
         self._colour = colour
         self._drawn = 0
         self._last = float("-inf")
@@ -41,14 +55,14 @@ class Terminal:
         return cls(out, interactive=interactive, colour=interactive and not os.environ.get("NO_COLOR"))
 
     def __enter__(self) -> Self:
-        if self._interactive:
+        if self.interactive:
             self._write("\x1b[?25l")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._interactive:
+        if self.interactive:
             self._write("\x1b[?25h")
 
     def say(self, line: str = "") -> None:
@@ -58,14 +72,21 @@ class Terminal:
 
     def draw(self, account: Account, elapsed: float, *, force: bool = False) -> None:
         """Show the state `elapsed` seconds after the start; unless `force`, skip it shortly after the last update."""
-        if not force and elapsed - self._last < _INTERVAL[self._interactive]:
+        if not force and elapsed - self._last < _INTERVAL[self.interactive]:
             return
         self._last = elapsed
-        if not self._interactive:
+        if not self.interactive:
             self._write(_one_line(account, elapsed) + "\n")
             return
+        self.redraw(self._lines(account, elapsed))
+
+    def redraw(self, shown: list[tuple[str, int]]) -> None:
+        """Replace the lines that were drawn last by these, given with their visible lengths; omit those too long."""
         columns = shutil.get_terminal_size().columns
-        lines = [line for line, length in self._lines(account, elapsed) if length <= columns]
+        lines = [line for line, length in shown if length <= columns]
+        if not self.interactive:
+            self._write("".join(f"{line.rstrip()}\n" for line in lines))
+            return
         up = f"\x1b[{self._drawn}A" if self._drawn else ""
         self._write(up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
         self._drawn = len(lines)
@@ -74,18 +95,18 @@ class Terminal:
         """Print the closing table, the figures and the promises."""
         self.say()
         widths = [max(map(len, column)) for column in zip(closing.columns, *closing.rows, strict=True)]
-        self.say(self._paint("bold", _aligned(closing.columns, widths)))
+        self.say(self.paint("bold", _aligned(closing.columns, widths)))
         for row in closing.rows:
             self.say(_aligned(row, widths))
         for line in textwrap.wrap(closing.note, 80):
-            self.say(self._paint("dim", line))
+            self.say(self.paint("dim", line))
         self.say()
         width = max(len(what) for what, _ in closing.figures)
         for what, figure in closing.figures:
             self.say(f"{what:{width}}  {figure}")
         self.say()
         for kept, sentence in closing.promises:
-            self.say(self._paint("done", f"✓ {sentence}") if kept else self._paint("bad", f"✗ BROKEN: {sentence}"))
+            self.say(self.paint("done", f"✓ {sentence}") if kept else self.paint("bad", f"✗ BROKEN: {sentence}"))
 
     def _lines(self, account: Account, elapsed: float) -> list[tuple[str, int]]:
         """Return each line with its visible length, without the escape sequences of colours."""
@@ -94,7 +115,7 @@ class Terminal:
         text = f"{elapsed:4.0f} s   {what}: {waiting:5} waiting {running:5} running {done:5} done"
         failed = account.count(Phase.FAILED)
         alarm = (f" {failed} FAILED" if failed else "") + (" QUOTA EXCEEDED" if account.live.broken else "")
-        lines = [("", 0), (self._paint("bold", text) + self._paint("bad", alarm), len(text + alarm)), ("", 0)]
+        lines = [("", 0), (self.paint("bold", text) + self.paint("bad", alarm), len(text + alarm)), ("", 0)]
         name = max(len("together"), *map(len, account.teams))
         for resource in account.plan.shown:
             total = account.plan.total(resource)
@@ -109,7 +130,7 @@ class Terminal:
             tail = f"{shown(resource, used):>6} of {shown(resource, total)} {name_of(resource)}"
             lines += [(f"{'together':{name}} {bar}{tail}", name + 1 + _BAR + len(tail)), ("", 0)]
         legend = f"{_USED} used  {_BORROWED} borrowed  {_FREE} idle  {_REST} may borrow"
-        lines.append((self._paint("dim", legend), len(legend)))
+        lines.append((self.paint("dim", legend), len(legend)))
         return lines
 
     def _team_bar(self, seen: ObservedTeam, resource: str, *, limit: int, total: int) -> str:
@@ -123,11 +144,12 @@ class Terminal:
         for colour, cell, amount in parts:
             end = min(_BAR, round(_BAR * amount / max(1, total)))
             if end > filled:
-                bar += self._paint(colour, cell * (end - filled))
+                bar += self.paint(colour, cell * (end - filled))
                 filled = end
         return bar + " " * (_BAR - filled)
 
-    def _paint(self, style: str, text: str) -> str:
+    def paint(self, style: str, text: str) -> str:
+        """Return the text in a style of `_COLOURS`, if the terminal has colours."""
         return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m" if self._colour and text else text
 
     def _write(self, text: str) -> None:
