@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from admission.engine.pending_item import Item
     from admission.engine.policies.active import ActivePolicies
     from admission.engine.preemption import MakeSearch, Search
-    from admission.engine.tree import Node
+    from admission.engine.tree import FlavorResource, Node
     from admission.engine.victims import Target
 
 
@@ -212,10 +212,10 @@ class Cycle:
         """Pop the first workload that no policy refuses; refused workloads before it become inadmissible."""
         item = queue.pending.pop()
         while item is not None and item.accepted and item.fault is None:
-            refusal = filters.refusal(item.workload, queue.name)
+            refusal = filters.refusal(item, queue.name, item.shape.usage)
             if refusal is None:
                 break
-            filters.make_inadmissible(item, queue.pending)
+            filters.make_inadmissible(item, queue.pending, item.shape.usage)
             self._park(item, *refusal)
             if self._domain.skipped is not None:
                 self._domain.skipped.invalidate(queue)
@@ -276,9 +276,9 @@ class Cycle:
 
     def decide(self, entry: Entry) -> None:
         """Admit, preempt, reserve quota or skip, by the entry's mode (Kueue's `processEntry`)."""
-        if self._filters is not None and self._result.admitted:
-            # Policies also count the workloads that were admitted earlier in this cycle.
-            refusal = self._filters.refusal(entry.item.workload, entry.queue.name)
+        if self._filters is not None:
+            # Now it has flavors, and workloads that were admitted earlier in this cycle are charged.
+            refusal = self._filters.refusal(entry.item, entry.queue.name, self._quota_of(entry))
             if refusal is not None:
                 entry.outcome, (entry.reason, entry.message) = Outcome.REFUSED, refusal
                 return
@@ -317,6 +317,15 @@ class Cycle:
             self._defer(entry, FITS_WITHOUT_PREEMPTED)
         else:
             self._admit(entry)
+
+    def _quota_of(self, entry: Entry) -> Mapping[FlavorResource, int]:
+        """Return the quota that a head would hold, by flavor-resource; without its flavors if it does not get any."""
+        if entry.assignment.mode is Mode.NO_FIT:
+            return entry.item.shape.usage
+        if entry.item.workload.replaces:  # the usage of its assignment is without what it takes over
+            return dict(usage_of(entry.assignment.admission_to(entry.queue.name)))
+        frs = self._domain.tree.frs
+        return {frs[fr]: amount for fr, amount in entry.assignment.usage.items()}
 
     def _reassign_without_victims(self, entry: Entry) -> None:
         """Repeat the assignment with the nominated flavors, without the targets so far: `updateAssignmentIfNeeded`."""
@@ -390,7 +399,7 @@ class Cycle:
             return
         if entry.outcome is Outcome.REFUSED:
             assert self._filters is not None
-            self._filters.make_inadmissible(item, pending)
+            self._filters.make_inadmissible(item, pending, self._quota_of(entry))
             self._park(item, entry.reason, entry.message)
             self._result.moved = True
             return

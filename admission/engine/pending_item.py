@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Mapping
 
     from admission.engine.accounting import Accounting
     from admission.engine.clusterqueue import ClusterQueue, Facts
+    from admission.engine.tree import FlavorResource
     from admission.model.workload import PodSet, Workload
 
 LocalQueueKey = tuple[str, str]
@@ -104,7 +105,7 @@ class Item:
 class Shape:
     """Pod sets and priority that a class of equal workloads has in common. Equal shapes are one object."""
 
-    __slots__ = ("__weakref__", "facts", "partial", "pod_sets", "priority", "replaces", "written")
+    __slots__ = ("__weakref__", "_usage", "facts", "partial", "pod_sets", "priority", "replaces", "written")
 
     def __init__(
         self, written: tuple[PodSet, ...], pod_sets: tuple[PodSet, ...], priority: int, replaces: str = ""
@@ -120,6 +121,17 @@ class Shape:
         """ClusterQueue to the results cached for the shape there."""
         self.partial = any(pod_set.min_count is not None for pod_set in pod_sets)
         """Whether it may be admitted with fewer pods."""
+        self._usage: dict[FlavorResource, int] | None = None
+
+    @property
+    def usage(self) -> Mapping[FlavorResource, int]:
+        """The quota that all of its pods need together, with empty flavors: none are assigned yet."""
+        if self._usage is None:
+            self._usage = {}
+            for pod_set in self.pod_sets:
+                for resource, amount in pod_set.requests.items():
+                    self._usage["", resource] = self._usage.get(("", resource), 0) + amount * pod_set.count
+        return self._usage
 
 
 class BucketKey(NamedTuple):

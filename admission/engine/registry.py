@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from admission.engine.events import Event, Evict
     from admission.engine.policies.contract import PolicyConfig
     from admission.engine.topology.state import Topologies
-    from admission.model.queues import ClusterQueueSpec, LocalQueueSpec, QueueObject
+    from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
     from admission.model.workload import Workload
 
 
@@ -101,13 +101,13 @@ class Registry:
             case WorkloadEvicted():
                 self._mark_evicted(event.uid)
             case QueueObjectChanged():
-                self._change(event.object)
+                self._change(event)
             case QueueObjectDeleted():
                 self._delete(event)
             case NamespaceChanged():
                 self._change_namespace(event)
             case PolicyEvent():
-                self.policies.resume(event)
+                self.policies.observe(event, self.held.values())
             case _:
                 assert self.placed is not None, "Policy.topology is not set"
                 self.placed.observe(event)
@@ -236,7 +236,7 @@ class Registry:
         held.queue.hold(held)
         if self.placed is not None:
             self.placed.add(held)
-        if self.policies.all:
+        if self.policies.active:
             self.policies.charge_after_cycle(held)
 
     def free(self, held: Held) -> None:
@@ -284,7 +284,7 @@ class Registry:
         held.queue.drop(held)
         if self.placed is not None:
             self.placed.remove(held)
-        if self.policies.all:
+        if self.policies.active:
             self.policies.release(held)
 
     def mark_dirty(self, queue: ClusterQueue) -> None:
@@ -297,7 +297,9 @@ class Registry:
 
     # --- queue objects
 
-    def _change(self, item: QueueObject) -> None:
+    def _change(self, event: QueueObjectChanged) -> None:
+        item = event.object
+        self.policies.observe(event, self.held.values())
         self.stop_reasons.pop(item.key, None)
         if reason := item.metadata.annotations.get(STOP_REASON):
             self.stop_reasons[item.key] = reason
@@ -326,6 +328,7 @@ class Registry:
                 pass
 
     def _delete(self, event: QueueObjectDeleted) -> None:
+        self.policies.observe(event, self.held.values())
         self.stop_reasons.pop((event.kind, event.namespace, event.name), None)
         match event.kind:
             case ResourceFlavor.kind:
@@ -379,13 +382,13 @@ class Registry:
 
     def retry_refused(self) -> None:
         """Make workloads active that no policy refuses any more, if any input of the policies has changed."""
-        if not self.policies.filtering or not self.policies.retry_due():
+        if not self.policies.refused or not self.policies.retry_due():
             return
-        for uid, item in list(self.policies.refused.items()):
+        for uid, (item, _) in list(self.policies.refused.items()):
             if self.items.get(uid) is not item or not item.cluster_queue:
                 del self.policies.refused[uid]
                 continue
-            if (refusal := self.policies.refusal(item.workload, item.cluster_queue)) is None:
+            if (refusal := self.policies.refusal(item, item.cluster_queue)) is None:
                 del self.policies.refused[uid]
                 queue = self.forest.queue(item.cluster_queue)
                 queue.pending.wake(item)

@@ -40,7 +40,7 @@ def check_command_line_and_client(tried):
     assert json.loads(tried["yaml"]["stdout"])["status"] == {"gpuHoursLeft": 100}
     assert [item["metadata"]["name"] for item in tried["selected"]["body"]["items"]] == ["more"]
     assert tried["client"] == [100, 7]
-    assert "budgets" in tried["completed"]
+    assert "allowances" in tried["completed"]
     event = tried["watched"]
     assert (event["type"], event["object"]["spec"]["gpuHours"]) == ("MODIFIED", 90)
     assert len(tried["history"]["body"]["items"]) == 1
@@ -48,18 +48,18 @@ def check_command_line_and_client(tried):
 
 def check_references_and_limits(tried):
     assert tried["refused"]["status"] == 409
-    assert 'ClusterQueue "team-a" is in use by Budget gpus' in tried["refused"]["body"]["message"]
+    assert 'ClusterQueue "team-a" is in use by Allowance gpus' in tried["refused"]["body"]["message"]
     assert tried["invalid"]["exit_code"] != 0
     assert "spec.gpuHours" in tried["invalid"]["stderr"]
 
 
 def check_discovery_and_openapi(tried):
-    (found,) = (item for item in tried["discovery"]["body"]["resources"] if item["name"] == "budgets")
-    assert (found["kind"], found["shortNames"], found["namespaced"]) == ("Budget", ["bud"], False)
+    (found,) = (item for item in tried["discovery"]["body"]["resources"] if item["name"] == "allowances")
+    assert (found["kind"], found["shortNames"], found["namespaced"]) == ("Allowance", ["alw"], False)
     names = {item["name"] for item in tried["discovery"]["body"]["resources"]}
-    assert {"budgets/history", "budgets/rollback"} <= names
+    assert {"allowances/history", "allowances/rollback"} <= names
     schemas = tried["openapi"]["body"]["components"]["schemas"]
-    assert schemas["dev.sluice.v1.Budget"]["properties"]["status"]["allOf"] == [
-        {"$ref": "#/components/schemas/dev.sluice.v1.BudgetStatus"}
+    assert schemas["dev.sluice.v1.Allowance"]["properties"]["status"]["allOf"] == [
+        {"$ref": "#/components/schemas/dev.sluice.v1.AllowanceStatus"}
     ]
-    assert "/apis/sluice.dev/v1/budgets/{name}" in tried["openapi"]["body"]["paths"]
+    assert "/apis/sluice.dev/v1/allowances/{name}" in tried["openapi"]["body"]["paths"]

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from admission.engine import AdmissionPolicy, EngineView, Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from admission.engine.clusterqueue import Held
+    from admission.engine.tree import FlavorResource
     from admission.model.workload import Workload
 
 
@@ -31,7 +34,7 @@ class RunningByUser(AdmissionPolicy):
         self._limit = limit
         self.running: Counter[str] = Counter()
 
-    def filter(self, workload: Workload, cluster_queue: str) -> Refusal | None:
+    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
         running = self.running[workload.user]
         if running < self._limit:
             return None

@@ -14,13 +14,14 @@ from admission.engine import (
     Engine,
     EngineView,
     Policy,
+    QueueObjectChanged,
     QueueObjectDeleted,
     Refusal,
     WorkloadAdmitted,
     WorkloadPending,
 )
 from tests.engine.max_running import MaxRunning
-from tests.engine.scenes import World, cluster_queue, cohort, consumption, local_queue, workload
+from tests.engine.scenes import World, cluster_queue, cohort, consumption, local_queue, manifest, workload
 
 REFUSED = "MaxRunningPerUser", "user ann runs 2 workloads of at most 2, in all ClusterQueues"
 
@@ -175,7 +176,7 @@ class Opening(AdmissionPolicy):
         self._at = at
         self._view = view
 
-    def filter(self, workload, cluster_queue):
+    def filter(self, workload, cluster_queue, usage):
         seconds = self._at - self._view.now
         return Refusal("Closed", f"opens in {seconds:.0f} s") if seconds > 0 else None
 
@@ -195,6 +196,68 @@ def test_engine_wakes_at_the_time_given_by_a_policy():
     world.now = 1060.0
     assert world.admitted() == ["early"]
     assert world.engine.wake_at() is None
+
+
+class OneFlavor(AdmissionPolicy):
+    """Policy that refuses a flavor while a Cohort of its name exists; it counts the workloads that hold quota."""
+
+    def __init__(self) -> None:
+        self.idle = True
+        self._flavors: set[str] = set()
+        self.charged: list[str] = []
+
+    def start(self, view: EngineView) -> OneFlavor:
+        del view
+        return self
+
+    def observe(self, event):
+        if isinstance(event, QueueObjectDeleted):
+            self._flavors.discard(event.name)
+        elif isinstance(event, QueueObjectChanged) and event.object.kind == "Cohort":
+            self._flavors.add(event.object.name)
+        self.idle = not self._flavors
+        if self.idle:
+            self.charged.clear()
+
+    def filter(self, workload, cluster_queue, usage):
+        refused = self._flavors & {flavor for flavor, _ in usage}
+        return Refusal("Refused", f"{', '.join(refused)}: {dict(usage)}") if refused else None
+
+    def charge(self, held, *, restored):
+        self.charged.append((held.workload.name, restored))
+
+    def release(self, held):
+        self.charged.remove((held.workload.name, True))
+
+
+def test_policy_is_asked_with_the_flavors_before_anything_is_preempted():
+    preempts = cluster_queue("a", {"spot": 2}, preemption={"withinClusterQueue": "LowerPriority"})
+    policy = OneFlavor()
+    world = World(
+        manifest("ResourceFlavor", "spot", {}), preempts, local_queue("a"), engine=Engine(Policy(policies=(policy,)))
+    )
+    world.submit(of("bob", "low", cpu=2))
+    assert world.admitted() == ["low"]
+    assert policy.charged == []  # it was idle
+    world.tell(cohort("spot"))
+    assert policy.charged == [("low", True)]
+    world.submit(of("ann", "high", cpu=2, priority=9))
+    decisions = world.engine.settle(world.now)
+    refusal = "Refused", "spot: {('spot', 'cpu'): 2000}"
+    assert (decisions.evicted, parked(decisions)) == ((), {"high": refusal})
+    explanation = world.engine.explain("high")
+    assert (explanation.reason, explanation.message) == refusal
+    world.gone("low")
+    assert (policy.charged, world.admitted()) == ([], [])
+
+
+def test_refused_workloads_are_tried_when_the_policy_has_nothing_to_decide_any_more():
+    policy = OneFlavor()
+    world = World(cluster_queue("a", 2), local_queue("a"), cohort("default"), engine=Engine(Policy(policies=(policy,))))
+    world.submit(of("ann", "waits"))
+    assert world.admitted() == []
+    world.engine.observe(QueueObjectDeleted("Cohort", "", "default"), now=world.now)
+    assert world.admitted() == ["waits"]
 
 
 _steps = st.lists(

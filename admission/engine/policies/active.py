@@ -7,43 +7,51 @@ from typing import TYPE_CHECKING
 from admission.engine.policies.contract import AdmissionPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
+    from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
     from admission.engine.pending import Pending
     from admission.engine.pending_item import Item, LocalQueueKey
     from admission.engine.policies.contract import EngineView, PastAdmission, PolicyConfig, PolicyEvent, Refusal
+    from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec
-    from admission.model.workload import Workload
 
 
 class ActivePolicies:
-    """The policies of one engine. Without any policy each method is a loop over an empty tuple."""
+    """The policies of one engine. Without a policy that is not idle, each method is a loop over an empty tuple."""
 
     def __init__(self, configs: Iterable[PolicyConfig], view: EngineView) -> None:
         self._view = view
         self.all = tuple(config.start(view) for config in configs)
         """All policies in the order of the configuration: the first that orders a ClusterQueue, or refuses, decides."""
-        self.filtering = self._with("filter")
-        self.ordering = self._with("order")
-        charging, filtering = self._with("charge"), set(self.filtering)
-        self._charged_at_decision = tuple(policy for policy in charging if policy in filtering)
-        self._charged_after_cycle = tuple(policy for policy in charging if policy not in filtering)
-        self._released = self._with("release")
-        self._waking = self._with("wake_at")
-        self.refused: dict[str, Item] = {}
-        """Pending workloads that a policy has refused, by uid; some of them may be deleted or moved by now."""
+        self._observing = self._with("observe", self.all)
+        self._list_active()
+        self.refused: dict[str, tuple[Item, Mapping[FlavorResource, int]]] = {}
+        """Pending workloads that a policy has refused, by uid, with the quota that they would have held; some of them
+        may be deleted or moved by now."""
         self._stale = False
         """Whether a change may permit refused workloads, which have to be checked again."""
         self._reasons_outdated = False
         """Whether refusals, or the numbers in their messages, may have changed since `take_changes`."""
 
-    def _with(self, method: str) -> tuple[AdmissionPolicy, ...]:
-        """Return the policies that override the method."""
-        base = getattr(AdmissionPolicy, method)
-        return tuple(policy for policy in self.all if getattr(type(policy), method) is not base)
+    def _list_active(self) -> None:
+        self.active = tuple(policy for policy in self.all if not policy.idle)
+        self.filtering = self._with("filter", self.active)
+        self.ordering = self._with("order", self.active)
+        charging, filtering = self._with("charge", self.active), set(self.filtering)
+        self._charged_at_decision = tuple(policy for policy in charging if policy in filtering)
+        self._charged_after_cycle = tuple(policy for policy in charging if policy not in filtering)
+        self._released = self._with("release", self.active)
+        self._waking = self._with("wake_at", self.active)
 
-    # --- state from the ledger or another engine
+    @staticmethod
+    def _with(method: str, policies: tuple[AdmissionPolicy, ...]) -> tuple[AdmissionPolicy, ...]:
+        """Return those of the policies that override the method."""
+        base = getattr(AdmissionPolicy, method)
+        return tuple(policy for policy in policies if getattr(type(policy), method) is not base)
+
+    # --- state from the ledger, queue objects or another engine
 
     @property
     def history(self) -> float:
@@ -58,13 +66,22 @@ class ActivePolicies:
             since = self._view.now - policy.history
             policy.seed(row for row in admissions if row.to_at is None or row.to_at > since)
 
-    def resume(self, event: PolicyEvent) -> None:
-        """Pass the state of a policy from another engine to the policies."""
-        for policy in self.all:
-            policy.resume(event)
+    def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted, holders: Iterable[Held]) -> None:
+        """Pass a queue object, or a policy's state from another engine, to the policies.
+
+        `holders`: the workloads that hold quota; they are charged to a policy that is not idle any more.
+        """
+        for policy in self._observing:
+            was_idle = policy.idle
+            policy.observe(event)
+            if policy.idle is not was_idle:
+                self._list_active()
+                self._stale = self._reasons_outdated = True
+                for held in holders if was_idle else ():
+                    policy.charge(held, restored=True)
 
     def events(self) -> list[PolicyEvent]:
-        """Return the policies' state, for `resume` in another engine."""
+        """Return the policies' state, for `observe` in another engine."""
         return [event for policy in self.all for event in policy.events()]
 
     # --- order
@@ -80,18 +97,26 @@ class ActivePolicies:
 
     # --- filter
 
-    def refusal(self, workload: Workload, cluster_queue: str) -> Refusal | None:
-        """Return the refusal of the first policy that refuses the workload now; None: none does."""
+    def refusal(
+        self, item: Item, cluster_queue: str, usage: Mapping[FlavorResource, int] | None = None
+    ) -> Refusal | None:
+        """Return the refusal of the first policy that refuses the workload now; None: none does.
+
+        `usage`: the quota that it would hold; None: as when it was last refused, or without flavors.
+        """
+        if usage is None:
+            refused = self.refused.get(item.uid)
+            usage = item.shape.usage if refused is None or refused[0] is not item else refused[1]
         for policy in self.filtering:
-            refusal = policy.filter(workload, cluster_queue)
+            refusal = policy.filter(item.workload, cluster_queue, usage)
             if refusal is not None:
                 return refusal
         return None
 
-    def make_inadmissible(self, item: Item, pending: Pending) -> None:
-        """Make a refused workload inadmissible until no policy refuses it any more."""
+    def make_inadmissible(self, item: Item, pending: Pending, usage: Mapping[FlavorResource, int]) -> None:
+        """Make a workload inadmissible until no policy refuses it any more that has refused it with this `usage`."""
         pending.make_one_inadmissible(item, until_woken=True)
-        self.refused[item.uid] = item
+        self.refused[item.uid] = item, usage
 
     def changed(self) -> None:
         """Record that an input of the policies, such as a queue object, has changed."""
@@ -103,11 +128,9 @@ class ActivePolicies:
         return changed and bool(self.filtering)
 
     def retry_due(self) -> bool:
-        """Whether refused workloads have to be checked again; returns True once for each change."""
+        """Whether refused workloads, of which there are some, have to be checked again: once for each change."""
         due = self._stale
         self._stale = False
-        if not self.refused:
-            return False
         at = None if due else self.wake_at()
         is_time = at is not None and at <= self._view.now
         self._reasons_outdated |= is_time

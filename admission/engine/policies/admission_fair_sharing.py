@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
+    from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
     from admission.engine.pending_item import LocalQueueKey
     from admission.engine.policies.contract import EngineView, PastAdmission
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
@@ -81,7 +82,7 @@ class RecentUsage(AdmissionPolicy):
             charged = spec is not None and _is_usage_based(spec) and not row.resized
             self._averages.add_past(row, charged=charged, now=self._view.now)
 
-    def resume(self, event: PolicyEvent) -> None:
+    def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
         """Set the past usage of a LocalQueue; its current usage is not changed."""
         if isinstance(event, LocalQueueUsed):
             before = Consumption(event.at, dict(event.consumed), dict(event.penalties))

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from admission.engine.clusterqueue import Held
+    from admission.engine.events import QueueObjectChanged, QueueObjectDeleted
     from admission.engine.pending_item import LocalQueueKey
+    from admission.engine.tree import FlavorResource
     from admission.model.queues import ClusterQueueSpec, LocalQueueSpec
     from admission.model.workload import Workload
 
@@ -21,9 +23,14 @@ if TYPE_CHECKING:
 class PastAdmission(NamedTuple):
     """A row of the ledger: one resource of which a workload held quota, from its admission until its release."""
 
+    uid: str
+    """Of the workload."""
+    user: str
+    """Who submitted it, as recorded; empty: unknown."""
     namespace: str
     local_queue: str
     cluster_queue: str
+    flavor: str
     resource: str
     amount: int
     """In the model's units: thousandths of a core for cpu, bytes, devices."""
@@ -36,7 +43,7 @@ class PastAdmission(NamedTuple):
 
 
 class PolicyEvent:
-    """Base of the events that carry a policy's state from `AdmissionPolicy.events` to another engine."""
+    """Base of the events that carry a policy's state to another engine (see `AdmissionPolicy.events`)."""
 
     __slots__ = ()
 
@@ -71,6 +78,9 @@ class AdmissionPolicy:
 
     history: float = 0.0
     """Seconds of the ledger's past that `seed` needs at a start; 0: none."""
+    idle: bool = False
+    """Whether it has nothing to decide, so that no method but `observe` and `events` is called. It may change with
+    `observe`: workloads that hold quota already are then passed to `charge`, or not to `release`."""
 
     def seed(self, admissions: Iterable[PastAdmission]) -> None:
         """Process the admissions of the last `history` seconds: before any workload, in one or more calls.
@@ -78,11 +88,11 @@ class AdmissionPolicy:
         Admissions that still hold quota are among them, and are passed to `charge` as well.
         """
 
-    def resume(self, event: PolicyEvent) -> None:
-        """Take over state from another engine, if the event is one of this policy; ignore all other events."""
+    def observe(self, event: PolicyEvent | QueueObjectChanged | QueueObjectDeleted) -> None:
+        """Take over state from another engine, or note that a queue object has changed; ignore all other events."""
 
     def events(self) -> Iterable[PolicyEvent]:
-        """Return events by which `resume` brings another engine to the same state, except for what `charge` adds."""
+        """Return events by which `observe` brings another engine to the same state, except for what `charge` adds."""
         return ()
 
     def order(self, queue: ClusterQueueSpec) -> Callable[[LocalQueueKey], float] | None:
@@ -94,14 +104,15 @@ class AdmissionPolicy:
         del queue
         return None
 
-    def filter(self, workload: Workload, cluster_queue: str) -> Refusal | None:
+    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
         """Return why the workload must not be admitted now; None if it may be.
 
-        Called when the workload is the head, again before its admission if others were admitted in the same cycle, and
-        for explanations. A refused workload does not block others, whatever the queueing strategy. It is checked again
-        when a workload releases its quota, when a queue object changes, and at `wake_at`.
+        `usage`: the quota that it would hold. Called when the workload is the head, before it has flavors (they are
+        empty then); again with its flavors, before it is admitted or preempts; and for explanations. A refused workload
+        does not block others, whatever the queueing strategy. It is checked again when a workload releases its quota,
+        when a queue object changes, and at `wake_at`.
         """
-        del workload, cluster_queue
+        del workload, cluster_queue, usage
         return None
 
     def charge(self, held: Held, *, restored: bool) -> None:

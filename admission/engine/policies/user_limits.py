@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from admission.engine.clusterqueue import Held
     from admission.engine.policies.contract import EngineView
+    from admission.engine.tree import FlavorResource
     from admission.model.workload import Workload
 
 _EVERYWHERE: Final = ""
@@ -68,8 +69,9 @@ class UsageOfUsers(AdmissionPolicy):
         self._used: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         """Requests by resource; both by user and ClusterQueue, which is empty for all of them together."""
 
-    def filter(self, workload: Workload, cluster_queue: str) -> Refusal | None:
+    def filter(self, workload: Workload, cluster_queue: str, usage: Mapping[FlavorResource, int]) -> Refusal | None:
         """Refuse a workload that does not fit with what its user has admitted; a slice takes over what it replaces."""
+        del usage  # limits are about the requests of pods
         for scope in (_EVERYWHERE, cluster_queue):
             limit = self._of_user.get((scope, workload.user)) or self._of_everybody.get(scope)
             if limit is not None and (excess := self._excess(limit, workload)):

@@ -24,8 +24,9 @@ async def past_admissions(connection: AsyncConnection, *, since: float) -> Async
     recent = or_(columns.to_at.is_(None), columns.to_at > since)
     rows = await connection.stream(
         select(
-            columns.namespace, columns.local_queue, columns.cluster_queue, columns.resource, columns.amount,
-            columns.from_at, columns.to_at, columns.began_at.is_not(None),
+            columns.workload_uid, columns.submitted_by, columns.namespace, columns.local_queue, columns.cluster_queue,
+            columns.flavor, columns.resource, columns.amount, columns.from_at, columns.to_at,
+            columns.began_at.is_not(None),
         ).where(recent, columns.flavor != "").order_by(columns.id)
     )  # fmt: skip
     async for batch in rows.partitions(ROWS_AT_ONCE):

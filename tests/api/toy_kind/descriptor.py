@@ -1,4 +1,4 @@
-"""Descriptor of the toy kind, as it would be in `admission/api/kinds/budgets.py`."""
+"""Descriptor of the toy kind, as it would be in `admission/api/kinds/allowances.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from admission.api.kinds.columns import Column, at
 from admission.api.kinds.descriptor import ObjectKind, Status
 from admission.model.base import Model
 from admission.model.queues import ClusterQueue
-from tests.api.toy_kind.model import Budget
+from tests.api.toy_kind.model import Allowance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,38 +17,38 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 
-class BudgetStatus(Model):
-    """Remaining amount of a Budget."""
+class AllowanceStatus(Model):
+    """Remaining amount of an Allowance."""
 
     gpu_hours_left: int
     """GPU hours that are left in this month."""
 
 
-async def _inputs(store: Store, budgets: Sequence[Budget]) -> list[int]:
+async def _inputs(store: Store, allowances: Sequence[Allowance]) -> list[int]:
     del store
-    return [budget.spec.gpu_hours for budget in budgets]
+    return [allowance.spec.gpu_hours for allowance in allowances]
 
 
-def _status(budget: Budget, left: int) -> dict[str, Any]:
-    del budget
+def _status(allowance: Allowance, left: int) -> dict[str, Any]:
+    del allowance
     return {"gpuHoursLeft": left}
 
 
-async def _warnings(store: Store, written: Budget, context: WarningContext) -> list[str]:
+async def _warnings(store: Store, written: Allowance, context: WarningContext) -> list[str]:
     del context
     queue = written.spec.cluster_queue
     existing = (await store.queues.names(ClusterQueue.kind))[ClusterQueue.kind]
     return [] if queue in existing else [f"there is no ClusterQueue {queue}; nothing is counted before it is created"]
 
 
-BUDGET = ObjectKind(
-    Budget,
+ALLOWANCE = ObjectKind(
+    Allowance,
     columns=(
-        Column("ClusterQueue", at("spec", "clusterQueue"), "ClusterQueue whose workloads the Budget limits"),
+        Column("ClusterQueue", at("spec", "clusterQueue"), "ClusterQueue whose workloads the Allowance limits"),
         Column("Left", at("status", "gpuHoursLeft"), "GPU hours left in this month", "integer"),
     ),
-    selectable_fields={"spec.clusterQueue": lambda budget: budget.spec.cluster_queue},
-    status_schema=BudgetStatus,
+    selectable_fields={"spec.clusterQueue": lambda allowance: allowance.spec.cluster_queue},
+    status_schema=AllowanceStatus,
     status=Status(_inputs, _status),
     warnings=_warnings,
 )

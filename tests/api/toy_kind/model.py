@@ -11,12 +11,12 @@ from admission.model.kind_names import KindNames
 from admission.model.queues import _Named
 from admission.model.references import Reference
 
-NAMES = KindNames("Budget", "budgets", ("bud",))
+NAMES = KindNames("Allowance", "allowances", ("alw",))
 """As they would be added to `admission/model/kind_names.py`."""
 
 
-class BudgetSpec(Model):
-    """ClusterQueue and amount of a Budget."""
+class AllowanceSpec(Model):
+    """ClusterQueue and amount of an Allowance."""
 
     cluster_queue: Name
     """The ClusterQueue whose workloads are limited."""
@@ -24,11 +24,11 @@ class BudgetSpec(Model):
     """GPU hours that these workloads may use in a month."""
 
 
-class Budget(_Named):
+class Allowance(_Named):
     """Monthly limit of GPU hours for the workloads of a ClusterQueue."""
 
     kind, plural, short_names, namespaced = NAMES
     references = (Reference("ClusterQueue", "spec.clusterQueue"),)
 
-    spec: BudgetSpec
+    spec: AllowanceSpec
     """ClusterQueue and amount."""

@@ -13,15 +13,15 @@ import sys
 # The three lines that a kind takes. They come before the other imports, as if they were in those files.
 import admission.model.kind_names
 import admission.model.queues
-from tests.api.toy_kind.model import NAMES, Budget
+from tests.api.toy_kind.model import NAMES, Allowance
 
 admission.model.kind_names.KINDS += (NAMES,)
-admission.model.queues.QUEUE_OBJECTS += (Budget,)
-admission.model.queues.MODELS[Budget.kind] = Budget  # which that file derives from its list
+admission.model.queues.QUEUE_OBJECTS += (Allowance,)
+admission.model.queues.MODELS[Allowance.kind] = Allowance  # which that file derives from its list
 from admission.api.kinds import all_kinds  # noqa: E402
-from tests.api.toy_kind.descriptor import BUDGET  # noqa: E402
+from tests.api.toy_kind.descriptor import ALLOWANCE  # noqa: E402
 
-all_kinds.KINDS = {**all_kinds.KINDS, Budget.kind: BUDGET}
+all_kinds.KINDS = {**all_kinds.KINDS, Allowance.kind: ALLOWANCE}
 
 import aiohttp  # noqa: E402
 from click.testing import CliRunner  # noqa: E402
@@ -34,9 +34,9 @@ from admission.store.store import Store  # noqa: E402
 TOKEN = "a-token"
 PREFIX = "/apis/sluice.dev/v1"
 MANIFESTS = """
-{apiVersion: sluice.dev/v1, kind: Budget, metadata: {name: gpus}, spec: {clusterQueue: team-a, gpuHours: 100}}
+{apiVersion: sluice.dev/v1, kind: Allowance, metadata: {name: gpus}, spec: {clusterQueue: team-a, gpuHours: 100}}
 ---
-{apiVersion: sluice.dev/v1, kind: Budget, metadata: {name: more}, spec: {clusterQueue: team-b, gpuHours: 7}}
+{apiVersion: sluice.dev/v1, kind: Allowance, metadata: {name: more}, spec: {clusterQueue: team-b, gpuHours: 7}}
 ---
 {apiVersion: sluice.dev/v1, kind: ClusterQueue, metadata: {name: team-a}}
 """
@@ -71,21 +71,21 @@ class Session:
 async def collect_results(session: Session, url: str) -> dict[str, object]:
     found: dict[str, object] = {
         "applied": await session.command("apply", "-f", "-", stdin=MANIFESTS),
-        "table": await session.command("get", "bud"),
-        "yaml": await session.command("get", "budget", "gpus", "-o", "json"),
-        "selected": await session.api(f"{PREFIX}/budgets?fieldSelector=spec.clusterQueue%3Dteam-b"),
+        "table": await session.command("get", "alw"),
+        "yaml": await session.command("get", "allowance", "gpus", "-o", "json"),
+        "selected": await session.api(f"{PREFIX}/allowances?fieldSelector=spec.clusterQueue%3Dteam-b"),
         "refused": await session.api(f"{PREFIX}/clusterqueues/team-a", "DELETE"),
         "invalid": await session.command("apply", "-f", "-", stdin=MANIFESTS.replace("100", "-1")),
         "discovery": await session.api(PREFIX),
         "openapi": await session.api("/openapi/v3/apis/sluice.dev/v1"),
-        "history": await session.api(f"{PREFIX}/budgets/gpus/history"),
-        "completed": await session.complete("sluice get bud"),
+        "history": await session.api(f"{PREFIX}/allowances/gpus/history"),
+        "completed": await session.complete("sluice get allow"),
     }
     async with Sluice(url, token=TOKEN) as sluice:
-        found["client"] = [budget.spec.gpu_hours async for budget in sluice.collection(Budget).list()]
+        found["client"] = [allowance.spec.gpu_hours async for allowance in sluice.collection(Allowance).list()]
         version = found["selected"]["body"]["metadata"]["resourceVersion"]  # type: ignore[index]
     changed = MANIFESTS.replace("100", "90")
-    watch = f"{url}{PREFIX}/budgets?watch=true&resourceVersion={version}"
+    watch = f"{url}{PREFIX}/allowances?watch=true&resourceVersion={version}"
     async with session._http.get(watch) as events:
         await session.command("apply", "-f", "-", stdin=changed)
         found["watched"] = json.loads(await events.content.readline())
