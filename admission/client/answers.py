@@ -290,6 +290,8 @@ class UsageRow:
     amount_seconds: float
     nominal_seconds: float
     borrowed_seconds: float
+    partial: bool = False
+    """Whether these are the figures of a part of the period only."""
 
     @property
     def unit(self) -> str:
@@ -320,3 +322,5 @@ class UsageReport:
     end: datetime
     by: tuple[str, ...]
     rows: tuple[UsageRow, ...]
+    partial: bool = False
+    """Whether it is about a part of the `month` or `quarter` only, such as one that is not over."""

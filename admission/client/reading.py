@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_AMOUNTS = ("amountSeconds", "nominalSeconds", "borrowedSeconds")
+_NOT_KEYS = ("resource", "amountSeconds", "nominalSeconds", "borrowedSeconds", "from", "to", "partial")
 
 
 def read(reader: Callable[[Document], T], document: Document) -> T:
@@ -178,15 +178,17 @@ def usage(document: Document) -> UsageReport:
     """Convert a response of `reports/usage`."""
     rows = tuple(
         UsageRow(
-            keys={key: str(value) for key, value in item.items() if key not in _AMOUNTS and key != "resource"},
+            keys={key: str(value) for key, value in item.items() if key not in _NOT_KEYS},
             resource=item["resource"],
             amount_seconds=float(item["amountSeconds"]),
             nominal_seconds=float(item["nominalSeconds"]),
             borrowed_seconds=float(item["borrowedSeconds"]),
+            partial=item.get("partial", False),
         )
         for item in document["items"]
     )
-    return UsageReport(_at(document["from"]), _at(document["to"]), tuple(document["by"]), rows)
+    start, end = _at(document["from"]), _at(document["to"])
+    return UsageReport(start, end, tuple(document["by"]), rows, partial=document.get("partial", False))
 
 
 def _condition(item: Document) -> Condition:

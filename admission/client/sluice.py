@@ -225,6 +225,9 @@ class Sluice:
         *,
         start: datetime | None = None,
         end: datetime | None = None,
+        month: str = "",
+        quarter: str = "",
+        timezone: str = "",
         period: str = "",
         namespace: str = "",
         mine: bool = False,
@@ -234,12 +237,15 @@ class Sluice:
 
         by: fields to group by, of queue, clusterqueue, user, namespace, flavor, priority, kind, workload, resource.
         start, end: the reported time; by default the last 30 days.
+        month, quarter: instead of these a month or quarter of the calendar: 2026-10, 2026-Q3, `this` or `last`.
+        timezone: that of months, quarters and periods, such as Europe/Berlin; by default UTC.
         period: `day` or `month`, to divide the report by time, too.
         namespace: only of this namespace; the right to that namespace's report suffices.
         mine: only of the caller's workloads, in all namespaces unless `namespace` is given.
         only: filters, with one or several values each: queue, clusterqueue, user, flavor, kind, resource.
         """
-        params = [("by", ",".join(by))] + ([("period", period)] if period else [])
+        texts = {"by": ",".join(by), "month": month, "quarter": quarter, "timezone": timezone, "period": period}
+        params = [(key, text) for key, text in texts.items() if text]
         params += [(key, at.isoformat()) for key, at in (("from", start), ("to", end)) if at is not None]
         params += [(key, one) for key, value in only.items() for one in ([value] if isinstance(value, str) else value)]
         params += [("namespace", namespace)] if mine and namespace else []

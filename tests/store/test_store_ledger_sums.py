@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,7 +44,7 @@ def sums(store: Store, clock: Clock) -> LedgerSums:
 
 
 def until_now(start: float = START) -> Wanted:
-    return wanted(start, None, "", HOLDER_COLUMNS, {})
+    return wanted(start, None, "", UTC, HOLDER_COLUMNS, {})
 
 
 async def request(sums: LedgerSums, what: Wanted, *, user: str = "") -> asyncio.Task[LedgerSum]:

@@ -8,8 +8,9 @@ import math
 import random
 import shutil
 from collections import defaultdict
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 import pytest_asyncio
@@ -86,27 +87,27 @@ async def test_usage_reports_equal_sums_over_the_ledger(store: Store, clock: Clo
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("seed", range(2))
-async def test_usage_by_day_and_month_equals_sums_over_the_ledger(store: Store, clock: Clock, seed: int):
+@pytest.mark.parametrize(("seed", "zone"), [(0, UTC), (1, UTC), (2, ZoneInfo("Europe/Berlin"))])
+async def test_usage_by_day_and_month_equals_sums_over_the_ledger(store: Store, clock: Clock, seed: int, zone: tzinfo):
     """A month begins in the middle of the reported time, part of which has been rolled up."""
     chance = random.Random(seed)
-    october = datetime(2024, 10, 30, tzinfo=UTC).timestamp()
+    october = datetime(2024, 10, 30, tzinfo=zone).timestamp()
     await busy_days(store, clock, chance, october)
     start, end = october + 0.3 * DAY, clock.now
     midnights = (october + number * DAY for number in range(1, 9))
     bounds = [start, *(at for at in midnights if start < at < end), end]
-    by_day = await store.reports.usage(["user"], start=start, end=end, period="day")
+    by_day = await store.reports.usage(["user"], start=start, end=end, period="day", zone=zone)
     expected: dict[tuple[Any, ...], tuple[float, float]] = {}
     ledger = await read_ledger(store)
     for begins, ends in itertools.pairwise(bounds):
-        day = f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%d}"
+        day = f"{datetime.fromtimestamp(begins, zone):%Y-%m-%d}"
         found = from_the_ledger(ledger, ["user"], begins, ends)
         expected |= {(day, *key): seconds for key, seconds in found.items()}
     found = {tuple(row.group.values()): (row.nominal_seconds, row.borrowed_seconds) for row in by_day.rows}
     assert close(found, expected)
     assert len({row.group["period"] for row in by_day.rows}) > 2
 
-    by_month = await store.reports.usage(["user"], start=start, end=end, period="month")
+    by_month = await store.reports.usage(["user"], start=start, end=end, period="month", zone=zone)
     assert {row.group["period"] for row in by_month.rows} == {"2024-10", "2024-11"}
     totals: defaultdict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for (day, *key), seconds in expected.items():

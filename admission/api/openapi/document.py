@@ -57,11 +57,13 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "labelSelector": ("string", "Only objects with these labels, as in team=a,gpu."),
     "level": ("string", "Node label of the last level to show, or the part after its slash; default: all levels."),
     "limit": ("integer", "Most objects in a page."),
+    "month": ("string", "Instead of from and to: a month of the calendar, as 2026-10; this or last."),
     "namespace": ("string", "Only usage in this namespace."),
     "node": ("string", "Name of a node, or of another domain of a topology."),
     "objectKind": ("string", "Kind of the object that has the name, such as pod or rayjob; default: any."),
     "offset": ("integer", "Number of workloads to skip at the beginning."),
-    "period": ("string", "Divide the report into periods: day or month (UTC)."),
+    "period": ("string", "Divide the report into periods: day or month."),
+    "quarter": ("string", "Instead of from and to: a quarter of the calendar, as 2026-Q3; this or last."),
     "queue": ("string", "Only usage in LocalQueues of this name."),
     "reason": ("string", "Reason for the write, for the history and the audit."),
     "resource": ("string", "Only usage of this resource."),
@@ -69,6 +71,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "resourceVersionMatch": ("string", "How a list interprets resourceVersion: NotOlderThan or Exact."),
     "sendInitialEvents": ("boolean", "Whether a watch begins with the existing objects."),
     "timeoutSeconds": ("integer", "Seconds after which the watch ends."),
+    "timezone": ("string", "Zone of dates, months, quarters and periods, as Europe/Berlin; default: UTC."),
     "to": ("string", "End of the report, in the same format as `from`."),
     "top": ("integer", "Only this many groups, by largest usage of each resource; one item sums up the others."),
     "user": ("string", "Only usage of workloads of this user."),
@@ -162,7 +165,9 @@ def describe() -> Document:
     _add(paths, WHAT_IFS.collection(), "create", replay)
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
     filters = ("clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
-    report["parameters"] = _query(("by", "from", "to", "interval", "period", "top", *filters))
+    report["parameters"] = _query(
+        ("by", "from", "to", "month", "quarter", "timezone", "interval", "period", "top", *filters)
+    )
     for path in (f"{REPORTS.collection()}/usage", f"{PREFIX}/namespaces/{{namespace}}/reports/usage"):
         _add(paths, path, "get", report)
     _add(paths, f"{REPORTS.collection()}/mine", "get", report)

@@ -237,9 +237,13 @@ class Usage(Model):
     """Usage of one group of the report, in resource-seconds (for cpu: core-seconds)."""
 
     from_: Time | None = Field(default=None, alias="from")
-    """Begin of the interval, if the report is divided into intervals."""
+    """Begin of the interval; or of the figures within the period. Only if the report is divided into such."""
+    to: Time | None = None
+    """End of the figures within the period."""
+    partial: bool | None = None
+    """Whether the figures are those of a part of the period only."""
     period: str | None = None
-    """Day or month (UTC), as 2026-11-22 or 2026-11, if the report is divided by period."""
+    """Day or month of the report's time zone, as 2026-11-22 or 2026-11, if the report is divided by period."""
     namespace: str | None = None
     """Namespace; also set if the report is grouped by queue."""
     queue: str | None = None
@@ -275,6 +279,12 @@ class UsageReport(Model):
     """Begin of the reported time."""
     to: Time
     """End of the reported time."""
+    timezone: str
+    """Time zone of dates, months, quarters and periods."""
+    calendar_period: str | None = None
+    """The month or quarter that was asked for, as 2026-11 or 2026-Q4."""
+    partial: bool | None = None
+    """Whether the figures are those of a part of this month or quarter only, such as one that is not over."""
     by: tuple[str, ...]
     """Fields by which the usage is grouped."""
     period: str | None = None

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
+from admission.api.http.calendar_periods import calendar_period, time_zone
 from admission.api.http.instants import UNITS, instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import API_VERSION, PENDING_REPORT, STAY_REPORT
 from admission.api.resources.largest_usage import largest
 from admission.model.quantity import format_amount
-from admission.store.ledger.periods import PERIODS
+from admission.store.ledger.periods import PERIODS, bounds, period_ends
+from admission.store.ledger.rollup import HOUR
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from aiohttp import web
 
+    from admission.api.http.calendar_periods import CalendarPeriod
     from admission.api.http.responses import Document
     from admission.store.ledger.places import Stay
     from admission.store.ledger.usage_reports import UsageReport, UsageRow
@@ -33,7 +39,7 @@ _FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue
 """Names of columns in documents, where they differ."""
 
 _MOST_INTERVALS: Final = 1000
-"""Most intervals of a report with `interval`."""
+"""Most intervals of a report with `interval`, and most periods in a time zone other than UTC."""
 _SERIES_SECONDS: Final = 10.0
 """Shortest time for which a report with `interval` is cached: open pages request it periodically."""
 
@@ -69,14 +75,9 @@ class Reports:
     async def _report(self, request: web.Request, filters: dict[str, set[str]]) -> web.Response:
         now = self._store.reports.now()
         by = _groupings(request.query.getall("by", []))
-        period = request.query.get("period", "")
-        if period and period not in PERIODS:
-            raise BadRequest(f'period: "{period}" is not one of {", ".join(PERIODS)}')
-        start = instant(request.query.get("from") or _DEFAULT_FROM, now, field="from")
-        end = instant(request.query.get("to") or "0m", now, field="to")
-        if start >= end:
-            raise BadRequest(f"from ({_format_time(start)}) must be before to ({_format_time(end)})")
+        times = _times(request, now)
         top = _top(request)
+        start, end, period = times.start, min(times.end, now), _period(request, times, now)
         step = _step(request, end - start)
         if step != 0.0:
             if period:
@@ -84,17 +85,22 @@ class Reports:
 
             async def make() -> bytes:
                 series = await self._store.usage_series(by, start=start, end=end, step=step, where=filters)
-                return encode(_series_document(by, series, top))
+                return encode(_series_document(by, times, series, top))
 
-            options = request.query.get("from"), request.query.get("to"), step, top, *by
+            names = "from", "to", "month", "quarter", "timezone"
+            options = *(request.query.get(name) for name in names), step, top, *by
             key = *options, *((name, *sorted(values)) for name, values in sorted(filters.items()))
             return reply_encoded(await self._series.get(key, make))
-        if not request.query.get("to"):
-            end = math.inf  # until the report has its turn
         report = await self._store.reports.usage(
-            by, start=start, end=end, period=period, where=filters, user=request[IDENTITY].name
+            by,
+            start=start,
+            end=times.end,
+            period=period,
+            zone=times.zone,
+            where=filters,
+            user=request[IDENTITY].name,
         )
-        return reply(_document(by, period, report, top))
+        return reply(_document(by, times, period, report, top))
 
     async def node(self, request: web.Request) -> web.Response:
         """Return which workloads had pods on `?node=` (or another domain of a topology) between `from` and `to`.
@@ -197,34 +203,98 @@ def _groupings(parameters: list[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _document(by: list[str], period: str, report: UsageReport, top: int) -> Document:
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The time that a report is about (Unix times, s), and the zone of its dates, months and periods."""
+
+    start: float
+    end: float
+    """Infinite: until the report has its turn."""
+    zone: tzinfo
+    calendar: CalendarPeriod | None
+    """The whole month or quarter that was asked for."""
+
+    def fields(self, start: float, end: float) -> Document:
+        """Return the fields of a report with figures from `start` to `end`; `partial` is of the month or quarter."""
+        found = {"from": _format_time(start), "to": _format_time(end), "timezone": str(self.zone)}
+        if self.calendar is None:
+            return found
+        whole = self.calendar.start, self.calendar.end
+        return {**found, "calendarPeriod": self.calendar.name, "partial": (start, end) != whole}
+
+
+def _times(request: web.Request, now: float) -> _Times:
+    """Return the time that a report is about. Raises BadRequest."""
+    query = request.query
+    zone = time_zone(query.get("timezone", ""))
+    month, quarter = query.get("month", ""), query.get("quarter", "")
+    if month or quarter:
+        if (month and quarter) or query.get("from") or query.get("to"):
+            raise BadRequest("month, quarter: give one of these two, or from and to")
+        calendar = calendar_period(month, quarter, zone, now)
+        return _Times(calendar.start, math.inf if calendar.end > now else calendar.end, zone, calendar)
+    start = instant(query.get("from") or _DEFAULT_FROM, now, field="from", zone=zone)
+    end = instant(query.get("to") or "0m", now, field="to", zone=zone)
+    if start >= end:
+        raise BadRequest(f"from ({_format_time(start)}) must be before to ({_format_time(end)})")
+    return _Times(start, end if query.get("to") else math.inf, zone, None)
+
+
+def _period(request: web.Request, times: _Times, now: float) -> str:
+    """Return the parameter `period`. Raises BadRequest, also if roll-ups cannot be divided into such periods."""
+    period = request.query.get("period", "")
+    if period and period not in PERIODS:
+        raise BadRequest(f'period: "{period}" is not one of {", ".join(PERIODS)}')
+    if not period or times.zone is UTC:
+        return period
+    end = min(times.end, now)
+    for number, at in enumerate(period_ends(times.start, end, period, times.zone)):
+        if number >= _MOST_INTERVALS:
+            raise BadRequest(f"period: more than {_MOST_INTERVALS} of them; give a later `from`, or leave out timezone")
+        if at % HOUR and at < end:
+            raise BadRequest(
+                f"period: a {period} of {times.zone} does not begin at a full hour of UTC; give one `month` at a time, "
+                "or leave out timezone"
+            )
+    return period
+
+
+def _document(by: list[str], times: _Times, period: str, report: UsageReport, top: int) -> Document:
     (rows,) = largest([report.rows], top) if top else [report.rows]
     return {
         "kind": "UsageReport",
         "apiVersion": API_VERSION,
         "metadata": {},
-        "from": _format_time(report.start),
-        "to": _format_time(report.end),
+        **times.fields(report.start, report.end),
         "by": by,
         **({"period": period} if period else {}),
-        "items": [_item(row) for row in rows],
+        "items": [_covered(row, report, times.zone) | _item(row) for row in rows],
     }
 
 
-def _series_document(by: list[str], series: UsageSeries, top: int) -> Document:
+def _covered(row: UsageRow, report: UsageReport, zone: tzinfo) -> Document:
+    """Return the fields that say which part of its period the figures of a row cover."""
+    if "period" not in row.group:
+        return {}
+    start, end = bounds(str(row.group["period"]), zone)
+    covered = max(start, report.start), min(end, report.end)
+    times = {"from": _format_time(covered[0]), "to": _format_time(covered[1])}
+    return {**times, "partial": covered != (start, end)}
+
+
+def _series_document(by: list[str], times: _Times, series: UsageSeries, top: int) -> Document:
     parts = [rows for _, rows in series.buckets]
-    times = [at for at, _ in series.buckets]
+    starts = [at for at, _ in series.buckets]
     return {
         "kind": "UsageReport",
         "apiVersion": API_VERSION,
         "metadata": {},
-        "from": _format_time(series.start),
-        "to": _format_time(series.end),
+        **times.fields(series.start, series.end),
         "by": by,
         "intervalSeconds": int(series.step),
         "items": [
             {"from": _format_time(at), **_item(row)}
-            for at, rows in zip(times, largest(parts, top) if top else parts, strict=True)
+            for at, rows in zip(starts, largest(parts, top) if top else parts, strict=True)
             for row in rows
         ],
     }

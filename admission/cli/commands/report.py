@@ -8,12 +8,10 @@ import difflib
 import re
 import sys
 from collections import defaultdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from admission.cli.arguments.calendar_periods import calendar_month, calendar_quarter
 from admission.cli.arguments.connection import Connection, connect, connection_options
 from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
@@ -29,8 +27,12 @@ if TYPE_CHECKING:
 _GROUPINGS: Final = ("queue", "clusterqueue", "user", "namespace", "flavor", "priority", "kind", "workload", "resource")
 _AMOUNTS: Final = ("amountSeconds", "nominalSeconds", "borrowedSeconds")
 """Fields of an item, in amounts times seconds: used, nominal and borrowed."""
+_COVERED: Final = ("from", "to", "partial")
+"""Columns of CSV: which time the figures of a row are of."""
 _FIELDS: Final = {"clusterqueue": "clusterQueue"}
 """Filter -> field of an item, where the two differ."""
+_TIMES: Final = ("from", "to", "month", "quarter", "timezone")
+"""Parameters that say which time a report is about."""
 _WIDTH: Final = 80
 """Characters of a line of `-o table` at most."""
 _MIN_NAME_WIDTH: Final = 8
@@ -63,7 +65,7 @@ def report() -> None:
     metavar="N",
     help="Show the N groups that used most of each resource, and the sum of the others.",
 )
-@click.option("--period", type=click.Choice(["day", "month"]), help="Group by time as well; periods start at 0:00 UTC.")
+@click.option("--period", type=click.Choice(["day", "month"]), help="Group by time as well, from midnight.")
 @click.option(
     "--from",
     "start",
@@ -81,10 +83,11 @@ def report() -> None:
 )
 @click.option(
     "--timezone",
-    default="UTC",
+    default="",
+    envvar="TZ",
     metavar="ZONE",
-    show_default=True,
-    help="Time zone of --month and --quarter, such as Europe/Berlin.",
+    show_default="that of $TZ, else UTC",
+    help="Time zone of months, quarters, days and dates, such as Europe/Berlin.",
 )
 @click.option("-n", "--namespace", default="", metavar="NAME", help="Only this namespace; access to it is sufficient.")
 @click.option("--mine", is_flag=True, help="Only workloads that you submitted, in all namespaces.")
@@ -141,27 +144,27 @@ def usage(
       sluice report usage -n team-a --by user,flavor --period month --from 2025-01-01
       sluice report usage --by queue --flavor h100 --month last --timezone Europe/Berlin -o csv
     """
-    if month or quarter:
-        if start or end or (month and quarter):
-            raise click.UsageError("use only one of --month, --quarter, and --from with --to")
-        start, end = _calendar(month, quarter, timezone)
+    if sum((bool(month), bool(quarter), bool(start or end))) > 1:
+        raise click.UsageError("use only one of --month, --quarter, and --from with --to")
+    # Whoever names no day needs no time zone, and must not be bothered with what $TZ may be.
+    zoned = month or quarter or period or "-" in start + end
     params = [
         ("by", groupings),
         ("period", period or ""),
-        ("from", start or "30d"),
+        ("month", month),
+        ("quarter", quarter),
+        ("from", "" if month or quarter else start or "30d"),
         ("to", end),
+        ("timezone", timezone.removeprefix(":") if zoned else ""),  # POSIX allows TZ=:Europe/Berlin
         ("top", str(top or "")),
     ]
     params += [(name, value) for name, values in only.items() for value in values]
     params += [("namespace", namespace)] if mine else []
     asked = [pair for pair in params if pair[1]]
     document = asyncio.run(_ask(connection, namespace, asked, mine=mine))
-    if period == "month" and not document["from"].endswith("-01T00:00:00Z"):
-        first = f"{document['from'][:7]} is only a part of that month, from {_second(document['from'])} on"
-        print_line(f"note: {first}; --from {document['from'][:7]}-01 reports all of it", err=True)
-    if not document["items"]:
-        for hint in asyncio.run(_unknown_names(connection, namespace, asked, only, mine=mine)):
-            print_line(f"note: {hint}", err=True)
+    hints = asyncio.run(_unknown_names(connection, namespace, document, asked, only, mine=mine))
+    for note in (*_partial_periods(document), *hints):
+        print_line(f"note: {note}", err=True)
     if output == "csv":
         _write_csv(document)
     elif output in ("json", "yaml"):
@@ -226,26 +229,13 @@ def node(*, name: str, at: str, start: str, end: str, output: str | None, connec
         print_line(line)
 
 
-def _calendar(month: str, quarter: str, timezone: str) -> tuple[str, str]:
-    """Return start and end of a month or quarter. A period that is not over has a note, one in the future is an error.
-
-    Raises BadParameter.
-    """
-    from zoneinfo import ZoneInfo
-
-    try:
-        zone = UTC if timezone == "UTC" else ZoneInfo(timezone)  # UTC needs no database of time zones
-    except (KeyError, ValueError, OSError) as error:
-        raise click.BadParameter(f'--timezone: "{timezone}" is not a time zone such as Europe/Berlin') from error
-    now = datetime.now(UTC)
-    found = calendar_month(month, zone, now) if month else calendar_quarter(quarter, zone, now)
-    if found.start > now:
-        raise click.BadParameter(f"{found.name} is in the future")
-    first, last = found.parameters
-    if found.end > now:
-        print_line(f"note: {found.name} is not over: the report is from {first} to now", err=True)
-        return first, ""
-    return first, last
+def _partial_periods(document: Document) -> Iterator[str]:
+    """Yield a note for each month, quarter or day of which the figures cover a part only."""
+    parts = {item["period"]: item for item in document["items"] if item.get("period") and item["partial"]}
+    if document.get("partial"):
+        parts[document["calendarPeriod"]] = document
+    for name, part in sorted(parts.items()):
+        yield f"only a part of {name} is reported: from {_second(part['from'])} to {_second(part['to'])}"
 
 
 async def _ask(connection: Connection, namespace: str, params: Sequence[tuple[str, str]], *, mine: bool) -> Document:
@@ -266,18 +256,28 @@ async def _ask(connection: Connection, namespace: str, params: Sequence[tuple[st
 async def _unknown_names(
     connection: Connection,
     namespace: str,
+    document: Document,
     params: Sequence[tuple[str, str]],
     only: Mapping[str, tuple[str, ...]],
     *,
     mine: bool,
 ) -> list[str]:
-    """Return a hint for each value of a filter that has no usage in this time even without the filters."""
+    """Return a hint for each value of a filter that has no usage in this time even without the filters.
+
+    Of a filter with a single value that is known by the report, unless it is empty.
+    """
     hints = []
-    times = [(name, value) for name, value in params if name in ("from", "to", "namespace")]
-    for name, values in only.items():
-        if not values:
+    times = [(name, value) for name, value in params if name in _TIMES]
+    within = [(name, value) for name, value in params if name == "namespace"]
+    filters = {"namespace": (namespace,) if namespace else (), **only}
+    for name, values in filters.items():
+        if not values or (document["items"] and len(values) == 1):
             continue
-        without = await _ask(connection, namespace, [("by", name), *times], mine=mine)
+        where = ("", []) if name == "namespace" else (namespace, within)
+        try:
+            without = await _ask(connection, where[0], [("by", name), *where[1], *times], mine=mine)
+        except CommandError:  # whose permission is for this namespace only knows no others
+            continue
         known = sorted({str(item[_FIELDS.get(name, name)]) for item in without["items"]})
         for value in values:
             if value not in known:
@@ -291,11 +291,22 @@ def _write_csv(document: Document) -> None:
     """Print the report as CSV, in the units that the column `unit` names: core-hours, GiB-hours, hours."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     keys = _keys(document)
-    writer.writerow([*keys, "unit", "used", "nominal", "borrowed"])
+    writer.writerow([*keys, "unit", "used", "nominal", "borrowed", *_COVERED])
     for item in document["items"]:
         unit = usage_unit(item["resource"])
         amounts = [round(item[name] / unit.seconds, 6) for name in _AMOUNTS]
-        writer.writerow([*_names(keys, item), unit.name, *amounts])
+        writer.writerow([*map(_inert, _names(keys, item)), unit.name, *amounts, *_covered(document, item)])
+
+
+def _covered(document: Document, item: Document) -> Iterator[str]:
+    """Yield from when to when the figures of an item are, and whether that is a part of its period: true or false."""
+    of = item if "period" in item else document
+    yield from (of["from"], of["to"], str(of["partial"]).lower() if "partial" in of else "")
+
+
+def _inert(cell: str) -> str:
+    """Return a name so that spreadsheets do not evaluate it as a formula."""
+    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def _keys(document: Document) -> list[str]:
@@ -317,7 +328,7 @@ def _names(keys: Sequence[str], item: Document) -> list[str]:
 
 def _table(document: Document, *, width: int | None) -> Iterator[str]:
     """Yield the report as a table. Names are truncated so that lines fit into `width` characters; None: no limit."""
-    yield f"Usage from {_second(document['from'])} to {_second(document['to'])}, in hours"
+    yield f"Usage {_whole(document)}from {_second(document['from'])} to {_second(document['to'])}, in hours"
     keys, items = _keys(document), document["items"]
     if not items:
         yield "no usage"
@@ -344,6 +355,14 @@ def _table(document: Document, *, width: int | None) -> Iterator[str]:
         names = [_truncated(cell, width).ljust(width) for cell, width in zip(line[: len(keys)], widths, strict=False)]
         numbers = [cell.rjust(width) for cell, width in zip(line[len(keys) :], widths[len(keys) :], strict=True)]
         yield "  ".join([*names, *numbers])
+
+
+def _whole(document: Document) -> str:
+    """Return the month or quarter that was asked for, for the first line; empty: none was."""
+    if "calendarPeriod" not in document:
+        return ""
+    part = "a part of " if document["partial"] else ""
+    return f"in {part}{document['calendarPeriod']} ({document['timezone']}), "
 
 
 def _second(instant: str) -> str:

@@ -24,6 +24,7 @@ from admission.store.ledger.usage import MICROSECONDS, QuotaKey, usage, windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from datetime import tzinfo
 
     from admission.store.database.connection import Database
     from admission.store.ledger.usage import Account, Holding, Usage
@@ -56,6 +57,8 @@ class Wanted(NamedTuple):
     """Unix times (s); None: now, the time at which the rows are read."""
     period: str
     """A period of PERIODS that sums are divided into; empty: none."""
+    zone: tzinfo
+    """Time zone of these periods."""
     holder: tuple[str, ...]
     """Columns of accounts besides those of QuotaKey."""
     where: tuple[tuple[str, tuple[str, ...]], ...]
@@ -63,11 +66,16 @@ class Wanted(NamedTuple):
 
 
 def wanted(
-    start: float, end: float | None, period: str, holder: tuple[str, ...], where: Mapping[str, Collection[str]]
+    start: float,
+    end: float | None,
+    period: str,
+    zone: tzinfo,
+    holder: tuple[str, ...],
+    where: Mapping[str, Collection[str]],
 ) -> Wanted:
     """Return a key; of `where` it has the filters that make the sum smaller, without a change of what is left."""
     narrowing = ((name, tuple(sorted(values))) for name, values in where.items() if name in QuotaKey._fields)
-    return Wanted(start, end, period, holder, tuple(sorted(narrowing)))
+    return Wanted(start, end, period, zone, holder, tuple(sorted(narrowing)))
 
 
 @dataclass(slots=True)
@@ -127,19 +135,20 @@ class LedgerSums:
                         connection, what.start, end, holder=what.holder, where=dict(what.where)
                     )
                     quotas = await usage_rows.nominal_quotas(connection)
-                accounts = await asyncio.to_thread(_sums, held, quotas, what.start, end, what.period)
+                accounts = await asyncio.to_thread(_sums, held, quotas, what, end)
             finally:
                 self._seconds = time.monotonic() - began
         return LedgerSum(end, pruned_to, accounts)
 
 
-def _sums(held: Sequence[Holding], quotas: Quotas, start: float, end: float, period: str) -> AccountSums:
+def _sums(held: Sequence[Holding], quotas: Quotas, what: Wanted, end: float) -> AccountSums:
     if not held:
         return ()
+    start, period, zone = what.start, what.period, what.zone
     if period:
         start = max(start, min(one.begins for one in held) / MICROSECONDS)
-    bounds = [usage_rows.micros(at) for at in (start, *period_ends(start, end, period))]
+    bounds = [usage_rows.micros(at) for at in (start, *period_ends(start, end, period, zone))]
     return [
-        (label(begins / MICROSECONDS, period) if period else "", usage(rows, quotas, start=begins, end=ends))
+        (label(begins / MICROSECONDS, period, zone) if period else "", usage(rows, quotas, start=begins, end=ends))
         for begins, ends, rows in windows(held, bounds)
     ]

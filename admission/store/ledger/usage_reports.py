@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from datetime import UTC
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from sqlalchemy import func, literal, select
@@ -14,12 +15,13 @@ from admission.store.database.instant import Instant
 from admission.store.database.tables import head, usage_days, usage_rollups
 from admission.store.ledger import places, usage_rows, violations
 from admission.store.ledger.ledger_sums import LedgerSums, wanted
-from admission.store.ledger.periods import label
+from admission.store.ledger.periods import label, period_ends
 from admission.store.ledger.rollup import DAY, HOUR, hour_of
 from admission.store.ledger.usage import MICROSECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from datetime import tzinfo
 
     from sqlalchemy import Column
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -108,19 +110,24 @@ class Reports:
         start: float,
         end: float,
         period: str = "",
+        zone: tzinfo = UTC,
         where: Mapping[str, Collection[str]] | None = None,
         user: str = "",
     ) -> UsageReport:
         """Return usage from `start` until `end` (now at most), grouped by some of GROUPINGS, and always by resource.
 
-        `period` (of PERIODS) groups by time, too. `where` filters: for columns of FILTERS, the accepted values. `user`:
+        `period` (of PERIODS) groups by time, too; in a `zone` other than UTC, periods have to begin at full hours (of
+        UTC), as roll-ups do. `where` filters: for columns of FILTERS, the accepted values. `user`:
         who requests it. Raises TooManyReports (see `ledger_sums`).
         """
         columns, where = columns_of(by), where or {}
         while True:
-            sums = _Sums(columns, period, where)
+            sums = _Sums(columns, period, zone, where)
             pruned_to, begins, ends, parts = await self._add_rollups(sums, start, end)
-            read = [await self._ledger_sums.get(wanted(*part, period, sums.holder, where), user=user) for part in parts]
+            read = [
+                await self._ledger_sums.get(wanted(*part, period, zone, sums.holder, where), user=user)
+                for part in parts
+            ]
             if all(one.pruned_to == pruned_to for one in read):  # else retention has deleted rows in between
                 break
         for one in read:
@@ -146,8 +153,9 @@ class Reports:
             if (rounded := _hours_only(end, pruned_to, math.ceil)) != end:
                 until = end = rounded
             first, last = math.ceil(start / HOUR) * HOUR, min(hour_of(end), rolled_up_to or 0.0)
-            for times, begins, ends in _summed_up(first, last):
-                await sums.add_rollups(connection, times, begins, ends)
+            for name, begins, ends in sums.spans(first, last):
+                for times, *part in _summed_up(begins, ends):
+                    await sums.add_rollups(connection, times, *part, period=name)
         parts = [(start, first), (last, until)] if first < last else [(start, until)]
         return pruned_to, start, end, [(at, to) for at, to in parts if at < (end if to is None else to)]
 
@@ -190,26 +198,49 @@ def _summed_up(first: float, last: float) -> Iterator[tuple[Column[float], float
 class _Sums:
     """Sums of nominal and borrowed seconds by period, if there is one, and by the values of `columns`."""
 
-    def __init__(self, columns: tuple[str, ...], period: str, where: Mapping[str, Collection[str]]) -> None:
+    def __init__(
+        self, columns: tuple[str, ...], period: str, zone: tzinfo, where: Mapping[str, Collection[str]]
+    ) -> None:
         self._columns = columns
         self._period = period
+        self._zone = zone
         self._where = where
         self.holder = usage_rows.holder_columns({*columns, *where})
         """Columns that ledger rows have to be read with, for grouping and filtering."""
         self._sums: defaultdict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
-    async def add_rollups(self, connection: AsyncConnection, times: Column[float], first: float, last: float) -> None:
-        """Add the hours or days from `first` to `last` of a roll-up table; `times` is its time column."""
+    def spans(self, first: float, last: float) -> Iterator[tuple[str, float, float]]:
+        """Yield the parts of a time whose roll-ups are summed up at once, as (period, start, end).
+
+        The days of roll-ups are those of UTC, which tell the period of each: that is one part without a name.
+        """
+        if not self._period or self._zone is UTC:
+            yield "", first, last
+            return
+        for end in period_ends(first, last, self._period, self._zone):
+            yield label(first, self._period, self._zone), first, end
+            first = end
+
+    async def add_rollups(
+        self, connection: AsyncConnection, times: Column[float], first: float, last: float, *, period: str
+    ) -> None:
+        """Add the hours or days from `first` to `last` of a roll-up table; `times` is its time column.
+
+        `period`: the one that they belong to; empty: each belongs to that of its time, if there are periods.
+        """
         if first >= last:
             return
         table = times.table.c
-        by = [*([times] if self._period else []), *(table[name] for name in self._columns)]
+        by_time = self._period and not period
+        by = [*([times] if by_time else []), *(table[name] for name in self._columns)]
         totals = func.sum(table.amount_seconds), func.sum(table.borrowed_seconds)
         conditions = [times >= literal(first, Instant()), times < literal(last, Instant())]
         conditions += [table[name].in_([*values]) for name, values in self._where.items()]
         for *key, total, borrowed in await connection.execute(select(*by, *totals).where(*conditions).group_by(*by)):
-            if self._period:
+            if by_time:
                 key[0] = label(key[0], self._period)
+            elif period:
+                key.insert(0, period)
             self._add(tuple(key), total - borrowed, borrowed)
 
     def add_accounts(self, accounts: AccountSums) -> None:
