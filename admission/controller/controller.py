@@ -238,7 +238,7 @@ class Controller:
             clock=self._clock,
         )
         self._state = self._leader.state
-        self.auditor.begin(self._state, self.inbox)
+        self.auditor.begin(self._state, self.inbox, is_part=self._leader.children.is_part)
         if self._pod_obstacles is not None:
             self._pod_obstacles.begin(self._leader.reconciler.readiness, self._leader.groups)
 

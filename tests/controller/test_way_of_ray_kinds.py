@@ -7,6 +7,7 @@ from grouped_kinds import pods_until, running
 from job_examples import cluster_queue, flavor, local_queue
 from pod_examples import gated
 
+from admission.controller.auditing.audit_sources import without_leader
 from admission.kinds import all_kinds
 from admission.sandbox.operators import serve_kinds
 
@@ -64,6 +65,15 @@ async def test_runs_on_with_fewer_workers_is_stopped_and_started_with_them_and_i
     await pods_until(cluster.user, "team-a", running(2))
     names = [each.workload.name for each in (await cluster.store.workloads.list(namespace="team-a")).workloads]
     assert names == ["ray"]
+
+
+@pytest.mark.parametrize("kind", ["RayJob", "RayService"])
+async def test_audit_takes_the_cluster_for_a_part_with_a_leader_and_without(cluster, kind):
+    await cluster.sandbox.local("alice").create(f"{kind.lower()}s", "team-a", ray(kind))
+    await pods_until(cluster.user, "team-a", running(3))
+    cluster.controller.auditor.grace = 0.0
+    assert await cluster.controller.audit(repair=False) == []
+    assert await without_leader(cluster.store, cluster.client, KINDS, clock=cluster.store.now) == []
 
 
 async def scale(cluster, replicas):

@@ -12,12 +12,13 @@ from admission.controller.auditing.audit_groups import AuditedGroups
 from admission.controller.auditing.comparison import Owner, View, differences
 from admission.controller.intake.served import listed, served_versions
 from admission.controller.state.faults import cause
+from admission.kinds.children import claimed_owner
 from admission.kinds.foreign_groups import NATIVE
 from admission.kinds.pod_group import FINISHED_PHASES
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Container
+    from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 
     from admission.cluster.client import Client, Object
     from admission.controller.auditing.comparison import Difference
@@ -57,12 +58,14 @@ class AuditSources:
         self,
         memory: Callable[[str], Tracked | None] = lambda _: None,
         is_misplaced: Callable[[Kind, str, Object], bool] = lambda *_: False,
+        is_part: Callable[[str], bool] | None = None,
     ) -> View:
         """Return all input of the comparison except for the leader's memory.
 
         `memory`: returns the leader's workload by uid; where it equals the stored one, the view has its record, so that
         100,000 workloads are not in memory twice. `is_misplaced`: whether the template of a running object differs from
-        the one that results from its admission.
+        the one that results from its admission. `is_part`: whether an object is part of its owner; None: it is one
+        whose owner, or the owner of that, is on record.
         """
         records: dict[str, WorkloadRecord] = {}
         async with aclosing(self._store.unfinished()) as batches:
@@ -72,6 +75,7 @@ class AuditSources:
         violations = await self._store.reports.violations(since=max(self._clock() - LEDGER_PERIOD, 0.0))
         objects: dict[str, Observed] = {}
         misplaced: set[str] = set()
+        claims: dict[str, str] = {}  # uid of an object that is not on record -> uid of the owner that it names
         groups = AuditedGroups(self._kinds, records)
         async for kind, obj in self._sizes():
             groups.take(kind, obj)
@@ -82,11 +86,16 @@ class AuditSources:
                     objects[uid] = seen = _observed(kind, obj, memory(uid))
                     if uid in records and not seen.suspended and seen.finished is None and is_misplaced(kind, uid, obj):
                         misplaced.add(uid)
+                    if uid not in records and (claimed := claimed_owner(kind, obj, self._kinds)) is not None:
+                        claims[uid] = claimed[1]["uid"]
             except Exception as error:  # noqa: BLE001  a faulty object must not end the audit of all others
                 log.error("workload %s cannot be compared: %s", uid, cause(error))
         of_groups = {seen.observed.uid: seen for seen in groups.groups()}
         self.group_of = {pod: uid for uid, seen in of_groups.items() for pod in seen.pods}
         objects.update((uid, seen.observed) for uid, seen in of_groups.items())
+        for uid in claims:
+            if _has_owner(uid, claims, records) if is_part is None else is_part(uid):
+                del objects[uid]
         return View(
             records=records,
             objects=objects,
@@ -189,6 +198,15 @@ def _observed(kind: Kind, obj: Object, tracked: Tracked | None) -> Observed:
     if seen is not None and seen.resource_version == obj["metadata"]["resourceVersion"]:
         return seen
     return kind.observe(obj)
+
+
+def _has_owner(uid: str, claims: Mapping[str, str], records: Container[str]) -> bool:
+    """Whether an object names an owner that is on record, or that names one itself, and so on."""
+    passed: set[str] = set()
+    while uid in claims and uid not in passed:
+        passed.add(uid)
+        uid = claims[uid]
+    return uid in records
 
 
 def _known(record: WorkloadRecord, memory: Callable[[str], Tracked | None]) -> WorkloadRecord:

@@ -74,13 +74,17 @@ class Auditor:
         self._context = context
         self._state: LeaderState | None = None
         self._inbox: Inbox | None = None
+        self._is_part: Callable[[str], bool] | None = None
         self._interval = interval
         self._clock = clock
         self._lock = asyncio.Lock()
 
-    def begin(self, state: LeaderState, inbox: Inbox) -> None:
-        """Attach to the state of a new leader, and to the inbox that repairs are put into."""
-        self._state, self._inbox = state, inbox
+    def begin(self, state: LeaderState, inbox: Inbox, *, is_part: Callable[[str], bool]) -> None:
+        """Attach to the state of a new leader, and to the inbox that repairs are put into.
+
+        `is_part`: whether the object of a uid is part of its owner, and no workload of its own.
+        """
+        self._state, self._inbox, self._is_part = state, inbox, is_part
 
     async def run(self) -> None:
         """Audit and repair every `interval` seconds until cancelled; return immediately if it is 0."""
@@ -153,7 +157,7 @@ class Auditor:
         return [document(difference, left=key(difference) in still) for difference in found]
 
     async def _differences(self) -> list[Difference]:
-        view = await self._sources.view(self._tracked, self._is_misplaced)
+        view = await self._sources.view(self._tracked, self._is_misplaced, self._is_part)
         state = self._state
         assert state is not None
         # No await between these two: engine and registry must be of the same time.

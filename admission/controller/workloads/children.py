@@ -115,6 +115,11 @@ class Children:
         """Return the known child objects, by uid."""
         return {uid: StoredObject(child.kind, child.raw) for uid, child in self._children.items()}
 
+    def is_part(self, uid: str) -> bool:
+        """Whether an object is part of its owner now, or that is not known yet: it is no workload of its own."""
+        child = self._children.get(uid)
+        return child is not None and (child.is_beyond or self._verdict(child.kind, child.object) != Verdict.WORKLOAD)
+
     def process(self, kind: Kind, obj: Object) -> None:
         """Process a version of an object, as a workload or as a child. An exception is attributed to that object."""
         metadata = obj["metadata"]
