@@ -59,9 +59,7 @@ _COMMANDS = {
     "stop": _Command("admission.cli.commands.stop", "Stop admission in a ClusterQueue or LocalQueue."),
     "resume": _Command("admission.cli.commands.stop", "Resume admission in a ClusterQueue or LocalQueue."),
     "hold": _Command("admission.cli.commands.workloads", "Put Jobs on hold; running ones are stopped."),
-    "release": _Command("admission.cli.commands.workloads", "Release Jobs that are on hold."),
-    "activate": _Command("admission.cli.commands.workloads", "Activate deactivated Jobs: queue them again."),
-    "deactivate": _Command("admission.cli.commands.workloads", "Deactivate Jobs; running ones are stopped."),
+    "release": _Command("admission.cli.commands.workloads", "Release Jobs that are on hold or deactivated."),
     "move": _Command("admission.cli.commands.workloads", "Move Jobs to another LocalQueue."),
     "prioritize": _Command("admission.cli.commands.workloads", "Change a Job's priority or position in the queue."),
     "submit": _Command("admission.cli.commands.submit", "Create a Job in a queue, from flags or a manifest."),
@@ -83,7 +81,7 @@ _COMMANDS = {
 _GROUPS = {
     "Jobs": (
         *("submit", "get", "describe", "why", "position", "logs", "history", "hold", "release", "cancel", "move"),
-        *("prioritize", "activate", "deactivate"),
+        "prioritize",
     ),
     "Queues and quota": (
         *("tree", "top", "create", "edit", "apply", "diff", "delete", "rollback", "stop", "resume", "import", "export"),
@@ -93,6 +91,9 @@ _GROUPS = {
     "Trying it, and others": ("demo", "sandbox", "completion", "version"),
 }
 """Section of `sluice --help` -> its commands, each of which is in one section."""
+
+_ALIASES = {"deactivate": "hold", "activate": "release"}
+"""Other name of a command -> the command; not listed."""
 
 _LEADING = ("-n", "--namespace", "--server", "--token-file", "--ca", "--kubeconfig", "--context")
 """Options with a value that may be written before the command, as with kubectl."""
@@ -178,6 +179,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command; None: unknown. Raises UsageError if this installation does not contain it."""
         del ctx
+        cmd_name = _ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in _COMMANDS:
             return None
         # Nearly all objects created by imports stay alive: collections would take a tenth of the time and free nothing.
@@ -207,7 +209,7 @@ class _Group(click.Group):
             _print_options()
             ctx.exit()
         name = args[0]
-        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+        if name not in {**_COMMANDS, **_ALIASES} and not name.startswith("-") and not ctx.resilient_parsing:
             from admission.cli.arguments.groups import similar  # slow to import, and needed for a mistake only
 
             near = similar(name.lower(), _COMMANDS)

@@ -43,7 +43,7 @@ WAITING: Final = (
            "An admin opens it with `sluice resume`, or completes it"),
     Reason("OnHold", "Its user or an admin put it on hold; the message says who and why",
            "`sluice release`, by its user if it is on hold by `sluice.dev/hold`, else by an admin"),
-    Reason("Deactivated", "An admin took it out of the queue; the message says who and why", "`sluice activate` by an "
+    Reason("Deactivated", "An admin took it out of the queue; the message says who and why", "`sluice release` by an "
            "admin; or deleting it and submitting it again"),
     Reason("BeingDeleted", "Its object is being deleted, and a finalizer keeps it",
            "The controller that set the finalizer removes it", own=True),
@@ -74,17 +74,17 @@ EVICTED: Final = (
     Reason("Deleted", "It was deleted; its pods hold the quota until they have terminated", "Nothing has to be done",
            own=True),
     Reason("Misconfigured", "The API server refuses to start it as it is", "What the message says", own=True),
-    Reason("Deactivated", "An admin took it out of the queue", "`sluice activate` by an admin; or deleting it and "
+    Reason("Deactivated", "An admin took it out of the queue", "`sluice release` by an admin; or deleting it and "
            "submitting it again"),
     Reason("DeactivatedDueToAdmissionCheck", "An admission check rejected it", "What the check says; then "
-           "`sluice activate` by an admin, or submitting it again"),
+           "`sluice release` by an admin, or submitting it again"),
     Reason("DeactivatedDueToRequeuingLimitExceeded",
            "Its pods were not ready in time more often than `backoffLimitCount` allows",
-           "Repairing its pods; then `sluice activate` by an admin, or submitting it again"),
+           "Repairing its pods; then `sluice release` by an admin, or submitting it again"),
     Reason("DeactivatedDueToMaximumExecutionTimeExceeded", "It ran as long as `maximumExecutionTimeSeconds` allows",
-           "A longer time; then `sluice activate` by an admin, or submitting it again"),
+           "A longer time; then `sluice release` by an admin, or submitting it again"),
     Reason("DeactivatedDueToMorePodsThanDeclared", "More pods ran than its AppWrapper declares",
-           "Declaring all pods, scaling no wrapped object; then `sluice activate` by an admin, or submitting it again",
+           "Declaring all pods, scaling no wrapped object; then `sluice release` by an admin, or submitting it again",
            own=True),
     Reason("WorkloadSliceReplaced", "A larger or smaller version of it took over its quota", "Nothing has to be done"),
 )  # fmt: skip

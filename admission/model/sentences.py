@@ -290,7 +290,7 @@ def deactivated(cause: str = "", *, author: str = "", reason: str = "") -> str:
     """It is out of the queue until an admin activates it. `cause` follows `because`; empty: `author` did it."""
     because = f" because {cause}" if cause else _by(author, reason)
     return (
-        f"It was deactivated{because}. It does not queue before an admin activates it with `sluice activate`; "
+        f"It was deactivated{because}. It does not queue before an admin releases it with `sluice release`; "
         "or delete it and submit it again."
     )
 

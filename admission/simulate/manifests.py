@@ -22,20 +22,23 @@ _FIELDS = {
     "LocalQueue": "localQueues",
 }
 _KINDS = (*_FIELDS, "WorkloadPriorityClass", "Namespace", "Workload", "Job")
+_GENERATED = ("Workload", "Job")
+"""Kinds of which the name may be generated."""
 _JOBS = JobKind(Conventions())
 
 
 def from_manifests(documents: Iterable[Document]) -> Case:
     """Return the scenario of these manifests. Raises InvalidObject for a kind that scenarios do not support.
 
-    Objects without creationTimestamp are created in the order of the file. Namespaces that are used but not in the file
-    exist, without labels.
+    Objects without creationTimestamp are created in the order of the manifests. With
+    `generateName`, a number replaces the random suffix of the API server. Namespaces that are used but not among the
+    manifests exist, without labels.
     """
     scenario: Case = {field: [] for field in (*_FIELDS.values(), "namespaces", "workloads")}
     priorities: dict[str, int] = {}
     items: list[Mapping[str, Any]] = []
     for document in documents:
-        kind, body = document.body.get("kind"), document.body
+        kind, body = document.body.get("kind"), _named(document.body, len(items) + 1)
         if kind not in _KINDS:
             hint = ", ".join(_KINDS)
             raise InvalidObject(
@@ -56,6 +59,15 @@ def from_manifests(documents: Iterable[Document]) -> Case:
     used = {item["metadata"]["namespace"] for item in scenario["workloads"]}
     scenario["namespaces"] += [{"name": name, "labels": {}} for name in sorted(used - known)]
     return scenario
+
+
+def _named(body: Mapping[str, Any], number: int) -> Mapping[str, Any]:
+    """Return a Job or Workload with its name, where that is generated: the number is the suffix."""
+    metadata = body.get("metadata")
+    if body.get("kind") not in _GENERATED or not isinstance(metadata, dict) or metadata.get("name"):
+        return body
+    prefix = metadata.get("generateName")
+    return {**body, "metadata": {**metadata, "name": f"{prefix}{number}"}} if isinstance(prefix, str) else body
 
 
 def _placed(body: Mapping[str, Any]) -> Case:

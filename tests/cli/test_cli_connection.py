@@ -94,7 +94,7 @@ def test_unusable_connection_settings_are_reported_on_one_line(arguments, enviro
         (("hold", "wl/job-train-a1-1c5f9"), "kubectl label job train-a1 sluice.dev/hold=true"),
         (("release", "jobset-set-1c5f9"), "kubectl label jobset set sluice.dev/hold-"),
         (("hold", "job/job-train-1c5f9"), "kubectl label job job-train-1c5f9 sluice.dev/hold=true"),
-        (("activate", "train"), ""),
+        (("prioritize", "train", "--top"), ""),
     ],
 )
 def test_hold_and_release_suggest_kubectl_if_the_server_is_unreachable(arguments, instead):

@@ -18,6 +18,7 @@ from admission.api.documents.printer_columns import definitions
 from admission.api.registry import RESOURCES
 from admission.cli.arguments.objects import field_value
 from admission.cli.output.tables import Table, age
+from admission.client import Sluice as Client
 from admission.model.base import ObjectMeta
 from admission.model.queues import Cohort
 from admission.model.workload import Workload
@@ -364,18 +365,28 @@ async def test_not_found_error_without_a_similar_name_suggests_nothing(filled):
         assert "did you mean" not in done.stderr
 
 
-async def test_deactivate_and_activate_set_spec_active(sluice, workloads):
-    for command, active in (("deactivate", "false"), ("activate", "true")):
+async def test_deactivate_and_activate_are_other_names_of_hold_and_release(sluice, workloads):
+    for command, outcome, held in (("deactivate", "put on hold", "true"), ("activate", "released", "false")):
         done = await sluice(command, "job/waits", "-n", "team-a", "--reason", "superseded")
-        assert done.stdout == f"workload.sluice.dev/job-waits-f6fc4 {command}d\n"
-        shown = await sluice("get", "wl/waits", "-n", "team-a", "-o", "jsonpath={.spec.active}")
-        assert shown.stdout == active
-        if command == "deactivate":
-            told = await sluice("release", "job/waits", "-n", "team-a")
-            assert (told.exit_code, told.stdout) == (1, "")
-            assert "deactivated, not on hold: an admin or team lead can queue it again with `sluice activate`; or" in (
-                told.stderr
-            )
+        assert done.stdout == f"workload.sluice.dev/job-waits-f6fc4 {outcome}\n"
+        shown = await sluice("get", "wl/waits", "-n", "team-a", "-o", "jsonpath={.spec.hold}")
+        assert shown.stdout == held
+
+
+async def test_release_queues_a_deactivated_workload_again(sluice, workloads):
+    async with Client(sluice.environment["SLUICE_SERVER"], token=TOKEN) as api:
+        await api.workloads.deactivate("waits", namespace="team-a")
+    assert (await sluice("release", "waits", "-n", "team-a")).stdout.endswith(" released\n")
+    shown = await sluice("get", "wl/waits", "-n", "team-a", "-o", "jsonpath={.spec.active}")
+    assert shown.stdout == "true"
+
+
+async def test_stop_and_resume_say_if_there_is_nothing_to_do(sluice, queues):
+    for command, outcome in (("resume", "is open already"), ("stop", "stopped"), ("stop", "is stopped already")):
+        done = await sluice(command, "cq/team-a")
+        assert (done.exit_code, done.stdout) == (0, f"clusterqueue.sluice.dev/team-a {outcome}\n")
+    drained = await sluice("stop", "cq/team-a", "--drain")
+    assert drained.stdout == "clusterqueue.sluice.dev/team-a stopped\n"
 
 
 @read_only

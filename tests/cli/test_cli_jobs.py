@@ -172,7 +172,8 @@ async def test_submit_logs_and_cancel_by_a_user_with_role_edit(tmp_path):
             "job.batch/big cancelled; releases 3 cpu (default) in ClusterQueue cq when its pods have terminated\n"
         )
         await client.workloads.wait("big", lambda workload: workload.finished)
-        assert "has already finished" in (await sluice("cancel", "big")).stderr
+        again = await sluice("cancel", "big")
+        assert (again.exit_code, again.stdout) == (0, "big is already deleted\n")
         assert (await sluice("cancel", "--mine", "--yes")).exit_code == 0
         await client.workloads.wait("mine", lambda workload: workload.finished)
         assert "you have no unfinished Jobs" in (await sluice("cancel", "--mine", "--yes")).stderr
@@ -367,9 +368,6 @@ async def test_users_hold_and_release_their_jobs_and_report_their_usage(tmp_path
             assert released.stdout.endswith(" released\n"), released.stderr
             assert "sluice.dev/hold" not in (local.get("jobs", "default", "mine") or {})["metadata"]["labels"]
             assert (await admin("deactivate", "mine")).exit_code == 0
-            assert "can queue it again with `sluice activate`" in (await admin("release", "mine")).stderr
-            assert (await admin("activate", "mine")).exit_code == 0
-            assert (await admin("hold", "mine")).exit_code == 0
             assert "was put on hold by an admin" in (await alice("release", "mine")).stderr
 
             for scope in (["--mine"], ["-n", "default"]):

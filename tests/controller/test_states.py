@@ -59,14 +59,14 @@ STATES = {
     "behind": Said("pending", "PendingEvaluation", "ClusterQueue strict is StrictFIFO", "in front of it", "Pending"),
     "held-by-user": Said("pending", "OnHold", "its label or annotation sluice.dev/hold", "Remove that", "Pending"),
     "held-by-admin": Said("pending", "OnHold", "put on hold by ada: because.", "Ask an admin to release it", "Pending"),
-    "deactivated": Said("pending", "Deactivated", "It was deactivated by ada: because.", "before an admin activates it",
+    "deactivated": Said("pending", "Deactivated", "It was deactivated by ada: because.", "before an admin releases it",
                         "Pending"),
     "rejected": Said(
         "pending", "DeactivatedDueToAdmissionCheck", "the admission check budget (too dear) rejected it",
-        "`sluice activate`", "Pending",
+        "`sluice release`", "Pending",
     ),
     "ran-too-long": Said(
-        "pending", "DeactivatedDueToMaximumExecutionTimeExceeded", "maximum execution time", "`sluice activate`",
+        "pending", "DeactivatedDueToMaximumExecutionTimeExceeded", "maximum execution time", "`sluice release`",
         "Pending",
     ),
     "no-class": Said("pending", "Misconfigured", 'WorkloadPriorityClass "none" does not exist', "create it", "Pending"),
@@ -117,7 +117,7 @@ UNREADY = {
     "pauses": Said("pending", "PendingEvaluation", "It was evicted and pauses before it queues again", "part again at",
                    "EvictedDueToPodsReadyTimeout"),
     "given-up": Said("pending", "DeactivatedDueToRequeuingLimitExceeded", "requeuingStrategy allows",
-                     "`sluice activate`", "DeactivatedDueToRequeuingLimitExceeded"),
+                     "`sluice release`", "DeactivatedDueToRequeuingLimitExceeded"),
 }  # fmt: skip
 
 BLOCKED = {
@@ -370,7 +370,8 @@ async def check(world: World, sluice: Sluice, caplog: pytest.LogCaptureFixture, 
     cells = dict(zip((column["name"] for column in table.columns), table.rows[0]["cells"], strict=True))
     assert (cells["Message"] or "") == sentence
     running = said.reason in ("Admitted", "Succeeded", "Failed", "Deleted")
-    assert cells["Waits for"] == (None if running else shown.get(said.reason, said.reason))
+    listed = said.reason if said.reason == "PodsUnscheduled" else shown.get(said.reason, said.reason)
+    assert cells["Waits for"] == (None if running else listed)
 
     if said.event:
         events = (await world.client.get("/apis/events.k8s.io/v1/namespaces/team-a/events"))["items"]

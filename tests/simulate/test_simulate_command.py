@@ -102,6 +102,18 @@ def test_text_output_lists_admissions_and_reasons_for_waiting(run):
     assert any("default/first waits: WaitingForQuota:" in line for line in lines)
 
 
+def test_manifests_of_several_files_are_simulated_together(tmp_path):
+    queues, jobs = MANIFESTS.split("---\napiVersion: batch/v1", 1)
+    job = ("apiVersion: batch/v1" + jobs).replace("metadata: {name: first,", "metadata: {generateName: first-,")
+    (tmp_path / "jobs.yaml").write_text(job)
+    (tmp_path / "queues.yaml").write_text(queues)
+    done = CliRunner().invoke(simulate, [str(tmp_path / "jobs.yaml"), str(tmp_path / "queues.yaml")])
+    first, *lines = done.output.splitlines()
+    assert first == f"{tmp_path / 'jobs.yaml'}, {tmp_path / 'queues.yaml'}:"
+    assert any("default/first-1 waits: WaitingForQuota:" in line for line in lines)
+    assert lines[-2:] == ["  at the end: 1 admitted, 1 pending", "  team uses of default: cpu 2"]
+
+
 def test_scenario_runs_for_the_requested_number_of_cycles(run):
     scenario = {
         "id": "two-jobs",

@@ -84,9 +84,14 @@ def _obstacle(document: Document) -> Document:
     return next((found[key] for key in _OBSTACLES if key in found), {})
 
 
+_UNSCHEDULED = {"WaitForStart": "PodsUnscheduled"}
+"""Kueue's reason of the condition PodsReady -> that of Sluice, which `sluice why` and the log have."""
+
+
 def _why_pending(document: Document, now: float) -> object:
     del now
-    return _obstacle(document).get("reason")
+    reason = _obstacle(document).get("reason", "")
+    return _UNSCHEDULED.get(reason, reason) or None
 
 
 _OUTCOMES = {"Deleted": "Cancelled"}

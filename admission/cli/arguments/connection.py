@@ -110,13 +110,14 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--kubeconfig",
         cls=_ConnectionOption,
         metavar="FILE",
-        help="Kubeconfig file; connect through the API server of its cluster.  [env: KUBECONFIG]",
+        help="Kubeconfig file; connect through the API server of its cluster, also if SLUICE_SERVER is set.  "
+        "[env: KUBECONFIG, unless SLUICE_SERVER or a token is set]",
     )
     @click.option(
         "--context",
         cls=_ConnectionOption,
         metavar="NAME",
-        help="Kubeconfig context to use.  [default: the current context]",
+        help="Kubeconfig context to use, also if SLUICE_SERVER is set.  [default: the current context]",
     )
     @functools.wraps(command)
     def with_connection(
@@ -160,9 +161,10 @@ async def connect(connection: Connection, *, warn: Callable[[str], None] = print
     """Context manager: a client of Sluice's API. Raises CommandError if neither flags nor the environment locate it.
 
     Forbidden and NotFound that are raised in the block become CommandErrors with a hint, where there is one: the role
-    that is required, the namespace to name, or the most similar name.
+    that is required, the namespace to name, or the most similar name. One about the connection says if SLUICE_SERVER
+    is not used.
     """
-    from admission.client import Forbidden, NotFound
+    from admission.client import BadAnswer, BadConnection, Forbidden, NotFound, Unauthorized, Unreachable
 
     printed: set[str] = set()
 
@@ -171,9 +173,15 @@ async def connect(connection: Connection, *, warn: Callable[[str], None] = print
             printed.add(text)
             warn(text)
 
+    by_flag = connection.kubeconfig is not None or connection.context is not None
     async with _client(connection, warn_once) as sluice:
         try:
             yield sluice
+        except (BadAnswer, BadConnection, Unauthorized, Unreachable) as error:
+            if not by_flag or not os.environ.get("SLUICE_SERVER"):
+                raise
+            flag = "--kubeconfig" if connection.kubeconfig is not None else "--context"
+            raise CommandError(f"{error}\nSLUICE_SERVER is not used, because {flag} is given") from error
         except Forbidden as error:
             if "at the cluster scope" in str(error) and has_all_namespaces_flag():
                 raise CommandError(f"{error}; to see a single namespace, use -n NAMESPACE instead of -A") from error

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 WAYS_TO_PAUSE: Final = """\b
 Which command pauses what:
-  hold, release         Jobs, for a time: they wait until they are released
-  deactivate, activate  Jobs, for good: as Sluice itself does after too many evictions
-  cancel                Jobs, for ever: they are deleted
-  stop, resume          a queue: all that is in it waits; --drain stops what runs
-  gate off, gate on     Sluice, in an emergency: Jobs start without quota
+  hold, release      Jobs: they stop, and wait until they are released
+  cancel             Jobs, for ever: they are deleted
+  stop, resume       a queue: what is in it waits; stop --drain stops what runs, too
+  gate off, gate on  Sluice, in an emergency: Jobs start without quota
+deactivate and activate are other names of hold and release.
 """
 """Epilog of the help of each of these commands."""
 

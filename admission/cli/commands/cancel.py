@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from admission.client import Sluice, Workload
     from admission.cluster.client import Client
 
+_DELETED: Final = "Deleted"
+"""Reason of the condition Finished of a workload whose object was deleted."""
 _MAX_LISTED: Final = 10
 """Jobs that are listed by name in the request for confirmation."""
 
@@ -89,7 +91,8 @@ def cancel(
             caller = await current_user(client)
             found = await (_mine(sluice, caller, queue, where) if mine else _named(sluice, names, where))
             if not found:
-                print_line(f"you have no unfinished Jobs in namespace {where}", err=True)
+                if mine:
+                    print_line(f"you have no unfinished Jobs in namespace {where}", err=True)
                 return
             if not yes and not dry_run:
                 _confirm(found, caller)
@@ -109,14 +112,24 @@ async def _mine(sluice: Sluice, caller: str, queue: str, namespace: str) -> list
 
 
 async def _named(sluice: Sluice, names: Sequence[str], namespace: str) -> list[Workload]:
-    """Return the workloads of these names, without duplicates. Raises CommandError for a finished or missing one."""
+    """Return the workloads of these names that are not deleted yet, without duplicates.
+
+    Raises CommandError for one that is missing, or has ended by itself.
+    """
     found = {}
     for text in names:
         kind, name = parse_workload_name(text)
         with kubectl_hint("delete", kind, name, namespace):
             workload = await find_workload(sluice, name, namespace, kind, to_change=True)
+        ended = workload.conditions.get("Finished")
+        if ended is not None and ended.reason == _DELETED:
+            print_line(f"{workload.object_name} is already deleted")
+            continue
         if workload.finished:
-            raise CommandError(f"{workload.object_name} has already finished; to delete it, use kubectl delete")
+            outcome = f" ({ended.reason})" if ended is not None and ended.reason else ""
+            raise CommandError(
+                f"{workload.object_name} has already finished{outcome}; to delete it, use kubectl delete"
+            )
         found[workload.uid] = workload
     return [*found.values()]
 

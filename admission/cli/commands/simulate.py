@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 import orjson
@@ -13,8 +14,14 @@ from admission.cli.configuration.local_file import url_fault
 from admission.cli.errors import Unreadable
 from admission.model.errors import InvalidObject, SluiceError
 from admission.model.manifests import parse_documents
+from admission.model.quantity import format_amount
 from admission.simulate import simulate as play
 from admission.simulate.manifests import from_manifests
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admission.model.manifests import Document
 
 _UNREADABLE = 2
 """Exit code for a file that cannot be read, or has invalid content."""
@@ -34,48 +41,72 @@ _UNREADABLE = 2
 def simulate(*, paths: tuple[str, ...], output: str, cycles: int | None) -> None:
     """Simulate scheduling of the workloads in files, without a cluster.
 
-    A FILE (- for standard input) is a scenario (JSON with clusterQueues, localQueues,
-    workloads, their arrivals and completions) or a list of manifests: queue objects,
-    with Workloads or Jobs. One result is printed for each file.
+    The FILEs (- for standard input) are manifests, which are simulated together: queue
+    objects, with Workloads or Jobs. A FILE can also be a scenario (JSON with clusterQueues,
+    localQueues, workloads, their arrivals and completions), which is simulated by itself.
 
     \b
     Examples:
-      sluice simulate queues-and-jobs.yaml
+      sluice simulate queues.yaml jobs.yaml
       sluice simulate scenario.json -o json --cycles 10
     """
+    manifests: list[Document] = []
+    of_manifests: list[str] = []
+    scenarios: list[tuple[str, dict[str, Any]]] = []
     for path in paths:
-        try:
-            answer = play(_read(path), cycles)
-        except Unreadable:
-            raise  # it is about standard input, and says so
-        except OSError as error:
-            _give_up(path, f"cannot be read ({error.strerror or error}); check FILE")
-        except (UnicodeDecodeError, SluiceError) as error:
-            _give_up(path, str(error))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            # A scenario is free-form JSON: a missing field, or one of a wrong type, shows where it is used.
-            _give_up(path, f"is not a valid scenario: {type(error).__name__}: {error}")
+        with _blaming(path):
+            documents = _documents(path)
+            if len(documents) == 1 and "kind" not in documents[0].body:
+                scenarios.append((path, _scenario(documents[0], path)))
+            else:
+                manifests += documents
+                of_manifests.append(path)
+    if of_manifests:
+        together = ", ".join(of_manifests)
+        with _blaming(together):
+            scenarios.insert(0, (together, from_manifests(manifests)))
+    for path, scenario in scenarios:
+        with _blaming(path):
+            answer = play(scenario, cycles)
         if output == "json":
             click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
         else:
             _print(path, answer)
 
 
+@contextmanager
+def _blaming(path: str) -> Iterator[None]:
+    """Context manager: an error in the block is printed as one of this file, and ends the command."""
+    try:
+        yield
+    except Unreadable:
+        raise  # it is about standard input, and says so
+    except OSError as error:
+        _give_up(path, f"cannot be read ({error.strerror or error}); check FILE")
+    except (UnicodeDecodeError, SluiceError) as error:
+        _give_up(path, str(error))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        # A scenario is free-form JSON: a missing field, or one of a wrong type, shows where it is used.
+        _give_up(path, f"is not a valid scenario: {type(error).__name__}: {error}")
+
+
 def _give_up(path: str, fault: str) -> NoReturn:
-    """Print an error about a file, and exit."""
-    click.echo(f"error: {fault}" if fault.startswith(path) else f"error: {path}: {fault}", err=True)
+    """Print an error about a file, and exit. Faults of manifests name the file already."""
+    named = any(fault.startswith(each) for each in path.split(", "))
+    click.echo(f"error: {fault}" if named else f"error: {path}: {fault}", err=True)
     raise SystemExit(_UNREADABLE)
 
 
-def _read(path: str) -> dict[str, Any]:
-    """Return the scenario in a file, or that of its manifests. Raises InvalidObject if it is neither."""
+def _documents(path: str) -> list[Document]:
     if fault := url_fault(path, "-"):
         _give_up(path, fault)
     text = standard_input().read() if path == "-" else Path(path).read_text()
-    documents = parse_documents(text, source=path)
-    if len(documents) != 1 or "kind" in documents[0].body:
-        return from_manifests(documents)
-    scenario = dict(documents[0].body)
+    return parse_documents(text, source=path)
+
+
+def _scenario(document: Document, path: str) -> dict[str, Any]:
+    """Return the scenario that the only document of a file is. Raises InvalidObject if it is none."""
+    scenario = dict(document.body)
     if "clusterQueues" not in scenario:
         raise InvalidObject([("", "is neither a scenario (it has no clusterQueues) nor a manifest")], subject=path)
     return scenario
@@ -98,7 +129,8 @@ def _print(path: str, answer: dict[str, Any]) -> None:
     click.echo(f"  at the end: {len(final['admitted'])} admitted, {len(final['pending'])} pending")
     for name, flavors in final["usage"].items():
         for flavor, amounts in flavors.items():
-            click.echo(f"  {name} uses of {flavor}: " + ", ".join(f"{key} {value}" for key, value in amounts.items()))
+            used = ", ".join(f"{resource} {format_amount(resource, value)}" for resource, value in amounts.items())
+            click.echo(f"  {name} uses of {flavor}: {used}")
 
 
 def _flavors(admission: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import click
 
@@ -16,9 +17,11 @@ from admission.cli.arguments.objects import (
     resolve,
     what_argument,
 )
-from admission.cli.output.printing import WritingFlags, print_outcome, writing_options
+from admission.cli.output.printing import WritingFlags, print_line, print_outcome, writing_options
 
 _STOPPABLE = ("ClusterQueue", "LocalQueue")
+_ALREADY = {"None": "open", "Hold": "stopped", "HoldAndDrain": "stopped and drained"}
+"""stopPolicy -> state of a queue that has it."""
 
 
 @click.command(epilog=WAYS_TO_PAUSE)
@@ -89,15 +92,19 @@ async def _set_policy(
     writing: WritingFlags,
     connection: Connection,
 ) -> None:
-    """Set `spec.stopPolicy` of each queue, and print the outcome with the effects of a dry run."""
+    """Set `spec.stopPolicy` of each queue that has another, and print the outcome with the effects of a dry run."""
+    from admission.client import Forbidden
+
     async with connect(connection) as sluice:
         for target in targets:
             document = None
             if writing.dry_run != "client":
-                document = await sluice.documents(target.resource.plural).patch(
-                    target.name,
-                    {"spec": {"stopPolicy": policy}},
-                    namespace_for(target.resource, namespace, sluice),
-                    options=writing.options,
-                )
+                where = namespace_for(target.resource, namespace, sluice)
+                documents = sluice.documents(target.resource.plural)
+                with suppress(Forbidden):  # then the patch says which role is needed
+                    if (await documents.get(target.name, where))["spec"].get("stopPolicy", "None") == policy:
+                        print_line(f"{target.qualified_name} is {_ALREADY[policy]} already")
+                        continue
+                patch = {"spec": {"stopPolicy": policy}}
+                document = await documents.patch(target.name, patch, where, options=writing.options)
             print_outcome(target.qualified_name, outcome, writing, document)

@@ -1,4 +1,4 @@
-"""`sluice hold`, `release`, `activate`, `deactivate`, `move` and `prioritize`: changes of a workload's spec."""
+"""`sluice hold`, `release`, `move` and `prioritize`: changes of a workload's spec."""
 
 from __future__ import annotations
 
@@ -57,7 +57,11 @@ def hold(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags
 @writing_options
 @connection_options
 def release(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
-    """Release workloads that are on hold: queue them again.
+    """Release workloads that are on hold or deactivated: queue them again.
+
+    Sluice itself deactivates workloads that were evicted too often because their pods
+    were not ready, that exceeded their maximum execution time, or that an admission check
+    rejected.
 
     If you have no permission to update workloads, the label sluice.dev/hold is removed
     from the Job instead. Workloads that an admin put on hold stay on hold.
@@ -67,40 +71,6 @@ def release(*, names: tuple[str, ...], namespace: str | None, writing: WritingFl
       sluice release train -n team-a
     """
     asyncio.run(_change(names, {"hold": False}, "released", namespace, writing, connection))
-
-
-@click.command(epilog=WAYS_TO_PAUSE)
-@_workloads_argument
-@namespace_option
-@writing_options
-@connection_options
-def activate(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
-    """Activate deactivated workloads: queue them again.
-
-    Sluice itself deactivates workloads that were evicted too often because their pods
-    were not ready, that exceeded their maximum execution time, or that an admission check
-    rejected.
-
-    \b
-    Example:
-      sluice activate train -n team-a
-    """
-    asyncio.run(_change(names, {"active": True}, "activated", namespace, writing, connection))
-
-
-@click.command(epilog=WAYS_TO_PAUSE)
-@_workloads_argument
-@namespace_option
-@writing_options
-@connection_options
-def deactivate(*, names: tuple[str, ...], namespace: str | None, writing: WritingFlags, connection: Connection) -> None:
-    """Deactivate workloads until they are activated; running ones are stopped.
-
-    \b
-    Example:
-      sluice deactivate train -n team-a --reason "superseded"
-    """
-    asyncio.run(_change(names, {"active": False}, "deactivated", namespace, writing, connection))
 
 
 @click.command()
@@ -201,7 +171,7 @@ async def _change_one(
 ) -> None:
     """Patch the spec of a workload; a hold or release that is forbidden is done by the label of its Job instead.
 
-    Raises CommandError for a workload that is finished, and for the release of one that is deactivated.
+    Raises CommandError for a workload that is finished, and for one that only an admin can release.
     """
     from admission.client import Forbidden
 
@@ -209,10 +179,7 @@ async def _change_one(
         raise CommandError(f"{workload.object_name} has finished and cannot be changed any more")
     is_released = spec.get("hold") is False
     if is_released and workload.document["spec"].get("active") is False:
-        raise CommandError(
-            f"{workload.object_name} is deactivated, not on hold: an admin or team lead can queue it again with "
-            "`sluice activate`; or delete it and submit it again"
-        )
+        spec = {**spec, "active": True}
     document = None
     if writing.dry_run != "client":
         try:
@@ -247,6 +214,10 @@ async def _label(
     if not hold and workload.document["spec"].get("hold"):
         raise CommandError(
             f"{workload.object_name} was put on hold by an admin, and only an admin can release it"
+        ) from refused
+    if not hold and workload.document["spec"].get("active") is False:
+        raise CommandError(
+            f"{workload.object_name} is deactivated, and only an admin can release it; or delete it and submit it again"
         ) from refused
     path = object_path(kind_of_workload(workload), workload.namespace, workload.object_name)
     metadata = {"labels": {HOLD: "true"}} if hold else {"labels": {HOLD: None}, "annotations": {HOLD: None}}
