@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +20,10 @@ from admission.engine.topology.replacement import beyond, resize
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
 from admission.model.topology import HOSTNAME, SliceLayer, TopologyRequest
 from admission.model.workload import Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
 
 LEVELS = ("block", "rack", HOSTNAME)
 
@@ -200,3 +209,58 @@ def test_usage_on_a_node_that_was_away_counts_again():
     world.topologies.node_changed(first)
     text = 'topology "t" doesn\'t allow to fit any of 1 pod(s). Total nodes: 1; excluded: resource "cpu": 1'
     assert world.ask(asked) == text
+
+
+def _racks(nodes_in_each: int) -> World:
+    """Return a world of 100 racks, in which some nodes have less room than others."""
+    world = World(Rules())
+    for number in range(100 * nodes_in_each):
+        rack, name = number // nodes_in_each, f"n{number:05}"
+        labels = {"pool": "a", "block": f"b{rack % 4}", "rack": f"r{rack:03}", HOSTNAME: name}
+        world.topologies.node_changed(NodeState(name, labels, {"cpu": 8000 + number % 3 * 1000, "pods": 10}))
+    return world
+
+
+def _asked(cpu: int, level: str) -> Question:
+    wanted = TopologyRequest(required=level) if level else TopologyRequest(unconstrained=True)
+    return Question(3, requests_of({"cpu": cpu}), wanted, PodRules())
+
+
+@contextmanager
+def _calls() -> Iterator[Counter[str]]:
+    """Context manager that counts the calls of Python functions by their names."""
+    number: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        number[frame.f_code.co_name] += event == "call"
+
+    sys.setprofile(note)
+    try:
+        yield number
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("level", ["rack", "block", ""])
+def test_first_placement_of_a_demand_judges_kinds_of_nodes_instead_of_nodes(level):
+    totals = []
+    for nodes_in_each in (4, 16):
+        world = _racks(nodes_in_each)
+        world.ask(_asked(1000, level))
+        with _calls() as number:
+            placed = world.ask(_asked(1500, level))
+        assert isinstance(placed, Placed)
+        totals.append(number.total())
+    assert totals[1] - totals[0] < 100, "1200 nodes more"
+
+
+def test_later_placement_counts_the_domains_above_changed_nodes_only():
+    world = _racks(4)
+    world.apply("place", _asked(1000, "rack"))
+    with _calls() as number:
+        world.apply("place", _asked(1000, "rack"))
+    assert number["_count_inner"] == 2  # the rack and the block of the first one
+    with _calls() as number:
+        world.ask(_asked(1000, "rack"))
+        world.ask(_asked(1000, ""))
+    assert number["_count_inner"] == 2

@@ -1,22 +1,28 @@
 """Counting upward: how many pods and slices of a pod set fit into each domain. The first phase of a placement.
 
-Counts are kept by demand. A later use recounts only leaves that have changed since, and the domains above these.
+The first use of a demand sees what fits into each distinct room (`alike.py`), and sums that up. Its counts are kept: a
+later use recounts only leaves that have changed since, and the domains above these.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+from admission.engine.topology.alike import rooms, verdicts
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from admission.engine.topology.alike import Alike, Room, Verdicts
     from admission.engine.topology.nodes import PodRules
     from admission.engine.topology.tree import Domain, Leaf, Tree
     from admission.model.topology import Values
 
 PODS = "pods"
-_NO_AMOUNTS: Mapping[str, int] = {}
+_NOTHING: Mapping[str, int] = {}
 _ELSEWHERE = "topologyDomain"
 
 
@@ -46,14 +52,56 @@ def requests_of(requests: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((resource, amount) for resource, amount in counted.items() if amount > 0))
 
 
+class Line:
+    """The leaves into which pods fit, in the order of how many do, then in that of values."""
+
+    def __init__(self, tree: Tree, pods: Sequence[int], rooms_of: Sequence[int]) -> None:
+        self._ranks, self._domains = tree.ranks(), tree.by_rank()
+        self._base = len(self._domains)
+        base = self._base
+        # Places are numbers, number of pods * base + rank: comparing tuples would take three times as long.
+        self._places = [
+            count * base + rank for count, rank, room in zip(pods, self._ranks, rooms_of, strict=True) if count and room
+        ]
+        self._places.sort()
+
+    def move(self, number: int, before: int, now: int) -> None:
+        """Give the leaf of this number its place for another number of pods."""
+        rank = self._ranks[number]
+        if before:
+            del self._places[bisect_left(self._places, before * self._base + rank)]
+        if now:
+            insort(self._places, now * self._base + rank)
+
+    def most(self) -> int:
+        """Return the most pods that fit into one leaf."""
+        return self._places[-1] // self._base if self._places else 0
+
+    def since(self, least: int) -> Iterator[Domain]:
+        """Yield the leaves into which at least so many pods fit, those with fewest first."""
+        base = self._base
+        for at in range(bisect_left(self._places, least * base), len(self._places)):
+            yield self._domains[self._places[at] % base]
+
+
 class Counts:
     """The counts of a demand in a tree, by numbers of domains. `..._beside`: what fits beside the leader."""
 
     def __init__(self, tree: Tree, demand: Demand) -> None:
         self._tree = tree
         self._demand = demand
-        self._epoch = -1
-        self._seen = 0
+        self._deepest = demand.slice_level == len(tree.levels) - 1
+        self._plain = self._deepest and demand.size == 1
+        """Whether slices are pods, so that one list is both."""
+        self._seen = -1
+        self._numbering: tuple[object, object] = (None, None)
+        self._rooms: Alike[Room]
+        self._verdicts: Verdicts | None = None
+        # What fits into each room, by its number.
+        self._fits: list[int] = []
+        self._fits_leader: list[bool] = []
+        self._fits_beside: list[int] = []
+        self._line: Line | None = None
         self.pods: list[int] = []
         self.slices: list[int] = []
         self.leaders: list[int] = []
@@ -61,124 +109,201 @@ class Counts:
         self.slices_beside: list[int] = []
         self.scores: list[int] = []
         """How much the pods prefer a domain; empty if they prefer none."""
-        self._excluded: list[str] = []
-        self.exclusions: Counter[str] = Counter()
-        """Number of leaves by what excludes them, in the words of Kueue's messages."""
 
     def refresh(self) -> None:
         """Bring the counts up to the tree's present state."""
-        tree = self._tree
-        if self._epoch != tree.epoch:
-            self._begin()
-            changed: Iterable[Leaf] = tree.leaves.values()
-        elif self._seen == len(tree.changed):
+        tree, within = self._tree, self._demand.within
+        if self._seen == tree.written:
             return
+        self._judge()
+        changed = tree.since(self._seen)
+        self._seen = tree.written
+        if within:
+            self._begin()
+            self._count(tree.below(within))
+        elif changed is None or 4 * len(changed) > len(tree.leaves):
+            self._begin()
+            self._count_all()
         else:
-            changed = dict.fromkeys(tree.changed[self._seen :])
-        self._seen = len(tree.changed)
-        above: dict[Domain, None] = {}
-        for leaf in changed:
-            self._count_leaf(leaf)
-            if leaf.parent is not None:
-                above[leaf.parent] = None
-        last = len(tree.levels) - 1
-        for level in range(last - 1, -1, -1):
-            count = self._count_inner if self._demand.leader is None else self._count_inner_with_leader
-            for domain in above:
-                count(domain, level)
-            above = dict.fromkeys(domain.parent for domain in above if domain.parent is not None)
+            self._extend()
+            self._count(changed)
+
+    def _judge(self) -> None:
+        """See what fits into each room, and which kinds of nodes are excluded, where that is not known yet."""
+        tree, demand = self._tree, self._demand
+        self._rooms = rooms(tree, empty=demand.empty)
+        if tree.by_hostname:  # other leaves are several nodes, of which Kueue excludes none
+            self._verdicts = verdicts(tree, demand.rules)
+        numbering = self._rooms.numbering, self._verdicts.numbering if self._verdicts is not None else None
+        if numbering != self._numbering:
+            self._numbering = numbering
+            self._seen = -1
+            self._fits, self._fits_leader, self._fits_beside = [0], [False], [0]
+        more = self._rooms.keys[len(self._fits) - 1 :]
+        self._fits += self._fitting(more, demand.requests)
+        if demand.leader is not None:
+            leader = [number > 0 for number in self._fitting(more, demand.leader)]
+            beside = self._fitting(more, demand.requests, dict(demand.leader))
+            self._fits_leader += leader
+            alone = self._fits[len(self._fits_beside) :]
+            self._fits_beside += [b if fits else a for fits, a, b in zip(leader, alone, beside, strict=True)]
+
+    def _fitting(
+        self, keys: Sequence[Room], requests: tuple[tuple[str, int], ...], taken: Mapping[str, int] = _NOTHING
+    ) -> list[int]:
+        """Return for each room how many pods with these requests fit when `taken` is in use, which fits, too."""
+        least: list[int] = []
+        for resource, amount in sorted(requests, key=itemgetter(1)) if keys else ():
+            if resource not in self._tree.resources:
+                return [0] * len(keys)
+            at = self._tree.resources.index(resource)
+            free = [room[at] for room in keys]
+            if less := taken.get(resource, 0):
+                free = [have - less for have in free]
+            if not least:
+                least = [have // amount for have in free]
+            elif min(free) < max(least) * amount:
+                # To multiply takes a fifth of the time of dividing bytes of memory.
+                least = [n if n * amount <= have else have // amount for n, have in zip(least, free, strict=True)]
+        return least
 
     def _begin(self) -> None:
-        self._epoch = self._tree.epoch
-        number = len(self._tree.domains)
-        self.pods, self.slices = [0] * number, [0] * number
+        self.pods, self.slices, self.leaders, self.pods_beside, self.slices_beside, self.scores = [], [], [], [], [], []
+        if self._plain:
+            self.slices = self.pods
         if self._demand.leader is None:  # beside no leader the same fits
             self.pods_beside, self.slices_beside = self.pods, self.slices
-        else:
-            self.pods_beside, self.slices_beside = [0] * number, [0] * number
-        self.leaders = [0] * number
-        self.scores = [0] * number if self._demand.rules.preferences else []
-        self._excluded = [""] * number
-        self.exclusions = Counter()
+        elif self._plain:
+            self.slices_beside = self.pods_beside
+        self._line = None
+        self._extend()
 
-    def _count_leaf(self, leaf: Leaf) -> None:
-        demand, at = self._demand, leaf.number
-        pods = leaders = beside = 0
-        why = ""
-        if leaf.present:
-            why = self._exclusion(leaf)
-            if not why:
-                pods, limiting = self._fitting(leaf, demand.requests, _NO_AMOUNTS)
-                beside = pods
-                if not pods:
-                    why = f'resource "{limiting}"'
-                if demand.leader is not None and self._fitting(leaf, demand.leader, _NO_AMOUNTS)[0]:
-                    leaders = 1
-                    beside, _ = self._fitting(leaf, demand.requests, dict(demand.leader))
-        if self.scores:
-            runs = leaf.present and self._tree.by_hostname and not self._exclusion(leaf)
-            self.scores[at] = sum(map(demand.rules.score, leaf.nodes.values())) if runs else 0
-        before = self._excluded[at]
-        if before != why:
-            self._excluded[at] = why
-            if before:
-                self.exclusions[before] -= 1
-            if why:
-                self.exclusions[why] += 1
-        self.pods[at] = pods
-        deepest = demand.slice_level == len(self._tree.levels) - 1
-        self.slices[at] = pods // demand.size if deepest else 0
+    def _extend(self) -> None:
+        number = len(self._tree.domains)
+        if len(self.pods) == number:
+            return
+        self._line = None  # ranks have changed
+        for counts in (self.pods, self.slices, self.leaders, self.pods_beside, self.slices_beside):
+            counts.extend([0] * (number - len(counts)))
+        if self._demand.rules.preferences:
+            self.scores.extend([0] * (number - len(self.scores)))
+
+    def _count_all(self) -> None:
+        """Count all leaves, and the domains above them: each column at once."""
+        demand, tree, of = self._demand, self._tree, self._rooms.of
+        if self._verdicts is not None:
+            kinds, excluded = self._verdicts.kinds.of, self._verdicts.excluded
+            if any(excluded):
+                of = [0 if excluded[kind] else room for room, kind in zip(of, kinds, strict=True)]
+            if self.scores:
+                self.scores[:] = [self._verdicts.scores[kind] for kind in kinds]
+        fits = self._fits
+        self.pods[:] = [fits[room] for room in of]
         if demand.leader is not None:
-            self.leaders[at] = leaders
-            self.pods_beside[at] = beside
-            self.slices_beside[at] = beside // demand.size if deepest else 0
+            self.leaders[:] = [int(self._fits_leader[room]) for room in of]
+            self.pods_beside[:] = [self._fits_beside[room] for room in of]
+        if self._deepest and not self._plain:
+            self.slices[:] = [count // demand.size for count in self.pods]
+            if demand.leader is not None:
+                self.slices_beside[:] = [count // demand.size for count in self.pods_beside]
+        for level in range(len(tree.levels) - 2, -1, -1):
+            for domain in tree.by_level[level]:
+                self._count_inner(domain, level)
 
-    def _exclusion(self, leaf: Leaf) -> str:
-        why = ""
-        if self._tree.by_hostname:
-            for node in leaf.nodes.values():
-                why = self._demand.rules.exclusion(node)
-        within = self._demand.within
-        return why or (_ELSEWHERE if leaf.values[: len(within)] != within else "")
+    def _count(self, leaves: Iterable[Leaf]) -> None:
+        """Count these leaves, and the domains above those of which a count has changed."""
+        above: dict[Domain, None] = {}
+        for leaf in leaves:
+            before = self.pods[leaf.number]
+            if self._count_leaf(leaf):
+                if self._line is not None:
+                    self._line.move(leaf.number, before, self.pods[leaf.number])
+                if leaf.parent is not None:
+                    above[leaf.parent] = None
+        for level in range(len(self._tree.levels) - 2, -1, -1):
+            for domain in above:
+                self._count_inner(domain, level)
+            above = dict.fromkeys(domain.parent for domain in above if domain.parent is not None)
 
-    def _fitting(self, leaf: Leaf, requests: tuple[tuple[str, int], ...], taken: Mapping[str, int]) -> tuple[int, str]:
-        """Return how many pods with these requests fit when `taken` is in use, and the resource that limits them."""
-        base, assumed = leaf.base, leaf.assumed
-        used, extra = (_NO_AMOUNTS, _NO_AMOUNTS) if self._demand.empty else (leaf.used, leaf.extra)
-        least, limiting = 1 << 62, ""
-        for resource, amount in requests:
-            free = base.get(resource, 0) - used.get(resource, 0)
-            if extra:
-                free -= extra.get(resource, 0)
-            if assumed:
-                free -= assumed.get(resource, 0)
-            if taken:
-                free -= taken.get(resource, 0)
-            fitting = free // amount if free > 0 else 0
-            if fitting < least:
-                least, limiting = fitting, resource
-        return least, limiting
+    def _count_leaf(self, leaf: Leaf) -> bool:
+        """Return whether any of its counts is another one now."""
+        at, demand = leaf.number, self._demand
+        room, score = self._rooms.of[at], 0
+        if self._verdicts is not None:
+            kind = self._verdicts.kinds.of[at]
+            score = self._verdicts.scores[kind]
+            if self._verdicts.excluded[kind]:
+                room = 0
+        pods = self._fits[room]
+        changed = pods != self.pods[at]
+        self.pods[at] = pods
+        if not self._plain:
+            self.slices[at] = pods // demand.size if self._deepest else 0
+        if demand.leader is not None:
+            leaders, beside = int(self._fits_leader[room]), self._fits_beside[room]
+            changed = changed or leaders != self.leaders[at] or beside != self.pods_beside[at]
+            self.leaders[at], self.pods_beside[at] = leaders, beside
+            self.slices_beside[at] = beside // demand.size if self._deepest else 0
+        if self.scores:
+            changed = changed or score != self.scores[at]
+            self.scores[at] = score
+        return changed
+
+    def line(self) -> Line:
+        """Return the leaves in the order of how many pods fit."""
+        if self._line is None:
+            self._line = Line(self._tree, self.pods, self._rooms.of)
+        return self._line
+
+    def exclusions(self) -> Counter[str]:
+        """Return the number of leaves by what excludes them, in the words of Kueue's messages."""
+        tree, within, rooms_of = self._tree, self._demand.within, self._rooms.of
+        kinds_of = self._verdicts.kinds.of if self._verdicts is not None else [0] * len(rooms_of)
+        elsewhere: Counter[tuple[int, int]] = Counter()
+        if within:
+            inside = set(tree.below(within))
+            others = (leaf.number for leaf in tree.leaves.values() if leaf not in inside)
+            elsewhere.update((rooms_of[n], kinds_of[n]) for n in others)
+        total: Counter[str] = Counter()
+        for (room, kind), number in Counter(zip(rooms_of, kinds_of, strict=True)).items():
+            if not room:
+                continue
+            away = elsewhere[room, kind]
+            if why := self._verdicts.excluded[kind] if self._verdicts is not None else "":
+                total[why] += number
+                continue
+            total[_ELSEWHERE] += away
+            if not self._fits[room]:
+                total[f'resource "{self._limiting(room)}"'] += number - away
+        return total
+
+    def _limiting(self, room: int) -> str:
+        """Return the first resource of which a room, into which no pod fits, has too little."""
+        free = dict(zip(self._tree.resources, self._rooms.keys[room - 1], strict=True))
+        return next(resource for resource, amount in self._demand.requests if free.get(resource, 0) < amount)
 
     def _count_inner(self, domain: Domain, level: int) -> None:
-        demand = self._demand
-        unit = demand.units[level + 1]
-        pods = [self.pods[child.number] for child in domain.children]
-        total = sum(pods) if unit == 1 else sum(count - count % unit for count in pods)
-        at = domain.number
-        self.pods[at] = total
-        if self.scores:
-            self.scores[at] = sum([self.scores[child.number] for child in domain.children])
-        if level < demand.slice_level:
-            slices = self.slices
-            self.slices[at] = sum([slices[child.number] for child in domain.children])
-        elif level == demand.slice_level:
-            self.slices[at] = total // demand.size
-
-    def _count_inner_with_leader(self, domain: Domain, level: int) -> None:
-        self._count_inner(domain, level)
         demand, at = self._demand, domain.number
         unit = demand.units[level + 1]
-        capable = [child.number for child in domain.children if self.leaders[child.number]]
+        numbers = domain.below
+        pods = self.pods
+        if unit == 1:
+            pods[at] = sum(map(pods.__getitem__, numbers))
+        else:
+            pods[at] = sum([pods[n] - pods[n] % unit for n in numbers])
+        if self.scores:
+            self.scores[at] = sum([self.scores[n] for n in numbers])
+        if level == demand.slice_level:
+            self.slices[at] = pods[at] // demand.size
+        elif level < demand.slice_level and not self._plain:
+            self.slices[at] = sum([self.slices[n] for n in numbers])
+        if demand.leader is not None:
+            self._count_beside(domain, level)
+
+    def _count_beside(self, domain: Domain, level: int) -> None:
+        demand, at = self._demand, domain.number
+        unit = demand.units[level + 1]
+        capable = [n for n in domain.below if self.leaders[n]]
         self.leaders[at] = 1 if capable else 0
         self.pods_beside[at] = self.slices_beside[at] = 0
         if not capable:

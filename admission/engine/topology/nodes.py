@@ -62,6 +62,11 @@ class PodRules:
     preferences: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
     """Preferred node affinity: (weight, term)."""
 
+    def labels(self) -> tuple[str, ...]:
+        """Return the labels of nodes that these rules look at, sorted."""
+        terms = (*(self.affinity or ()), *(term for _, term in self.preferences))
+        return tuple(sorted({key for key, _ in self.selector} | {one.key for term in terms for one in term}))
+
     def score(self, node: NodeState) -> int:
         """Return how much the pods prefer the node: the sum of the weights of the terms that match."""
         return sum(weight for weight, term in self.preferences if _matches(term, node.labels))

@@ -191,6 +191,10 @@ class Search:
     def _choose(self, level: int, wanted: int, *, leader: bool) -> tuple[int, list[Domain]] | str:
         counts, ranks = self._counts, self._ranks
         slices, beside, leaders, pods = counts.slices, counts.slices_beside, counts.leaders, counts.pods_beside
+        if level == len(self._tree.levels) - 1 and wanted and not leader and not counts.scores:
+            found = self._choose_leaves(wanted)
+            if found is not None:
+                return found
         while True:
             domains = self._tree.level(level)
             alone = [d for d in domains if beside[d.number] >= wanted and (not leader or leaders[d.number])]
@@ -211,6 +215,24 @@ class Search:
         if isinstance(shares, int):
             return self._failure(shares, wanted)
         return level, [share.domain for share in shares]
+
+    def _choose_leaves(self, wanted: int) -> tuple[int, list[Domain]] | str | None:
+        """Choose among the leaves, in the order in which they are kept; None: that is not the order to choose in."""
+        counts, size = self._counts, self._size
+        line, level = counts.line(), len(self._tree.levels) - 1
+        if (smallest := next(line.since(wanted * size), None)) is not None:
+            return level, [smallest]
+        if self._required:
+            return self._failure(line.most() // size, wanted)
+        if not self._least_free:
+            return None
+        chosen, rest = [], wanted
+        for leaf in line.since(size):
+            chosen.append(leaf)
+            rest -= counts.slices[leaf.number]
+            if rest <= 0:
+                return level, chosen
+        return self._failure(wanted - rest, wanted)
 
     def _preferred(self, domains: list[Domain], alone: list[Domain]) -> Domain | None:
         """Return which of the domains that suffice alone is chosen by preference; None: several domains are better."""
@@ -340,7 +362,7 @@ class Search:
             unit = "pod" if self._size == 1 else "slice"
             how = f"allows to fit only {fitting} out of" if fitting else "doesn't allow to fit any of"
             text = f'topology "{tree.topology}" {how} {wanted} {unit}(s)'
-        excluded = sorted(f"{why}: {number}" for why, number in self._counts.exclusions.items() if number)
+        excluded = sorted(f"{why}: {number}" for why, number in self._counts.exclusions().items() if number)
         return f"{text}. Total nodes: {tree.total}; excluded: {', '.join(excluded)}" if excluded else text
 
     def _fitting_by_layer(self) -> list[str]:

@@ -6,6 +6,8 @@ what fits (`counting.py`) follow the tree by its log of changed leaves, so that 
 
 from __future__ import annotations
 
+from itertools import takewhile
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from admission.model.topology import HOSTNAME
@@ -13,12 +15,11 @@ from admission.model.topology import HOSTNAME
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from admission.engine.topology.alike import Alike, NodeKind, Room, Verdicts
     from admission.engine.topology.counting import Counts, Demand
-    from admission.engine.topology.nodes import NodeState
+    from admission.engine.topology.nodes import NodeState, PodRules
     from admission.model.topology import Values
 
-_LOG = 4096
-"""Most entries of the log of changed leaves, if the tree has fewer leaves than that."""
 _COUNTS = 64
 """Most demands whose counts are kept."""
 
@@ -28,7 +29,7 @@ Amounts = dict[str, int]
 class Domain:
     """A group of nodes with the same values of the labels of the first levels."""
 
-    __slots__ = ("children", "number", "parent", "present", "values")
+    __slots__ = ("below", "children", "number", "parent", "present", "values")
 
     def __init__(self, number: int, values: Values, parent: Domain | None) -> None:
         self.number = number
@@ -36,6 +37,8 @@ class Domain:
         self.values = values
         self.parent = parent
         self.children: list[Domain] = []
+        self.below: list[int] = []
+        """The numbers of its children."""
         self.present = 0
         """Number of its nodes (leaf) or present children; 0: it is not in the tree at present."""
 
@@ -88,12 +91,17 @@ class Tree:
         self._by_values: dict[Values, Domain] = {}
         self.total = 0
         """Number of leaves that are present."""
-        self.changed: list[Leaf] = []
-        """The log of changed leaves: what was appended after a count was made is new to it."""
-        self.epoch = 0
-        """Incremented when the log begins anew or a domain is added: then counts of before are of no use."""
+        self._log: dict[Leaf, int] = {}
+        """The number of the last change of each leaf, in ascending order."""
+        self.written = 0
+        """Number of changes so far."""
         self._ranks: list[int] = []
-        self._ranked = -1
+        self._by_rank: list[Domain] = []
+        self.resources: tuple[str, ...] = ()
+        """Those of which nodes have anything."""
+        self.rooms: dict[bool, Alike[Room]] = {}
+        self.kinds: dict[tuple[str, ...], Alike[NodeKind]] = {}
+        self.verdicts: dict[PodRules, Verdicts] = {}
         self.counts: dict[Demand, Counts] = {}
 
     def key(self, values: Values) -> Values:
@@ -102,26 +110,44 @@ class Tree:
 
     def ranks(self) -> list[int]:
         """Return for each domain its position in the order of values, by number."""
-        if self._ranked != len(self.domains):
-            self._ranked = len(self.domains)
-            self._ranks = [0] * self._ranked
-            for rank, domain in enumerate(sorted(self.domains, key=lambda domain: domain.values)):
+        if len(self._ranks) != len(self.domains):
+            self._by_rank += self.domains[len(self._by_rank) :]
+            self._by_rank.sort(key=attrgetter("values"))  # nearly in order already
+            self._ranks = [0] * len(self.domains)
+            for rank, domain in enumerate(self._by_rank):
                 self._ranks[domain.number] = rank
         return self._ranks
+
+    def by_rank(self) -> list[Domain]:
+        """Return all domains in the order of values."""
+        self.ranks()
+        return self._by_rank
+
+    def below(self, values: Values) -> list[Leaf]:
+        """Return the leaves of the domain with these values."""
+        found = self._by_values.get(values)
+        domains = [found] if found is not None else []
+        for _ in range(len(values), len(self.levels)):
+            domains = [child for domain in domains for child in domain.children]
+        return [leaf for leaf in domains if isinstance(leaf, Leaf)]
 
     def level(self, index: int) -> list[Domain]:
         """Return the domains of a level that are present."""
         return [domain for domain in self.by_level[index] if domain.present]
 
     def touch(self, leaf: Leaf) -> None:
-        """Note that the amounts of a leaf have changed."""
-        self.changed.append(leaf)
-        if len(self.changed) > max(_LOG, 2 * len(self.leaves)):
-            self._restart()
+        """Note that the amounts or nodes of a leaf have changed."""
+        self.written += 1
+        self._log.pop(leaf, None)
+        self._log[leaf] = self.written
 
-    def _restart(self) -> None:
-        self.changed.clear()
-        self.epoch += 1
+    def since(self, change: int) -> list[Leaf] | None:
+        """Return the leaves that have changed after the change of this number; None: those are not known."""
+        if change < 0:
+            return None
+        if change == self.written:
+            return []
+        return [leaf for leaf, _ in takewhile(lambda entry: entry[1] > change, reversed(self._log.items()))]
 
     def place_node(self, node: NodeState, values: Values, foreign: Mapping[str, int], used: Amounts) -> None:
         """Add a node, or update it in its leaf; `foreign`: requests of pods on it that are not placed by topology."""
@@ -136,6 +162,9 @@ class Tree:
         leaf.nodes[node.name] = node
         leaf.foreign[node.name] = foreign
         leaf.recount()
+        if more := tuple(resource for resource in leaf.base if resource not in self.resources):
+            self.resources += more
+            self.rooms.clear()
         self.touch(leaf)
 
     def take_node(self, name: str, values: Values) -> None:
@@ -182,7 +211,7 @@ class Tree:
         self._by_values[domain.values] = domain
         if domain.parent is not None:
             domain.parent.children.append(domain)
-        self._restart()
+            domain.parent.below.append(domain.number)
         return domain
 
     def _forget(self, leaf: Leaf) -> None:
@@ -192,7 +221,7 @@ class Tree:
         del self._by_values[leaf.values], self.leaves[self.key(leaf.values)]
         if leaf.parent is not None:
             leaf.parent.children.remove(leaf)
-        self._restart()
+            leaf.parent.below.remove(leaf.number)
 
     def remember(self, demand: Demand, counts: Counts) -> None:
         """Keep the counts of a demand, and drop those that were used longest ago."""
