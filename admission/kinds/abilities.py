@@ -31,6 +31,12 @@ class Elastic(Protocol):
         Both versions are unsuspended. The patch is empty if `new` has no pods beyond those that `old` may have.
         """
 
+    def confine_patch(self, obj: Object) -> list[Object]:
+        """Return the JSON patch after which a running child gets no pods beside those that are terminating.
+
+        Empty if none is terminating, if its controller waits for them anyway, and if no field says that it does.
+        """
+
     def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
         """Return the JSON patch that writes a requested scale-up into the object where quota is reserved for it.
 

@@ -164,6 +164,10 @@ class CommonKind(ABC):
         """Always True: the object itself shows its pods."""
         return True
 
+    def confine_patch(self, obj: Object) -> list[Object]:
+        """Return an empty patch."""
+        return []
+
     def scale_patch(self, obj: Object, held: Mapping[str, int]) -> list[Object]:
         """Return an empty patch: the kind does not scale while it runs."""
         return []

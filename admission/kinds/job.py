@@ -45,6 +45,8 @@ _GIVEN = "given"
 """Key in an `original`: the merge patch of the spec that a start injects."""
 _COUNTS = ("parallelism", "completions")
 _REPLACEMENT = "podReplacementPolicy"
+_BESIDE_TERMINATING = "TerminatingOrFailed"
+"""The default: replacements are created beside terminating pods, which are more pods than were admitted."""
 _ENDING = {"suspend": False, "activeDeadlineSeconds": 1}
 """Spec fields that end the pods of a Job that is being deleted, but kept by a finalizer.
 
@@ -154,6 +156,15 @@ class JobKind(CommonKind):
             )
         return [*filter(None, patch)], warning
 
+    def confine_patch(self, obj: Object) -> list[Object]:
+        """Have only finished pods replaced, before a deleted one is: its replacement comes after 10 s at the earliest.
+
+        Its controller counts a deleted pod as failed, and waits so long after a failure.
+        """
+        terminating = (obj.get("status") or NOTHING).get("terminating")
+        is_due = terminating and obj["spec"].get(_REPLACEMENT) == _BESIDE_TERMINATING
+        return [{"op": "replace", "path": f"/spec/{_REPLACEMENT}", "value": "Failed"}] if is_due else []
+
     def start_patch(
         self,
         obj: Object,
@@ -169,9 +180,8 @@ class JobKind(CommonKind):
             injections.append(templates.Addition("Sluice", {}, (), {POD_OWNER: obj["metadata"]["uid"]}))
         template, original = templates.inject(obj["spec"]["template"], injections, path=_TEMPLATE)
         spec: Object = {"template": template, "suspend": False}
-        if obj["spec"].get(_REPLACEMENT) == "TerminatingOrFailed":
-            # TerminatingOrFailed has replacements created beside terminating pods: more pods than were admitted.
-            spec[_REPLACEMENT], original[_REPLACEMENT] = "Failed", "TerminatingOrFailed"
+        if obj["spec"].get(_REPLACEMENT) == _BESIDE_TERMINATING:
+            spec[_REPLACEMENT], original[_REPLACEMENT] = "Failed", _BESIDE_TERMINATING
         if assignment.count < needed:
             spec["parallelism"] = assignment.count
             original["parallelism"] = obj["spec"].get("parallelism", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from custom_kinds import JOBSET, KINDS, jobset, pods_of, served, until
-from grouped_kinds import pods_until
+from grouped_kinds import pods_until, running
 from job_examples import TOLERATION, cluster_queue, flavor, job, local_queue, runs
 
 from admission.model import child_sentences
@@ -22,6 +22,10 @@ def started(obj):
 
 def is_ready(obj):
     return JOBSETS.observe(obj).ready
+
+
+def replaces_finished(obj):
+    return obj["spec"]["podReplacementPolicy"] == "Failed"
 
 
 def conditions(obj):
@@ -275,3 +279,25 @@ async def test_deletion_of_jobset_definition_ends_its_workloads_and_informer(slu
     await sluice.eventually(let_go)
     await sluice.submit(job("next", cpu="4"))
     await sluice.job("next", runs)
+
+
+async def test_deleted_pods_of_a_jobset_are_replaced_when_terminated(sluice):
+    async with served(sluice.sandbox, JOBSETS):
+        made = jobset("a", workers=1)
+        for role in made["spec"]["replicatedJobs"]:
+            template = role["template"]["spec"]["template"]
+            template["metadata"]["annotations"]["sandbox.sluice.dev/stop-seconds"] = "never"
+        await sluice.user.create("jobsets", "team-a", made)
+        before = await pods_until(sluice.user, "team-a", running(3))
+        for name in before:
+            await sluice.user.delete("pods", "team-a", name)
+        for name in ("a-driver-0", "a-workers-0"):
+            await sluice.job(name, replaces_finished)
+        back = {"spec": {"podReplacementPolicy": "TerminatingOrFailed"}}
+        patched = await sluice.user.patch("jobs", "team-a", "a-workers-0", back)
+        generation = patched["metadata"]["generation"]
+        await sluice.job("a-workers-0", lambda obj: obj["metadata"]["generation"] > generation)
+        await sluice.job("a-workers-0", replaces_finished)
+        for name in before:
+            await sluice.user.delete("pods", "team-a", name, grace=0)
+        await pods_until(sluice.user, "team-a", lambda found: len(found) == 3 and not found.keys() & before.keys())

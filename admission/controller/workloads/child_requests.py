@@ -183,8 +183,8 @@ class ChildRequests:
         else:
             self.follow(child, seen, obj, Verdict.OUTDATED)
 
-    def scale(self, child: Child, seen: Observed, patch: list[Object]) -> None:
-        """Send the JSON patch that gives a child the pods that it asks for."""
+    def change(self, child: Child, seen: Observed, patch: list[Object]) -> None:
+        """Send a JSON patch about the pods of a running child."""
         if not child.in_flight and not seen.deleting:
             self._send(child, seen, patch)
 

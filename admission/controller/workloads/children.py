@@ -191,6 +191,8 @@ class Children:
             not seen.deleting and (is_starting or not seen.suspended),
             metadata["creationTimestamp"],
         )
+        if child.was_part and child.runs and (patch := kind.confine_patch(obj)):
+            self._child_requests.change(child, seen, patch)
         if self._registry.get(uid) is None:
             self._limit(child, seen, obj, claimed)
             if not seen.queue:
@@ -277,7 +279,7 @@ class Children:
         for uid in self._by_owner.get(owner, ()):
             child = self._children[uid]
             if child.runs and child.was_part and (patch := child.kind.scale_patch(child.object, counts)):
-                self._child_requests.scale(child, child.kind.observe(child.object), patch)
+                self._child_requests.change(child, child.kind.observe(child.object), patch)
 
     def _owner_changed(self, kind: Kind, obj: Object) -> None:
         """Reconcile the children of an observed object, if what they depend on has changed."""
