@@ -24,6 +24,7 @@ from admission.store.leadership.leader_clock import LeaderClock
 from admission.store.leadership.lock import Leadership
 from admission.store.ledger import rollup
 from admission.store.ledger.past_admissions import past_admissions
+from admission.store.ledger.quota_history import quota_history
 from admission.store.ledger.usage_reports import Reports
 from admission.store.ledger.usage_series import usage_series
 from admission.store.notifications import Notifications
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from admission.store.database.connection import Database
     from admission.store.dump import Progress, Write
     from admission.store.leadership.identity import Identity
+    from admission.store.ledger.quota_history import QuotaHistory
     from admission.store.ledger.usage_series import UsageSeries
     from admission.store.records import PoolUse, WorkloadRecord
     from admission.store.retention import Retention
@@ -208,6 +210,10 @@ class Store:
             orders = await ordered(connection, start=start, end=end)
         versions = [version for version in await self.queues.changes_since(0) if version.at < end]
         return Past(start, end, found, versions, earlier, orders)
+
+    async def quota_history(self, *, end: float) -> QuotaHistory:
+        """Return nominal quotas over time, and the LocalQueues that led to them, until `end` (Unix time, s)."""
+        return await quota_history(self._database, end=end)
 
     async def usage_series(
         self, by: Sequence[str], *, start: float, end: float, step: float | None, where: Mapping[str, Collection[str]]

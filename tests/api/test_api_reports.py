@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from queue_manifests import cluster_queue, local_queue
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from admission.store.store import Store
 
 NOW = 1_750_000_000.0  # 2025-06-15T15:06:40Z
+DAY = 86400.0
+FIRST = (DAY - NOW % DAY) / DAY
+"""The part of the first day that is left then."""
 
 
 @pytest.fixture
@@ -235,3 +238,96 @@ async def test_a_user_with_too_many_reports_at_a_time_may_retry_later(api: Clien
     assert (answer.status, answer.body["reason"]) == (429, "TooManyRequests")
     assert answer.headers["Retry-After"] == str(answer.body["details"]["retryAfterSeconds"]) == "1"
     assert sorted(task.status for task in await asyncio.gather(*requests)) == [200] * 10 + [429]
+
+
+@pytest.fixture
+async def shared(store: Store, clock: Clock) -> None:
+    """Two days of two ClusterQueues: a has 4 cores, and 8 on the second day, for two teams; b has 10 for team-b.
+
+    A workload of team-a holds 2 cores of a on the first day.
+    """
+    clock.now = NOW
+    for document, labels in (
+        (cluster_queue("a"), {}),
+        (cluster_queue("b", cpu="10"), {"cost-center": "99"}),
+        (local_queue("main", "team-a", "a"), {"cost-center": "4711"}),
+        (local_queue("side", "team-b", "a"), {}),
+        (local_queue("main", "team-b", "b"), {}),
+    ):
+        document["metadata"]["labels"] = labels
+        await store.queues.create(parse_manifest(document), author=Author("ada"))
+    epoch = await store.lead("test")
+    one = Workload("1", "team-a", "job", "main", 5, NOW, (PodSet("main", 1, {}),), user="ada")
+    holds = Admission("a", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 2000}, 1),))
+    await store.commit(Changes(opened=(Opened(one, holds, NOW),)), epoch=epoch)
+    await store.commit(Changes(closed=(Closed("1", NOW + DAY, "Finished"),)), epoch=epoch)
+    clock.now = NOW + DAY
+    await store.queues.replace(parse_manifest(cluster_queue("a", cpu="8")), author=Author("ada"))
+    clock.now = NOW + 2 * DAY
+
+
+def quota_days(items: list[dict[str, Any]], *names: str) -> dict[tuple[str, ...], tuple[float, ...]]:
+    """Return core-days by group: used, quota, idle."""
+    amounts = ("amountSeconds", "quotaSeconds", "idleSeconds")
+    values = [item | item.get("labels", {}) for item in items]
+    return {tuple(item[name] for name in names): tuple(item[name] / DAY for name in amounts) for item in values}
+
+
+@pytest.mark.usefixtures("shared")
+@pytest.mark.parametrize(
+    ("query", "names", "expected"),
+    [
+        ("by=clusterqueue", ["clusterQueue"], {("a",): (2, 12, 10), ("b",): (0, 20, 20)}),
+        ("by=namespace", ["namespace"], {("team-a",): (2, 12, 10), ("team-b",): (0, 32, 30)}),
+        ("by=flavor", ["flavor"], {("default",): (2, 32, 30)}),
+        ("by=label:cost-center", ["cost-center"], {("4711",): (2, 12, 10), ("",): (0, 12, 10), ("99",): (0, 20, 20)}),
+        ("by=queue&clusterqueue=a", ["namespace", "queue"], {
+            ("team-a", "main"): (2, 12, 10), ("team-b", "side"): (0, 12, 10)}),
+        ("by=clusterqueue&clusterqueue=a&period=day", ["period"], {
+            ("2025-06-15",): (2 * FIRST, 4 * FIRST, 2 * FIRST),
+            ("2025-06-16",): (2 * (1 - FIRST), 4 + 4 * FIRST, 2 + 6 * FIRST),
+            ("2025-06-17",): (0, 8 * (1 - FIRST), 8 * (1 - FIRST))}),
+    ],
+)  # fmt: skip
+async def test_quota_is_that_of_its_time_and_has_its_users(api: Client, query: str, names: list[str], expected: Any):
+    answer = await api.get(f"reports/usage?{query}&quota=true&from=3d")
+    assert answer.status == 200, answer.body
+    found = quota_days(answer.body["items"], *names)
+    assert found.keys() == expected.keys()
+    for group, amounts in expected.items():
+        assert found[group] == pytest.approx(amounts), group
+    whole = (2, 12, 10) if "clusterqueue=a" in query else (2, 32, 30)
+    assert quota_days(answer.body["totals"], "resource")["cpu",] == pytest.approx(whole), "no ClusterQueue counts twice"
+
+
+@pytest.mark.usefixtures("shared")
+async def test_quota_of_an_empty_ledger_and_before_its_creation(api: Client):
+    unused = await api.get("reports/usage?by=clusterqueue&quota=true&clusterqueue=b&user=nobody&from=1d")
+    assert quota_days(unused.body["items"], "clusterQueue") == {("b",): (0, 10, 10)}
+    before = await api.get("reports/usage?by=clusterqueue&quota=true&month=2024-02")
+    assert (before.body["items"], before.body["totals"], before.body["partial"]) == ([], [], False)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("quota=true&by=user", "quota: no quota is that of a user; group by clusterqueue, queue"),
+        ("quota=true&top=3", "quota: cannot be combined with top"),
+        ("quota=true&interval=1h", "quota: cannot be combined with interval"),
+        ("quota=yes", 'quota: "yes" is neither true nor false'),
+        ("quota=true&period=day&from=2000-01-01", "period: more than 1000 of them"),
+        ("by=label:", 'by: usage cannot be grouped by "label:"'),
+        ("by=label:=cmd|x", "usage cannot be grouped by"),
+    ],
+)
+async def test_what_has_no_quota_is_a_bad_request(api: Client, query: str, message: str):
+    answer = await api.get(f"reports/usage?{query}")
+    assert answer.status == 400
+    assert message in answer.body["message"]
+
+
+@pytest.mark.usefixtures("shared")
+async def test_usage_over_time_is_grouped_by_labels(api: Client):
+    answer = await api.get("reports/usage?by=label:cost-center,user&interval=1d&from=3d")
+    found = [(item["labels"], item["user"]) for item in answer.body["items"]]
+    assert found == [({"cost-center": "4711"}, "ada")] * 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 from api_and_cluster import ADMIN_TOKEN, RBAC, serving_with_cluster
-from queue_manifests import cluster_queue, local_queue
+from queue_manifests import cluster_queue, flavor, local_queue
 from workload_records import NOW, record
 
 from admission.model.manifests import parse_manifest
@@ -98,12 +98,30 @@ async def test_top_order_of_a_team_lead_swaps_ranks_and_of_an_admin_sets_a_new_r
     assert order.rank_at < NOW
 
 
-async def test_users_see_only_the_usage_of_their_namespace_and_their_own(server):
+async def test_users_see_only_the_usage_of_their_namespace_and_their_own(server, clock):
+    clock.advance(3600)
     for user in ("lea", "eva"):
         token = f"{user}-token"
         assert (await server.send("GET", "namespaces/team-a/reports/usage", token=token)).status == 200
         assert (await server.send("GET", "reports/mine", token=token)).status == 200
         assert (await server.send("GET", "namespaces/team-b/reports/usage", token=token)).status == 403
         assert (await server.send("GET", "reports/usage", token=token)).status == 403
+        quota = await server.send("GET", "namespaces/team-a/reports/usage?quota=true&by=namespace", token=token)
+        assert {item["namespace"] for item in quota.body["items"]} == {"team-a"}
+        assert "capacity" not in quota.body
         assert (await server.send("GET", "reports/mine?user=ada", token=token)).status == 400
         assert (await server.send("GET", "namespaces/team-a/reports/usage?namespace=team-b", token=token)).status == 400
+
+
+async def test_cost_centers_are_also_labels_of_namespaces_and_capacity_is_that_of_the_nodes(server, store, clock):
+    root = server.sandbox.local("root")
+    await root.create("namespaces", "", {"metadata": {"name": "billed", "labels": {"cost-center": "4711"}}})
+    await store.queues.create(parse_manifest(local_queue("main", "billed", "one")), author=Author("ada"))
+    await store.queues.create(parse_manifest(flavor("default")), author=Author("ada"))
+    node = {"metadata": {"name": "n-1"}, "status": {"allocatable": {"cpu": "16"}}}
+    await root.create("nodes", "", node)
+    clock.advance(3600)
+    found = await server.send("GET", "reports/usage?quota=true&by=label:cost-center&from=1d", token=ADMIN_TOKEN)
+    assert found.status == 200, found.body
+    assert {item["labels"]["cost-center"] for item in found.body["items"]} == {"", "4711"}
+    assert found.body["capacity"]["cpu"] == "16"

@@ -227,6 +227,47 @@ async def test_a_filter_that_selects_nothing_names_a_similar_value(sluice, used,
     assert [line.removeprefix("note: ").startswith(note) for line in done.stderr.splitlines()] == [True]
 
 
+@pytest.fixture
+async def teams(used: None, store: Store) -> None:
+    """A second queue, which nobody used, for the same namespace; the first one has a cost center."""
+    idle = CLUSTER_QUEUE | {"metadata": {"name": "idle"}}
+    await store.queues.create(parse_manifest(idle), author=Author("ada"))
+    for name, target in (("main", "cq"), ("spare", "idle")):
+        spec = {"apiVersion": "sluice.dev/v1", "kind": "LocalQueue", "spec": {"clusterQueue": target}}
+        labels = {"cost-center": "4711"} if name == "main" else {}
+        metadata = {"name": name, "namespace": "team-a", "labels": labels}
+        await store.queues.create(parse_manifest(spec | {"metadata": metadata}), author=Author("ada"))
+
+
+async def test_report_with_quota_has_a_row_for_each_group_with_all_resources(sluice, teams, clock):
+    clock.now += 6 * 3600
+    table = await sluice("report", "usage", "--quota", "--by", "clusterqueue", "--from", "1d")
+    assert table.exit_code == 0, table.output
+    assert [line.split() for line in table.stdout.splitlines()[1:]] == [
+        ["CLUSTERQUEUE", "GPU-H", "%QUOTA", "IDLE-H", "CPU-H", "%QUOTA", "IDLE-H", "GIB-H", "%QUOTA", "IDLE-H"],
+        ["cq", "8.00", "-", "0.00", "10.00", "13.9", "63.00", "3.00", "-", "0.00"],
+        ["idle", "-", "-", "-", "0.00", "0.0", "54.00", "-", "-", "-"],
+        ["TOTAL", "8.00", "-", "0.00", "10.00", "7.9", "117.00", "3.00", "-", "0.00"],
+    ]
+    by_label = await sluice("report", "usage", "--quota", "--by", "label:cost-center", "--resource", "cpu", "-o", "csv")
+    rows = [*csv.DictReader(io.StringIO(by_label.stdout))]
+    columns = ("label:cost-center", "cpu core-hours", "cpu quota core-hours", "cpu idle core-hours")
+    assert [tuple(row[name] for name in columns) for row in rows] == [
+        ("", "0.0", "54.0", "54.0"),
+        ("4711", "10.0", "72.0", "63.0"),
+    ]
+    assert {row["cpu percent of quota"] for row in rows} == {"0.0", "13.889"}
+
+
+async def test_names_in_csv_are_no_formulas(sluice, used, store, clock):
+    epoch = await store.lead("test")
+    one = Workload("x", "team-a", "job-x", "main", 0, NOW, (PodSet("main", 1, {}),), user="=cmd|'/c calc'!A1")
+    holds = Admission("cq", (PodSetAssignment("main", {"cpu": "default"}, {"cpu": 1000}, 1),))
+    await store.commit(Changes(opened=(Opened(one, holds, NOW),)), epoch=epoch)
+    done = await sluice("report", "usage", "--by", "user", "-o", "csv")
+    assert {row["user"] for row in csv.DictReader(io.StringIO(done.stdout))} == {"ada", LONG, "'=cmd|'/c calc'!A1"}
+
+
 async def test_an_unknown_one_of_several_values_of_a_filter_is_told_about(sluice, used):
     done = await sluice("report", "usage", "--user", "ada", "--user", "bobb", "--user", LONG[:-1])
     assert "no usage" not in done.stdout

@@ -42,7 +42,7 @@ _YEAR: Final = 365 * 86400
 
 _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "allowWatchBookmarks": ("boolean", "Whether the watch sends BOOKMARK events with the current resourceVersion."),
-    "by": ("string", "Fields to group the report by, separated by commas: queue, user, ..."),
+    "by": ("string", "Fields to group the report by, separated by commas: queue, user, label:cost-center, ..."),
     "clusterqueue": ("string", "Only usage in this ClusterQueue; may be repeated, as all filters of the report."),
     "continue": ("string", "Token of the previous page, for the next page of a list."),
     "dryRun": ("string", "All: validate, and return the effect on workloads, but write nothing."),
@@ -65,6 +65,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "period": ("string", "Divide the report into periods: day or month."),
     "quarter": ("string", "Instead of from and to: a quarter of the calendar, as 2026-Q3; this or last."),
     "queue": ("string", "Only usage in LocalQueues of this name."),
+    "quota": ("boolean", "Whether to return nominal quota and idle quota of each group, too, and capacity."),
     "reason": ("string", "Reason for the write, for the history and the audit."),
     "resource": ("string", "Only usage of this resource."),
     "resourceVersion": ("string", "A list is at least as new as this version; a watch begins after it."),
@@ -166,7 +167,7 @@ def describe() -> Document:
     report = _operation("get", REPORTS.kind, ref(f"{OWN}UsageReport"), None)
     filters = ("clusterqueue", "flavor", "kind", "namespace", "queue", "resource", "user")
     report["parameters"] = _query(
-        ("by", "from", "to", "month", "quarter", "timezone", "interval", "period", "top", *filters)
+        ("by", "from", "to", "month", "quarter", "timezone", "interval", "period", "quota", "top", *filters)
     )
     for path in (f"{REPORTS.collection()}/usage", f"{PREFIX}/namespaces/{{namespace}}/reports/usage"):
         _add(paths, path, "get", report)

@@ -260,6 +260,8 @@ class Usage(Model):
     """Kind of the workloads, such as Job; also set if the report is grouped by workload."""
     workload: str | None = None
     """Name of the workload's Kubernetes object."""
+    labels: dict[str, str] | None = None
+    """Labels of the queues that the report is grouped by; the value is empty for those without."""
     others: int | None = None
     """Number of groups that are not in the `top` of the report, and summed up in this item."""
     resource: str
@@ -270,6 +272,27 @@ class Usage(Model):
     """The part within nominal quota."""
     borrowed_seconds: float
     """The part beyond nominal quota."""
+    quota_seconds: float | None = None
+    """With `quota`: nominal quota of the group's ClusterQueues over the time, as it was then."""
+    idle_seconds: float | None = None
+    """With `quota`: the part of it that no workload of these ClusterQueues used; it may have been lent."""
+
+
+class UsageTotal(Model):
+    """Usage of one resource by all groups of the report, and their quota, in which no ClusterQueue counts twice."""
+
+    resource: str
+    """Name of the resource."""
+    amount_seconds: float
+    """Total usage."""
+    nominal_seconds: float
+    """The part within nominal quota."""
+    borrowed_seconds: float
+    """The part beyond nominal quota."""
+    quota_seconds: float
+    """Nominal quota of the ClusterQueues."""
+    idle_seconds: float
+    """The part of it that no workload of these ClusterQueues used."""
 
 
 class UsageReport(Model):
@@ -292,7 +315,11 @@ class UsageReport(Model):
     interval_seconds: int | None = None
     """Length of the intervals, if the report is divided into intervals."""
     items: tuple[Usage, ...]
-    """One item for each group with usage, resource and interval or period."""
+    """One item for each group with usage (or quota, if asked for), resource and interval or period."""
+    totals: tuple[UsageTotal, ...] | None = None
+    """With `quota`: the sums by resource."""
+    capacity: dict[str, str] | None = None
+    """With `quota`, in the report of all namespaces: what the nodes of all (or the given) flavors can allocate now."""
 
 
 class PendingGroup(Model):

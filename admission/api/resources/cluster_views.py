@@ -25,20 +25,21 @@ from admission.model.quantity import amount, format_amount
 from admission.model.queues import ResourceFlavor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from aiohttp import web
 
     from admission.api.http.responses import Document
     from admission.cluster.client import Object
+    from admission.model.queues import QueueObject
     from admission.model.workload import Workload
     from admission.store.records import WorkloadRecord
     from admission.store.store import Store
 
 log = logging.getLogger(__name__)
 
-_NODES_SECONDS: Final = 30.0
-"""Time for which the list of nodes is cached for all users."""
+_LISTED_SECONDS: Final = 30.0
+"""Time for which the lists of nodes and namespaces are cached for all users."""
 _MOST_PODS: Final = 200
 """Most pods of a workload in a response."""
 _MOST_LINES, _MOST_BYTES = 200, 256 * 1024
@@ -66,7 +67,8 @@ class ClusterViews:
     def __init__(self, store: Store, cluster: Cluster | None) -> None:
         self._store = store
         self._cluster = cluster
-        self._nodes: TtlCache[tuple[Object, ...]] = TtlCache(size=1, clock=time.monotonic)
+        self._listed: TtlCache[tuple[Object, ...]] = TtlCache(size=2, clock=time.monotonic)
+        """Nodes and namespaces, by their plural."""
 
     async def pods(self, request: web.Request) -> web.Response:
         """Return the pods of a workload, with the states of their containers.
@@ -122,11 +124,11 @@ class ClusterViews:
         if self._cluster is None:
             return reply({"kind": NODE_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": []})
         try:
-            nodes = await self._nodes.get("nodes", self._list_nodes)
+            nodes = await self._listed.get("nodes", self._list("nodes"))
         except ClusterError as error:
             raise _unreadable(error, "nodes") from error
         flavors = await self._store.queues.list(ResourceFlavor.kind)
-        items = [_capacity(flavor, nodes) for flavor in flavors if isinstance(flavor, ResourceFlavor)]
+        items = [_capacity(flavor.name, _nodes_of([flavor], nodes)) for flavor in flavors]
         return reply({"kind": NODE_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
 
     async def _authorized(self, request: web.Request, wanted: Attributes) -> tuple[Cluster, WorkloadRecord]:
@@ -144,10 +146,38 @@ class ClusterViews:
             raise ReviewUnavailable("there is no cluster whose pods could be shown")
         return self._cluster, record
 
-    async def _list_nodes(self) -> tuple[tuple[Object, ...], float]:
-        assert self._cluster is not None
-        found = [node async for page in self._cluster.list_pages("/api/v1/nodes") for node in page.get("items", ())]
-        return tuple(found), _NODES_SECONDS
+    async def allocatable(self, flavors: Collection[str] | None) -> dict[str, int]:
+        """Return what the nodes of these flavors (None: of any) can allocate now, by resource (milli-CPU, base units).
+
+        Empty if the nodes cannot be read.
+        """
+        if self._cluster is None:
+            return {}
+        try:
+            nodes = await self._listed.get("nodes", self._list("nodes"))
+        except ClusterError as error:
+            log.info("nodes were not read for a report: %s", error)
+            return {}
+        found = await self._store.queues.list(ResourceFlavor.kind)
+        return _sums(_nodes_of([one for one in found if flavors is None or one.name in flavors], nodes))
+
+    async def namespace_labels(self) -> dict[str, dict[str, str]]:
+        """Return the labels of all namespaces; none without a cluster. Raises ReviewUnavailable."""
+        if self._cluster is None:
+            return {}
+        try:
+            found = await self._listed.get("namespaces", self._list("namespaces"))
+        except ClusterError as error:
+            raise _unreadable(error, "namespaces") from error
+        return {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in found}
+
+    def _list(self, plural: str) -> Callable[[], Awaitable[tuple[tuple[Object, ...], float]]]:
+        async def listed() -> tuple[tuple[Object, ...], float]:
+            assert self._cluster is not None
+            pages = self._cluster.list_pages(f"/api/v1/{plural}")
+            return tuple([one async for page in pages for one in page.get("items", ())]), _LISTED_SECONDS
+
+        return listed
 
 
 def _labels(workload: Workload) -> list[tuple[str, str]]:
@@ -186,21 +216,30 @@ def _unreadable(error: ClusterError, resource: str) -> ReviewUnavailable:
     return ReviewUnavailable(f"the cluster did not answer the request for {resource}; try again later")
 
 
-def _capacity(flavor: ResourceFlavor, nodes: Iterable[Object]) -> Document:
-    selector = flavor.spec.node_labels
+def _nodes_of(flavors: Iterable[QueueObject], nodes: Iterable[Object]) -> list[Object]:
+    """Return the nodes with the labels of one of the flavors that are not cordoned."""
+    selectors = [flavor.spec.node_labels.items() for flavor in flavors if isinstance(flavor, ResourceFlavor)]
+    return [
+        node
+        for node in nodes
+        if not (node.get("spec") or {}).get("unschedulable")
+        and any(selector <= ((node.get("metadata") or {}).get("labels") or {}).items() for selector in selectors)
+    ]
+
+
+def _sums(nodes: Iterable[Object]) -> dict[str, int]:
     sums: dict[str, int] = {}
-    count = 0
     for node in nodes:
-        labels = (node.get("metadata") or {}).get("labels") or {}
-        if (node.get("spec") or {}).get("unschedulable") or any(labels.get(key) != selector[key] for key in selector):
-            continue
-        count += 1
         for resource, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():
             sums[resource] = sums.get(resource, 0) + amount(resource, quantity)
+    return sums
+
+
+def _capacity(flavor: str, nodes: Sequence[Object]) -> Document:
     return {
-        "flavor": flavor.name,
-        "nodes": count,
-        "allocatable": {resource: format_amount(resource, total) for resource, total in sorted(sums.items())},
+        "flavor": flavor,
+        "nodes": len(nodes),
+        "allocatable": {resource: format_amount(resource, total) for resource, total in sorted(_sums(nodes).items())},
     }
 
 

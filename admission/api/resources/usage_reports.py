@@ -2,53 +2,54 @@
 
 from __future__ import annotations
 
-import math
+import asyncio
 import re
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from admission.api.auth.authentication import IDENTITY
 from admission.api.errors import BadRequest
-from admission.api.http.calendar_periods import calendar_period, time_zone
-from admission.api.http.instants import UNITS, instant
+from admission.api.http.instants import instant
 from admission.api.http.response_cache import ResponseCache, RevisionCache
 from admission.api.http.responses import encode, reply, reply_encoded
 from admission.api.registry import API_VERSION, PENDING_REPORT, STAY_REPORT
 from admission.api.resources.largest_usage import largest
+from admission.api.resources.report_times import covered_part, format_time, period_of, report_times, spans, step_of
+from admission.model.names import is_qualified_name
 from admission.model.quantity import format_amount
-from admission.store.ledger.periods import PERIODS, bounds, period_ends
-from admission.store.ledger.rollup import HOUR
-from admission.store.ledger.usage_reports import FILTERS, GROUPINGS
+from admission.store.ledger.quota_history import LABEL, by_labels, with_quota
+from admission.store.ledger.usage import QuotaKey
+from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, columns_of
 
 if TYPE_CHECKING:
-    from datetime import tzinfo
+    from collections.abc import Mapping, Sequence
 
     from aiohttp import web
 
-    from admission.api.http.calendar_periods import CalendarPeriod
     from admission.api.http.responses import Document
+    from admission.api.resources.cluster_views import ClusterViews
+    from admission.api.resources.report_times import ReportTimes
     from admission.store.ledger.places import Stay
     from admission.store.ledger.usage_reports import UsageReport, UsageRow
     from admission.store.ledger.usage_series import UsageSeries
     from admission.store.store import Store
 
 _DEFAULT_BY: Final = "queue"
-_DEFAULT_FROM: Final = "30d"
 _FIELDS: Final = {"local_queue": "queue", "submitted_by": "user", "cluster_queue": "clusterQueue"}
 """Names of columns in documents, where they differ."""
 
-_MOST_INTERVALS: Final = 1000
-"""Most intervals of a report with `interval`, and most periods in a time zone other than UTC."""
 _SERIES_SECONDS: Final = 10.0
 """Shortest time for which a report with `interval` is cached: open pages request it periodically."""
+_WITH_QUOTA: Final = ("clusterqueue", "queue", "namespace", "flavor", "resource")
+"""Groupings, besides those by labels, of which each group has quota."""
 
 
 class Reports:
     """Handlers of the reports."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, views: ClusterViews) -> None:
         self._store = store
+        self._views = views
         self._series: ResponseCache[bytes] = ResponseCache(_SERIES_SECONDS)
         bodies = {"": self._pending_body, "user": self._pending_users_body}
         self._pending = {
@@ -75,32 +76,61 @@ class Reports:
     async def _report(self, request: web.Request, filters: dict[str, set[str]]) -> web.Response:
         now = self._store.reports.now()
         by = _groupings(request.query.getall("by", []))
-        times = _times(request, now)
-        top = _top(request)
-        start, end, period = times.start, min(times.end, now), _period(request, times, now)
-        step = _step(request, end - start)
+        times = report_times(request, now)
+        top, quota = _top(request), _wants_quota(request, by)
+        start, end, period = times.start, min(times.end, now), period_of(request, times, now, quota=quota)
+        step = step_of(request, end - start)
         if step != 0.0:
             if period:
                 raise BadRequest("interval: cannot be combined with period; give one of the two")
 
             async def make() -> bytes:
-                series = await self._store.usage_series(by, start=start, end=end, step=step, where=filters)
-                return encode(_series_document(by, times, series, top))
+                read_by = _without_labels(by)
+                series = await self._store.usage_series(read_by, start=start, end=end, step=step, where=filters)
+                parts = await self._by_labels(by, [rows for _, rows in series.buckets], series.end)
+                return encode(_series_document(by, times, series, largest(parts, top) if top else parts))
 
             names = "from", "to", "month", "quarter", "timezone"
             options = *(request.query.get(name) for name in names), step, top, *by
             key = *options, *((name, *sorted(values)) for name, values in sorted(filters.items()))
             return reply_encoded(await self._series.get(key, make))
-        report = await self._store.reports.usage(
-            by,
-            start=start,
-            end=times.end,
-            period=period,
-            zone=times.zone,
-            where=filters,
-            user=request[IDENTITY].name,
+        asked = partial(self._store.reports.usage, period=period, zone=times.zone, user=request[IDENTITY].name)
+        report = await asked(_without_labels(by), start=start, end=times.end, where=filters)
+        rows: Sequence[UsageRow]
+        (rows,) = await self._by_labels(by, [report.rows], report.end)
+        document = _document(by, times, period, report)
+        if quota:
+            narrowing = {name: values for name, values in filters.items() if name in QuotaKey._fields}
+            used = await asked(["clusterqueue", "flavor"], start=report.start, end=report.end, where=narrowing)
+            history = await self._store.quota_history(end=report.end)
+            parts = [*spans(report, period, times.zone)]
+            of_namespaces = await self._namespace_labels(by)
+            rows, sums = await asyncio.to_thread(
+                with_quota, rows, used.rows, _columns(by), filters, parts, history, of_namespaces
+            )
+            document["totals"] = [_item(row) for row in sums]
+            if "namespace" not in request.match_info:
+                capacity = await self._views.allocatable(filters.get("flavor"))
+                document["capacity"] = {name: format_amount(name, amount) for name, amount in sorted(capacity.items())}
+        elif top:
+            (rows,) = largest([rows], top)
+        document["items"] = [covered_part(row, report, times.zone) | _item(row) for row in rows]
+        return reply(document)
+
+    async def _by_labels(
+        self, by: list[str], parts: Sequence[Sequence[UsageRow]], end: float
+    ) -> list[Sequence[UsageRow]]:
+        """Return the rows of the intervals of a report, added up by labels if it is grouped by such."""
+        if not any(name.startswith(LABEL) for name in by):
+            return [*parts]
+        history = await self._store.quota_history(end=end)
+        of_namespaces = await self._namespace_labels(by)
+        return await asyncio.to_thread(
+            lambda: [by_labels(rows, _columns(by), history, of_namespaces) for rows in parts]
         )
-        return reply(_document(by, times, period, report, top))
+
+    async def _namespace_labels(self, by: list[str]) -> Mapping[str, Mapping[str, str]]:
+        return await self._views.namespace_labels() if any(name.startswith(LABEL) for name in by) else {}
 
     async def node(self, request: web.Request) -> web.Response:
         """Return which workloads had pods on `?node=` (or another domain of a topology) between `from` and `to`.
@@ -114,10 +144,10 @@ class Reports:
         start = instant(request.query.get("from") or "1d", now, field="from")
         end = instant(request.query.get("to") or "0m", now, field="to")
         if start > end:
-            raise BadRequest(f"from ({_format_time(start)}) must not be after to ({_format_time(end)})")
+            raise BadRequest(f"from ({format_time(start)}) must not be after to ({format_time(end)})")
         found = await self._store.reports.stays(node, start=start, end=end)
         head = {"kind": STAY_REPORT, "apiVersion": API_VERSION, "metadata": {}}
-        times = {"from": _format_time(start), "to": _format_time(end)}
+        times = {"from": format_time(start), "to": format_time(end)}
         return reply({**head, "node": node, **times, "items": [*map(_stay, found)]})
 
     async def pending(self, request: web.Request) -> web.Response:
@@ -139,7 +169,7 @@ class Reports:
                 "queue": row.local_queue,
                 "reason": row.reason,
                 "count": row.count,
-                "oldest": _format_time(row.oldest),
+                "oldest": format_time(row.oldest),
             }
             for row in rows
         ]
@@ -148,31 +178,12 @@ class Reports:
     async def _pending_users_body(self) -> bytes:
         rows = await self._store.workloads.waiting_users()
         return _pending_report(
-            [{"user": row.user, "count": row.count, "oldest": _format_time(row.oldest)} for row in rows]
+            [{"user": row.user, "count": row.count, "oldest": format_time(row.oldest)} for row in rows]
         )
 
 
 def _pending_report(items: list[Document]) -> bytes:
     return encode({"kind": PENDING_REPORT, "apiVersion": API_VERSION, "metadata": {}, "items": items})
-
-
-def _step(request: web.Request, seconds: float) -> float | None:
-    """Return the parameter `interval` in seconds; 0: it is missing; None: it is to be chosen. Raises BadRequest."""
-    text = request.query.get("interval", "")
-    if not text:
-        return 0.0
-    if text == "auto":
-        return None
-    found = re.fullmatch(r"(\d{1,6})([mhdw])", text, re.ASCII)
-    step = float(int(found[1]) * UNITS[found[2]]) if found else 0.0
-    if not step:
-        raise BadRequest(f'interval: "{text}" is not a duration; give one such as 5m, 1h or 1d, or auto')
-    if seconds / step > _MOST_INTERVALS:
-        raise BadRequest(
-            f"interval: {text} divides the report into more than {_MOST_INTERVALS} parts; give a longer interval, or a "
-            "shorter time from `from` to `to`"
-        )
-    return step
 
 
 def _top(request: web.Request) -> int:
@@ -198,69 +209,15 @@ def _only(requested: set[str] | None, value: str, *, field: str) -> set[str]:
 def _groupings(parameters: list[str]) -> list[str]:
     names = [name.strip() for part in parameters or [_DEFAULT_BY] for name in part.split(",")]
     for name in names:
+        if name.startswith(LABEL) and is_qualified_name(name.removeprefix(LABEL)):
+            continue
         if name not in GROUPINGS:
-            raise BadRequest(f'by: usage cannot be grouped by "{name}"; give one of {", ".join(GROUPINGS)}')
+            known = ", ".join(GROUPINGS)
+            raise BadRequest(f'by: usage cannot be grouped by "{name}"; give one of {known}, or label:KEY')
     return list(dict.fromkeys(names))
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
-    """The time that a report is about (Unix times, s), and the zone of its dates, months and periods."""
-
-    start: float
-    end: float
-    """Infinite: until the report has its turn."""
-    zone: tzinfo
-    calendar: CalendarPeriod | None
-    """The whole month or quarter that was asked for."""
-
-    def fields(self, start: float, end: float) -> Document:
-        """Return the fields of a report with figures from `start` to `end`; `partial` is of the month or quarter."""
-        found = {"from": _format_time(start), "to": _format_time(end), "timezone": str(self.zone)}
-        if self.calendar is None:
-            return found
-        whole = self.calendar.start, self.calendar.end
-        return {**found, "calendarPeriod": self.calendar.name, "partial": (start, end) != whole}
-
-
-def _times(request: web.Request, now: float) -> _Times:
-    """Return the time that a report is about. Raises BadRequest."""
-    query = request.query
-    zone = time_zone(query.get("timezone", ""))
-    month, quarter = query.get("month", ""), query.get("quarter", "")
-    if month or quarter:
-        if (month and quarter) or query.get("from") or query.get("to"):
-            raise BadRequest("month, quarter: give one of these two, or from and to")
-        calendar = calendar_period(month, quarter, zone, now)
-        return _Times(calendar.start, math.inf if calendar.end > now else calendar.end, zone, calendar)
-    start = instant(query.get("from") or _DEFAULT_FROM, now, field="from", zone=zone)
-    end = instant(query.get("to") or "0m", now, field="to", zone=zone)
-    if start >= end:
-        raise BadRequest(f"from ({_format_time(start)}) must be before to ({_format_time(end)})")
-    return _Times(start, end if query.get("to") else math.inf, zone, None)
-
-
-def _period(request: web.Request, times: _Times, now: float) -> str:
-    """Return the parameter `period`. Raises BadRequest, also if roll-ups cannot be divided into such periods."""
-    period = request.query.get("period", "")
-    if period and period not in PERIODS:
-        raise BadRequest(f'period: "{period}" is not one of {", ".join(PERIODS)}')
-    if not period or times.zone is UTC:
-        return period
-    end = min(times.end, now)
-    for number, at in enumerate(period_ends(times.start, end, period, times.zone)):
-        if number >= _MOST_INTERVALS:
-            raise BadRequest(f"period: more than {_MOST_INTERVALS} of them; give a later `from`, or leave out timezone")
-        if at % HOUR and at < end:
-            raise BadRequest(
-                f"period: a {period} of {times.zone} does not begin at a full hour of UTC; give one `month` at a time, "
-                "or leave out timezone"
-            )
-    return period
-
-
-def _document(by: list[str], times: _Times, period: str, report: UsageReport, top: int) -> Document:
-    (rows,) = largest([report.rows], top) if top else [report.rows]
+def _document(by: list[str], times: ReportTimes, period: str, report: UsageReport) -> Document:
     return {
         "kind": "UsageReport",
         "apiVersion": API_VERSION,
@@ -268,22 +225,42 @@ def _document(by: list[str], times: _Times, period: str, report: UsageReport, to
         **times.fields(report.start, report.end),
         "by": by,
         **({"period": period} if period else {}),
-        "items": [_covered(row, report, times.zone) | _item(row) for row in rows],
     }
 
 
-def _covered(row: UsageRow, report: UsageReport, zone: tzinfo) -> Document:
-    """Return the fields that say which part of its period the figures of a row cover."""
-    if "period" not in row.group:
-        return {}
-    start, end = bounds(str(row.group["period"]), zone)
-    covered = max(start, report.start), min(end, report.end)
-    times = {"from": _format_time(covered[0]), "to": _format_time(covered[1])}
-    return {**times, "partial": covered != (start, end)}
+def _without_labels(by: list[str]) -> list[str]:
+    """Return what is read for groupings, of which those by labels need the queues that have them."""
+    read = [name for name in by if not name.startswith(LABEL)]
+    return read if len(read) == len(by) else [*read, "queue", "clusterqueue"]
 
 
-def _series_document(by: list[str], times: _Times, series: UsageSeries, top: int) -> Document:
-    parts = [rows for _, rows in series.buckets]
+def _columns(by: list[str]) -> tuple[str, ...]:
+    """Return the columns of groupings, those by labels included."""
+    of = (((name,) if name.startswith(LABEL) else columns_of([name])[:-1]) for name in by if name != "resource")
+    return (*dict.fromkeys(column for columns in of for column in columns), "resource")
+
+
+def _wants_quota(request: web.Request, by: list[str]) -> bool:
+    """Return the parameter `quota`. Raises BadRequest if it is combined with what has none."""
+    text = request.query.get("quota", "")
+    if text not in ("", "true", "false"):
+        raise BadRequest(f'quota: "{text}" is neither true nor false')
+    if text != "true":
+        return False
+    for name in by:
+        if name not in _WITH_QUOTA and not name.startswith(LABEL):
+            raise BadRequest(f"quota: no quota is that of a {name}; group by {', '.join(_WITH_QUOTA)} or label:KEY")
+    for name in ("top", "interval"):
+        if request.query.get(name):
+            raise BadRequest(f"quota: cannot be combined with {name}; leave one out")
+    if request.path.endswith("/mine"):
+        raise BadRequest("quota: usage of one user has none; ask for the report of a namespace, or of all")
+    return True
+
+
+def _series_document(
+    by: list[str], times: ReportTimes, series: UsageSeries, parts: Sequence[Sequence[UsageRow]]
+) -> Document:
     starts = [at for at, _ in series.buckets]
     return {
         "kind": "UsageReport",
@@ -293,9 +270,7 @@ def _series_document(by: list[str], times: _Times, series: UsageSeries, top: int
         "by": by,
         "intervalSeconds": int(series.step),
         "items": [
-            {"from": _format_time(at), **_item(row)}
-            for at, rows in zip(starts, largest(parts, top) if top else parts, strict=True)
-            for row in rows
+            {"from": format_time(at), **_item(row)} for at, rows in zip(starts, parts, strict=True) for row in rows
         ],
     }
 
@@ -304,12 +279,16 @@ def _item(row: UsageRow) -> Document:
     """Return the item of a row. For cpu in core-seconds: the ledger counts milli-CPU."""
     unit = 1000 if row.group["resource"] == "cpu" else 1
     nominal, borrowed = row.nominal_seconds / unit, row.borrowed_seconds / unit
+    labels = {name.removeprefix(LABEL): value for name, value in row.group.items() if name.startswith(LABEL)}
+    quota = {"quotaSeconds": row.quota_seconds, "idleSeconds": row.idle_seconds}
     return {
-        **{_FIELDS.get(name, name): value for name, value in row.group.items()},
+        **{_FIELDS.get(name, name): value for name, value in row.group.items() if not name.startswith(LABEL)},
+        **({"labels": labels} if labels else {}),
         **({"others": row.others} if row.others else {}),
         "amountSeconds": nominal + borrowed,
         "nominalSeconds": nominal,
         "borrowedSeconds": borrowed,
+        **{name: seconds / unit for name, seconds in quota.items() if seconds is not None},
     }
 
 
@@ -325,12 +304,6 @@ def _stay(stay: Stay) -> Document:
         "domain": [*stay.domain],
         "pods": stay.pods,
         "requests": {resource: format_amount(resource, amount) for resource, amount in stay.requests.items()},
-        "from": _format_time(stay.start),
-        **({} if stay.end is None else {"to": _format_time(stay.end), "endReason": stay.reason}),
+        "from": format_time(stay.start),
+        **({} if stay.end is None else {"to": format_time(stay.end), "endReason": stay.reason}),
     }
-
-
-def _format_time(at: float) -> str:
-    micros = round((at - math.floor(at)) * 1_000_000)
-    moment = datetime.fromtimestamp(math.floor(at), UTC) + timedelta(microseconds=micros)
-    return moment.isoformat(timespec="microseconds" if moment.microsecond else "seconds").replace("+00:00", "Z")

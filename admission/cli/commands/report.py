@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import csv
 import difflib
-import re
-import sys
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,7 +13,15 @@ from admission.cli.arguments.groups import Group
 from admission.cli.errors import CommandError
 from admission.cli.output.printing import output_option, print_line, serialized
 from admission.cli.output.tables import aligned
-from admission.model.usage_units import is_in_bytes, usage_unit
+from admission.cli.output.usage_tables import (
+    WIDTH,
+    WIDTH_WITH_QUOTA,
+    quota_table,
+    second,
+    usage_table,
+    write_csv,
+    write_quota_csv,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,18 +29,10 @@ if TYPE_CHECKING:
     from admission.client.transport import Document
 
 _GROUPINGS: Final = ("queue", "clusterqueue", "user", "namespace", "flavor", "priority", "kind", "workload", "resource")
-_AMOUNTS: Final = ("amountSeconds", "nominalSeconds", "borrowedSeconds")
-"""Fields of an item, in amounts times seconds: used, nominal and borrowed."""
-_COVERED: Final = ("from", "to", "partial")
-"""Columns of CSV: which time the figures of a row are of."""
 _FIELDS: Final = {"clusterqueue": "clusterQueue"}
 """Filter -> field of an item, where the two differ."""
 _TIMES: Final = ("from", "to", "month", "quarter", "timezone")
 """Parameters that say which time a report is about."""
-_WIDTH: Final = 80
-"""Characters of a line of `-o table` at most."""
-_MIN_NAME_WIDTH: Final = 8
-"""Characters to which a column of names is truncated at most, even if lines then exceed `_WIDTH`."""
 
 
 @click.group(cls=Group)
@@ -57,7 +53,12 @@ def report() -> None:
     default="queue",
     show_default=True,
     metavar="NAME,...",
-    help=f"Group usage by one or several of: {', '.join(_GROUPINGS)}.",
+    help=f"Group usage by one or several of: {', '.join(_GROUPINGS)}, or label:KEY of queues and namespaces.",
+)
+@click.option(
+    "--quota",
+    is_flag=True,
+    help="One row for each group: hours of each resource, share of quota and of the nodes, and idle quota.",
 )
 @click.option(
     "--top",
@@ -114,6 +115,7 @@ def report() -> None:
 def usage(
     *,
     groupings: str,
+    quota: bool,
     top: int | None,
     period: str | None,
     start: str,
@@ -136,6 +138,10 @@ def usage(
     truncate names. Kinds and workloads are known only while finished workloads are kept
     (setting retention), which limits the start of such a report.
 
+    With --quota a group has the nominal quota of its ClusterQueues, as it was at the
+    time; idle is what their workloads did not use of it, also if it was lent. A label is
+    that of the LocalQueue, else of its namespace, else of the ClusterQueue.
+
     \b
     Examples:
       sluice report usage --by user --from 7d
@@ -143,6 +149,8 @@ def usage(
       sluice report usage --by workload --top 20 -n team-a
       sluice report usage -n team-a --by user,flavor --period month --from 2025-01-01
       sluice report usage --by queue --flavor h100 --month last --timezone Europe/Berlin -o csv
+      sluice report usage --quota --by namespace --month last
+      sluice report usage --quota --by label:cost-center --quarter last -o csv
     """
     if sum((bool(month), bool(quarter), bool(start or end))) > 1:
         raise click.UsageError("use only one of --month, --quarter, and --from with --to")
@@ -157,6 +165,7 @@ def usage(
         ("to", end),
         ("timezone", timezone.removeprefix(":") if zoned else ""),  # POSIX allows TZ=:Europe/Berlin
         ("top", str(top or "")),
+        ("quota", "true" if quota else ""),
     ]
     params += [(name, value) for name, values in only.items() for value in values]
     params += [("namespace", namespace)] if mine else []
@@ -166,11 +175,12 @@ def usage(
     for note in (*_partial_periods(document), *hints):
         print_line(f"note: {note}", err=True)
     if output == "csv":
-        _write_csv(document)
+        (write_quota_csv if quota else write_csv)(document)
     elif output in ("json", "yaml"):
         click.echo(serialized(document, output))
     else:
-        for line in _table(document, width=_WIDTH if output == "table" else None):
+        table, width = (quota_table, WIDTH_WITH_QUOTA) if quota else (usage_table, WIDTH)
+        for line in table(document, width=width if output == "table" else None):
             print_line(line)
 
 
@@ -219,8 +229,8 @@ def node(*, name: str, at: str, start: str, end: str, output: str | None, connec
             item["user"] or "<none>",
             str(item["pods"]),
             ", ".join(f"{amount} {resource}" for resource, amount in item["requests"].items()),
-            _second(item["from"]),
-            _second(item.get("to", "")),
+            second(item["from"]),
+            second(item.get("to", "")),
             item.get("endReason", "still there"),
         )
         for item in document["items"]
@@ -235,7 +245,7 @@ def _partial_periods(document: Document) -> Iterator[str]:
     if document.get("partial"):
         parts[document["calendarPeriod"]] = document
     for name, part in sorted(parts.items()):
-        yield f"only a part of {name} is reported: from {_second(part['from'])} to {_second(part['to'])}"
+        yield f"only a part of {name} is reported: from {second(part['from'])} to {second(part['to'])}"
 
 
 async def _ask(connection: Connection, namespace: str, params: Sequence[tuple[str, str]], *, mine: bool) -> Document:
@@ -285,125 +295,3 @@ async def _unknown_names(
                 hint = f'; did you mean "{near[0]}"?' if near else ""
                 hints.append(f'{name} "{value}" has no usage in this time{hint}')
     return hints
-
-
-def _write_csv(document: Document) -> None:
-    """Print the report as CSV, in the units that the column `unit` names: core-hours, GiB-hours, hours."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    keys = _keys(document)
-    writer.writerow([*keys, "unit", "used", "nominal", "borrowed", *_COVERED])
-    for item in document["items"]:
-        unit = usage_unit(item["resource"])
-        amounts = [round(item[name] / unit.seconds, 6) for name in _AMOUNTS]
-        writer.writerow([*map(_inert, _names(keys, item)), unit.name, *amounts, *_covered(document, item)])
-
-
-def _covered(document: Document, item: Document) -> Iterator[str]:
-    """Yield from when to when the figures of an item are, and whether that is a part of its period: true or false."""
-    of = item if "period" in item else document
-    yield from (of["from"], of["to"], str(of["partial"]).lower() if "partial" in of else "")
-
-
-def _inert(cell: str) -> str:
-    """Return a name so that spreadsheets do not evaluate it as a formula."""
-    return f"'{cell}" if cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
-
-
-def _keys(document: Document) -> list[str]:
-    """Return the fields by which the items are grouped, in the order of the columns."""
-    names = {
-        "queue": ("namespace", "queue"),
-        "clusterqueue": ("clusterQueue",),
-        "workload": ("namespace", "kind", "workload"),
-    }
-    by = (*(["period"] if "period" in document else []), *document["by"], "resource")
-    return list(dict.fromkeys(key for name in by for key in names.get(name, (name,))))
-
-
-def _names(keys: Sequence[str], item: Document) -> list[str]:
-    """Return the values of an item's group, by `keys`; the sum of others (`--top`) shows how many they are."""
-    missing = [key for key in keys if key not in item]
-    return [f"{item['others']} others" if key in missing[:1] else str(item.get(key, "")) for key in keys]
-
-
-def _table(document: Document, *, width: int | None) -> Iterator[str]:
-    """Yield the report as a table. Names are truncated so that lines fit into `width` characters; None: no limit."""
-    yield f"Usage {_whole(document)}from {_second(document['from'])} to {_second(document['to'])}, in hours"
-    keys, items = _keys(document), document["items"]
-    if not items:
-        yield "no usage"
-        return
-    rows = [
-        [
-            *(_cell(key, name) for key, name in zip(keys, _names(keys, item), strict=True)),
-            *_hours(item["resource"], item),
-        ]
-        for item in items
-    ]
-    totals = [
-        [
-            "TOTAL" if number == 0 else _cell(key, resource) if key == "resource" else ""
-            for number, key in enumerate(keys)
-        ]
-        + _hours(resource, total)
-        for resource, total in _totals(items).items()
-    ]
-    header = [*(key.upper() for key in keys), "USED", "NOMINAL", "BORROWED"]
-    lines = [header, *rows, *(totals if len(totals) < len(rows) else [])]
-    widths = _widths(lines, len(keys), width)
-    for line in lines:
-        names = [_truncated(cell, width).ljust(width) for cell, width in zip(line[: len(keys)], widths, strict=False)]
-        numbers = [cell.rjust(width) for cell, width in zip(line[len(keys) :], widths[len(keys) :], strict=True)]
-        yield "  ".join([*names, *numbers])
-
-
-def _whole(document: Document) -> str:
-    """Return the month or quarter that was asked for, for the first line; empty: none was."""
-    if "calendarPeriod" not in document:
-        return ""
-    part = "a part of " if document["partial"] else ""
-    return f"in {part}{document['calendarPeriod']} ({document['timezone']}), "
-
-
-def _second(instant: str) -> str:
-    """Return a time without fractions of a second."""
-    return re.sub(r"\.\d+", "", instant)
-
-
-def _totals(items: Sequence[Document]) -> dict[str, dict[str, float]]:
-    """Return the sums of all items by resource."""
-    totals: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(_AMOUNTS, 0.0))
-    for item in items:
-        for name in _AMOUNTS:
-            totals[item["resource"]][name] += item[name]
-    return dict(sorted(totals.items()))
-
-
-def _cell(key: str, value: object) -> str:
-    if key == "resource" and is_in_bytes(str(value)):
-        return f"{value} (GiB)"
-    return "<none>" if value == "" else str(value)
-
-
-def _hours(resource: str, amounts: Document) -> list[str]:
-    """Return the cells USED, NOMINAL and BORROWED in hours of the resource's unit."""
-    return [f"{amounts[name] / usage_unit(resource).seconds:,.2f}" for name in _AMOUNTS]
-
-
-def _widths(lines: Sequence[Sequence[str]], names: int, limit: int | None) -> list[int]:
-    """Return the widths of all columns.
-
-    The first `names` columns are narrowed, the widest one first, until a line has at most `limit` characters.
-    """
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    while (
-        limit is not None
-        and sum(widths) + 2 * (len(widths) - 1) > limit
-        and (widest := max(widths[:names])) > _MIN_NAME_WIDTH
-    ):
-        widths[widths.index(widest)] -= 1
-    return widths
-
-
-def _truncated(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"

@@ -75,6 +75,10 @@ class UsageRow:
     """Usage beyond it."""
     others: int = 0
     """Number of groups that are added up in this row, which then has only `resource` (and `period`); 0: one group."""
+    quota_seconds: float | None = None
+    """Nominal quota of the group's ClusterQueues, times the time that it was that much; None: not asked for."""
+    idle_seconds: float | None = None
+    """The part of it that workloads of these ClusterQueues did not use; it may have been lent."""
 
     @property
     def amount_seconds(self) -> float:

@@ -81,11 +81,11 @@ async def rows_in_force(
     return found
 
 
-async def nominal_quotas(connection: AsyncConnection) -> Quotas:
+async def nominal_quotas(connection: AsyncConnection, *, before_creation: bool = True) -> Quotas:
     """Return the nominal quotas of all time: the changes of each, in order of time.
 
-    The first version of a ClusterQueue counts for the time before it, too: only workloads that were taken over from
-    another system can have held its quota then.
+    The first version of a ClusterQueue counts for the time before it, too, if `before_creation`: only workloads that
+    were taken over from another system can have held its quota then.
     """
     columns = queue_object_versions.c
     statement = select(columns.name, columns.operation, columns.at, columns.content)
@@ -95,7 +95,7 @@ async def nominal_quotas(connection: AsyncConnection) -> Quotas:
     now = 0
     for name, operation, at, content in rows:
         now = max(now, micros(at))  # the order is that of the writes, because the clocks of replicas may differ
-        since = now if name in before else 0
+        since = 0 if before_creation and name not in before else now
         quotas_now = {} if operation == "delete" else dict(_nominal_quotas(name, content))
         for quota_key in before.get(name, {}).keys() | quotas_now.keys():
             if (nominal := quotas_now.get(quota_key, 0)) != before.get(name, {}).get(quota_key, 0):
