@@ -126,9 +126,9 @@ cq/team-b  <none>    0        0         False   3d
         (
             ["workloads", "-n", "team-a"],
             """
-NAME             QUEUE  STATE     WAITS-FOR        ELAPSED  STARTS  PODS  FLAVOR   AGE
-job-runs-1bf41   main   admitted  <none>           5h       <none>  2     default  5h1m
-job-waits-f6fc4  main   pending   WaitingForQuota  <none>   <none>  3     <none>   5h1m
+NAME             QUEUE  STATE     WAITS-FOR        ELAPSED  STARTS  PODS  AGE
+job-runs-1bf41   main   admitted  <none>           5h       <none>  2     5h1m
+job-waits-f6fc4  main   pending   WaitingForQuota  <none>   <none>  3     5h1m
 """,
         ),
         (
@@ -142,18 +142,18 @@ team-a     job-waits-f6fc4  main   <none>       pending   <none>   3     cpu=5,m
         (
             ["wl", "-n", "team-a", "--all", "--no-headers"],
             """
-job-runs-1bf41   main  admitted   <none>           5h      <none>  2  default  5h1m
-job-waits-f6fc4  main  pending    WaitingForQuota  <none>  <none>  3  <none>   5h1m
-job-ended-9e251  main  Succeeded  <none>           60m     <none>  2  <none>   5h1m
+job-runs-1bf41   main  admitted   <none>           5h      <none>  2  5h1m
+job-waits-f6fc4  main  pending    WaitingForQuota  <none>  <none>  3  5h1m
+job-ended-9e251  main  Succeeded  <none>           60m     <none>  2  5h1m
 """,
         ),
         (
             ["wl", "-n", "team-a", "--field-selector", "status.state=finished", "--no-headers"],
-            "\njob-ended-9e251  main  Succeeded  <none>  60m  <none>  2  <none>  5h1m\n",
+            "\njob-ended-9e251  main  Succeeded  <none>  60m  <none>  2  5h1m\n",
         ),
         (
             ["wl/ended", "-n", "team-a", "--no-headers"],
-            "\njob-ended-9e251  main  Succeeded  <none>  60m  <none>  2  <none>  5h1m\n",
+            "\njob-ended-9e251  main  Succeeded  <none>  60m  <none>  2  5h1m\n",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,13 +14,19 @@ from admission.cli.output.sorting import sorted_by
 from admission.cli.output.tables import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from admission.api.registry import Resource
     from admission.client.transport import Document
 
 
-_WORKLOAD_COLUMNS = ("Name", "Queue", "State", "Waits for", "Elapsed", "Starts", "Pods", "Flavor", "Age")
+_WORKLOAD_COLUMNS = ("Name", "Queue", "State", "Waits for", "Elapsed", "Starts", "Pods", "Age")
+"""Columns that fit 120 characters with `-A`."""
+_SHORT_CELLS: Final[Mapping[str, Callable[[str], str]]] = {
+    "Waits for": lambda reason: "Deactivated" if reason.startswith("Deactivated") else reason,
+    "Starts": lambda estimate: estimate.partition(",")[0],
+}
+"""Their column -> what is shown of its cell: no cause of a deactivation, no bound of an estimate."""
 _WIDE_WORKLOAD_COLUMNS = (
     *("Name", "Queue", "Reserved in", "State", "Flavor", "Pods", "Requests"),
     *("Priority", "User", "Waited", "Waits for", "Elapsed", "Starts", "Age"),
@@ -57,6 +63,7 @@ class ObjectPrinter:
             namespaces=self.namespaces and resource.namespaced,
             wide=wide,
             columns=of_workloads if resource == WORKLOADS else (),
+            short={} if wide or resource != WORKLOADS else _SHORT_CELLS,
             headers=self.headers,
             prefix=f"{resource.short_names[0]}/" if among_others else "",
         )

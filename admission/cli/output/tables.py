@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from admission.apimachinery.tables import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from admission.client.transport import Document
 
@@ -28,16 +28,19 @@ class Table:
         headers: bool = True,
         prefix: str = "",
         columns: Sequence[str] = (),
+        short: Mapping[str, Callable[[str], str]] | None = None,
     ) -> None:
         """Set the layout: `namespaces` adds a NAMESPACE column, `wide` shows all columns, `prefix` precedes each name.
 
         `columns` are the names of the columns to show, in this order; by default those of the server's priority 0.
+        `short`: by name of a column, what is shown of its cells' text.
         """
         self._namespaces = namespaces
         self._wide = wide
         self._headers = headers
         self._prefix = prefix
         self._columns = columns
+        self._short = short or {}
         self._widths: list[int] = []
 
     def lines(self, columns: Sequence[Document], rows: Iterable[Document]) -> list[str]:
@@ -60,9 +63,13 @@ class Table:
     def _cells(self, columns: Sequence[Document], row: Document, shown: Iterable[int]) -> list[str]:
         before = [_text(row["metadata"].get("namespace"))] if self._namespaces else []
         return before + [
-            (self._prefix if columns[place].get("format") == "name" else "") + _text(row["cells"][place])
+            (self._prefix if columns[place].get("format") == "name" else "") + self._text(columns[place], row, place)
             for place in shown
         ]
+
+    def _text(self, column: Document, row: Document, place: int) -> str:
+        text = _text(row["cells"][place])
+        return self._short[column["name"]](text) if column["name"] in self._short else text
 
 
 def _header(name: str) -> str:
