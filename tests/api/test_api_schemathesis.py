@@ -31,9 +31,9 @@ REQUESTS = int(os.environ.get("SLUICE_FUZZ", "0"))
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
-@pytest.fixture
-def base_url(filled_database: Path, tmp_path: Path) -> Iterator[str]:
-    path = tmp_path / "sluice.db"
+@pytest.fixture(scope="module")
+def base_url(filled_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("schemathesis") / "sluice.db"
     shutil.copyfile(filled_database, path)
     with running(f"sqlite:///{path}") as api:
         yield api.url

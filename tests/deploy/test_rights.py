@@ -32,7 +32,6 @@ from admission.store.store import Store
 from tests.cli.serve_processes import NODE, Replica, job, serving
 from tests.custom_kinds import TRAINING_RUN_FORM, definition
 from tests.deploy.custom_objects import custom_object, make_child, until, update_child
-from tests.event_loop import run
 from webhooks.certificate_sharing import refresh_shared
 from webhooks.certificates import Certificates
 from webhooks.gate_reconciler import GateReconciler
@@ -40,9 +39,8 @@ from webhooks.registration import Registration, ServiceReference
 from webhooks.scope import Scope
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
-
-    from postgresql_server import PostgreSQL
 
 SLUICE = f"system:serviceaccount:{NAMESPACE}:sluice"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
@@ -180,21 +178,18 @@ RIGHTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def refused(postgresql: PostgreSQL, tmp_path_factory: pytest.TempPathFactory) -> dict[Right, list[str]]:
-    """Run Sluice; return for each permission the requests of the run that are refused without it."""
-    postgresql.execute("CREATE DATABASE rights TEMPLATE sluice_template")
-    try:
-        return run(_refused(tmp_path_factory.mktemp("rights"), postgresql.url("rights")))
-    finally:
-        postgresql.execute("DROP DATABASE rights WITH (FORCE)")
-
-
 @pytest.mark.costly
 @pytest.mark.postgres
-@pytest.mark.parametrize("right", RIGHTS, ids=str)
-def test_each_permission_is_needed_by_a_request_of_the_run(refused: dict[Right, list[str]], right: Right):
-    assert refused[right] != [], f"nobody needs it: take {right} out of deploy/rbac/sluice.yaml, or the chart"
+async def test_each_permission_is_needed_by_a_request_of_the_run(
+    make_database_url: Callable[[str], Awaitable[str]], tmp_path: Path
+):
+    database_url = await make_database_url("postgresql")
+    async with Sandbox(speed=60) as sandbox:
+        user = await _install(sandbox, tmp_path, ROLES)
+        await _run(sandbox, tmp_path, database_url)
+        found = await _needing(sandbox, user, RIGHTS)
+    unneeded = [str(right) for right, requests in found.items() if not requests]
+    assert unneeded == [], "nobody needs them: take them out of deploy/rbac/sluice.yaml, or the chart"
 
 
 @pytest.mark.costly
@@ -222,13 +217,6 @@ async def test_each_permission_for_topology_is_needed_to_place_a_job(tmp_path: P
         found = await _needing(sandbox, user, rights_of(role))
     # Pods that are queued are listed and watched, too, with permissions of their own.
     assert [right for right, requests in found.items() if not requests and right.resource != "pods"] == []
-
-
-async def _refused(folder: Path, database_url: str) -> dict[Right, list[str]]:
-    async with Sandbox(speed=60) as sandbox:
-        user = await _install(sandbox, folder, ROLES)
-        await _run(sandbox, folder, database_url)
-        return await _needing(sandbox, user, RIGHTS)
 
 
 async def _needing(sandbox: Sandbox, user: User, rights: list[Right]) -> dict[Right, list[str]]:
