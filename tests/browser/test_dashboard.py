@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from dashboard_people import FOCUSED, OPEN, Person, admit, check_pods_of_other_kinds, pending_record, person, put
@@ -246,6 +248,26 @@ async def test_usage_report_downloaded_as_csv_matches_the_api(running: World, ad
     report = await (await admin.context.request.get(f"{admin.url}{PREFIX}/reports/usage?by=user&from=30d")).json()
     total = sum(item["amountSeconds"] for item in report["items"] if item["resource"] == "cpu") / 3600
     assert abs(sum(float(line.rsplit(",", 3)[1]) for line in lines[1:]) / total - 1) < 0.01
+    await page.close()
+
+
+async def test_a_month_of_the_calendar_is_shown_with_quota_and_downloaded(running: World, admin: Person) -> None:
+    page = await admin.open("usage?resource=cpu")
+    await page.get_by_role("combobox", name="Month or quarter").select_option(index=1)
+    await expect(page.get_by_text("Only a part of")).to_be_visible()
+    month = parse_qs(urlsplit(page.url).query)
+    table = page.get_by_role("region", name="Usage", exact=True).last
+    await expect(table.get_by_role("columnheader", name="Idle quota")).to_be_visible()
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download CSV").click()
+    path = await (await download.value).path()
+    rows = [*csv.DictReader(Path(path).read_text().splitlines())]  # noqa: ASYNC240  a small file
+    query = f"month={month['in'][0]}&timezone={month['timezone'][0]}&by=clusterqueue&quota=true"
+    report = await (await admin.context.request.get(f"{admin.url}{PREFIX}/reports/usage?{query}")).json()
+    (total,) = (item for item in report["totals"] if item["resource"] == "cpu")
+    for column, field in (("cpu hours", "amountSeconds"), ("cpu hours of quota", "quotaSeconds")):
+        assert abs(sum(float(row[column]) for row in rows) / (total[field] / 3600) - 1) < 0.01
+    assert {(row["from"], row["partial"]) for row in rows} == {(report["from"], "true")}
     await page.close()
 
 

@@ -116,6 +116,8 @@ export function totals(of, resource, flavor = "") {
 
 const ORDER = (resource) => (/gpu|tpu|accelerator/i.test(resource) ? 0 : resource === "cpu" ? 1 : resource === "memory" ? 2 : 3);
 
+export const compareResources = (a, b) => ORDER(a) - ORDER(b) || a.localeCompare(b);
+
 // Resources of some nodes, accelerators first, with the flavors of each.
 export function resourcesOf(nodes) {
   const found = new Map();
@@ -125,7 +127,7 @@ export function resourcesOf(nodes) {
       found.get(resource).add(flavor);
     }
   }
-  return [...found.entries()].sort(([a], [b]) => ORDER(a) - ORDER(b) || a.localeCompare(b)).map(([name, flavors]) => ({ name, flavors: [...flavors].sort() }));
+  return [...found.entries()].sort(([a], [b]) => compareResources(a, b)).map(([name, flavors]) => ({ name, flavors: [...flavors].sort() }));
 }
 
 // Nominal and used amounts of a tree by flavor: Map of {resources: Map of {nominal, used, borrowed, lent}, queues: Set of names}.
