@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,30 @@ def test_sandbox_without_a_directory_removes_its_files_at_the_end(warm_sluice):
     process.terminate()
     process.communicate(timeout=240)
     assert not kubeconfig.parent.exists()
+
+
+def test_directory_of_a_running_sandbox_is_refused_to_another_one(tmp_path, warm_sluice):
+    arguments = ("--directory", str(tmp_path), "--nodes", "0", "--no-controllers")
+    running = start(WARM, *arguments, **warm_sluice)
+    try:
+        before = kubeconfig_of(running).read_bytes()
+        second = start(WARM, *arguments, **warm_sluice)
+        output, errors = second.communicate(timeout=240)
+        assert (second.returncode, output) == (1, "")
+        assert errors.startswith(f"error: another sandbox uses the directory {tmp_path}"), errors
+        assert (tmp_path / "kubeconfig").read_bytes() == before
+    finally:
+        running.terminate()
+        running.communicate(timeout=240)
+
+
+def test_kubeconfig_of_an_earlier_sandbox_is_gone_before_the_next_one_serves(tmp_path, warm_sluice):
+    (tmp_path / "kubeconfig").write_text("of a cluster that is gone")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        process = start(WARM, "--directory", str(tmp_path), "--port", str(taken.getsockname()[1]), **warm_sluice)
+        process.communicate(timeout=240)
+    assert process.returncode == 1
+    assert not (tmp_path / "kubeconfig").exists()
 
 
 @pytest.mark.parametrize(

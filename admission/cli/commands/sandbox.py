@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import os
 import shlex
 import tempfile
 from pathlib import Path
@@ -14,6 +16,8 @@ import click
 from admission.cli.errors import BadFlag, CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from admission.sandbox.sandbox import Sandbox
 
 _KUBECONFIGS = {"admin": "kubeconfig", **{user: f"{user}.kubeconfig" for user in ("alice", "bob", "sluice")}}
@@ -40,7 +44,7 @@ _MOST_LEVELS: Final = 3
     help="Speed of its clock, as a multiple of real time.",
 )
 @click.option(
-    "--nodes", default=3, type=click.IntRange(0), show_default=True, metavar="N", help="Number of simulated nodes."
+    "--nodes", default=10, type=click.IntRange(0), show_default=True, metavar="N", help="Number of simulated nodes."
 )
 @click.option(
     "--topology",
@@ -100,6 +104,7 @@ def sandbox(
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CommandError(f"the directory {folder} cannot be created: {error.strerror}") from error
+        stack.enter_context(_only_sandbox_in(folder))
 
         def ready(started: Sandbox) -> None:
             for user, file in _KUBECONFIGS.items():
@@ -111,6 +116,27 @@ def sandbox(
                 port=port, controllers=not no_controllers, speed=speed, nodes=simulated, kinds=kinds, ready=ready
             )
         )
+
+
+@contextlib.contextmanager
+def _only_sandbox_in(folder: Path) -> Iterator[None]:
+    """Hold `folder` for one sandbox, without kubeconfigs of an earlier one. Raises CommandError if another runs there.
+
+    Who waits for the file would otherwise get that of a cluster which is gone, or lose that of the running one.
+    """
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CommandError(
+                f"another sandbox uses the directory {folder}: stop that one, or choose another by --directory"
+            ) from error
+        for file in _KUBECONFIGS.values():
+            (folder / file).unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(held)
 
 
 def _sizes(text: str) -> list[int]:
