@@ -229,9 +229,9 @@ def _places_of(wrapped: dict[str, Any]) -> list[Place] | None:
     form = builtin_forms().get(f"{group}/{name.lower()}")
     if form is None or form.kind != name or form.wrapped is not None or name == trainjob.DOCUMENT["kind"]:
         return None  # the pods of a TrainJob are those of its JobSet, which does not exist yet
-    if form.places is not None:
-        return list(form.places(wrapped))
-    return [place for each in form.pod_sets for place in each.places(wrapped)]
+    of_form = [form.places] if form.places is not None else [each.places for each in form.pod_sets]
+    found = [place for places in of_form for place in places(wrapped)]
+    return found if form.added is None else [form.added(wrapped, place) for place in found]
 
 
 _OF_APP_WRAPPERS: Final = {

@@ -62,6 +62,15 @@ def test_pod_sets_that_the_operator_infers_need_not_be_declared(name):
     ]
 
 
+def test_containers_that_the_operator_of_a_wrapped_object_adds_are_counted():
+    role = {"replicas": 1, "template": {"spec": {"containers": [{"name": "pytorch", "image": "i"}]}}}
+    roles = {"pytorchReplicaSpecs": {"Master": role, "Worker": role}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "torch"}, "spec": roles}
+    kind, obj = app_wrapper(job)
+    assert counts(kind, obj) == [(1, {}), (1, {"cpu": 50, "memory": 10 * 2**20})]
+    assert [each.optional for each in kind.pod_sets(obj, CONTEXT)] == [(), ("cpu", "memory")]
+
+
 def test_object_of_a_known_kind_is_counted_with_all_its_pods():
     kind, obj = app_wrapper(LWS, [{"replicas": 1, "path": WORKERS}])
     assert [count for count, _ in counts(kind, obj)] == [8]
