@@ -1,4 +1,4 @@
-"""Concurrent patches and deletions, at most one at a time for each object: the order per object makes retries safe."""
+"""Concurrent changes of objects, at most one at a time for each object: the order per object makes retries safe."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from admission.cluster.client import PatchType
+from admission.cluster.errors import NotPermitted
 from admission.model.errors import ClusterError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import NoReturn
 
     from admission.cluster.client import Client, Object
@@ -30,11 +31,9 @@ class Patch:
     """A PATCH request. Requests with the same `path`, whatever their subresource, are sent in order of submission."""
 
     path: str
-    body: object
-    """An object to encode as JSON, or bytes."""
+    body: Object | list[Object]
+    """A merge patch, or the operations of a JSON patch."""
     subresource: str = ""
-    patch_type: PatchType = PatchType.MERGE
-    params: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,23 @@ class Deletion:
     uid: str
     version: str = ""
     """Precondition on the resourceVersion; empty: none."""
+    propagation: str = ""
+    """What becomes of its dependents, such as "Background"; empty: what the API server does by default."""
 
 
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """A POST request to the `collection` of an object."""
+
+    collection: str
+    body: Object
+
+    @property
+    def path(self) -> str:
+        return f"{self.collection}/{self.body['metadata']['name']}"
+
+
+Request: TypeAlias = "Patch | Deletion | Creation"
 Callback: TypeAlias = "Callable[[Object | ClusterError], None]"
 """Called with the outcome of a request: the object in the response, or the error. Must not raise."""
 
@@ -73,8 +87,10 @@ class Writer:
         self._clock = clock
         self._rate, self._rate_at = 0.0, clock()
         """Submissions per second (exponential moving average, time constant 1 s), and when it was last updated."""
-        self._queues: dict[str, deque[tuple[Patch | Deletion, Callback]]] = {}
+        self._queues: dict[str, deque[tuple[Request, Callback]]] = {}
         self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._awaited: dict[asyncio.Future[Object | ClusterError], Request] = {}
+        self._is_running = False
         self.outcomes: Counter[str] = Counter()
         """Number of requests by outcome: "ok", or the name of the error."""
 
@@ -91,15 +107,39 @@ class Writer:
     def _current_rate(self) -> float:
         return self._rate * math.exp(self._rate_at - self._clock())
 
-    def submit(self, patch: Patch | Deletion, callback: Callback) -> None:
+    def submit(self, request: Request, callback: Callback) -> None:
         """Send a request after earlier ones for the same object are completed, then call `callback`."""
         self._rate, self._rate_at = self._current_rate() + 1.0, self._clock()
-        queue = self._queues.get(patch.path)
+        path = request.path
+        queue = self._queues.get(path)
         if queue is None:
-            self._queues[patch.path] = deque([(patch, callback)])
-            self._ready.put_nowait(patch.path)
+            self._queues[path] = deque([(request, callback)])
+            self._ready.put_nowait(path)
         else:
-            queue.append((patch, callback))
+            queue.append((request, callback))
+
+    @property
+    def may_send(self) -> bool:
+        """Whether `run` runs, and this replica is certainly the leader."""
+        return self._is_running and self._permitted()
+
+    async def request(self, request: Request) -> Object:
+        """Send a request as `submit` does; return the object in its response. Raises ClusterError.
+
+        Raises NotPermitted, too, if `run` does not run, or ends before the response.
+        """
+        if not self._is_running:
+            raise _not_leading(request)
+        outcome: asyncio.Future[Object | ClusterError] = asyncio.get_running_loop().create_future()
+        self._awaited[outcome] = request
+        try:
+            self.submit(request, lambda result: None if outcome.done() else outcome.set_result(result))
+            result = await outcome
+        finally:
+            del self._awaited[outcome]
+        if isinstance(result, ClusterError):
+            raise result
+        return result
 
     async def idle(self) -> None:
         """Wait until all submitted requests are completed."""
@@ -107,20 +147,25 @@ class Writer:
 
     async def run(self) -> None:
         """Send requests until cancelled. Those still queued are dropped: the next leader derives them again."""
+        self._is_running = True
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._in_flight):
                     group.create_task(self._work())
         finally:
+            self._is_running = False
             self._queues = {}
             self._ready = asyncio.Queue()
+            for outcome, request in self._awaited.items():
+                if not outcome.done():
+                    outcome.set_result(_not_leading(request))
 
     async def _work(self) -> NoReturn:
         while True:
             path = await self._ready.get()
             queue = self._queues[path]
-            patch, callback = queue[0]
-            result = await self._send(patch)
+            request, callback = queue[0]
+            result = await self._send(request)
             queue.popleft()
             if queue:
                 self._ready.put_nowait(path)
@@ -129,24 +174,31 @@ class Writer:
             callback(result)
             self._ready.task_done()
 
-    async def _send(self, patch: Patch | Deletion) -> Object | ClusterError:
+    async def _send(self, request: Request) -> Object | ClusterError:
         try:
-            if isinstance(patch, Deletion):
-                result = await self._delete(patch)
-            else:
-                path = f"{patch.path}/{patch.subresource}" if patch.subresource else patch.path
-                result = await self._client.patch(
-                    path, patch.body, patch_type=patch.patch_type, params=patch.params, permitted=self._permitted
-                )
+            match request:
+                case Patch(path, body, subresource):
+                    patch_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
+                    path = f"{path}/{subresource}" if subresource else path
+                    result = await self._client.patch(path, body, patch_type=patch_type, permitted=self._permitted)
+                    self._on_patched(result)
+                case Deletion():
+                    result = await self._delete(request)
+                case _:
+                    result = await self._client.create(request.collection, request.body, permitted=self._permitted)
         except ClusterError as error:
             self.outcomes[type(error).__name__] += 1
             return error
         self.outcomes["ok"] += 1
-        if isinstance(patch, Patch):
-            self._on_patched(result)
         return result
 
     async def _delete(self, deletion: Deletion) -> Object:
         conditions = {"uid": deletion.uid} | ({"resourceVersion": deletion.version} if deletion.version else {})
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
+        if deletion.propagation:
+            options["propagationPolicy"] = deletion.propagation
         return await self._client.delete(deletion.path, options, permitted=self._permitted)
+
+
+def _not_leading(request: Request) -> NotPermitted:
+    return NotPermitted(f"{request.path}: not changed, because this replica does not lead")

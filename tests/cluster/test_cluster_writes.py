@@ -9,9 +9,9 @@ import orjson
 import pytest
 from scripted_server import failure, reply
 
-from admission.cluster.errors import Conflict
+from admission.cluster.errors import Conflict, NotPermitted
 from admission.cluster.events import EventRecorder, Reference
-from admission.cluster.writer import Patch, Writer
+from admission.cluster.writer import Creation, Deletion, Patch, Writer
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -89,6 +89,35 @@ async def test_failed_patch_is_reported_to_its_callback_and_the_next_is_sent(ser
     assert isinstance(done[0], Conflict)
     assert done[1] == {"ok": True}
     assert writer.outcomes == {"Conflict": 1, "ok": 1}
+
+
+async def test_request_is_answered_by_its_object_or_its_error(server, client, running):
+    server.script = [reply({"ok": True}, 201), failure(409, "Conflict")]
+    writer = Writer(client)
+    running(writer)
+    await asyncio.sleep(0)
+    assert await writer.request(Creation("/a", {"metadata": {"name": "b"}})) == {"ok": True}
+    with pytest.raises(Conflict):
+        await writer.request(Deletion("/a/b", "uid-1", propagation="Background"))
+    assert [(request.method, request.path) for request in server.requests] == [("POST", "/a"), ("DELETE", "/a/b")]
+
+
+async def test_requests_of_a_replica_that_does_not_lead_are_not_permitted(server, client):
+    hold = Hold(1)
+    server.script = [hold]
+    writer = Writer(client)
+    with pytest.raises(NotPermitted):
+        await writer.request(Patch("/a", {}))
+    leading = asyncio.create_task(writer.run())
+    await asyncio.sleep(0)
+    assert writer.may_send
+    sent, queued = [asyncio.create_task(writer.request(Patch("/a", {}))) for _ in range(2)]
+    await hold.full.wait()
+    leading.cancel()
+    assert [type(each) for each in await asyncio.gather(sent, queued, return_exceptions=True)] == [NotPermitted] * 2
+    hold.release.set()
+    assert writer.pending == 0
+    assert not writer.may_send
 
 
 async def test_recorded_event_has_the_form_of_events_k8s_io(server, client, running):

@@ -89,7 +89,7 @@ class World:
         self._stack = AsyncExitStack()
         self._running: asyncio.Task[None] | None = None
         self.leads = True
-        """Whether it is sure to lead; only the items of AppWrappers depend on it."""
+        """Whether it is sure to lead."""
 
     async def start(
         self,
@@ -110,6 +110,7 @@ class World:
             client=self.client,
             kinds=kinds or all_kinds(),
             policy=policy,
+            leads=lambda: self.leads,
             audit_interval=audit_interval,
         )
         watches, events = self.controller.watches, self.controller.events
@@ -117,7 +118,7 @@ class World:
         items = None
         if makes_items:
             engine = self.controller.engine
-            items = AppWrapperItems(self.client, watches, events, leads=lambda: self.leads, engine=engine)
+            items = AppWrapperItems(self.client, self.controller.writer, watches, events, engine=engine)
         self._running = asyncio.create_task(self._run(self.controller, epoch, items))
         await self.eventually(self._decides)
 

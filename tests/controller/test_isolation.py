@@ -137,7 +137,7 @@ async def test_unlabelled_job_whose_adapter_fails_does_not_stop_the_queueing_of_
     await world.apply(local_queue("default", namespace="team-b"))
     controller = world.controller
     everything = UnqueuedObjects(
-        world.client,
+        controller.writer,
         controller.watches,
         controller.events,
         namespaces=LabelSelector(),

@@ -124,7 +124,7 @@ async def run(settings: Settings, *, adopt: bool, reload: tuple[Callable[[], Set
             background.append(_unqueued(settings, replica).run)
         if any(map(holds_items, replica.kinds)):
             watches, events, engine = controller.watches, controller.events, controller.engine
-            items = AppWrapperItems(client, watches, events, leads=replica.leads, engine=engine)
+            items = AppWrapperItems(client, controller.writer, watches, events, engine=engine)
             background.append(items.run)
         not_queued = NotQueuedObjects(client, controller.watches, controller.events, leads=replica.leads)
         background.append(not_queued.run)
@@ -322,7 +322,7 @@ async def _cancel(task: asyncio.Task[Any]) -> None:
 
 def _unqueued(settings: Settings, replica: _Replica) -> UnqueuedObjects:
     return UnqueuedObjects(
-        replica.client,
+        replica.controller.writer,
         replica.controller.watches,
         replica.controller.events,
         namespaces=settings.managed_jobs_namespace_selector or LabelSelector(),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.informer import Informer
+from admission.cluster.writer import Deletion
 from admission.kinds.children import controller_of
 from admission.kinds.declared import WORKLOAD_UID
 from admission.kinds.mcad import APP_WRAPPER
@@ -20,17 +21,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from admission.cluster.client import Client, Object
+    from admission.cluster.writer import Writer
     from admission.kinds.mcad import Item
 
 
 class AppWrapperPods:
     """Observes the pods of AppWrappers; lists and deletes those of one AppWrapper."""
 
-    def __init__(self, client: Client, touch: Callable[[str], None], *, leads: Callable[[], bool]) -> None:
+    def __init__(self, client: Client, writer: Writer, touch: Callable[[str], None]) -> None:
         """`touch` is called with the uid of an AppWrapper when one of its pods has changed."""
         self._client = client
+        self._writer = writer
         self._touch = touch
-        self._leads = leads
         self._informer = Informer(client, "/api/v1/pods", label_selector=APP_WRAPPER)
         self.synced = self._informer.synced
         self._pods: dict[str, dict[str, Object]] = {}
@@ -78,7 +80,7 @@ class AppWrapperPods:
                 continue
             path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
             with suppress(NotFound, Conflict):  # it is gone, perhaps replaced by another one of its name
-                await self._client.delete(path, {"preconditions": {"uid": metadata["uid"]}}, permitted=self._leads)
+                await self._writer.request(Deletion(path, metadata["uid"]))
 
 
 def is_unfinished(pod: Object) -> bool:

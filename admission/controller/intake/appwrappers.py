@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from admission.cluster.events import Reference
+from admission.cluster.writer import Creation, Deletion, Patch
 from admission.controller.intake.appwrapper_pods import AppWrapperPods, is_unfinished, leftover
 from admission.controller.intake.appwrapper_status import COMPLETED, FAILED, STATUS_FIELDS, dispatched_status
 from admission.kinds import paths
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from admission.cluster.client import Client, Object
     from admission.cluster.events import EventRecorder
     from admission.cluster.informer import Change
+    from admission.cluster.writer import Writer
     from admission.controller.intake.watches import ClusterWatches
     from admission.engine import Engine
     from admission.kinds.base import Kind
@@ -49,26 +51,26 @@ class _NotCreatable(Exception):
 
 
 class AppWrapperItems:
-    """Creates and deletes the wrapped objects of AppWrappers, while this replica `leads`."""
+    """Creates and deletes the wrapped objects of AppWrappers, while this replica leads."""
 
     def __init__(
         self,
         client: Client,
+        writer: Writer,
         watches: ClusterWatches,
         events: EventRecorder,
         *,
-        leads: Callable[[], bool],
         engine: Callable[[], Engine | None],
     ) -> None:
         """`engine`: returns the leader's engine; None while this replica decides nothing."""
         self._engine = engine
         self._client = client
+        self._writer = writer
         self._watches = watches
         self._events = events
-        self._leads = leads
         self._known: dict[str, tuple[Kind, Object]] = {}
         """Kind and last observed version, by uid, of AppWrappers that are queued or whose objects were created."""
-        self._pods = AppWrapperPods(client, self._touch, leads=leads)
+        self._pods = AppWrapperPods(client, writer, self._touch)
         self._created: set[str] = set()
         """Uids of AppWrappers whose Services and ConfigMaps were created, and are not checked again."""
         self._not_creatable: dict[str, str] = {}
@@ -102,7 +104,7 @@ class AppWrapperItems:
             await self._wakeup.wait()
             self._wakeup.clear()
             again: dict[str, None] = {}
-            while self._changed and self._leads():
+            while self._changed and self._writer.may_send:
                 uid = next(iter(self._changed))
                 del self._changed[uid]
                 try:
@@ -312,7 +314,7 @@ class AppWrapperItems:
         body = {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [reference]}}
         path = _collection(manifest)
         try:
-            return await self._client.create(path, body, permitted=self._leads)
+            return await self._writer.request(Creation(path, body))
         except AlreadyExists:
             return _owned(obj, manifest, await self._client.get(f"{path}/{manifest['metadata']['name']}"))
         except (Invalid, Forbidden) as error:
@@ -338,9 +340,9 @@ class AppWrapperItems:
                 found = await self._client.get(path)
                 if (controller_of(found) or {}).get("uid") == obj["metadata"]["uid"]:
                     found_any = True
-                    options = {"propagationPolicy": "Background", "preconditions": {"uid": found["metadata"]["uid"]}}
                     if "deletionTimestamp" not in found["metadata"]:
-                        await self._client.delete(path, options, permitted=self._leads)
+                        deletion = Deletion(path, found["metadata"]["uid"], propagation="Background")
+                        await self._writer.request(deletion)
             except NotFound:
                 continue
         return found_any
@@ -354,9 +356,9 @@ class AppWrapperItems:
         metadata = obj["metadata"]
         path = self._watches.kinds.path(kind, metadata["namespace"], metadata["name"])
         body = {"metadata": {"uid": metadata["uid"]}, "status": wanted}
-        for where in (f"{path}/status", path):  # the CRD may have no status subresource
+        for subresource in ("status", ""):  # the CRD may have no status subresource
             with suppress(NotFound):
-                await self._client.patch(where, body, permitted=self._leads)
+                await self._writer.request(Patch(path, body, subresource))
                 return
 
     def _record_event(self, kind: Kind, obj: Object, note: str) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import Reference
+from admission.cluster.writer import Patch
 from admission.kinds.added_labels import ADDED_LABELS, annotation_value
 from admission.kinds.base import DEFAULT_QUEUE
 from admission.kinds.children import controller_of
@@ -25,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import NoReturn
 
-    from admission.cluster.client import Client, Object
+    from admission.cluster.client import Object
     from admission.cluster.events import EventRecorder
     from admission.cluster.informer import Change
+    from admission.cluster.writer import Writer
     from admission.controller.intake.watches import ClusterWatches
     from admission.kinds.base import Kind
     from admission.model.base import LabelSelector
@@ -63,7 +65,7 @@ class UnqueuedObjects:
 
     def __init__(
         self,
-        client: Client,
+        writer: Writer,
         watches: ClusterWatches,
         events: EventRecorder,
         *,
@@ -77,7 +79,7 @@ class UnqueuedObjects:
         it, by the label of its pods, runs with that quota.
         """
         self._is_held = is_held
-        self._client = client
+        self._writer = writer
         self._watches = watches
         self._events = events
         self._namespaces = namespaces
@@ -144,10 +146,10 @@ class UnqueuedObjects:
         kinds, kind = self._watches.kinds, one.kind
         path = kinds.path(kind, one.namespace, one.name)
         labels = _label(kind)
-        metadata = {"uid": one.uid, "resourceVersion": one.resource_version, "labels": labels}
+        metadata: Object = {"uid": one.uid, "resourceVersion": one.resource_version, "labels": labels}
         metadata["annotations"] = {ADDED_LABELS: annotation_value(labels)}
         try:
-            await self._client.patch(path, {"metadata": metadata}, permitted=self._leads)
+            await self._writer.request(Patch(path, {"metadata": metadata}))
         except (Conflict, NotFound):
             return True  # it has changed or was deleted, which the watch will report
         except ClusterError as error:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from admission.cluster.client import PatchType
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import ObjectReturned
@@ -276,4 +275,4 @@ class ChildRequests:
                 self._inbox.put(ObjectReturned(seen.kind, result))
 
         path = self._kinds.path(seen.kind, seen.namespace, seen.name)
-        self._writer.submit(Patch(path, body, patch_type=PatchType.JSON), done)
+        self._writer.submit(Patch(path, body), done)

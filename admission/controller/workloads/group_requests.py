@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, NotFound
 from admission.cluster.events import Reference
 from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
@@ -169,7 +168,7 @@ class GroupRequests:
             {"op": "add", "path": pointer("metadata", "annotations", name), "value": value}
             for name, value in ((ROLE, member.role), (STARTED_WITH, tracked.uid))
         ]
-        return Patch(self._path(tracked, member), [*body, *parent, *noted], patch_type=PatchType.JSON)
+        return Patch(self._path(tracked, member), [*body, *parent, *noted])
 
     def _deletion(self, tracked: Tracked, member: Member, note: str) -> Deletion:
         """Return the deletion of a pod, on condition that it has not changed: if it has succeeded, it must be kept.

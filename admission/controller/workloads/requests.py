@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from admission.apimachinery.tables import duration
-from admission.cluster.client import PatchType
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound, StatusError
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
@@ -274,8 +273,7 @@ class Requests:
         seen, workload = tracked.seen, tracked.record.workload
         callback = self._callback(workload.uid, step)
         path = self._path(workload) if seen is None else self._kinds.path(seen.kind, seen.namespace, seen.name)
-        patch_type = PatchType.JSON if isinstance(body, list) else PatchType.MERGE
-        self._writer.submit(Patch(path, body, subresource=subresource, patch_type=patch_type), callback)
+        self._writer.submit(Patch(path, body, subresource=subresource), callback)
 
     def _callback(self, uid: str, step: Step) -> Callable[[Object | ClusterError], None]:
         """Return the callback for the response to a request that is submitted now."""

@@ -13,7 +13,6 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING
 
-from admission.cluster.client import PatchType
 from admission.cluster.errors import NotFound
 from admission.cluster.writer import Patch
 from admission.kinds import ranks
@@ -127,7 +126,7 @@ class Ungating:
 
     def _send(self, pod: SeenPod, selector: dict[str, str]) -> None:
         self._sent[pod.uid] = selector
-        patch = Patch(_path(pod), ungate_patch(pod, selector), patch_type=PatchType.JSON)
+        patch = Patch(_path(pod), ungate_patch(pod, selector))
         self._writer.submit(patch, partial(self._answered, pod))
 
     def _answered(self, pod: SeenPod, result: Object | ClusterError) -> None:
