@@ -44,6 +44,8 @@ class Deletion:
     uid: str
     version: str = ""
     """Precondition on the resourceVersion; empty: none."""
+    preparation: Object | None = None
+    """Merge patch that is sent before; None: none."""
     propagation: str = ""
     """What becomes of its dependents, such as "Background"; empty: what the API server does by default."""
 
@@ -193,7 +195,11 @@ class Writer:
         return result
 
     async def _delete(self, deletion: Deletion) -> Object:
-        conditions = {"uid": deletion.uid} | ({"resourceVersion": deletion.version} if deletion.version else {})
+        version = deletion.version
+        if deletion.preparation is not None:
+            prepared = await self._client.patch(deletion.path, deletion.preparation, permitted=self._permitted)
+            version = version and prepared["metadata"]["resourceVersion"]
+        conditions = {"uid": deletion.uid} | ({"resourceVersion": version} if version else {})
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": conditions}
         if deletion.propagation:
             options["propagationPolicy"] = deletion.propagation

@@ -34,6 +34,7 @@ from admission.controller.workloads.nodes_and_pods import NodesAndPods
 from admission.controller.workloads.pod_obstacles import PodObstacles
 from admission.controller.workloads.pod_waiter import PodWaiter
 from admission.controller.workloads.renderings import sources_first
+from admission.controller.workloads.sender import Sender
 from admission.model import sentences
 from admission.model.errors import SluiceError
 from admission.store.errors import DatabaseUnavailable, DatabaseUnusable, Unwritable
@@ -107,7 +108,6 @@ class Controller:
         self._pod_obstacles: PodObstacles | None = None
         self._recovered = asyncio.Event()
         self._orders_processed = asyncio.Event()
-        self._reads: set[asyncio.Task[None]] = set()
         self._timer = Timer()
         self._committer = Committer(store, self.events, self.faults, tracing)
         self.metrics = self._committer.metrics
@@ -123,6 +123,7 @@ class Controller:
         """Queue objects at the last load of the state."""
         self._pod_waiter = PodWaiter(client, self.inbox)
         self._nodes_and_pods = NodesAndPods(client, self.inbox)
+        self._sender = Sender(client, self.writer, self.inbox, self._committer.traces)
         self.auditor = Auditor(store, client, kinds, self.context, interval=audit_interval, clock=store.now)
         self._reset()
 
@@ -179,6 +180,7 @@ class Controller:
         self._epoch, self.inbox = epoch, Inbox()
         self._pod_waiter = PodWaiter(self._client, self.inbox)
         self._nodes_and_pods = NodesAndPods(self._client, self.inbox)
+        self._sender = Sender(self._client, self.writer, self.inbox, self._committer.traces)
         self._reset()
         readiness, groups = self._leader.reconciler.readiness, self._leader.groups
         obstacles = self._pod_obstacles = PodObstacles(
@@ -210,9 +212,7 @@ class Controller:
             self.watches.take_back(self._uncompared | self._leader.objects(), self.inbox)
             self._timer.cancel()
             self._committer.work_log.flush()
-            for task in self._reads:
-                task.cancel()
-            await asyncio.gather(*self._reads, return_exceptions=True)
+            await self._sender.close()
 
     async def _watch_orders(self) -> None:
         while True:
@@ -230,11 +230,9 @@ class Controller:
             inbox=self.inbox,
             pod_waiter=self._pod_waiter,
             nodes_and_pods=self._nodes_and_pods,
-            writer=self.writer,
+            sender=self._sender,
             events=self.events,
             faults=self.faults,
-            reads=self._reads,
-            traces=self._committer.traces,
             clock=self._clock,
         )
         self._state = self._leader.state
@@ -278,14 +276,14 @@ class Controller:
         self._committer.workload_events.begin(records, loaded.last_transition_at)
 
     async def _compare(self, before: Registry | None = None) -> None:
-        """Compare stored workloads with observed objects. `before`: registry before a reload, with sent requests."""
+        """Compare stored workloads with observed objects. `before`: registry before a reload."""
         for number, uid in enumerate(sources_first(self._uncompared, self._kinds), start=1):
             self._state.now = self._clock()
             kind, raw = self._uncompared.pop(uid)
             self._leader.children.process(kind, orjson.loads(raw))
             former = before.get(uid) if before is not None else None
             if former is not None and (now := self._state.registry.get(uid)) is not None:
-                now.in_flight, now.refused = former.in_flight, former.refused
+                now.refused = former.refused
             if number % COMPARE_BATCH == 0:
                 await asyncio.sleep(0)
         self._leader.groups.update_due()

@@ -9,6 +9,7 @@ from admission.controller.state.inbox import (
     Due,
     KindListed,
     NodesAndPodsChanged,
+    ObjectGone,
     ObjectReturned,
     ObjectsChanged,
     PodProblemsFound,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
     from admission.controller.workloads.requests import Requests
+    from admission.controller.workloads.sender import Sender
     from admission.controller.workloads.triggers import Trigger
     from admission.controller.workloads.ungating import Ungating
     from admission.kinds.base import Kind, Object, Observed
@@ -62,6 +64,7 @@ class Dispatcher:
         requests: Requests,
         ungating: Ungating,
         failed_nodes: FailedNodes,
+        sender: Sender,
         faults: Faults,
     ) -> None:
         self._reconciler = reconciler
@@ -73,6 +76,7 @@ class Dispatcher:
         self._requests = requests
         self._ungating = ungating
         self._failed_nodes = failed_nodes
+        self._sender = sender
         self._faults = faults
 
     def messages(self, messages: Iterable[Message]) -> None:
@@ -88,10 +92,13 @@ class Dispatcher:
                     self._children.recheck(uid)
                 case StepDone():
                     with self._isolation.of(message.uid):
-                        self._requests.done(message)
-                case Due():
-                    with self._isolation.of(message.uid):
-                        self._requests.due(message)
+                        self._answered(message)
+                case ObjectGone(uid):
+                    tracked = self._state.registry.get(uid)
+                    self._object_gone(uid, None if tracked is None else tracked.seen)
+                case Due(uid):
+                    with self._isolation.of(uid):
+                        self._read(uid)
                 case PodsGone() | PodsCounted() | PodsMeasured() | PodProblemsFound():
                     self._pods_reported(message)
                 case NodesAndPodsChanged():
@@ -104,6 +111,24 @@ class Dispatcher:
                     self._requests.read_unobserved(unlisted)
         if self._groups.due or self._groups.touched:
             self._groups.update_due()
+
+    def _answered(self, message: StepDone) -> None:
+        """Process the response to a request about an object, according to what the object is."""
+        uid = message.uid
+        self._sender.release(uid)
+        if self._ungating.answered(message):
+            return
+        if (tracked := self._state.registry.get(uid)) is not None:
+            self._requests.done(tracked, message)
+        else:
+            self._children.answered(message)
+
+    def _read(self, uid: str) -> bool:
+        """Read an object again; return whether it is known."""
+        if (tracked := self._state.registry.get(uid)) is None:
+            return self._children.read(uid)
+        self._requests.read(tracked)
+        return True
 
     def _pods_reported(self, message: PodsGone | PodsCounted | PodsMeasured | PodProblemsFound) -> None:
         match message:
@@ -132,17 +157,21 @@ class Dispatcher:
         if change.type != "DELETED" and change.object is not None:
             self._children.process(kind, change.object)
             return
-        self._faults.forget(change.uid)
-        if kind.watched_label and not _is_deleted(change) and (known := self._state.registry.get(change.uid)):
-            self._requests.read(known)  # the object may only have lost its watch label
-            return
-        if not _is_deleted(change) and self._children.check_watch_label(change):
-            return
-        if (tracked := self._state.registry.get(change.uid)) is not None:
-            last = tracked.seen if change.object is None else self._last(kind, change.object)
-            self._trigger(change.uid, ObjectDeleted(last))
-        self._groups.object_deleted(change.uid)
-        self._children.object_deleted(change.uid)
+        if kind.watched_label and not _is_deleted(change) and self._read(change.uid):
+            return  # the object may only have lost its watch label
+        tracked = self._state.registry.get(change.uid)
+        last = None if tracked is None else tracked.seen
+        if tracked is not None and change.object is not None:
+            last = self._last(kind, change.object)
+        self._object_gone(change.uid, last)
+
+    def _object_gone(self, uid: str, last: Observed | None) -> None:
+        """Process the deletion of an object. `last`: its last observed state, if it is a workload."""
+        self._faults.forget(uid)
+        if self._state.registry.get(uid) is not None:
+            self._trigger(uid, ObjectDeleted(last))
+        self._groups.object_deleted(uid)
+        self._children.object_deleted(uid)
 
     def _last(self, kind: Kind, obj: Object) -> Observed | None:
         """Return the last observed state of a deleted object; None if it cannot be read."""

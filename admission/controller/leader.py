@@ -13,7 +13,6 @@ from admission.controller.workloads.children import Children
 from admission.controller.workloads.environment import Environment
 from admission.controller.workloads.failed_nodes import FailedNodes
 from admission.controller.workloads.group_requests import GroupRequests
-from admission.controller.workloads.lost_labels import LostLabels
 from admission.controller.workloads.pod_groups import PodGroups
 from admission.controller.workloads.reconciler import Reconciler
 from admission.controller.workloads.requests import Requests
@@ -21,19 +20,17 @@ from admission.controller.workloads.ungating import Ungating
 from admission.engine import Engine
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable
 
     from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
-    from admission.cluster.writer import Writer
     from admission.controller.intake.watches import ClusterWatches
     from admission.controller.state.faults import Faults
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.policy import Policy
-    from admission.controller.state.traces import Traces
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
     from admission.controller.workloads.pod_waiter import PodWaiter
+    from admission.controller.workloads.sender import Sender
     from admission.kinds.registry import Kinds
 
 
@@ -50,11 +47,9 @@ class Leader:
         inbox: Inbox,
         pod_waiter: PodWaiter,
         nodes_and_pods: NodesAndPods,
-        writer: Writer,
+        sender: Sender,
         events: EventRecorder,
         faults: Faults,
-        reads: set[asyncio.Task[None]],
-        traces: Traces | None,
         clock: Callable[[], float],
     ) -> None:
         self.inbox = inbox
@@ -63,37 +58,32 @@ class Leader:
         self.isolation = Isolation(kinds=kinds, state=self.state, faults=faults)
         environment = Environment(kinds, watches.context, policy.pods_ready, unlabelled=policy.unlabelled)
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
-        labels = LostLabels(kinds, client, writer, inbox, reads)
         self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox, listed=watches.objects_synced.is_set)
         group_requests = GroupRequests(
-            groups=self.groups, reconciler=self.reconciler, labels=labels, writer=writer, events=events, inbox=inbox
+            groups=self.groups, reconciler=self.reconciler, client=client, sender=sender, events=events, inbox=inbox
         )
         self.children = Children(
-            reconciler=self.reconciler,
-            groups=self.groups,
-            labels=labels,
-            client=client,
-            writer=writer,
-            events=events,
-            inbox=inbox,
-            reads=reads,
+            reconciler=self.reconciler, groups=self.groups, sender=sender, events=events, inbox=inbox
         )
         self.requests = Requests(
             reconciler=self.reconciler,
             children=self.children,
             groups=self.groups,
             group_requests=group_requests,
-            client=client,
-            writer=writer,
+            sender=sender,
             events=events,
-            inbox=inbox,
-            reads=reads,
-            traces=traces,
         )
-        self.ungating = Ungating(self.reconciler, nodes_and_pods, client, writer, reads)
+        self.ungating = Ungating(self.reconciler, nodes_and_pods, client, sender)
         self.failed_nodes = FailedNodes(self.reconciler, nodes_and_pods)
         self.dispatcher = Dispatcher(
-            self.reconciler, self.children, self.groups, self.requests, self.ungating, self.failed_nodes, faults
+            self.reconciler,
+            self.children,
+            self.groups,
+            self.requests,
+            self.ungating,
+            self.failed_nodes,
+            sender,
+            faults,
         )
         self.scheduler = Scheduler(self.reconciler)
 

@@ -9,7 +9,7 @@ from job_examples import cluster_queue
 from pod_examples import MANAGED, pod
 from pod_groups import KINDS, create, event_says, held, member, pods_until, run, running_cluster, runs, says
 
-from admission.controller.workloads.lost_labels import _RETRY_DELAY
+from admission.controller.workloads.children import _RETRY_DELAY
 from admission.model import child_sentences
 
 

@@ -132,7 +132,7 @@ class Auditor:
                 continue
             if tracked is None:
                 untracked.add(difference.uid)
-            elif tracked.in_flight is None:
+            else:
                 inbox.put(Due(difference.uid))
         if untracked:
             state.ended.forget(untracked)  # they exist by the list, which unlike a watch does not lag behind

@@ -33,6 +33,13 @@ class ObjectReturned:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectGone:
+    """A response tells that an object does not exist any more."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Recheck:
     """A dependency of this object has changed: its last observed version is processed again."""
 
@@ -57,7 +64,7 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A delay is over, after which a workload's object is read again."""
+    """A delay is over, after which an object is read again."""
 
     uid: str
 
@@ -123,6 +130,7 @@ class NodesAndPodsChanged:
 Message: TypeAlias = (
     ObjectsChanged
     | ObjectReturned
+    | ObjectGone
     | Recheck
     | ContextChanged
     | StepDone

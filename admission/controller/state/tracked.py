@@ -1,4 +1,4 @@
-"""In-memory state of one workload: its record, its object as last seen, and the request that is under way."""
+"""In-memory state of one workload: its record, and its object as last seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from admission.store.records import State
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from admission.controller.state.lifecycle import Step
     from admission.kinds.base import Kind, Object, Observed, Outcome
     from admission.model.checks import PodSetUpdate
     from admission.model.queues import ResourceFlavor
@@ -80,8 +79,8 @@ class StartPatch:
 class Tracked:
     """One workload. `record` is as the last commit wrote it, or as the next one will.
 
-    In the registry only a `WorkloadChange` changes it, except for `in_flight`, `attempts`, `in_sync`, `wait` and
-    `measured`, which are changed while its requests are sent and answered.
+    In the registry only a `WorkloadChange` changes it, except for `attempts`, `in_sync`, `wait` and `measured`, which
+    are changed while its requests are sent and answered.
     """
 
     record: WorkloadRecord
@@ -93,8 +92,6 @@ class Tracked:
     """Whether cycles skip it: it is on hold by its user or an admin, misconfigured, or still runs without quota."""
     refused: tuple[int, str] | None = None
     """Generation of the object that cannot be started, and the message why; another generation is tried again."""
-    in_flight: Step | None = None
-    """Step whose request is under way, or whose outcome is not known yet."""
     attempts: int = 0
     """Number of requests for it that failed since the last successful one."""
     order: Order | None = None

@@ -12,7 +12,6 @@ was killed before it was written.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
@@ -21,13 +20,12 @@ import orjson
 
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
-from admission.controller.state.inbox import ObjectReturned
+from admission.controller.state.lifecycle import Step
 from admission.controller.state.workload_events import MAX_REPEATED, PENDING, WAIT_EVENT_DELAY
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.children import controller_of
 from admission.kinds.patches import pointer
 from admission.model import child_sentences
-from admission.model.errors import ClusterError
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -35,16 +33,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from admission.cluster.events import EventRecorder
-    from admission.cluster.writer import Writer
-    from admission.controller.state.inbox import Inbox
     from admission.controller.workloads.reconciler import Reconciler
+    from admission.controller.workloads.sender import Sender
     from admission.kinds.base import Kind, Object, Observed
     from admission.kinds.pod_matching import Fitting
 
-log = logging.getLogger(__name__)
-
 _RETRY_DELAY: Final = 2.0
-"""Seconds before a failed request is repeated."""
+"""Seconds until a pod is reconciled again whose owner is being stopped."""
 _EXCESS_TOLERANCE: Final = 4.0
 """Seconds that an owner may have too many pods before the newest are deleted: the end of others may be unreported."""
 
@@ -88,8 +83,6 @@ class Child:
     """resourceVersion of `raw`."""
     owner: str
     """Uid of the owner."""
-    in_flight: bool = False
-    """Whether a request for it is under way."""
     runs: bool = False
     """Whether it is neither suspended (a pod: gated) nor being deleted, or its start is under way."""
     was_part: bool = False
@@ -126,18 +119,16 @@ class ChildRequests:
         self,
         *,
         reconciler: Reconciler,
-        writer: Writer,
+        sender: Sender,
         events: EventRecorder,
-        inbox: Inbox,
         recheck: Callable[[str], None],
     ) -> None:
         """`recheck`: callback that reconciles a child again, by its uid."""
         self._registry = reconciler.state.registry
         self._kinds = reconciler.environment.kinds
         self._now = reconciler.state.clock
-        self._writer = writer
+        self._sender = sender
         self._events = events
-        self._inbox = inbox
         self._recheck = recheck
         self._leading_since = self._now()
         self._repeated_events = 0
@@ -145,7 +136,7 @@ class ChildRequests:
 
     def follow(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
         """Start, stop or delete a child by its verdict; schedule an Event for one that does not run."""
-        if child.in_flight or seen.deleting or seen.finished is not None:
+        if self._sender.is_busy(seen.uid) or seen.deleting or seen.finished is not None:
             child.wait_message = ""
             return
         self._schedule_wait_event(child, seen, obj, verdict)
@@ -155,13 +146,13 @@ class ChildRequests:
         is_marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
         annotation = pointer("metadata", "annotations", START_WITH_OWNER)
         if verdict is Verdict.RUN and seen.suspended and is_marked:
-            self._send(child, seen, [*seen.kind.resume_patch(obj), {"op": "remove", "path": annotation}])
+            self._send(seen, [*seen.kind.resume_patch(obj), {"op": "remove", "path": annotation}])
         elif verdict.stops and not seen.suspended:
             # Its controller has started it once, and may not do so again: the annotation has Sluice start it later.
             metadata: Mapping[str, Any] = obj["metadata"]
             parent = [] if "annotations" in metadata else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
             added = {"op": "add", "path": annotation, "value": "true"}
-            self._send(child, seen, [*seen.kind.stop_patch(obj), *parent, added])
+            self._send(seen, [*seen.kind.stop_patch(obj), *parent, added])
             self._events.record(
                 self._reference(seen), reason="Stopped", action="Stop", note=child_sentences.STOPPED_WITH_OWNER
             )
@@ -171,21 +162,21 @@ class ChildRequests:
 
         An Event `note` is recorded on the child, and on its owner if that is a workload.
         """
-        if child.in_flight or seen.deleting:
+        if self._sender.is_busy(seen.uid) or seen.deleting:
             return
         tracked = self._registry.get(child.owner)
         for one in (seen, None if tracked is None else tracked.seen):
             if one is not None:
                 self._events.record(self._reference(one), reason="Limited", action="Limit", note=note)
         if patch:
-            self._send(child, seen, patch)
+            self._send(seen, patch)
         else:
             self.follow(child, seen, obj, Verdict.OUTDATED)
 
-    def change(self, child: Child, seen: Observed, patch: list[Object]) -> None:
+    def change(self, seen: Observed, patch: list[Object]) -> None:
         """Send a JSON patch about the pods of a running child."""
-        if not child.in_flight and not seen.deleting:
-            self._send(child, seen, patch)
+        if not self._sender.is_busy(seen.uid) and not seen.deleting:
+            self._send(seen, patch)
 
     def _follow_pod(self, child: Child, seen: Observed, obj: Object, verdict: Verdict) -> None:
         """Ungate or delete a pod by its verdict, or check it again later."""
@@ -196,7 +187,7 @@ class ChildRequests:
             annotation = pointer("metadata", "annotations", START_WITH_OWNER)
             is_marked = START_WITH_OWNER in (obj["metadata"].get("annotations") or {})
             removal = [{"op": "remove", "path": annotation}] if is_marked else []
-            self._send(child, seen, [*seen.kind.resume_patch(obj), *removal])
+            self._send(seen, [*seen.kind.resume_patch(obj), *removal])
         elif seen.suspended:
             return
         elif verdict.stops:
@@ -204,13 +195,13 @@ class ChildRequests:
             if tracked is not None and tracked.record.state is State.EVICTING:
                 asyncio.get_running_loop().call_later(_RETRY_DELAY, self._recheck, seen.uid)
             else:
-                self._delete(child, seen, child_sentences.POD_WITHOUT_OWNER)
+                self._delete(seen, child_sentences.POD_WITHOUT_OWNER)
         elif verdict is Verdict.EXCESS:
             # The end of another pod may not have been reported yet.
             now = asyncio.get_running_loop().time()
             child.excess_since = child.excess_since or now
             if now - child.excess_since >= _EXCESS_TOLERANCE:
-                self._delete(child, seen, child_sentences.MORE_PODS_THAN_OWNER)
+                self._delete(seen, child_sentences.MORE_PODS_THAN_OWNER)
             else:
                 asyncio.get_running_loop().call_later(_EXCESS_TOLERANCE / 4, self._recheck, seen.uid)
 
@@ -249,30 +240,13 @@ class ChildRequests:
     def _reference(self, seen: Observed) -> Reference:
         return Reference(self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace)
 
-    def _delete(self, child: Child, seen: Observed, note: str) -> None:
-        """Delete a pod, and record an Event `note` on it; after an error the child is reconciled again."""
-        child.in_flight = True
-
-        def done(result: Object | ClusterError) -> None:
-            child.in_flight = False
-            if isinstance(result, ClusterError):
-                log.debug("cannot delete %s: %s", seen.key, result)
-                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._recheck, seen.uid)
-
+    def _delete(self, seen: Observed, note: str) -> None:
+        """Delete a pod, and record an Event `note` on it."""
         self._events.record(self._reference(seen), reason="Stopped", action="Stop", note=note)
-        self._writer.submit(Deletion(self._kinds.path(seen.kind, seen.namespace, seen.name), seen.uid), done)
-
-    def _send(self, child: Child, seen: Observed, body: list[Object]) -> None:
-        """Send a JSON patch that starts or stops a child; after an error the child is reconciled again."""
-        child.in_flight = True
-
-        def done(result: Object | ClusterError) -> None:
-            child.in_flight = False
-            if isinstance(result, ClusterError):
-                log.debug("cannot start or stop %s: %s", seen.key, result)
-                asyncio.get_running_loop().call_later(_RETRY_DELAY, self._recheck, seen.uid)
-            else:
-                self._inbox.put(ObjectReturned(seen.kind, result))
-
         path = self._kinds.path(seen.kind, seen.namespace, seen.name)
-        self._writer.submit(Patch(path, body), done)
+        self._sender.send(seen.uid, Step.WAIT, Deletion(path, seen.uid))
+
+    def _send(self, seen: Observed, body: list[Object]) -> None:
+        """Send a JSON patch that starts, stops or scales a child."""
+        path = self._kinds.path(seen.kind, seen.namespace, seen.name)
+        self._sender.send(seen.uid, Step.WAIT, Patch(path, body))

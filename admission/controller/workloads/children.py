@@ -25,7 +25,6 @@ A child that was a workload of its own, because its owner was not queued, leaves
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from bisect import bisect_left
 from collections import defaultdict
@@ -33,14 +32,13 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from admission.cluster.errors import NotFound
-from admission.controller.state.inbox import ObjectReturned, Recheck
+from admission.cluster.errors import Conflict, NotFound
+from admission.controller.state.inbox import ObjectGone, Recheck
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.child_requests import Child, ChildRequests, Verdict
 from admission.controller.workloads.excess_pods import MAX_OWNER_DEPTH, ExcessPods
 from admission.controller.workloads.renderings import Renderings
 from admission.controller.workloads.triggers import LeftQueue
-from admission.kinds.base import POD
 from admission.kinds.children import Part, claimed_owner, controller_of, rendered_owner
 from admission.kinds.declared import workload_of
 from admission.model import child_sentences
@@ -48,24 +46,21 @@ from admission.model.errors import ClusterError, Misconfigured
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
-    from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
-    from admission.cluster.informer import Change
-    from admission.cluster.writer import Writer
-    from admission.controller.state.inbox import Inbox
-    from admission.controller.workloads.lost_labels import LostLabels
+    from admission.controller.state.inbox import Inbox, StepDone
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
+    from admission.controller.workloads.sender import Sender
     from admission.kinds.base import Kind, Object, Observed
     from admission.kinds.children import Claim
 
 log = logging.getLogger(__name__)
 
 _RETRY_DELAY: Final = 2.0
-"""Seconds before a failed request is repeated."""
+"""Seconds until an object is read again after a failed request."""
 
 
 class Children:
@@ -79,27 +74,20 @@ class Children:
         *,
         reconciler: Reconciler,
         groups: PodGroups,
-        labels: LostLabels,
-        client: Client,
-        writer: Writer,
+        sender: Sender,
         events: EventRecorder,
         inbox: Inbox,
-        reads: set[asyncio.Task[None]],
     ) -> None:
         self._reconciler = reconciler
         self._groups = groups
-        self._labels = labels
         self._registry = reconciler.state.registry
         self._isolation = reconciler.isolation
         self._environment = reconciler.environment
         self._kinds = self._environment.kinds
-        self._client = client
+        self._sender = sender
         self._inbox = inbox
-        self._child_requests = ChildRequests(
-            reconciler=reconciler, writer=writer, events=events, inbox=inbox, recheck=self._recheck
-        )
+        self._child_requests = ChildRequests(reconciler=reconciler, sender=sender, events=events, recheck=self._recheck)
         self._context = self._environment.context
-        self._read_tasks = reads
         self._renderings = Renderings()
         self._children: dict[str, Child] = {}
         """By uid."""
@@ -186,13 +174,13 @@ class Children:
             kind, obj = child.kind, child.object
             seen = kind.observe(obj)
         child.kind, child.raw, child.version = kind, packed(obj), seen.resource_version
-        is_starting = child.in_flight and child.was_ungated  # this version may be older than the request
+        is_starting = self._sender.is_busy(uid) and child.was_ungated  # this version may be older than the request
         child.runs, child.created = (
             not seen.deleting and (is_starting or not seen.suspended),
             metadata["creationTimestamp"],
         )
         if child.was_part and child.runs and (patch := kind.confine_patch(obj)):
-            self._child_requests.change(child, seen, patch)
+            self._child_requests.change(seen, patch)
         if self._registry.get(uid) is None:
             self._limit(child, seen, obj, claimed)
             if not seen.queue:
@@ -279,7 +267,7 @@ class Children:
         for uid in self._by_owner.get(owner, ()):
             child = self._children[uid]
             if child.runs and child.was_part and (patch := child.kind.scale_patch(child.object, counts)):
-                self._child_requests.change(child, child.kind.observe(child.object), patch)
+                self._child_requests.change(child.kind.observe(child.object), patch)
 
     def _owner_changed(self, kind: Kind, obj: Object) -> None:
         """Reconcile the children of an observed object, if what they depend on has changed."""
@@ -294,19 +282,43 @@ class Children:
             self._owner_states[uid] = state
             self._recheck_children(uid)
 
-    def check_watch_label(self, change: Change) -> bool:
-        """Return whether a deleted object is a pod or child that may only have lost its watch label.
+    def read(self, uid: str) -> bool:
+        """Read an object that is no workload: it has left its watch, or a request about it has failed.
 
-        It is then read, and its deletion or present version is reported to the inbox.
+        Returns whether it is known. An unknown owner is read again when its children are processed again.
         """
-        if (kind := self._kinds.get(*POD)) is not None and (pod := self._groups.member(change.uid)) is not None:
-            self._labels.check(kind, pod)
-            return True
-        child = self._children.get(change.uid)
-        if child is None or not child.kind.watched_label:
+        if (pod := self._groups.member(uid)) is not None:
+            kind, metadata = self._groups.pod_kind, pod["metadata"]
+        elif (child := self._children.get(uid)) is not None:
+            kind, metadata = child.kind, child.object["metadata"]
+        else:
+            self._recheck_children(uid)
             return False
-        self._labels.check(child.kind, child.object)
+        self._sender.read(uid, self._kinds.path(kind, metadata["namespace"], metadata["name"]))
         return True
+
+    def answered(self, message: StepDone) -> None:
+        """Process the response to a request about a child, an owner that is no workload, or a pod of a group."""
+        uid, result = message.uid, message.result
+        if not (uid in self._children or self._groups.has(uid) or uid in self._by_owner):
+            return  # deleted meanwhile
+        if isinstance(result, NotFound) or (not isinstance(result, ClusterError) and result["metadata"]["uid"] != uid):
+            self._inbox.put(ObjectGone(uid))
+            return
+        if isinstance(result, ClusterError):
+            level = logging.DEBUG if isinstance(result, Conflict) else logging.WARNING
+            log.log(level, "a request about an object has failed, which is read again: %s", result)
+            self._sender.remind(uid, _RETRY_DELAY)
+            return
+        kind = self._kinds.get(result["apiVersion"].rpartition("/")[0], result["kind"])
+        assert kind is not None, result
+        if uid in self._by_owner and uid not in self._fetched_owners:
+            self._fetched_owners[uid] = StoredObject(kind, packed(result))
+            self._recheck_children(uid)
+        self.object_returned(kind, result)
+        if not kind.is_watched(result) and not self._sender.is_busy(uid):
+            metadata = result["metadata"]
+            self._sender.label(uid, kind, self._kinds.path(kind, metadata["namespace"], metadata["name"]))
 
     def object_deleted(self, uid: str) -> None:
         """Process the deletion of an object: reconcile its children, and the owner whose rendered child it was."""
@@ -349,7 +361,7 @@ class Children:
     def _verdict(self, kind: Kind, obj: Object, *, owners: int = MAX_OWNER_DEPTH) -> Verdict:
         """Return the state that an object should be in by its owner. `owners`: levels of owners to follow at most.
 
-        An unknown owner is fetched in the background.
+        An unknown owner is read; its children are processed again afterwards.
         """
         claimed = claimed_owner(kind, obj, self._kinds) if owners else None
         if claimed is None:
@@ -357,8 +369,10 @@ class Children:
         owner_kind, reference = claimed
         uid = reference["uid"]
         owner, verdict = self._owner(owner_kind, uid, owners)
-        if verdict is Verdict.UNKNOWN and uid not in self._fetched_owners and self._registry.get(uid) is None:
-            self._fetch_owner(owner_kind, uid, obj["metadata"]["namespace"], str(reference["name"]))
+        is_unread = uid not in self._fetched_owners and self._registry.get(uid) is None
+        if verdict is Verdict.UNKNOWN and is_unread and not self._sender.is_busy(uid):
+            path = self._kinds.path(owner_kind, obj["metadata"]["namespace"], str(reference["name"]))
+            self._sender.read(uid, path)
         if owner is None or verdict in (Verdict.WORKLOAD, Verdict.UNKNOWN):
             return verdict
         if verdict is Verdict.WAIT and rendered_owner(kind, obj, claimed):
@@ -410,33 +424,6 @@ class Children:
         has_ended = kind.observe(owner).finished is not None
         return owner, Verdict.OWNER_FINISHED if has_ended else Verdict.WAIT
 
-    def _fetch_owner(self, kind: Kind, uid: str, namespace: str, name: str) -> None:
-        """Read an unknown owner in the background; its children are reconciled afterwards."""
-        self._start_task(self._read_owner(kind, uid, self._kinds.path(kind, namespace, name)))
-
-    def _start_task(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._read_tasks.add(task)
-        task.add_done_callback(self._read_tasks.discard)
-
-    async def _read_owner(self, kind: Kind, uid: str, path: str) -> None:
-        try:
-            owner: Object | None = await self._client.get(path)
-        except NotFound:
-            owner = None
-        except ClusterError as error:
-            log.warning("cannot read the owner %s: %s", path, error)
-            await asyncio.sleep(_RETRY_DELAY)
-            self._recheck_children(uid)
-            return
-        if owner is None or owner["metadata"]["uid"] != uid:
-            self._fetched_owners[uid] = None
-        else:
-            # An entry that exists by now is newer: the watch may have reported the deletion of the owner meanwhile.
-            self._fetched_owners.setdefault(uid, StoredObject(kind, packed(owner)))
-            self._inbox.put(ObjectReturned(kind, owner))
-        self._recheck_children(uid)
-
     # --- consequences
 
     def _leave_queue(self, uid: str, obj: Object, verdict: Verdict) -> bool:
@@ -447,7 +434,7 @@ class Children:
         tracked = self._registry.get(uid)
         if tracked is None:
             return True
-        if verdict is Verdict.UNKNOWN or tracked.holds_quota or tracked.in_flight is not None:
+        if verdict is Verdict.UNKNOWN or tracked.holds_quota or self._sender.is_busy(uid):
             return False
         reference = next(each for each in obj["metadata"]["ownerReferences"] if each.get("controller"))
         message = child_sentences.part_of(f"{reference['kind']} {reference['name']}")

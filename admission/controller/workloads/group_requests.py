@@ -5,16 +5,15 @@ After a crash in the middle of a start the pods that are still gated are observe
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
+import logging
+from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from admission.cluster.errors import Conflict, NotFound
+from admission.cluster.errors import NotFound
 from admission.cluster.events import Reference
-from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
-from admission.controller.state.inbox import Due, ObjectReturned, ObjectsChanged, StepDone
+from admission.cluster.writer import Deletion, Patch
+from admission.controller.state.inbox import StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.group_plan import (
     Member,
@@ -24,7 +23,6 @@ from admission.controller.workloads.group_plan import (
     queue_of,
     surplus_pods,
 )
-from admission.controller.workloads.lost_labels import deleted
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
 from admission.kinds.patches import pointer
 from admission.model import child_sentences, sentences
@@ -34,19 +32,22 @@ from admission.model.topology import DomainCount
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from admission.cluster.client import Client
     from admission.cluster.events import EventRecorder
-    from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.group_plan import Plan
-    from admission.controller.workloads.lost_labels import LostLabels
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
-    from admission.kinds.base import Object
+    from admission.controller.workloads.sender import Sender
     from admission.model.topology import Values
     from admission.model.workload import PodSetAssignment
+
+    _Request = tuple[str, Patch | Deletion]
+
+log = logging.getLogger(__name__)
 
 
 class GroupRequests:
@@ -57,8 +58,8 @@ class GroupRequests:
         *,
         groups: PodGroups,
         reconciler: Reconciler,
-        labels: LostLabels,
-        writer: Writer,
+        client: Client,
+        sender: Sender,
         events: EventRecorder,
         inbox: Inbox,
     ) -> None:
@@ -67,12 +68,10 @@ class GroupRequests:
         self._isolation = reconciler.isolation
         self._environment = reconciler.environment
         self._kinds = reconciler.environment.kinds
-        self._labels = labels
-        self._writer = writer
+        self._client = client
+        self._sender = sender
         self._events = events
         self._inbox = inbox
-        self._conflicts: Counter[str] = Counter()
-        """Consecutive 409 Conflict responses to the deletion of a pod, by its uid."""
 
     def start(self, tracked: Tracked) -> None:
         """Ungate the group's pods, up to the admitted number of each role, and delete excess pods.
@@ -95,21 +94,21 @@ class GroupRequests:
             if member.queue != queue:
                 note = child_sentences.group_of_several_queues(names_by_queue(members))
             self._record_event(tracked, member, "Pending", note)
-        self._send(tracked, Step.START, members, self._start_requests(tracked, plan))
+        self._send(tracked, Step.START, self._start_requests(tracked, plan))
 
-    def _start_requests(self, tracked: Tracked, plan: Plan) -> Iterator[Patch | Deletion]:
+    def _start_requests(self, tracked: Tracked, plan: Plan) -> Iterator[_Request]:
         """Yield the requests of a start: created only when they are sent, and none after an eviction."""
         domains = group_domains(tracked, self._groups.members(tracked))
         for member in plan.started:
             if tracked.record.state is not State.ADMITTED:
                 return
             try:
-                yield self._ungate_patch(tracked, member, domains)
+                yield member.uid, self._ungate_patch(tracked, member, domains)
             except Misconfigured as error:
                 self._record_event(tracked, member, "Pending", str(error))
         for member in plan.excess:
             note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
-            yield self._deletion(tracked, member, note)
+            yield member.uid, self._deletion(tracked, member, note)
 
     def stop(self, tracked: Tracked) -> None:
         """Delete the group's ungated pods: it was evicted, or never had quota. As in Kueue, gated pods are kept."""
@@ -118,35 +117,55 @@ class GroupRequests:
         members = self._groups.members(tracked)
         for each in members:
             if not each.is_alive:
-                self._conflicts.pop(each.uid, None)
+                del self._sender.conflicts[each.uid]
         running = (each for each in members if each.runs and not each.deleting)
-        self._send(tracked, Step.STOP, members, (self._deletion(tracked, each, note) for each in running))
-        if tracked.in_flight is None:
+        requests = ((each.uid, self._deletion(tracked, each, note)) for each in running)
+        if not self._send(tracked, Step.STOP, requests):
             self._groups.enqueue(tracked)
             self._inbox.wake()
 
     def reconcile(self, tracked: Tracked) -> None:
         """Reconcile the group from its watched pods; if none is known, search for pods without the watch label."""
-        workload, owner = tracked.record.workload, self._groups.owner(tracked)
+        uid, workload, owner = tracked.uid, tracked.record.workload, self._groups.owner(tracked)
+        if not self._sender.begin(uid):
+            return
         if self._groups.members(tracked) or (owner is not None and owner.makes_pods):
             self._groups.enqueue(tracked)
-            self._inbox.put(StepDone(tracked.uid, Step.WAIT, {"metadata": {"uid": tracked.uid}}))
+            self._inbox.put(StepDone(uid, Step.WAIT, {"metadata": {"uid": uid}}))
             return
-        tracked.in_flight = tracked.in_flight or Step.WAIT
 
-        def then(found: bool) -> None:
-            if found:
-                asyncio.get_running_loop().call_later(_RELABEL_WAIT, self._inbox.put, Due(tracked.uid))
+        async def search() -> None:
+            if await self._restore_labels(workload.namespace):
+                self._sender.pause(uid, _RELABEL_WAIT)
             else:
-                self._inbox.put(StepDone(tracked.uid, Step.WAIT, _NO_PODS))
+                self._inbox.put(StepDone(uid, Step.WAIT, _NO_PODS))
 
-        self._labels.find(self._groups.pod_kind, workload.namespace, self._groups.is_lost, then)
+        self._sender.run(search())
 
     def restore_watch_labels(self) -> None:
         """Restore the watch label of pods that lost it while no watch was running, also in groups with other pods."""
         groups = (each.record.workload for each in self._registry)
         for namespace in {group.namespace for group in groups if self._kinds.is_composed(group)}:
-            self._labels.find(self._groups.pod_kind, namespace, self._groups.is_lost)
+            self._sender.run(self._restore_labels(namespace))
+
+    async def _restore_labels(self, namespace: str) -> bool:
+        """Label the pods of groups in a namespace that lack their watch label, and so are not observed.
+
+        Returns whether there are any; True, too, if they cannot be listed. The watch then reports them.
+        """
+        kind, found = self._groups.pod_kind, False
+        path = self._kinds.path(kind, namespace, "-").removesuffix("/-")
+        try:
+            params = {"labelSelector": f"{kind.watched_label}!=true"}
+            async with aclosing(self._client.list_pages(path, params=params)) as pages:
+                async for page in pages:
+                    for pod in filter(self._groups.is_lost, page["items"]):
+                        found = True
+                        self._sender.label(pod["metadata"]["uid"], kind, f"{path}/{pod['metadata']['name']}")
+        except ClusterError as error:
+            log.warning("cannot list the objects without watch label in %s: %s", path, error)
+            return True
+        return found
 
     def _ungate_patch(self, tracked: Tracked, member: Member, domains: Mapping[str, Values]) -> Patch:
         """Return the PATCH that starts a pod with the admission of its role. Raises Misconfigured.
@@ -177,8 +196,10 @@ class GroupRequests:
         """
         if note:
             self._record_event(tracked, member, "Stopped", note)
-        is_conditional = self._conflicts[member.uid] < _MAX_CONFLICTS
-        return Deletion(self._path(tracked, member), member.uid, member.version if is_conditional else "")
+        version = member.version if self._sender.conflicts[member.uid] < _MAX_CONFLICTS else ""
+        if preparation := before_deletion(member.object):
+            preparation["metadata"] |= {"resourceVersion": version} if version else {}
+        return Deletion(self._path(tracked, member), member.uid, version, preparation)
 
     def _record_event(self, tracked: Tracked, member: Member, reason: str, note: str) -> None:
         """Record an Event on a pod: the group itself is no object that `kubectl describe` could show Events of."""
@@ -189,73 +210,12 @@ class GroupRequests:
     def _path(self, tracked: Tracked, member: Member) -> str:
         return self._kinds.path(self._groups.pod_kind, tracked.record.workload.namespace, member.name)
 
-    def _send(
-        self, tracked: Tracked, step: Step, members: Iterable[Member], requests: Iterator[Patch | Deletion]
-    ) -> None:
-        """Send the requests of a step; report `StepDone` with the first error, if any, when all are done.
-
-        At most IN_FLIGHT at a time are submitted to the writer, so that a large group does not fill its queue and delay
-        other workloads.
-        """
-        failed: list[ClusterError] = []
-        pods = {self._path(tracked, member): member for member in members}
-        under_way = 0
-
-        def send_next() -> None:
-            nonlocal under_way
-            request = None
+    def _send(self, tracked: Tracked, step: Step, requests: Iterator[_Request]) -> bool:
+        def isolated() -> Iterator[_Request]:
             with self._isolation.of(tracked.uid):
-                request = next(requests, None)
-            if request is None:
-                return
-            under_way += 1
-            if isinstance(request, Deletion) and (preparation := before_deletion(pods[request.path].object)):
-                if request.version:
-                    preparation["metadata"]["resourceVersion"] = request.version
-                self._writer.submit(Patch(request.path, preparation), partial(self._delete_prepared, request, done))
-            else:
-                self._writer.submit(request, partial(done, request))
+                yield from requests
 
-        def done(request: Patch | Deletion, result: Object | ClusterError) -> None:
-            nonlocal under_way
-            under_way -= 1
-            if isinstance(request, Deletion):
-                self._count_conflict(request, result)
-            if isinstance(result, NotFound):
-                self._inbox.put(ObjectsChanged(self._groups.pod_kind, [deleted(pods[request.path].object)]))
-            elif isinstance(result, ClusterError):
-                failed.append(result)
-            elif isinstance(request, Patch):
-                self._inbox.put(ObjectReturned(self._groups.pod_kind, result))
-            send_next()
-            if not under_way:
-                outcome = failed[0] if failed else {"metadata": {"uid": tracked.uid}}
-                self._inbox.put(StepDone(tracked.uid, step, outcome))
-
-        for _ in range(IN_FLIGHT):
-            send_next()
-        if under_way:
-            tracked.in_flight = step
-
-    def _count_conflict(self, deletion: Deletion, result: Object | ClusterError) -> None:
-        if isinstance(result, Conflict):
-            self._conflicts[deletion.uid] += 1
-        else:
-            self._conflicts.pop(deletion.uid, None)
-
-    def _delete_prepared(
-        self,
-        deletion: Deletion,
-        done: Callable[[Deletion, Object | ClusterError], None],
-        result: Object | ClusterError,
-    ) -> None:
-        """Delete a pod after the PATCH of `before_deletion`, so that its controller does not count it as a failure."""
-        if isinstance(result, ClusterError):
-            done(deletion, result)
-        else:
-            version = deletion.version and result["metadata"]["resourceVersion"]
-            deletion = replace(deletion, version=version)
-            self._writer.submit(deletion, partial(done, deletion))
+        return self._sender.send_each(tracked.uid, step, self._groups.pod_kind, isolated())
 
 
 def _in_domain(assignment: PodSetAssignment, values: Values | None) -> PodSetAssignment:

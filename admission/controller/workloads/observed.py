@@ -75,7 +75,7 @@ def object_deleted(change: WorkloadChange, event: ObjectDeleted, environment: En
     had_pods = not is_pod and (last is None or tracked.unsettled or last.active or not last.suspended)
     if last is None:
         tracked.unsettled = False  # not observed, so this process has not started it
-    tracked.seen = tracked.object = tracked.in_flight = None
+    tracked.seen = tracked.object = None
     if is_pod and tracked.record.state is State.EVICTING:
         change.finish(outcome=EVICTED, message=tracked.record.message)
         return

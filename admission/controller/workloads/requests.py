@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
-import time
 from typing import TYPE_CHECKING, Final
 
 from admission.apimachinery.tables import duration
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound, StatusError
 from admission.cluster.events import Reference
 from admission.cluster.writer import Deletion, Patch
-from admission.controller.state.inbox import Due, StepDone
 from admission.controller.state.lifecycle import Step, next_step
 from admission.controller.state.tracked import StartPatch
 from admission.controller.workloads.scaling import reserved_scale_up
@@ -32,26 +29,22 @@ from admission.model.text import clean
 from admission.store.records import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
-    from admission.cluster.client import Client, Object
+    from admission.cluster.client import Object
     from admission.cluster.events import EventRecorder
-    from admission.cluster.writer import Writer
-    from admission.controller.state.inbox import Inbox
-    from admission.controller.state.traces import Traces
+    from admission.controller.state.inbox import StepDone
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.children import Children
     from admission.controller.workloads.group_requests import GroupRequests
     from admission.controller.workloads.pod_groups import PodGroups
     from admission.controller.workloads.reconciler import Reconciler
+    from admission.controller.workloads.sender import Sender
     from admission.controller.workloads.triggers import Trigger
     from admission.kinds.base import Kind, Observed
     from admission.model.workload import Workload
 
 log = logging.getLogger(__name__)
-
-MAX_READS = 16
-"""Number of objects read at a time: the other connections are for patches."""
 
 MAX_BACKOFF = 30.0
 """Seconds between two attempts at most."""
@@ -60,10 +53,7 @@ _CHANGES: Final = {Step.START: "start it", Step.STOP: "stop it", Step.RESTORE: "
 
 
 class Requests:
-    """Sends the request that is due for each changed workload after a commit, and processes the response.
-
-    At most one request is in flight per workload; until its response no other one is sent for it.
-    """
+    """Has the request sent that is due for each changed workload after a commit, and processes the response."""
 
     def __init__(
         self,
@@ -72,14 +62,9 @@ class Requests:
         children: Children,
         groups: PodGroups,
         group_requests: GroupRequests,
-        client: Client,
-        writer: Writer,
+        sender: Sender,
         events: EventRecorder,
-        inbox: Inbox,
-        reads: set[asyncio.Task[None]],
-        traces: Traces | None,
     ) -> None:
-        """`reads`: set of the running tasks that only read, which are cancelled at the end of leadership."""
         self._reconciler = reconciler
         self._children = children
         self._groups = groups
@@ -88,13 +73,8 @@ class Requests:
         self._kinds = reconciler.environment.kinds
         self._state = reconciler.state
         self._isolated = reconciler.isolation.of
-        self._client = client
-        self._writer = writer
+        self._sender = sender
         self._events = events
-        self._inbox = inbox
-        self._reads = reads
-        self._traces = traces
-        self._reading = asyncio.Semaphore(MAX_READS)
 
     def release_stopped(self) -> None:
         """Before a commit: release the quota of evicted workloads that have stopped and are restored."""
@@ -103,9 +83,9 @@ class Requests:
             if (
                 tracked is not None
                 and tracked.record.state is State.EVICTING
-                and tracked.in_flight is None
                 and tracked.seen is not None
                 and tracked.raw is not None
+                and not self._sender.is_busy(uid)
             ):
                 with self._isolated(uid):
                     if _due(tracked, tracked.seen) is Step.RELEASE:
@@ -120,7 +100,7 @@ class Requests:
         dirty, self._state.dirty = self._state.dirty, {}
         for uid in dirty:
             tracked = self._state.registry.get(uid)
-            if tracked is None or tracked.in_flight is not None or tracked.seen is None:
+            if tracked is None or tracked.seen is None or self._sender.is_busy(uid):
                 continue
             try:
                 self._send(tracked, tracked.seen, _due(tracked, tracked.seen))
@@ -137,7 +117,8 @@ class Requests:
         elif step is Step.STOP and self._kinds.is_composed(tracked.record.workload):
             self._group_requests.stop(tracked)
         elif step is Step.STOP and seen.kind.ends_by_deletion:
-            self._delete(tracked)
+            deletion = Deletion(self._path(tracked.record.workload), tracked.uid)
+            self._sender.send(tracked.uid, Step.STOP, deletion)
         elif (obj := tracked.object) is None:
             pass
         elif step is not Step.WAIT:
@@ -149,12 +130,8 @@ class Requests:
             if counts:
                 self._children.scale_up(tracked.uid, counts)
 
-    def done(self, message: StepDone) -> None:
+    def done(self, tracked: Tracked, message: StepDone) -> None:
         """Process the response to a request."""
-        tracked = self._state.registry.get(message.uid)
-        if tracked is None:
-            return
-        tracked.in_flight = None
         if isinstance(message.result, ClusterError):
             self._failed(tracked, message.step, message.result)
             return
@@ -201,24 +178,15 @@ class Requests:
     def _restore_label(self, uid: str, kind: Kind, obj: Object) -> None:
         """Restore the label by which the object is watched, if it was removed."""
         tracked = self._state.registry.get(uid)
-        if tracked is not None and tracked.in_flight is None and not kind.is_watched(obj):
-            self._submit(tracked, Step.WAIT, {"metadata": {"uid": uid, "labels": {kind.watched_label: "true"}}})
-
-    def due(self, message: Due) -> None:
-        """Read a workload's object after a delay."""
-        tracked = self._state.registry.get(message.uid)
-        if tracked is not None:
-            self.read(tracked)
+        if tracked is not None and not self._sender.is_busy(uid) and not kind.is_watched(obj):
+            self._sender.label(uid, kind, self._path(tracked.record.workload))
 
     def read(self, tracked: Tracked) -> None:
-        """Read the object of a workload; no other request is sent for it before the response."""
+        """Read the object of a workload."""
         if self._kinds.is_composed(tracked.record.workload):
             self._group_requests.reconcile(tracked)
-            return
-        tracked.in_flight = tracked.in_flight or Step.WAIT
-        task = asyncio.create_task(self._read(tracked.record.workload))
-        self._reads.add(task)
-        task.add_done_callback(self._reads.discard)
+        else:
+            self._sender.read(tracked.uid, self._path(tracked.record.workload))
 
     def read_unobserved(self, unlisted: Collection[Kind]) -> None:
         """Read the objects of workloads that were not observed: finished, no longer queued, or deleted.
@@ -229,7 +197,7 @@ class Requests:
         self._group_requests.restore_watch_labels()
         for uid in [tracked.uid for tracked in self._state.registry]:
             tracked = self._state.registry.get(uid)
-            if tracked is None or tracked.seen is not None or tracked.in_flight is not None:
+            if tracked is None or tracked.seen is not None or self._sender.is_busy(uid):
                 continue
             if (kind := self._kinds.of(tracked.record.workload)) is None:
                 continue
@@ -269,28 +237,9 @@ class Requests:
         self._submit(tracked, Step.START, start.body)
 
     def _submit(self, tracked: Tracked, step: Step, body: Object | list[Object], *, subresource: str = "") -> None:
-        tracked.in_flight = step
         seen, workload = tracked.seen, tracked.record.workload
-        callback = self._callback(workload.uid, step)
         path = self._path(workload) if seen is None else self._kinds.path(seen.kind, seen.namespace, seen.name)
-        self._writer.submit(Patch(path, body, subresource=subresource), callback)
-
-    def _callback(self, uid: str, step: Step) -> Callable[[Object | ClusterError], None]:
-        """Return the callback for the response to a request that is submitted now."""
-        began = time.time()
-
-        def callback(result: Object | ClusterError) -> None:
-            if step is Step.START and self._traces is not None:
-                self._traces.patched(uid, began, time.time(), failed=isinstance(result, ClusterError))
-            self._inbox.put(StepDone(uid, step, result))
-
-        return callback
-
-    def _delete(self, tracked: Tracked) -> None:
-        tracked.in_flight = Step.STOP
-        self._writer.submit(
-            Deletion(self._path(tracked.record.workload), tracked.uid), self._callback(tracked.uid, Step.STOP)
-        )
+        self._sender.send(workload.uid, step, Patch(path, body, subresource))
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
         """Handle an error by its type; when in doubt, read the object again before any other request."""
@@ -304,8 +253,7 @@ class Requests:
         seen, obj = tracked.seen, tracked.object
         if seen is not None and obj is not None and self._is_refused(tracked, seen, obj, step, error):
             return
-        tracked.in_flight = step  # its outcome is unknown until the object was read again
-        # A group is not read: its pods are observed by the watch.
+        # The outcome is unknown until the object was read again. A group is not read: the watch observes its pods.
         is_read = not self._kinds.is_composed(tracked.record.workload)
         if isinstance(error, Conflict | Invalid) and tracked.attempts <= 2 and is_read:
             self.read(tracked)
@@ -320,8 +268,7 @@ class Requests:
             self._handle(tracked, PodProblem(text) if step is Step.START else StopRefused(text))
         # After a conflict the watch delivers the present version soon, so the backoff stays short.
         tries = 1 if isinstance(error, Conflict) else tracked.attempts
-        pause = random.uniform(0.5, 1.0) * min(0.2 * 2**tries, MAX_BACKOFF)
-        asyncio.get_running_loop().call_later(pause, self._inbox.put, Due(tracked.uid))
+        self._sender.pause(tracked.uid, random.uniform(0.5, 1.0) * min(0.2 * 2**tries, MAX_BACKOFF))
 
     def _is_refused(self, tracked: Tracked, seen: Observed, obj: Object, step: Step, error: ClusterError) -> bool:
         """Return whether the API server refuses the change for good; the consequence is then handled."""
@@ -335,14 +282,6 @@ class Requests:
             self._handle(tracked, StartImpossible(seen.generation, clean(str(error))))
             return True
         return False
-
-    async def _read(self, workload: Workload) -> None:
-        try:
-            async with self._reading:
-                result: Object | ClusterError = await self._client.get(self._path(workload))
-        except ClusterError as error:
-            result = error
-        self._inbox.put(StepDone(workload.uid, Step.WAIT, result))
 
     def _path(self, workload: Workload) -> str:
         kind = self._kinds.of(workload)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from functools import partial
 from typing import TYPE_CHECKING
 
 from admission.cluster.errors import NotFound
 from admission.cluster.writer import Patch
+from admission.controller.state.lifecycle import Step
 from admission.kinds import ranks
 from admission.kinds.placement import ungate_patch
 from admission.model.errors import ClusterError
@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from admission.cluster.client import Client, Object
-    from admission.cluster.writer import Writer
+    from admission.controller.state.inbox import StepDone
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.nodes_and_pods import NodesAndPods
     from admission.controller.workloads.reconciler import Reconciler
+    from admission.controller.workloads.sender import Sender
     from admission.kinds.placement import SeenPod
     from admission.model.workload import PodSetAssignment
 
@@ -46,21 +47,18 @@ class Ungating:
         reconciler: Reconciler,
         view: NodesAndPods,
         client: Client,
-        writer: Writer,
-        reads: set[asyncio.Task[None]],
+        sender: Sender,
     ) -> None:
-        """`reads`: set of the running tasks that only read, which are cancelled at the end of leadership."""
         self._registry = reconciler.state.registry
         self._isolated = reconciler.isolation.of
         self._kinds = reconciler.environment.kinds
         self._view = view
         self._client = client
-        self._writer = writer
-        self._reads = reads
+        self._sender = sender
         self._due: dict[str, None] = {}
         """Uids of workloads of which a pod may have to be ungated."""
-        self._sent: dict[str, dict[str, str]] = {}
-        """Node selectors of domains that were sent to pods, by the pods' uids, until the outcome is known."""
+        self._sent: dict[str, tuple[SeenPod, dict[str, str]]] = {}
+        """Pods that were sent node selectors of domains, with these, by uid, until the outcome is known."""
 
     def changed(self, workloads: Iterable[str]) -> None:
         """Pods of these workloads, or their admissions, have changed."""
@@ -122,23 +120,27 @@ class Ungating:
         if sent is None or not pod.placed.gated:
             return pod.placed
         own = pod.placed
-        return ranks.PlacedPod(own.uid, own.labels, gated=False, selector={**own.selector, **sent}, offset=own.offset)
+        selector = {**own.selector, **sent[1]}
+        return ranks.PlacedPod(own.uid, own.labels, gated=False, selector=selector, offset=own.offset)
 
     def _send(self, pod: SeenPod, selector: dict[str, str]) -> None:
-        self._sent[pod.uid] = selector
-        patch = Patch(_path(pod), ungate_patch(pod, selector))
-        self._writer.submit(patch, partial(self._answered, pod))
+        self._sent[pod.uid] = pod, selector
+        self._sender.send(pod.uid, Step.WAIT, Patch(_path(pod), ungate_patch(pod, selector)))
 
-    def _answered(self, pod: SeenPod, result: Object | ClusterError) -> None:
+    def answered(self, message: StepDone) -> bool:
+        """Process the response to a request about a pod; return False if it is none that was ungated here."""
+        sent, result = self._sent.get(message.uid), message.result
+        if sent is None:
+            return False
+        pod = sent[0]
         if not isinstance(result, ClusterError):
             self._settled(pod, result)
         elif isinstance(result, NotFound):
             self._settled(pod, None)
         else:
             log.warning("cannot ungate pod %s: %s", pod.key, result)
-            task = asyncio.create_task(self._read(pod))
-            self._reads.add(task)
-            task.add_done_callback(self._reads.discard)
+            self._sender.run(self._read(pod))
+        return True
 
     def _settled(self, pod: SeenPod, obj: Object | None) -> None:
         """Note a pod as it is now; None: it does not exist any more."""

@@ -1,0 +1,163 @@
+"""The sender: all requests about objects go through it, and all answers come back as messages of the inbox.
+
+At most one request is under way for an object. While one is, or the pause after a failed one, the object `is_busy`, and
+no other is due for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from admission.cluster.errors import Conflict, NotFound
+from admission.cluster.writer import IN_FLIGHT, Deletion, Patch
+from admission.controller.state.inbox import Due, ObjectGone, ObjectReturned, StepDone
+from admission.controller.state.lifecycle import Step
+from admission.model.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+    from admission.cluster.client import Client
+    from admission.cluster.writer import Writer
+    from admission.controller.state.inbox import Inbox
+    from admission.controller.state.traces import Traces
+    from admission.kinds.base import Kind, Object
+
+MAX_READS: Final = 16
+"""Number of objects read at a time: the other connections are for changes."""
+
+
+class Sender:
+    """Requests of one leadership about objects, by the uid of the object; those of a pod group by the group's uid."""
+
+    def __init__(self, client: Client, writer: Writer, inbox: Inbox, traces: Traces | None) -> None:
+        self._client = client
+        self._writer = writer
+        self._inbox = inbox
+        self._traces = traces
+        self._under_way: set[str] = set()
+        self._paused: set[str] = set()
+        self._to_read: set[str] = set()
+        """Uids of objects to read after the request under way."""
+        self.conflicts: Counter[str] = Counter()
+        """Consecutive 409 Conflict responses to the deletion of a member of a group, by its uid."""
+        self._reading = asyncio.Semaphore(MAX_READS)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def is_busy(self, uid: str) -> bool:
+        """Whether a request is under way, its answer not processed yet, or a failed one not to be repeated yet."""
+        return uid in self._under_way or uid in self._paused
+
+    def begin(self, uid: str) -> bool:
+        """Note that a request is under way, whose `StepDone` will follow; return False if one was already."""
+        if uid in self._under_way:
+            return False
+        self._under_way.add(uid)
+        return True
+
+    def release(self, uid: str) -> None:
+        """Process that the request under way is answered, before its `StepDone` is processed."""
+        self._under_way.discard(uid)
+        self._paused.discard(uid)
+        if uid in self._to_read:
+            self._to_read.discard(uid)
+            self._inbox.put(Due(uid))
+
+    def pause(self, uid: str, seconds: float) -> None:
+        """Send nothing for an object until it is `Due` after some seconds."""
+        self._under_way.discard(uid)
+        self._paused.add(uid)
+        self.remind(uid, seconds)
+
+    def remind(self, uid: str, seconds: float) -> None:
+        """Have an object `Due` after some seconds, unless it changes before."""
+        asyncio.get_running_loop().call_later(seconds, self._inbox.put, Due(uid))
+
+    def send(self, uid: str, step: Step, request: Patch | Deletion) -> None:
+        """Send a request about an object; `StepDone` has the object as it is then, or the error."""
+        self._under_way.add(uid)
+        self._writer.submit(request, partial(self._answered, uid, step, time.time()))
+
+    def _answered(self, uid: str, step: Step, began: float, result: Object | ClusterError) -> None:
+        if step is Step.START and self._traces is not None:
+            self._traces.patched(uid, began, time.time(), failed=isinstance(result, ClusterError))
+        self._inbox.put(StepDone(uid, step, result))
+
+    def label(self, uid: str, kind: Kind, path: str) -> None:
+        """Restore the label by which an object is watched."""
+        body = {"metadata": {"uid": uid, "labels": {kind.watched_label: "true"}}}
+        self.send(uid, Step.WAIT, Patch(path, body))
+
+    def send_each(self, uid: str, step: Step, kind: Kind, requests: Iterator[tuple[str, Patch | Deletion]]) -> bool:
+        """Send the requests of a step about the members of a group, with the uid of each; return whether there are any.
+
+        At most IN_FLIGHT are under way, and each is created when it is sent, so that a large group does not delay other
+        workloads. `ObjectReturned` and `ObjectGone` tell how the members, of one `kind`, are then; when all requests
+        are answered, `StepDone` has the first error, if any.
+        """
+        failed: list[ClusterError] = []
+        under_way = 0
+
+        def send_next() -> None:
+            nonlocal under_way
+            if (following := next(requests, None)) is not None:
+                under_way += 1
+                self._writer.submit(following[1], partial(answered, *following))
+
+        def answered(member: str, request: Patch | Deletion, result: Object | ClusterError) -> None:
+            nonlocal under_way
+            under_way -= 1
+            if isinstance(request, Deletion):
+                self._count_conflict(member, result)
+            if isinstance(result, NotFound):
+                self._inbox.put(ObjectGone(member))
+            elif isinstance(result, ClusterError):
+                failed.append(result)
+            elif isinstance(request, Patch):
+                self._inbox.put(ObjectReturned(kind, result))
+            send_next()
+            if not under_way:
+                self._inbox.put(StepDone(uid, step, failed[0] if failed else {"metadata": {"uid": uid}}))
+
+        for _ in range(IN_FLIGHT):
+            send_next()
+        if under_way:
+            self._under_way.add(uid)
+        return under_way > 0
+
+    def _count_conflict(self, uid: str, result: Object | ClusterError) -> None:
+        if isinstance(result, Conflict):
+            self.conflicts[uid] += 1
+        else:
+            del self.conflicts[uid]
+
+    def read(self, uid: str, path: str) -> None:
+        """Read an object; `StepDone` has it. While another request is under way, it is `Due` after that."""
+        if self.begin(uid):
+            self.run(self._read(uid, path))
+        else:
+            self._to_read.add(uid)
+
+    async def _read(self, uid: str, path: str) -> None:
+        try:
+            async with self._reading:
+                result: Object | ClusterError = await self._client.get(path)
+        except ClusterError as error:
+            result = error
+        self._inbox.put(StepDone(uid, Step.WAIT, result))
+
+    def run(self, reading: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine that only reads, until the end of leadership."""
+        task = asyncio.create_task(reading)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cancel what is being read, at the end of leadership."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
