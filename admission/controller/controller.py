@@ -123,7 +123,7 @@ class Controller:
         """Queue objects at the last load of the state."""
         self._pod_waiter = PodWaiter(client, self.inbox)
         self._nodes_and_pods = NodesAndPods(client, self.inbox)
-        self._sender = Sender(client, self.writer, self.inbox, self._committer.traces)
+        self._sender = self._new_sender()
         self.auditor = Auditor(store, client, kinds, self.context, interval=audit_interval, clock=store.now)
         self._reset()
 
@@ -180,7 +180,7 @@ class Controller:
         self._epoch, self.inbox = epoch, Inbox()
         self._pod_waiter = PodWaiter(self._client, self.inbox)
         self._nodes_and_pods = NodesAndPods(self._client, self.inbox)
-        self._sender = Sender(self._client, self.writer, self.inbox, self._committer.traces)
+        self._sender = self._new_sender()
         self._reset()
         readiness, groups = self._leader.reconciler.readiness, self._leader.groups
         obstacles = self._pod_obstacles = PodObstacles(
@@ -220,6 +220,9 @@ class Controller:
             self._orders_processed.clear()
             self.inbox.wake()
             await self._orders_processed.wait()
+
+    def _new_sender(self) -> Sender:
+        return Sender(self._kinds, self._client, self.writer, self.events, self.inbox, self._committer.traces)
 
     def _reset(self) -> None:
         self._leader = Leader(

@@ -168,6 +168,7 @@ class Dispatcher:
     def _object_gone(self, uid: str, last: Observed | None) -> None:
         """Process the deletion of an object. `last`: its last observed state, if it is a workload."""
         self._faults.forget(uid)
+        self._sender.forget(uid)
         if self._state.registry.get(uid) is not None:
             self._trigger(uid, ObjectDeleted(last))
         self._groups.object_deleted(uid)

@@ -60,7 +60,7 @@ class Leader:
         self.reconciler = Reconciler(self.state, environment, pod_waiter, self.isolation)
         self.groups = PodGroups(reconciler=self.reconciler, inbox=inbox, listed=watches.objects_synced.is_set)
         group_requests = GroupRequests(
-            groups=self.groups, reconciler=self.reconciler, client=client, sender=sender, events=events, inbox=inbox
+            groups=self.groups, reconciler=self.reconciler, client=client, sender=sender, inbox=inbox
         )
         self.children = Children(
             reconciler=self.reconciler, groups=self.groups, sender=sender, events=events, inbox=inbox

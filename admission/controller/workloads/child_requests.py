@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission.cluster.events import Reference
-from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.lifecycle import Step
 from admission.controller.state.workload_events import MAX_REPEATED, PENDING, WAIT_EVENT_DELAY
+from admission.controller.workloads.sender import Write
 from admission.kinds.base import START_WITH_OWNER
 from admission.kinds.children import controller_of
 from admission.kinds.patches import pointer
@@ -152,10 +152,7 @@ class ChildRequests:
             metadata: Mapping[str, Any] = obj["metadata"]
             parent = [] if "annotations" in metadata else [{"op": "add", "path": "/metadata/annotations", "value": {}}]
             added = {"op": "add", "path": annotation, "value": "true"}
-            self._send(seen, [*seen.kind.stop_patch(obj), *parent, added])
-            self._events.record(
-                self._reference(seen), reason="Stopped", action="Stop", note=child_sentences.STOPPED_WITH_OWNER
-            )
+            self._send(seen, [*seen.kind.stop_patch(obj), *parent, added], child_sentences.STOPPED_WITH_OWNER)
 
     def set_back(self, child: Child, seen: Observed, obj: Object, patch: list[Object], note: str) -> None:
         """Send the JSON patch that takes pods from a child again; suspend it if there is none.
@@ -167,7 +164,7 @@ class ChildRequests:
         tracked = self._registry.get(child.owner)
         for one in (seen, None if tracked is None else tracked.seen):
             if one is not None:
-                self._events.record(self._reference(one), reason="Limited", action="Limit", note=note)
+                self._sender.tell(self._reference(one), "Limited", note)
         if patch:
             self._send(seen, patch)
         else:
@@ -195,13 +192,13 @@ class ChildRequests:
             if tracked is not None and tracked.record.state is State.EVICTING:
                 asyncio.get_running_loop().call_later(_RETRY_DELAY, self._recheck, seen.uid)
             else:
-                self._delete(seen, child_sentences.POD_WITHOUT_OWNER)
+                self._send(seen, None, child_sentences.POD_WITHOUT_OWNER)
         elif verdict is Verdict.EXCESS:
             # The end of another pod may not have been reported yet.
             now = asyncio.get_running_loop().time()
             child.excess_since = child.excess_since or now
             if now - child.excess_since >= _EXCESS_TOLERANCE:
-                self._delete(seen, child_sentences.MORE_PODS_THAN_OWNER)
+                self._send(seen, None, child_sentences.MORE_PODS_THAN_OWNER)
             else:
                 asyncio.get_running_loop().call_later(_EXCESS_TOLERANCE / 4, self._recheck, seen.uid)
 
@@ -240,13 +237,6 @@ class ChildRequests:
     def _reference(self, seen: Observed) -> Reference:
         return Reference(self._kinds.api_version(seen.kind), seen.kind.kind, seen.name, seen.uid, seen.namespace)
 
-    def _delete(self, seen: Observed, note: str) -> None:
-        """Delete a pod, and record an Event `note` on it."""
-        self._events.record(self._reference(seen), reason="Stopped", action="Stop", note=note)
-        path = self._kinds.path(seen.kind, seen.namespace, seen.name)
-        self._sender.send(seen.uid, Step.WAIT, Deletion(path, seen.uid))
-
-    def _send(self, seen: Observed, body: list[Object]) -> None:
-        """Send a JSON patch that starts, stops or scales a child."""
-        path = self._kinds.path(seen.kind, seen.namespace, seen.name)
-        self._sender.send(seen.uid, Step.WAIT, Patch(path, body))
+    def _send(self, seen: Observed, patch: list[Object] | None, note: str = "") -> None:
+        """Send a JSON patch that starts, stops or scales a child, or None: delete it; with an Event `note`."""
+        self._sender.send(Step.WAIT, Write(self._reference(seen), patch, note=note))

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from admission.cluster.errors import Conflict, NotFound
+from admission.cluster.events import Reference
 from admission.controller.state.inbox import ObjectGone, Recheck
 from admission.controller.state.tracked import StoredObject, is_older, packed
 from admission.controller.workloads.child_requests import Child, ChildRequests, Verdict
@@ -294,8 +295,12 @@ class Children:
         else:
             self._recheck_children(uid)
             return False
-        self._sender.read(uid, self._kinds.path(kind, metadata["namespace"], metadata["name"]))
+        self._sender.read(self._target(kind, metadata, metadata["namespace"]))
         return True
+
+    def _target(self, kind: Kind, named: Mapping[str, Any], namespace: str) -> Reference:
+        """Return the reference to an object; `named`: its metadata, or a reference of another one to it."""
+        return Reference(self._kinds.api_version(kind), kind.kind, str(named["name"]), named["uid"], namespace)
 
     def answered(self, message: StepDone) -> None:
         """Process the response to a request about a child, an owner that is no workload, or a pod of a group."""
@@ -317,8 +322,7 @@ class Children:
             self._recheck_children(uid)
         self.object_returned(kind, result)
         if not kind.is_watched(result) and not self._sender.is_busy(uid):
-            metadata = result["metadata"]
-            self._sender.label(uid, kind, self._kinds.path(kind, metadata["namespace"], metadata["name"]))
+            self._sender.label(self._target(kind, result["metadata"], result["metadata"]["namespace"]))
 
     def object_deleted(self, uid: str) -> None:
         """Process the deletion of an object: reconcile its children, and the owner whose rendered child it was."""
@@ -371,8 +375,7 @@ class Children:
         owner, verdict = self._owner(owner_kind, uid, owners)
         is_unread = uid not in self._fetched_owners and self._registry.get(uid) is None
         if verdict is Verdict.UNKNOWN and is_unread and not self._sender.is_busy(uid):
-            path = self._kinds.path(owner_kind, obj["metadata"]["namespace"], str(reference["name"]))
-            self._sender.read(uid, path)
+            self._sender.read(self._target(owner_kind, reference, obj["metadata"]["namespace"]))
         if owner is None or verdict in (Verdict.WORKLOAD, Verdict.UNKNOWN):
             return verdict
         if verdict is Verdict.WAIT and rendered_owner(kind, obj, claimed):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from admission.cluster.errors import NotFound
 from admission.cluster.events import Reference
-from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.inbox import StepDone
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.group_plan import (
@@ -23,6 +22,7 @@ from admission.controller.workloads.group_plan import (
     queue_of,
     surplus_pods,
 )
+from admission.controller.workloads.sender import Write
 from admission.kinds.grouping import ROLE, STARTED_WITH, before_deletion
 from admission.kinds.patches import pointer
 from admission.model import child_sentences, sentences
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from admission.cluster.client import Client
-    from admission.cluster.events import EventRecorder
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.tracked import Tracked
     from admission.controller.workloads.group_plan import Plan
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from admission.controller.workloads.sender import Sender
     from admission.model.topology import Values
     from admission.model.workload import PodSetAssignment
-
-    _Request = tuple[str, Patch | Deletion]
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +57,6 @@ class GroupRequests:
         reconciler: Reconciler,
         client: Client,
         sender: Sender,
-        events: EventRecorder,
         inbox: Inbox,
     ) -> None:
         self._groups = groups
@@ -70,7 +66,6 @@ class GroupRequests:
         self._kinds = reconciler.environment.kinds
         self._client = client
         self._sender = sender
-        self._events = events
         self._inbox = inbox
 
     def start(self, tracked: Tracked) -> None:
@@ -83,7 +78,7 @@ class GroupRequests:
         if tracked.start_patch is not None:  # otherwise other pods of the group run already
             domains = group_domains(tracked, members)
             for member in _distinct_patches(tracked, plan.started):
-                self._ungate_patch(tracked, member, domains)  # raises Misconfigured before any request is sent
+                self._started(tracked, member, domains)  # raises Misconfigured before any request is sent
         alone = {member.uid for member in surplus_pods(tracked, members, plan)}
         for member in plan.gated:
             if member.uid in alone:
@@ -93,34 +88,29 @@ class GroupRequests:
             note = message(tracked.record.workload.name, count)
             if member.queue != queue:
                 note = child_sentences.group_of_several_queues(names_by_queue(members))
-            self._record_event(tracked, member, "Pending", note)
-        self._send(tracked, Step.START, self._start_requests(tracked, plan))
+            self._sender.tell(self._target(tracked, member), "Pending", note)
+        self._send(tracked, Step.START, self._start_writes(tracked, plan))
 
-    def _start_requests(self, tracked: Tracked, plan: Plan) -> Iterator[_Request]:
-        """Yield the requests of a start: created only when they are sent, and none after an eviction."""
+    def _start_writes(self, tracked: Tracked, plan: Plan) -> Iterator[Write]:
+        """Yield what a start is: created only when they are sent, and none after an eviction."""
         domains = group_domains(tracked, self._groups.members(tracked))
         for member in plan.started:
             if tracked.record.state is not State.ADMITTED:
                 return
             try:
-                yield member.uid, self._ungate_patch(tracked, member, domains)
+                yield self._started(tracked, member, domains)
             except Misconfigured as error:
-                self._record_event(tracked, member, "Pending", str(error))
+                self._sender.tell(self._target(tracked, member), "Pending", str(error))
         for member in plan.excess:
             note = child_sentences.PODS_BEYOND_GROUP if member.gated else sentences.POD_WITHOUT_QUOTA
-            yield member.uid, self._deletion(tracked, member, note)
+            yield self._deleted(tracked, member, note)
 
     def stop(self, tracked: Tracked) -> None:
         """Delete the group's ungated pods: it was evicted, or never had quota. As in Kueue, gated pods are kept."""
         evicted = tracked.record.state is State.EVICTING
         note = "" if evicted else sentences.POD_WITHOUT_QUOTA  # an eviction is reported for the group as a whole
-        members = self._groups.members(tracked)
-        for each in members:
-            if not each.is_alive:
-                del self._sender.conflicts[each.uid]
-        running = (each for each in members if each.runs and not each.deleting)
-        requests = ((each.uid, self._deletion(tracked, each, note)) for each in running)
-        if not self._send(tracked, Step.STOP, requests):
+        running = (each for each in self._groups.members(tracked) if each.runs and not each.deleting)
+        if not self._send(tracked, Step.STOP, (self._deleted(tracked, each, note) for each in running)):
             self._groups.enqueue(tracked)
             self._inbox.wake()
 
@@ -161,14 +151,14 @@ class GroupRequests:
                 async for page in pages:
                     for pod in filter(self._groups.is_lost, page["items"]):
                         found = True
-                        self._sender.label(pod["metadata"]["uid"], kind, f"{path}/{pod['metadata']['name']}")
+                        self._sender.label(self._pod(namespace, pod["metadata"]["name"], pod["metadata"]["uid"]))
         except ClusterError as error:
             log.warning("cannot list the objects without watch label in %s: %s", path, error)
             return True
         return found
 
-    def _ungate_patch(self, tracked: Tracked, member: Member, domains: Mapping[str, Values]) -> Patch:
-        """Return the PATCH that starts a pod with the admission of its role. Raises Misconfigured.
+    def _started(self, tracked: Tracked, member: Member, domains: Mapping[str, Values]) -> Write:
+        """Return the patch that starts a pod with the admission of its role. Raises Misconfigured.
 
         `domains`: of each pod that is placed by topology, by uid.
         """
@@ -187,35 +177,27 @@ class GroupRequests:
             {"op": "add", "path": pointer("metadata", "annotations", name), "value": value}
             for name, value in ((ROLE, member.role), (STARTED_WITH, tracked.uid))
         ]
-        return Patch(self._path(tracked, member), [*body, *parent, *noted])
+        return Write(self._target(tracked, member), [*body, *parent, *noted])
 
-    def _deletion(self, tracked: Tracked, member: Member, note: str) -> Deletion:
-        """Return the deletion of a pod, on condition that it has not changed: if it has succeeded, it must be kept.
+    def _deleted(self, tracked: Tracked, member: Member, note: str) -> Write:
+        """Return the deletion of a pod, on condition that it has not changed: if it has succeeded, it must be kept."""
+        preparation = before_deletion(member.object)
+        target = self._target(tracked, member)
+        return Write(target, None, version=member.version, preparation=preparation, note=note)
 
-        After too many conflicts without that condition, so that a user who keeps changing a pod cannot keep it.
-        """
-        if note:
-            self._record_event(tracked, member, "Stopped", note)
-        version = member.version if self._sender.conflicts[member.uid] < _MAX_CONFLICTS else ""
-        if preparation := before_deletion(member.object):
-            preparation["metadata"] |= {"resourceVersion": version} if version else {}
-        return Deletion(self._path(tracked, member), member.uid, version, preparation)
+    def _target(self, tracked: Tracked, member: Member) -> Reference:
+        return self._pod(tracked.record.workload.namespace, member.name, member.uid)
 
-    def _record_event(self, tracked: Tracked, member: Member, reason: str, note: str) -> None:
-        """Record an Event on a pod: the group itself is no object that `kubectl describe` could show Events of."""
-        kind, namespace = self._groups.pod_kind, tracked.record.workload.namespace
-        pod = Reference(self._kinds.api_version(kind), kind.kind, member.name, member.uid, namespace)
-        self._events.record(pod, reason=reason, action="Stop" if reason == "Stopped" else "Wait", note=note)
+    def _pod(self, namespace: str, name: str, uid: str) -> Reference:
+        kind = self._groups.pod_kind
+        return Reference(self._kinds.api_version(kind), kind.kind, name, uid, namespace)
 
-    def _path(self, tracked: Tracked, member: Member) -> str:
-        return self._kinds.path(self._groups.pod_kind, tracked.record.workload.namespace, member.name)
-
-    def _send(self, tracked: Tracked, step: Step, requests: Iterator[_Request]) -> bool:
-        def isolated() -> Iterator[_Request]:
+    def _send(self, tracked: Tracked, step: Step, writes: Iterator[Write]) -> bool:
+        def isolated() -> Iterator[Write]:
             with self._isolation.of(tracked.uid):
-                yield from requests
+                yield from writes
 
-        return self._sender.send_each(tracked.uid, step, self._groups.pod_kind, isolated())
+        return self._sender.send_each(tracked.uid, step, isolated())
 
 
 def _in_domain(assignment: PodSetAssignment, values: Values | None) -> PodSetAssignment:
@@ -238,8 +220,6 @@ def _distinct_patches(tracked: Tracked, members: Iterable[Member]) -> Iterable[M
     return {each.role if is_computed(each.role) else each.uid: each for each in members}.values()
 
 
-_MAX_CONFLICTS: Final = 10
-"""Conflicts after which a pod is deleted unconditionally. After each the watch has some time to report the change."""
 _RELABEL_WAIT: Final = 2.0
 """Seconds until a group is checked again whose pods got their label back: the watch has to report them first."""
 _NO_PODS: Final = NotFound("no pod of the group exists", code=404, status={})

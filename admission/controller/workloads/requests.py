@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from admission.apimachinery.tables import duration
 from admission.cluster.errors import Conflict, Forbidden, Invalid, NotFound, StatusError
 from admission.cluster.events import Reference
-from admission.cluster.writer import Deletion, Patch
 from admission.controller.state.lifecycle import Step, next_step
 from admission.controller.state.tracked import StartPatch
 from admission.controller.workloads.scaling import reserved_scale_up
+from admission.controller.workloads.sender import Write
 from admission.controller.workloads.triggers import (
     EditedBeforeStart,
     KindUnlisted,
@@ -117,8 +117,7 @@ class Requests:
         elif step is Step.STOP and self._kinds.is_composed(tracked.record.workload):
             self._group_requests.stop(tracked)
         elif step is Step.STOP and seen.kind.ends_by_deletion:
-            deletion = Deletion(self._path(tracked.record.workload), tracked.uid)
-            self._sender.send(tracked.uid, Step.STOP, deletion)
+            self._sender.send(Step.STOP, Write(reference(tracked.record.workload), None))
         elif (obj := tracked.object) is None:
             pass
         elif step is not Step.WAIT:
@@ -179,14 +178,14 @@ class Requests:
         """Restore the label by which the object is watched, if it was removed."""
         tracked = self._state.registry.get(uid)
         if tracked is not None and not self._sender.is_busy(uid) and not kind.is_watched(obj):
-            self._sender.label(uid, kind, self._path(tracked.record.workload))
+            self._sender.label(reference(tracked.record.workload))
 
     def read(self, tracked: Tracked) -> None:
         """Read the object of a workload."""
         if self._kinds.is_composed(tracked.record.workload):
             self._group_requests.reconcile(tracked)
         else:
-            self._sender.read(tracked.uid, self._path(tracked.record.workload))
+            self._sender.read(reference(tracked.record.workload))
 
     def read_unobserved(self, unlisted: Collection[Kind]) -> None:
         """Read the objects of workloads that were not observed: finished, no longer queued, or deleted.
@@ -237,9 +236,7 @@ class Requests:
         self._submit(tracked, Step.START, start.body)
 
     def _submit(self, tracked: Tracked, step: Step, body: Object | list[Object], *, subresource: str = "") -> None:
-        seen, workload = tracked.seen, tracked.record.workload
-        path = self._path(workload) if seen is None else self._kinds.path(seen.kind, seen.namespace, seen.name)
-        self._sender.send(workload.uid, step, Patch(path, body, subresource))
+        self._sender.send(step, Write(reference(tracked.record.workload), body, subresource))
 
     def _failed(self, tracked: Tracked, step: Step, error: ClusterError) -> None:
         """Handle an error by its type; when in doubt, read the object again before any other request."""
@@ -282,11 +279,6 @@ class Requests:
             self._handle(tracked, StartImpossible(seen.generation, clean(str(error))))
             return True
         return False
-
-    def _path(self, workload: Workload) -> str:
-        kind = self._kinds.of(workload)
-        assert kind is not None, workload
-        return self._kinds.path(kind, workload.namespace, workload.name)
 
     def _record_admitted(self, tracked: Tracked) -> None:
         record = tracked.record

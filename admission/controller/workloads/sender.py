@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,28 +23,66 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
     from admission.cluster.client import Client
+    from admission.cluster.events import EventRecorder, Reference
     from admission.cluster.writer import Writer
     from admission.controller.state.inbox import Inbox
     from admission.controller.state.traces import Traces
     from admission.kinds.base import Kind, Object
+    from admission.kinds.registry import Kinds
 
 MAX_READS: Final = 16
 """Number of objects read at a time: the other connections are for changes."""
+
+_MAX_CONFLICTS: Final = 10
+"""Conflicts after which a member is deleted unconditionally, so that a user who keeps changing it cannot keep it.
+
+After each the watch has some time to report the change.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What is due for an object: a patch or its deletion, and the Event about it."""
+
+    target: Reference
+    patch: Object | list[Object] | None
+    """A merge patch, or the operations of a JSON patch; None: the object is deleted."""
+    subresource: str = ""
+    version: str = ""
+    """Precondition of a deletion on the resourceVersion; empty: none."""
+    preparation: Object | None = None
+    """Merge patch that is sent before the deletion; None: none."""
+    note: str = ""
+    """Why it is stopped, for an Event; empty: none is recorded."""
+
+
+_ACTIONS: Final = {"Stopped": "Stop", "Limited": "Limit", "Pending": "Wait"}
+"""Action of an Event by its reason."""
 
 
 class Sender:
     """Requests of one leadership about objects, by the uid of the object; those of a pod group by the group's uid."""
 
-    def __init__(self, client: Client, writer: Writer, inbox: Inbox, traces: Traces | None) -> None:
+    def __init__(
+        self,
+        kinds: Kinds,
+        client: Client,
+        writer: Writer,
+        events: EventRecorder,
+        inbox: Inbox,
+        traces: Traces | None,
+    ) -> None:
+        self._kinds = kinds
         self._client = client
         self._writer = writer
+        self._events = events
         self._inbox = inbox
         self._traces = traces
         self._under_way: set[str] = set()
         self._paused: set[str] = set()
         self._to_read: set[str] = set()
         """Uids of objects to read after the request under way."""
-        self.conflicts: Counter[str] = Counter()
+        self._conflicts: Counter[str] = Counter()
         """Consecutive 409 Conflict responses to the deletion of a member of a group, by its uid."""
         self._reading = asyncio.Semaphore(MAX_READS)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -77,48 +116,77 @@ class Sender:
         """Have an object `Due` after some seconds, unless it changes before."""
         asyncio.get_running_loop().call_later(seconds, self._inbox.put, Due(uid))
 
-    def send(self, uid: str, step: Step, request: Patch | Deletion) -> None:
+    def tell(self, target: Reference, reason: str, note: str) -> None:
+        """Record an Event about an object."""
+        self._events.record(target, reason=reason, action=_ACTIONS[reason], note=note)
+
+    def send(self, step: Step, write: Write) -> None:
         """Send a request about an object; `StepDone` has the object as it is then, or the error."""
+        uid = write.target.uid
         self._under_way.add(uid)
-        self._writer.submit(request, partial(self._answered, uid, step, time.time()))
+        self._writer.submit(self._request(write), partial(self._answered, uid, step, time.time()))
+
+    def _request(self, write: Write) -> Patch | Deletion:
+        """Return the request for a write, whose Event is recorded."""
+        target = write.target
+        if write.note:
+            self.tell(target, "Stopped", write.note)
+        path = self._path(target)
+        if write.patch is not None:
+            return Patch(path, write.patch, write.subresource)
+        version = write.version if self._conflicts[target.uid] < _MAX_CONFLICTS else ""
+        preparation = write.preparation
+        if preparation is not None and version:
+            preparation = {"metadata": {**preparation["metadata"], "resourceVersion": version}}
+        return Deletion(path, target.uid, version, preparation)
+
+    def _kind(self, target: Reference) -> Kind:
+        kind = self._kinds.get(target.api_version.rpartition("/")[0], target.kind)
+        assert kind is not None, target
+        return kind
+
+    def _path(self, target: Reference) -> str:
+        if (target.api_version, target.kind) == ("v1", "Pod"):  # placed by topology, also where pods are not queued
+            return f"/api/v1/namespaces/{target.namespace}/pods/{target.name}"
+        return self._kinds.path(self._kind(target), target.namespace, target.name)
 
     def _answered(self, uid: str, step: Step, began: float, result: Object | ClusterError) -> None:
         if step is Step.START and self._traces is not None:
             self._traces.patched(uid, began, time.time(), failed=isinstance(result, ClusterError))
         self._inbox.put(StepDone(uid, step, result))
 
-    def label(self, uid: str, kind: Kind, path: str) -> None:
+    def label(self, target: Reference) -> None:
         """Restore the label by which an object is watched."""
-        body = {"metadata": {"uid": uid, "labels": {kind.watched_label: "true"}}}
-        self.send(uid, Step.WAIT, Patch(path, body))
+        labels = {self._kind(target).watched_label: "true"}
+        self.send(Step.WAIT, Write(target, {"metadata": {"uid": target.uid, "labels": labels}}))
 
-    def send_each(self, uid: str, step: Step, kind: Kind, requests: Iterator[tuple[str, Patch | Deletion]]) -> bool:
-        """Send the requests of a step about the members of a group, with the uid of each; return whether there are any.
+    def send_each(self, uid: str, step: Step, writes: Iterator[Write]) -> bool:
+        """Send the requests of a step about the members of a group; return whether there are any.
 
         At most IN_FLIGHT are under way, and each is created when it is sent, so that a large group does not delay other
-        workloads. `ObjectReturned` and `ObjectGone` tell how the members, of one `kind`, are then; when all requests
-        are answered, `StepDone` has the first error, if any.
+        workloads. `ObjectReturned` and `ObjectGone` tell how the members are then; when all requests are answered,
+        `StepDone` has the first error, if any.
         """
         failed: list[ClusterError] = []
         under_way = 0
 
         def send_next() -> None:
             nonlocal under_way
-            if (following := next(requests, None)) is not None:
+            if (write := next(writes, None)) is not None:
                 under_way += 1
-                self._writer.submit(following[1], partial(answered, *following))
+                self._writer.submit(self._request(write), partial(answered, write))
 
-        def answered(member: str, request: Patch | Deletion, result: Object | ClusterError) -> None:
+        def answered(write: Write, result: Object | ClusterError) -> None:
             nonlocal under_way
             under_way -= 1
-            if isinstance(request, Deletion):
-                self._count_conflict(member, result)
+            if write.patch is None:
+                self._count_conflict(write.target.uid, result)
             if isinstance(result, NotFound):
-                self._inbox.put(ObjectGone(member))
+                self._inbox.put(ObjectGone(write.target.uid))
             elif isinstance(result, ClusterError):
                 failed.append(result)
-            elif isinstance(request, Patch):
-                self._inbox.put(ObjectReturned(kind, result))
+            elif write.patch is not None:
+                self._inbox.put(ObjectReturned(self._kind(write.target), result))
             send_next()
             if not under_way:
                 self._inbox.put(StepDone(uid, step, failed[0] if failed else {"metadata": {"uid": uid}}))
@@ -131,16 +199,21 @@ class Sender:
 
     def _count_conflict(self, uid: str, result: Object | ClusterError) -> None:
         if isinstance(result, Conflict):
-            self.conflicts[uid] += 1
+            self._conflicts[uid] += 1
         else:
-            del self.conflicts[uid]
+            del self._conflicts[uid]
 
-    def read(self, uid: str, path: str) -> None:
+    def forget(self, uid: str) -> None:
+        """Process the deletion of an object."""
+        self._paused.discard(uid)
+        del self._conflicts[uid]
+
+    def read(self, target: Reference) -> None:
         """Read an object; `StepDone` has it. While another request is under way, it is `Due` after that."""
-        if self.begin(uid):
-            self.run(self._read(uid, path))
+        if self.begin(target.uid):
+            self.run(self._read(target.uid, self._path(target)))
         else:
-            self._to_read.add(uid)
+            self._to_read.add(target.uid)
 
     async def _read(self, uid: str, path: str) -> None:
         try:

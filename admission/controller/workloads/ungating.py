@@ -13,8 +13,9 @@ import random
 from typing import TYPE_CHECKING
 
 from admission.cluster.errors import NotFound
-from admission.cluster.writer import Patch
+from admission.cluster.events import Reference
 from admission.controller.state.lifecycle import Step
+from admission.controller.workloads.sender import Write
 from admission.kinds import ranks
 from admission.kinds.placement import ungate_patch
 from admission.model.errors import ClusterError
@@ -125,7 +126,9 @@ class Ungating:
 
     def _send(self, pod: SeenPod, selector: dict[str, str]) -> None:
         self._sent[pod.uid] = pod, selector
-        self._sender.send(pod.uid, Step.WAIT, Patch(_path(pod), ungate_patch(pod, selector)))
+        namespace, _, name = pod.key.partition("/")
+        target = Reference("v1", "Pod", name, pod.uid, namespace)
+        self._sender.send(Step.WAIT, Write(target, ungate_patch(pod, selector)))
 
     def answered(self, message: StepDone) -> bool:
         """Process the response to a request about a pod; return False if it is none that was ungated here."""
@@ -166,8 +169,3 @@ class Ungating:
                 continue
             self._settled(pod, found[0] if found else None)
             return
-
-
-def _path(pod: SeenPod) -> str:
-    namespace, _, name = pod.key.partition("/")
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
