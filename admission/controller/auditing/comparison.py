@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from admission.controller.state.lifecycle import Step, next_step
 from admission.engine.clusterqueue import usage_of
 from admission.model.quantity import format_amount
 from admission.store.records import State
@@ -161,6 +162,7 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
     seen = view.objects.get(workload.uid)
     holds_quota = state in QUOTA_STATES
     pods = workload.uid in view.owners
+    step = seen and next_step(state, seen, changed_by_us=False, checks_pending=record.checks_pending)
 
     def differs(problem: Problem, found: str, expected: str) -> Difference:
         return Difference(problem, f"{workload.kind} {workload.key}", workload.uid, found, expected)
@@ -175,14 +177,14 @@ def _of_record(view: View, record: WorkloadRecord) -> Iterator[Difference]:
     # A workload that an admin has put on hold stays stored without the queue label.
     elif not holds_quota and not seen.queue and record.active and record.reason not in BLOCKING_REASONS:
         yield differs(Problem.NOT_FINISHED, f"{state}, but it names no queue", "finished")
-    elif not holds_quota and not seen.suspended and seen.active:
-        yield differs(Problem.RUNS_WITHOUT_ADMISSION, "it runs and holds no quota", "suspended")
-    elif state is State.ADMITTED and record.checks_pending and not seen.suspended:
+    elif step is Step.STOP and state is State.ADMITTED:
         yield differs(Problem.NOT_STOPPED, "it runs, but its admission checks are not ready", "suspended")
-    elif state is State.ADMITTED and not record.checks_pending and seen.suspended and not seen.active:
-        yield differs(Problem.NOT_STARTED, "admitted, but suspended", "running")
-    elif state is State.EVICTING and not seen.suspended and seen.active and not seen.ending:
+    elif step is Step.STOP and seen.active and holds_quota:
         yield differs(Problem.NOT_STOPPED, f"evicted ({record.evict_reason}), but it runs", "suspended")
+    elif step is Step.STOP and seen.active:
+        yield differs(Problem.RUNS_WITHOUT_ADMISSION, "it runs and holds no quota", "suspended")
+    elif step is Step.START and seen.suspended:
+        yield differs(Problem.NOT_STARTED, "admitted, but suspended", "running")
     elif state is State.EVICTING and not seen.active and not pods:
         yield differs(Problem.NOT_RELEASED, "evicted and stopped, but it still holds quota", "pending")
     elif holds_quota and not seen.suspended and workload.uid in view.misplaced:
