@@ -26,7 +26,7 @@ from admission.engine.queue_listing import PendingWorkload, pending_workloads
 from admission.engine.reason_refresh import ReasonRefresh, unguarded
 from admission.engine.registry import Registry
 from admission.engine.remedies import remedies
-from admission.engine.topology.occupancy import occupancy
+from admission.engine.topology.occupancy import located, occupancy
 from admission.engine.topology.second_pass import SecondPass
 from admission.engine.topology.state import Topologies
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from admission.engine.remedies import Remedy
     from admission.engine.topology.occupancy import Occupancy
     from admission.model.queues import LocalQueueSpec
-    from admission.model.workload import Workload
+    from admission.model.workload import Admission, Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +424,10 @@ class Engine:
         None: the flavor has no topology, or nodes are not known here.
         """
         return occupancy(self._registry, flavor)
+
+    def located(self, admission: Admission) -> Admission:
+        """Return an admission with all levels of the domains in which its pods are placed, as the ledger has them."""
+        return located(self._registry, admission)
 
     def explain(self, uid: str) -> Explanation | None:
         """Return state, position and obstacles of a workload; None: the uid is not known."""

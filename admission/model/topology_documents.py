@@ -30,6 +30,14 @@ def topology_assignment(document: Mapping[str, Any]) -> TopologyAssignment:
     return TopologyAssignment(tuple(document["levels"]), tuple(domains))
 
 
+def placed_pods(document: Mapping[str, Any]) -> TopologyAssignment:
+    """Return the assignment of a document of the ledger, which names the domains of all levels also above hostnames."""
+    found = topology_assignment(document)
+    if found.levels[-1:] != (HOSTNAME,) or len(found.levels) == 1:
+        return found
+    return TopologyAssignment((HOSTNAME,), tuple(DomainCount(values[-1:], pods) for values, pods in found.domains))
+
+
 def _values(level: Mapping[str, Any], number: int) -> list[str]:
     if "universal" in level:
         return [level["universal"]] * number

@@ -9,6 +9,7 @@ import pytest
 from queue_manifests import cluster_queue, local_queue
 
 from admission.model.manifests import parse_manifest
+from admission.model.topology import DomainCount, TopologyAssignment
 from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
 from admission.store.audit_log import Author
 from admission.store.records import Changes, Closed, Opened, State, WorkloadRecord
@@ -145,6 +146,33 @@ async def test_usage_by_workload_with_top_sums_up_all_other_workloads(api: Clien
 def both(seconds: float) -> dict[str, float]:
     """Equal amount and borrowed amount."""
     return {"amountSeconds": seconds, "borrowedSeconds": seconds}
+
+
+async def test_usage_by_rack_and_node_is_named_by_the_levels_of_topologies(api: Client, store: Store, clock: Clock):
+    levels = [{"nodeLabel": label} for label in ("cloud.example.com/rack", "kubernetes.io/hostname")]
+    for name, those in (("one", levels), ("other", [{"nodeLabel": "other.example.com/rack"}])):
+        manifest = {"apiVersion": "sluice.dev/v1", "kind": "Topology", "metadata": {"name": name}}
+        await store.queues.create(parse_manifest({**manifest, "spec": {"levels": those}}), author=Author("ada"))
+    epoch = await store.lead("test")
+    placed = TopologyAssignment((*(level["nodeLabel"] for level in levels),), (DomainCount(("r1", "n1"), 1),))
+    holds = Admission("cq", (PodSetAssignment("main", {"cpu": "spot"}, {"cpu": 1000}, 1, placed),))
+    one = Workload("1", "team-a", "job", "main", 0, NOW, (PodSet("main", 1, {}),))
+    await store.commit(Changes(opened=(Opened(one, holds, NOW),)), epoch=epoch)
+    clock.now = NOW + 1000
+    for by, names in (
+        ("node", {"node": "n1"}),
+        ("hostname,cloud.example.com/rack", {"hostname": "n1", "cloud.example.com/rack": "r1"}),
+    ):
+        answer = await api.get(f"reports/usage?by={by}&from=2025-06-15T15:06:40Z")
+        (item,) = answer.body["items"]
+        assert item["amountSeconds"] == 1000
+        assert {name: item[name] for name in names} == names
+    for by, says in (
+        ("rack", '"rack"; give one of cloud.example.com/rack, other.example.com/rack'),
+        ("block", "resource, cloud.example.com/rack, node, other.example.com/rack"),
+    ):
+        answer = await api.get(f"reports/usage?by={by}")
+        assert (answer.status, says in answer.body["message"]) == (400, True), answer.body
 
 
 @pytest.mark.usefixtures("used")

@@ -60,6 +60,10 @@ async def test_pods_of_several_domains_are_ungated_one_by_one_by_their_index(wor
     for pod in pods:
         assert pod["spec"]["nodeSelector"][HOSTNAME] == pod["spec"]["nodeName"]
         assert not pod["spec"].get("schedulingGates")
+    (rack,) = racks_of(pods)
+    now = world.clock()
+    stays = await world.store.reports.stays(rack, start=now, end=now)
+    assert [(stay.name, stay.domain, stay.pods) for stay in stays] == [("train", (f"block-{rack[0]}", rack), 7)]
 
 
 async def test_pods_of_others_take_room(world):

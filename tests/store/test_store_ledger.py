@@ -278,3 +278,25 @@ async def test_ledger_knows_who_was_on_a_node(store: Store):
     assert (stay.requests, stay.start, stay.end) == ({"cpu": 2000, "gpu": 16}, START, None)
     assert await store.reports.stays("n3", start=START, end=START + 60) == []
     assert await store.reports.stays("n1", start=START - 60, end=START - 1) == []
+
+
+async def test_ledger_sums_up_the_nodes_of_a_rack(store: Store):
+    epoch = await store.lead("test")
+    held = {}
+    for uid, counts in {"1": {"n1": 2, "n2": 1, "n3": 1}, "2": {"n3": 3}}.items():
+        domains = tuple(DomainCount((f"r{(int(name[1:]) + 1) // 2}", name), pods) for name, pods in counts.items())
+        placed = TopologyAssignment(("rack", "kubernetes.io/hostname"), domains)
+        pods = sum(counts.values())
+        held[uid] = PodSetAssignment("main", {"cpu": "a", "gpu": "a"}, {"cpu": 1000 * pods, "gpu": pods}, pods, placed)
+        await store.commit(admitted(workload(uid), Admission("cq", (held[uid],)), at=START), epoch=epoch)
+    stays = await store.reports.stays("r1", start=START, end=START)
+    assert [(stay.uid, stay.domain, stay.pods, stay.requests) for stay in stays] == [
+        ("1", ("r1",), 3, {"cpu": 3000, "gpu": 3})
+    ]
+    there = await store.reports.stays("n3", start=START, end=START)
+    assert [(stay.uid, stay.domain, stay.pods) for stay in there] == [("1", ("r2", "n3"), 1), ("2", ("r2", "n3"), 3)]
+    # Decisions know nodes by their hostnames alone.
+    (record, _) = (await store.load()).workloads
+    assert record.admission.pod_sets[0].topology == TopologyAssignment(
+        ("kubernetes.io/hostname",), (DomainCount(("n1",), 2), DomainCount(("n2",), 1), DomainCount(("n3",), 1))
+    )

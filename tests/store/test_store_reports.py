@@ -18,6 +18,8 @@ from sqlalchemy import select
 from store_examples import admission, admitted, cluster_queue, finished, workload
 from usage_examples import DAY, EVER, HOUR, START, busy_days, close, from_the_ledger, read_ledger, reported
 
+from admission.model.topology import DomainCount, TopologyAssignment
+from admission.model.workload import Admission, PodSetAssignment
 from admission.store.audit_log import Author
 from admission.store.database.tables import admissions, head, usage_days, usage_rollups
 from admission.store.ledger import rollup
@@ -344,3 +346,33 @@ async def rolled_up_to(store: Store) -> float | None:
     async with store._database.read() as connection:
         found: float | None = await connection.scalar(select(head.c.rolled_up_to))
     return found
+
+
+async def test_usage_by_the_levels_of_a_topology_adds_up(store: Store, clock: Clock):
+    clock.now = START
+    epoch = await store.lead("test")
+    domains = (DomainCount(("r1", "n1"), 2), DomainCount(("r1", "n2"), 1), DomainCount(("r2", "n3"), 1))
+    placed = TopologyAssignment(("rack", "kubernetes.io/hostname"), domains)
+    by_rack = TopologyAssignment(("rack",), (DomainCount(("r2",), 3),))
+    sets = (
+        PodSetAssignment("workers", {"gpu": "a", "cpu": "a"}, {"gpu": 32, "cpu": 7}, 4, placed),
+        PodSetAssignment("driver", {"gpu": "a"}, {"gpu": 3}, 3, by_rack),
+    )
+    await store.commit(admitted(workload("1"), Admission("cq", sets), at=START), epoch=epoch)
+    await store.commit(admitted(workload("2"), admission(500), at=START + 50), epoch=epoch)
+    clock.now = START + 100
+    levels = "level:rack", "level:kubernetes.io/hostname"
+    racks = await store.reports.usage(levels[:1], start=START, end=EVER)
+    found = {(*row.group.values(),): row.amount_seconds for row in racks.rows}
+    assert found == {
+        ("", "cpu"): 25_000,
+        ("r1", "cpu"): 500,
+        ("r2", "cpu"): 200,
+        ("r1", "gpu"): 2400,
+        ("r2", "gpu"): 1100,
+    }
+    nodes = await store.reports.usage(["user", *levels], start=START, end=EVER, where={"resource": {"gpu"}})
+    amounts = {(*row.group.values(),)[1:3]: row.amount_seconds for row in nodes.rows}
+    assert amounts == {("r1", "n1"): 1600, ("r1", "n2"): 800, ("r2", "n3"): 800, ("r2", ""): 300}
+    series = await store.usage_series(levels[:1], start=START, end=START + 100, step=50.0, where={"resource": {"gpu"}})
+    assert [[row.amount_seconds for row in rows] for _, rows in series.buckets] == [[1200, 550], [1200, 550]]

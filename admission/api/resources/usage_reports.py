@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -17,9 +18,12 @@ from admission.api.resources.largest_usage import largest
 from admission.api.resources.report_times import covered_part, format_time, period_of, report_times, spans, step_of
 from admission.model.names import is_qualified_name
 from admission.model.quantity import format_amount
+from admission.model.queues import Topology
+from admission.model.topology import HOSTNAME
 from admission.store.ledger.quota_history import LABEL, by_labels, with_quota
 from admission.store.ledger.usage import QuotaKey
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, columns_of
+from admission.store.ledger.usage_rows import LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,6 +80,8 @@ class Reports:
     async def _report(self, request: web.Request, filters: dict[str, set[str]]) -> web.Response:
         now = self._store.reports.now()
         by = _groupings(request.query.getall("by", []))
+        levels = await self._levels(by)
+        read_by = [levels.get(name, name) for name in _without_labels(by)]
         times = report_times(request, now)
         top, quota = _top(request), _wants_quota(request, by)
         start, end, period = times.start, min(times.end, now), period_of(request, times, now, quota=quota)
@@ -85,9 +91,8 @@ class Reports:
                 raise BadRequest("interval: cannot be combined with period; give one of the two")
 
             async def make() -> bytes:
-                read_by = _without_labels(by)
                 series = await self._store.usage_series(read_by, start=start, end=end, step=step, where=filters)
-                parts = await self._by_labels(by, [rows for _, rows in series.buckets], series.end)
+                parts = await self._by_labels(by, [_named(rows, levels) for _, rows in series.buckets], series.end)
                 return encode(_series_document(by, times, series, largest(parts, top) if top else parts))
 
             names = "from", "to", "month", "quarter", "timezone"
@@ -95,9 +100,9 @@ class Reports:
             key = *options, *((name, *sorted(values)) for name, values in sorted(filters.items()))
             return reply_encoded(await self._series.get(key, make))
         asked = partial(self._store.reports.usage, period=period, zone=times.zone, user=request[IDENTITY].name)
-        report = await asked(_without_labels(by), start=start, end=times.end, where=filters)
+        report = await asked(read_by, start=start, end=times.end, where=filters)
         rows: Sequence[UsageRow]
-        (rows,) = await self._by_labels(by, [report.rows], report.end)
+        (rows,) = await self._by_labels(by, [_named(report.rows, levels)], report.end)
         document = _document(by, times, period, report)
         if quota:
             narrowing = {name: values for name, values in filters.items() if name in QuotaKey._fields}
@@ -116,6 +121,22 @@ class Reports:
             (rows,) = largest([rows], top)
         document["items"] = [covered_part(row, report, times.zone) | _item(row) for row in rows]
         return reply(document)
+
+    async def _levels(self, by: list[str]) -> dict[str, str]:
+        """Return what the store groups by for those groupings that are levels of Topologies. Raises BadRequest."""
+        unknown = [name for name in by if name not in GROUPINGS and not _is_label(name)]
+        if not unknown:
+            return {}
+        objects = await self._store.queues.list(Topology.kind)
+        labels = {label for one in objects if isinstance(one, Topology) for label in one.spec.labels}
+        found = {}
+        for name in unknown:
+            meant = sorted(label for label in labels if name in (label, _level(label), label.rpartition("/")[2]))
+            if len(meant) != 1:
+                known = ", ".join(meant or (*GROUPINGS, *sorted(map(_level, labels)), "or label:KEY"))
+                raise BadRequest(f'by: usage cannot be grouped by "{name}"; give one of {known}')
+            found[name] = f"{LEVEL}{meant[0]}"
+        return found
 
     async def _by_labels(
         self, by: list[str], parts: Sequence[Sequence[UsageRow]], end: float
@@ -207,14 +228,23 @@ def _only(requested: set[str] | None, value: str, *, field: str) -> set[str]:
 
 
 def _groupings(parameters: list[str]) -> list[str]:
-    names = [name.strip() for part in parameters or [_DEFAULT_BY] for name in part.split(",")]
-    for name in names:
-        if name.startswith(LABEL) and is_qualified_name(name.removeprefix(LABEL)):
-            continue
-        if name not in GROUPINGS:
-            known = ", ".join(GROUPINGS)
-            raise BadRequest(f'by: usage cannot be grouped by "{name}"; give one of {known}, or label:KEY')
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(name.strip() for part in parameters or [_DEFAULT_BY] for name in part.split(",")))
+
+
+def _is_label(name: str) -> bool:
+    return name.startswith(LABEL) and is_qualified_name(name.removeprefix(LABEL))
+
+
+def _level(label: str) -> str:
+    return "node" if label == HOSTNAME else label
+
+
+def _named(rows: Sequence[UsageRow], levels: dict[str, str]) -> Sequence[UsageRow]:
+    """Return rows that name levels of topologies as the request does."""
+    names = {column: name for name, column in levels.items()}
+    if not names:
+        return rows
+    return [replace(row, group={names.get(name, name): value for name, value in row.group.items()}) for row in rows]
 
 
 def _document(by: list[str], times: ReportTimes, period: str, report: UsageReport) -> Document:

@@ -53,7 +53,8 @@ def report() -> None:
     default="queue",
     show_default=True,
     metavar="NAME,...",
-    help=f"Group usage by one or several of: {', '.join(_GROUPINGS)}, or label:KEY of queues and namespaces.",
+    help=f"Group usage by one or several of: {', '.join(_GROUPINGS)}, node or another level of a "
+    "Topology, or label:KEY of queues and namespaces.",
 )
 @click.option(
     "--quota",
@@ -136,7 +137,8 @@ def usage(
     are in core-hours, GiB-hours, or hours of one unit of other resources; JSON and YAML
     are exact, in core-seconds, byte-seconds, or seconds of one unit. -o wide does not
     truncate names. Kinds and workloads are known only while finished workloads are kept
-    (setting retention), which limits the start of such a report.
+    (setting retention), which limits the start of such a report; so are nodes, racks and
+    other domains of topologies, by the label of their level or its last part.
 
     With --quota a group has the nominal quota of its ClusterQueues, as it was at the
     time; idle is what their workloads did not use of it, also if it was lent. A label is
@@ -195,7 +197,7 @@ def node(*, name: str, at: str, start: str, end: str, output: str | None, connec
     """Report which workloads had pods on a node, as after a failure of it.
 
     The ledger knows this of workloads that were placed by topology. NODE may also be a
-    rack or another domain, for workloads that were placed by these levels alone.
+    rack or another domain.
 
     \b
     Examples:
@@ -220,13 +222,14 @@ def node(*, name: str, at: str, start: str, end: str, output: str | None, connec
     if not document["items"]:
         print_line(f"no workload that was placed by topology had pods on {name} in this time", err=True)
         return
-    rows = [("NAMESPACE", "KIND", "NAME", "USER", "PODS", "REQUESTS", "FROM", "TO", "END")]
+    rows = [("NAMESPACE", "KIND", "NAME", "USER", "WHERE", "PODS", "REQUESTS", "FROM", "TO", "END")]
     rows += [
         (
             item["namespace"],
             item["kind"] or "<none>",
             item["name"] or item["uid"],
             item["user"] or "<none>",
+            "/".join(filter(None, item["domain"])),
             str(item["pods"]),
             ", ".join(f"{amount} {resource}" for resource, amount in item["requests"].items()),
             second(item["from"]),

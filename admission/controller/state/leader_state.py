@@ -61,6 +61,8 @@ class LeaderState:
         if change.is_new:
             self.arrivals += 1
         self.registry.put(tracked)
+        if change.ledger:
+            change.ledger = [self._located(entry) for entry in change.ledger]
         self.batch.add(change)
         if change.frees_quota:
             self.quota_freed = True
@@ -70,6 +72,12 @@ class LeaderState:
             self.engine.observe(event, now=change.now)
         if change.is_finished:
             self.registry.remove(uid)
+
+    def _located(self, entry: Opened | Resized | Closed) -> Opened | Resized | Closed:
+        if isinstance(entry, Closed):
+            return entry
+        located = self.engine.located(entry.admission)
+        return entry if located is entry.admission else replace(entry, admission=located)
 
     def restore(
         self, record: WorkloadRecord, order: Order | None, checks: tuple[CheckRecord, ...], *, is_on: bool = True

@@ -5,17 +5,17 @@ Read from the engine's tree when somebody asks; nothing of it is kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from admission.engine.topology.counting import PODS
 from admission.engine.topology.nodes import untolerated
 from admission.engine.topology.tree import Amounts, Leaf, add
-from admission.model.topology import HOSTNAME
+from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from admission.engine.clusterqueue import Held
     from admission.engine.registry import Registry
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from admission.engine.topology.tree import Tree
     from admission.model.queues import FlavorToleration
     from admission.model.topology import Values
+    from admission.model.workload import Admission, PodSetAssignment
 
 
 @dataclass(slots=True)
@@ -106,6 +107,31 @@ def occupancy(registry: Registry, flavor: str) -> Callable[[], Occupancy] | None
     tolerations = registry.forest.flavors[flavor].spec.tolerations
     nodes, held = [*placed.topologies.nodes.values()], [*registry.held.values()]
     return partial(_occupancy, flavor, tree, [*tree.leaves.values()], nodes, held, resources, tolerations)
+
+
+def located(registry: Registry, admission: Admission) -> Admission:
+    """Return the admission with the domains of all levels above the nodes on which its pods are placed.
+
+    Assignments have hostnames alone. Above a node that is unknown the values are empty.
+    """
+    placed = registry.placed
+    if placed is None or not any(pod_set.topology for pod_set in admission.pod_sets):
+        return admission
+    trees = placed.topologies.trees
+    return replace(admission, pod_sets=tuple(_located(trees, pod_set) for pod_set in admission.pod_sets))
+
+
+def _located(trees: Mapping[str, Tree], pod_set: PodSetAssignment) -> PodSetAssignment:
+    assignment = pod_set.topology
+    tree = next((trees[flavor] for flavor in sorted(set(pod_set.flavors.values())) if flavor in trees), None)
+    if assignment is None or tree is None or not tree.by_hostname or assignment.levels != tree.levels[-1:]:
+        return pod_set
+    above = ("",) * (len(tree.levels) - 1)
+    domains = []
+    for values, pods in assignment.domains:
+        leaf = tree.leaves.get(values)
+        domains.append(DomainCount((*above, *values) if leaf is None else leaf.values, pods))
+    return replace(pod_set, topology=TopologyAssignment(tree.levels, tuple(domains)))
 
 
 def _occupancy(

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from admission.store.records import Document
 
 
+def parsed_json(value: Any) -> Any:
+    """Return the value of a JSON column that was read as text: PostgreSQL's driver has parsed it already."""
+    return orjson.loads(value) if isinstance(value, str) else value
+
+
 def insert(dialect: str, table: Table) -> Any:
     """Return the dialect's INSERT, which has `on_conflict_do_update` and `on_conflict_do_nothing`."""
     return sqlite.insert(table) if dialect == "sqlite" else postgresql.insert(table)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import literal, or_, select
+from sqlalchemy import Text, and_, literal, or_, select, type_coerce
 
 from admission.model.topology_documents import topology_assignment
+from admission.store.database.dialects import parsed_json
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions, workloads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from admission.store.database.connection import Database
+
+_BATCH: Final = 5_000
+"""Rows fetched at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,46 +49,53 @@ class Stay:
 
 async def stays(database: Database, domain: str, *, start: float, end: float) -> list[Stay]:
     """Return the stays in a domain, by one of its values, that overlap a period (Unix times, s), in order of time."""
-    held, known = admissions.c, workloads.c
-    placed = (
-        select(held.workload_uid, held.pod_set, held.from_at, held.topology)
-        .where(
-            held.topology.is_not(None),
-            held.from_at <= literal(end, Instant()),
-            or_(held.to_at.is_(None), held.to_at > literal(start, Instant())),
+    with_domains = admissions.alias()
+    held, placed, known = admissions.c, with_domains.c, workloads.c
+    of_one = held.workload_uid == placed.workload_uid, held.pod_set == placed.pod_set, held.from_at == placed.from_at
+    statement = (
+        select(
+            held.workload_uid, held.pod_set, held.from_at, held.to_at, held.resource, held.amount, held.count,
+            type_coerce(held.topology, Text), held.namespace, held.local_queue, held.submitted_by, held.end_reason,
+            known.kind, known.name,
         )
-        .order_by(held.from_at, held.id)
-    )
-    amounts = select(
-        held.resource, held.amount, held.count, held.namespace, held.local_queue, held.submitted_by, held.to_at,
-        held.end_reason, known.kind, known.name,
-    ).select_from(admissions.outerjoin(workloads, held.workload_uid == known.uid))  # fmt: skip
+        .select_from(
+            with_domains.join(admissions, and_(*of_one)).outerjoin(workloads, held.workload_uid == known.uid)
+        )
+        .where(
+            placed.topology.is_not(None),
+            placed.from_at <= literal(end, Instant()),
+            or_(placed.to_at.is_(None), placed.to_at > literal(start, Instant())),
+        )
+        .order_by(held.from_at, held.workload_uid, held.pod_set, held.id)
+    )  # fmt: skip
     found: list[Stay] = []
+    rest: list[Any] = []
     async with database.read() as connection:
-        for uid, pod_set, begun, document in await connection.execute(placed):
-            counts = [one for one in topology_assignment(document).domains if domain in one.values]
-            if not counts:
-                continue
-            of = held.workload_uid == uid, held.pod_set == pod_set, held.from_at == literal(begun, Instant())
-            rows = (await connection.execute(amounts.where(*of))).mappings().all()
-            first = rows[0]
-            for values, pods in counts:
-                requests = {row["resource"]: row["amount"] * pods // row["count"] for row in rows if row["resource"]}
-                found.append(
-                    Stay(
-                        first["namespace"],
-                        first["local_queue"],
-                        first["submitted_by"],
-                        first["kind"] or "",
-                        first["name"] or "",
-                        uid,
-                        pod_set,
-                        values,
-                        pods,
-                        requests,
-                        begun,
-                        first["to_at"],
-                        first["end_reason"] or "",
-                    )
-                )
-    return found
+        async for rows in (await connection.stream(statement)).partitions(_BATCH):
+            # In a thread: there may be many documents. The last pod set may have more rows, in the next batch.
+            rest, more = await asyncio.to_thread(_stays, [*rest, *rows], domain)
+            found += more
+    return found + _stays([*rest, None], domain)[1]
+
+
+def _stays(rows: list[Any], domain: str) -> tuple[list[Any], list[Stay]]:
+    """Return the rows of the last pod set, and the stays of all others; of all, if the last row is None."""
+    parts = [[*part] for _, part in groupby(rows, lambda row: row and row[:3])]
+    return parts[-1], [stay for part in parts[:-1] for stay in _stays_of(part, domain)]
+
+
+def _stays_of(rows: list[Any], domain: str) -> Iterator[Stay]:
+    """Yield the stays of a pod set by its rows, one for each resource."""
+    document = next(row[7] for row in rows if row[7] is not None)
+    counts: dict[tuple[str, ...], int] = {}
+    for values, pods in topology_assignment(parsed_json(document)).domains:
+        if domain in values:
+            within = values[: values.index(domain) + 1]
+            counts[within] = counts.get(within, 0) + pods
+    uid, pod_set, begun, ended, _, _, count, _, namespace, queue, user, reason, kind, name = rows[0]
+    for within, pods in counts.items():
+        requests = {row[4]: row[5] * pods // count for row in rows if row[4]}
+        yield Stay(
+            namespace, queue, user, kind or "", name or "", uid, pod_set, within, pods, requests, begun, ended,
+            reason or "",
+        )  # fmt: skip

@@ -120,6 +120,8 @@ class Reports:
     ) -> UsageReport:
         """Return usage from `start` until `end` (now at most), grouped by some of GROUPINGS, and always by resource.
 
+        With `usage_rows.LEVEL` and a node label instead of one of them, by the domains of a level of topologies.
+
         `period` (of PERIODS) groups by time, too; in a `zone` other than UTC, periods have to begin at full hours (of
         UTC), as roll-ups do. `where` filters: for columns of FILTERS, the accepted values. `user`:
         who requests it. Raises TooManyReports (see `ledger_sums`).
@@ -179,8 +181,8 @@ class Reports:
 
 
 def columns_of(by: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of some of GROUPINGS, and the resource."""
-    return tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS[name]))
+    """Return the columns of some of GROUPINGS or levels (`usage_rows.LEVEL`), and the resource."""
+    return tuple(dict.fromkeys(column for name in (*by, "resource") for column in GROUPINGS.get(name, (name,))))
 
 
 def _hours_only(at: float, pruned_to: float | None, rounding: Callable[[float], int]) -> float:

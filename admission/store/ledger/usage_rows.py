@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from sys import intern
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from sqlalchemy import ColumnElement, func, literal, or_, select
+from sqlalchemy import ColumnElement, Text, func, literal, or_, select, type_coerce
 
 from admission.model.quantity import amount
 from admission.model.queues import ClusterQueue
+from admission.model.topology_documents import topology_assignment
+from admission.store.database.dialects import parsed_json
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions, queue_object_versions, workloads
 from admission.store.ledger.usage import MICROSECONDS, Holding, QuotaKey
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -28,15 +31,21 @@ _WORKLOAD_COLUMNS: Mapping[str, ColumnElement[str]] = {
     "workload": func.coalesce(workloads.c.name, admissions.c.workload_uid),
 }
 """Further columns, joined from workloads; available for ledger rows only, not in roll-ups."""
+LEVEL: Final = "level:"
+"""Prefix of what stands for a column in reports by the domains of a topology: with the node label of their level."""
 _BATCH = 5_000
 """Rows fetched at a time."""
 
 Quotas: TypeAlias = "dict[QuotaKey, QuotaSteps]"
 
+_Places: TypeAlias = "dict[tuple[str, str, float], dict[tuple[str, ...], int]]"
+"""Workload, pod set and start of an admission to the number of its pods by domains, one of each level."""
+
 
 def holder_columns(names: Collection[str]) -> tuple[str, ...]:
-    """Return HOLDER_COLUMNS, and those of `names` that are joined from workloads."""
-    return (*HOLDER_COLUMNS, *(name for name in _WORKLOAD_COLUMNS if name in names))
+    """Return HOLDER_COLUMNS, those of `names` that are joined from workloads, and levels of topologies."""
+    levels = sorted(name for name in names if name.startswith(LEVEL))
+    return (*HOLDER_COLUMNS, *(name for name in _WORKLOAD_COLUMNS if name in names), *levels)
 
 
 async def rows_in_force(
@@ -50,9 +59,13 @@ async def rows_in_force(
     """Return the ledger rows that were in force at any time between `start` and `end` (Unix times, s).
 
     `where`: accepted values by column. Only columns of QuotaKey are used: rows of other holders are needed, because
-    the borrowed part of usage depends on all admissions under the same quota.
+    the borrowed part of usage depends on all admissions under the same quota. With levels in `holder`, which come last,
+    rows are divided by the domains of their pods.
     """
     columns = admissions.c
+    levels = tuple(name.removeprefix(LEVEL) for name in holder if name.startswith(LEVEL))
+    places = await _places(connection, start, end, levels) if levels else {}
+    holder = holder[: len(holder) - len(levels)]
     statement = select(
         columns.cluster_queue, columns.flavor, columns.resource, columns.workload_uid, columns.pod_set,
         func.coalesce(columns.began_at, columns.from_at), columns.from_at, columns.to_at, columns.amount,
@@ -67,8 +80,8 @@ async def rows_in_force(
     for part in in_force(start):
         result = await connection.stream(statement.where(part))
         async for rows in result.partitions(_BATCH):
-            found += [
-                Holding(
+            for cluster_queue, flavor, resource, uid, pod_set, began, from_at, to_at, held, *whose in rows:
+                one = Holding(
                     QuotaKey(intern(cluster_queue), intern(flavor), intern(resource)),
                     (micros(began), uid, pod_set),
                     micros(from_at),
@@ -76,9 +89,50 @@ async def rows_in_force(
                     held,
                     tuple(intern(part) if isinstance(part, str) else part for part in whose),
                 )
-                for cluster_queue, flavor, resource, uid, pod_set, began, from_at, to_at, held, *whose in rows
-            ]
+                if levels:
+                    at = places.get((uid, pod_set, from_at)) or {("",) * len(levels): 1}
+                    found += _divided(one, at)
+                else:
+                    found.append(one)
     return found
+
+
+async def _places(connection: AsyncConnection, start: float, end: float, levels: tuple[str, ...]) -> _Places:
+    """Return where the pods of admissions in force between `start` and `end` were, if they were placed by topology."""
+    columns = admissions.c
+    statement = select(
+        columns.workload_uid, columns.pod_set, columns.from_at, type_coerce(columns.topology, Text)
+    ).where(columns.topology.is_not(None), columns.from_at < literal(end, Instant()))
+    found: _Places = {}
+    for part in in_force(start):
+        async for rows in (await connection.stream(statement.where(part))).partitions(_BATCH):
+            found.update(await asyncio.to_thread(_pods_of, rows, levels))
+    return found
+
+
+def _pods_of(rows: Iterable[Sequence[Any]], levels: tuple[str, ...]) -> _Places:
+    return {(uid, pod_set, from_at): _pods_at(document, levels) for uid, pod_set, from_at, document in rows}
+
+
+def _pods_at(document: str, levels: tuple[str, ...]) -> dict[tuple[str, ...], int]:
+    """Return the number of pods in each domain of these levels; levels that an assignment does not have are empty."""
+    assignment = topology_assignment(parsed_json(document))
+    at = [assignment.levels.index(level) if level in assignment.levels else -1 for level in levels]
+    pods: dict[tuple[str, ...], int] = {}
+    for values, count in assignment.domains:
+        names = tuple(intern(values[index]) if index >= 0 else "" for index in at)
+        pods[names] = pods.get(names, 0) + count
+    return pods
+
+
+def _divided(one: Holding, pods: Mapping[tuple[str, ...], int]) -> Iterator[Holding]:
+    """Yield a row for each domain, with its share of the amount by the number of pods."""
+    total, before, given = sum(pods.values()), 0, 0
+    for names, count in pods.items():
+        before += count
+        upto = one.amount * before // total
+        yield one._replace(amount=upto - given, holder=(*one.holder, *names))
+        given = upto
 
 
 async def nominal_quotas(connection: AsyncConnection, *, before_creation: bool = True) -> Quotas:

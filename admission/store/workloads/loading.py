@@ -7,15 +7,14 @@ from dataclasses import replace
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import orjson
 from sqlalchemy import JSON, Double, Text, and_, bindparam, cast, extract, func, or_, select, type_coerce
 
 from admission.engine.vocabulary import MISCONFIGURED
 from admission.model.pod_set_documents import pod_set
 from admission.model.text import clean
-from admission.model.topology_documents import DELAYED, topology_assignment
+from admission.model.topology_documents import DELAYED, placed_pods
 from admission.model.workload import Admission, PodSetAssignment, Workload
-from admission.store.database.dialects import in_list
+from admission.store.database.dialects import in_list, parsed_json
 from admission.store.database.instant import Instant
 from admission.store.database.tables import admissions, pod_sets, transitions, workloads
 from admission.store.records import DEQUEUED, Eviction, State, WorkloadRecord
@@ -165,7 +164,7 @@ def _shapes(connection: Connection, names: Any) -> dict[str, tuple[PodSet, ...] 
         name, before = row["shape"], shapes.get(row["shape"], ())
         if not isinstance(before, Exception):
             try:
-                shapes[name] = (*before, pod_set({**row, "spec": _document(row["spec"])}))
+                shapes[name] = (*before, pod_set({**row, "spec": parsed_json(row["spec"])}))
             except (ValueError, TypeError, LookupError, AttributeError) as error:
                 shapes[name] = error
     return shapes
@@ -212,9 +211,9 @@ def _admission(held: tuple[str, dict[str, _Assigned]]) -> Admission:
 
 def _assignment(item: tuple[str, _Assigned]) -> PodSetAssignment:
     name, (flavors, usage, count, topology) = item
-    document = _document(topology[0]) if topology else None
+    document = parsed_json(topology[0]) if topology else None
     delayed = document is not None and DELAYED in document
-    domains = None if document is None or delayed else topology_assignment(document)
+    domains = None if document is None or delayed else placed_pods(document)
     return PodSetAssignment(intern(name), flavors, usage, count, domains, delayed)
 
 
@@ -237,14 +236,9 @@ def _record_or_fault(
         return replace(_record(readable, {}, held), reason=MISCONFIGURED, message=message)
 
 
-def _document(value: Any) -> Any:
-    """Return the value of a JSON column: SQLite returns its text, PostgreSQL's driver has parsed it already."""
-    return orjson.loads(value) if isinstance(value, str) else value
-
-
 def _is_broken(document: Any) -> bool:
     try:
-        return not isinstance(_document(document), dict | None)
+        return not isinstance(parsed_json(document), dict | None)
     except ValueError:
         return True
 
@@ -259,7 +253,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
     sets = shapes.get(shape, ())  # a misconfigured workload has no pod sets
     if isinstance(sets, Exception):
         raise sets
-    replaced = _document(original)
+    replaced = parsed_json(original)
     if not isinstance(replaced, dict | None):
         raise TypeError(f"its original is no object, but {replaced!r}")
     return WorkloadRecord(
@@ -296,7 +290,7 @@ def _record(row: Sequence[Any], shapes: Mapping[str, tuple[PodSet, ...] | Except
         requeues=requeues,
         not_before=not_before,
         past_seconds=past_seconds,
-        eviction=None if eviction is None else Eviction(**_document(eviction)),
+        eviction=None if eviction is None else Eviction(**parsed_json(eviction)),
         first_revision=first_revision,
         revision=revision,
     )
