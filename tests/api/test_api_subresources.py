@@ -151,6 +151,19 @@ async def test_explain_mentions_the_last_eviction_exactly_once(api: Client, stor
         assert sum(said in each for each in sentences) == 1
 
 
+def test_explanation_of_a_preemption_has_no_uid_and_no_paths() -> None:
+    said = (
+        "Preempted to accommodate workload a/b (UID: 1-2) due to prioritization in the ClusterQueue; preemptor path: "
+        "/ai/v.1; preemptee path: /ai/v.1. It queues again by itself."
+    )
+    waits = ExplainedWorkload("Job a/waits", "main", NOW, "WaitingForQuota", "It waits.", evicted=said)
+    sentences, _ = paragraphs(waits, Explanation("Pending"), now=NOW)
+    assert (
+        "It held quota before, and lost it: Preempted to accommodate workload a/b due to prioritization in the "
+        "ClusterQueue. It queues again by itself."
+    ) in sentences
+
+
 def test_explanation_says_only_once_what_is_the_same_for_all_flavors() -> None:
     never = (PreemptionHint("Never", "Never", "cpu", name, 1000) for name in ("default", "other"))
     waits = ExplainedWorkload("Job a/waits", "main", NOW, "WaitingForQuota", "It waits.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -16,15 +17,17 @@ from playwright.async_api import expect
 from admission.api.application import create_app, listening
 from admission.cli.main import main
 from admission.model.manifests import parse_manifest
+from admission.model.workload import PodSet, Workload
 from admission.store.audit_log import Author
 from admission.store.database.migrations import migrate
+from admission.store.records import Changes, State, WorkloadRecord
 from admission.store.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from playwright.async_api import Browser
+    from playwright.async_api import Browser, Route
 
 pytestmark = [pytest.mark.browser, pytest.mark.costly, pytest.mark.asyncio(loop_scope="module")]
 
@@ -84,3 +87,39 @@ async def test_attention_list_counts_what_it_does_not_show(browser: Browser, tmp
         attention = page.get_by_role("region", name="Needs attention")
         await expect(attention.get_by_role("listitem").filter(has_text="stopped-")).to_have_count(6)
         await expect(attention).to_contain_text("and 3 more")
+
+
+async def test_all_is_well_only_if_everything_is_known_and_is(browser: Browser, tmp_path: Path) -> None:
+    async with new_installation(browser, tmp_path) as (store, someone):
+        flavor = {"name": "missing", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+        spec = {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
+        for kind, about in (("ClusterQueue", spec), ("ResourceFlavor", {})):
+            name = "open" if about else "missing"
+            document = {"apiVersion": "sluice.dev/v1", "kind": kind, "metadata": {"name": name}, "spec": about}
+            await store.queues.create(parse_manifest(document), author=Author("ada"))
+        page = await someone.open("")
+        attention = page.get_by_role("region", name="Needs attention")
+        await expect(attention).to_contain_text("All is well")
+
+        answers = asyncio.Event()
+
+        async def late(route: Route) -> None:
+            await answers.wait()
+            await route.fulfill(status=500, body="{}")
+
+        await page.route("**/reports/attention*", late)
+        await page.reload()
+        await expect(attention).to_be_visible()
+        await expect(attention).not_to_contain_text("All is well")
+        answers.set()
+        await expect(attention).to_contain_text("Not all is known")
+        await expect(attention).not_to_contain_text("All is well")
+        someone.faults[:] = [fault for fault in someone.faults if "500" not in fault]
+        await page.unroute("**/reports/attention*")
+
+        workload = Workload("uid-1", "team-a", "broken", "main", 0, time.time(), (PodSet("main", 1, {"cpu": 1000}),))
+        failed = WorkloadRecord(workload, State.FINISHED, time.time(), finished_at=time.time(), outcome="Failed")
+        await store.commit(Changes((failed,)), epoch=await store.lead("test", elected=True))
+        await page.reload()
+        await expect(attention).to_contain_text("broken")
+        await expect(attention).not_to_contain_text("All is well")

@@ -5,6 +5,7 @@ The API writes the paragraphs, so that the command line, the dashboard and the P
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 _LONG_STOP = 120.0
 """Seconds after an eviction from which it is said what keeps pods from ending: most have a grace period of 30 s."""
+_OF_PREEMPTION = re.compile(r" \(UID: [^)]*\)|; preempt(?:or|ee) path: \S+?(?=;|\.(?: |$)|$)")
+"""Uid and paths in Kueue's message about a preemption, which the history has in full."""
 _FLAVORS = 5
 """Most flavors and resources with missing quota whose limits are listed."""
 _REMEDIES = 2
@@ -192,7 +195,7 @@ def _beside(
     elif found is not None and workload.reason == EXCEEDS_MAX_QUOTA:
         yield sentences.ask_for_less(raises_for(found.lacks))
     if workload.evicted and workload.evicted != workload.message:
-        yield f"It held quota before, and lost it: {workload.evicted}"
+        yield f"It held quota before, and lost it: {_OF_PREEMPTION.sub('', workload.evicted)}"
     if found is None or workload.reason in HOPELESS:
         return
     in_the_way = []

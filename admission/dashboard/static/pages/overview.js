@@ -118,8 +118,8 @@ export function Tree({ roots, resource, flavor }) {
       <tbody>${rows.map(({ each, sum }) => html`<tr key=${`${each.kind}/${each.name}`} class=${each.kind === "Cohort" ? "cohort" : ""}>
         <th scope="row"><span class=${`tree-name depth-${Math.min(each.depth, 6)}`}>
           ${each.children.length ? html`<button type="button" class="twisty" aria-expanded=${String(isOpen(each))} aria-label=${`${isOpen(each) ? "Close" : "Open"} ${each.name}`} onClick=${() => toggle(each)}><${Icon} name="chevron" /></button>` : html`<span class="twisty"></span>`}
-          <a href=${each.kind === "Cohort" ? cohortLink(each.name) : queueLink(each.name)}><bdi>${each.name}</bdi></a>
-          ${each.kind === "ClusterQueue" && each.object.spec.stopPolicy && each.object.spec.stopPolicy !== "None" && html`<${Badge} tone="warn">stopped<//>`}
+          <span class="tree-queue"><a href=${each.kind === "Cohort" ? cohortLink(each.name) : queueLink(each.name)}><bdi>${each.name}</bdi></a>
+          ${each.kind === "ClusterQueue" && each.object.spec.stopPolicy && each.object.spec.stopPolicy !== "None" && html`<${Badge} tone="warn">stopped<//>`}</span>
         </span></th>
         <td class="wide"><${QuotaBar} resource=${resource} totals=${sum} scale=${scales[levelOf(each)]} /></td>
         <td class="number">${shown(resource, sum.used)}</td><td class="number">${shown(resource, sum.nominal)}</td>
@@ -211,7 +211,7 @@ function Attention({ roots, leaves, changes }) {
   const nodes = useAnswer(rights.nodes ? "/apis/sluice.dev/v1/reports/nodes" : null, {}, { everyMs: 60000 });
   const now = useNow() / 1000;
   if (report.error && !report.data) return html`<${Card} title="Needs attention"><${Failure} error=${report.error} /><//>`;
-  if (!report.data || (rights.attention && !more.data && !more.error)) return html`<${Card} title="Needs attention"><${Loading} /><//>`;
+  if (!report.data || [[rights.attention, more], [rights.nodes, nodes], [rights.subscriptions, subscriptions]].some(([may, answer]) => may && !answer.data && !answer.error)) return html`<${Card} title="Needs attention"><${Loading} /><//>`;
   const items = report.data.items, { failed, notStarted, impossible, evictedAgain } = more.data || {};
   const isStopped = (leaf) => leaf.object.status?.conditions?.some((condition) => condition.type === "Active" && condition.status === "False");
   const stopped = leaves.filter(isStopped), shut = new Set(stopped.map((leaf) => leaf.name));

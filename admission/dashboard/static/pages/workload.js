@@ -128,7 +128,7 @@ function Standing({ workload }) {
       ${(admitted || reserved) && status.state !== "finished" && html`<span>holds quota for <b><${Age} since=${(admitted || reserved).lastTransitionTime} /></b></span>`}
       ${finished && html`<span><b>${finished.reason}</b> <${Time} at=${finished.lastTransitionTime} /></span>`}
     </div>
-    <ul class="conditions">${told.map((condition) => html`<li key=${condition.type}><${Badge} tone=${condition.status === "True" ? "ok" : "calm"}>${condition.type}<//> <${Free} text=${condition.message || condition.reason} longest=${500} /></li>`)}</ul>
+    <ul class="conditions">${told.map((condition) => html`<li key=${condition.type}><${Badge} tone=${condition.reason === "Failed" ? "bad" : condition.status === "True" ? "ok" : "calm"}>${condition.type === "Finished" ? condition.reason : condition.type}<//> <${Free} text=${condition.message || condition.reason} longest=${500} /></li>`)}</ul>
   <//>`;
 }
 

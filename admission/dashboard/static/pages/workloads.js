@@ -15,15 +15,18 @@ export function obstacleOf(workload) {
 // Messages about missing quota begin so (`admission/model/sentences.py`).
 const NEEDS = /^Needs (.+?)(?:: less is free|\. It can)/;
 
+// Messages about a pod begin with its name.
+const OF_A_POD = /^Its pod \S+ (cannot|does|is)/;
+
 // A message in a few words that end with the number that counts, for tables; the whole one is the title.
 export function shortly(message) {
   const found = NEEDS.exec(message ?? "");
-  return found ? `needs ${found[1]}` : message;
+  return found ? `needs ${found[1]}` : message?.replace(OF_A_POD, "$1");
 }
 
 export function Obstacle({ workload }) {
   const found = obstacleOf(workload);
-  if (!found) return html`<span class="soft">–</span>`;
+  if (!found) return html`<span class="soft nothing">–</span>`;
   const isStated = ["admitted", "finished"].includes(workload.status.state);  // the badge of its state says the same
   return html`<span class="reason" title=${found.message}>${!isStated && html`<${Badge} tone=${HOPELESS.has(found.reason) ? "bad" : "calm"}>${found.reason}<//> `}<span class="soft"><${Free} text=${shortly(found.message)} longest=${120} /></span></span>`;
 }
