@@ -28,7 +28,7 @@ from webhooks.policies import (
     policy_groups,
 )
 from webhooks.policy_objects import MUTATING, VALIDATING
-from webhooks.scale_policies import GROUP_VERSION, SCALE_POLICIES, scale_policies
+from webhooks.scale_policies import scale_policies, scale_policy_names, scaled_versions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
@@ -85,6 +85,8 @@ class GateReconciler:
     """Kinds that Sluice knows, but does not queue here."""
     switched_off: set[str] = field(default_factory=set, init=False)
     """Objects that were switched off at the last check, for example `MutatingWebhookConfiguration sluice`."""
+    unlimited: set[str] = field(default_factory=set, init=False)
+    """Policies of scale subresources, and bindings, that the API server did not let Sluice write at the last check."""
 
     async def ensure(self) -> bool:
         """Write the desired objects; return whether any changed. Raises ClusterError, PoliciesNotOffered."""
@@ -97,9 +99,13 @@ class GateReconciler:
             try:
                 outcomes[name] = await reconcile(self.client, _collection(obj["kind"]), obj, is_ours=is_ours)
             except Forbidden as error:
-                if obj["metadata"]["name"] not in SCALE_POLICIES:
+                if obj["metadata"]["name"] not in scale_policy_names():
                     raise
-                log.warning("%s is not written, so that the scale subresource is not limited: %s", name, error)
+                if name not in self.unlimited:
+                    log.warning("%s is not written, so that the scale subresource is not limited: %s", name, error)
+                self.unlimited.add(name)
+            else:
+                self.unlimited.discard(name)
         self._log_switch({name for name, outcome in outcomes.items() if outcome is Outcome.SWITCHED_OFF})
         return Outcome.CHANGED in outcomes.values()
 
@@ -197,9 +203,9 @@ class GateReconciler:
         Also of those kinds, if they are queued, whose scale subresource has a policy.
         """
         served = await self._resources_at(_PATH)
-        if any(f"{kind.group}/v1" == GROUP_VERSION for kind in self.kinds):
+        for version in scaled_versions(self.kinds):
             with suppress(NotFound):
-                served |= await self._resources_at(f"/apis/{GROUP_VERSION}")
+                served |= await self._resources_at(f"/apis/{version}")
         return served
 
     async def _resources_at(self, path: str) -> frozenset[str]:
@@ -263,7 +269,7 @@ class GateReconciler:
                 for suffix in suffixes:
                     yield policy_kind, f"{name}.{suffix}.sluice.dev"
                     yield f"{policy_kind}Binding", f"{name}.{suffix}.sluice.dev"
-        for name in (PODS_GATED, PODS_KEEP, *NOT_QUEUED_POLICIES, *SCALE_POLICIES):
+        for name in (PODS_GATED, PODS_KEEP, *NOT_QUEUED_POLICIES, *scale_policy_names()):
             yield VALIDATING, name
             yield f"{VALIDATING}Binding", name
 

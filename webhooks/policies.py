@@ -97,18 +97,13 @@ def is_job(kind: Kind) -> bool:
     return (kind.group, kind.kind) == ("batch", "Job")
 
 
-def _suspend_fields(kind: Kind) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of the suspend field, one for each version of the CustomResourceDefinition that moved it."""
-    return (kind.form.suspend, *kind.form.suspend_older) if isinstance(kind, DeclaredKind) else (("spec", "suspend"),)
-
-
 def _suspended(variable: str, kinds: Sequence[Kind]) -> str:
-    return by_kind(kinds, lambda kind: is_suspended(variable, _suspend_fields(kind)))
+    return by_kind(kinds, lambda kind: is_suspended(variable, kind.suspend_fields))
 
 
 def _waits(kinds: Sequence[Kind]) -> str:
     """CEL expression of the message that denies unsuspending a queued object."""
-    field = by_kind(kinds, lambda kind: f"'{'.'.join(_suspend_fields(kind)[0])}'")
+    field = by_kind(kinds, lambda kind: f"'{'.'.join(kind.suspend_fields[0])}'")
     return (
         f"{field} + ': this ' + request.kind.kind + ' is queued, and only Sluice starts it, when there is quota; "
         "to see what it waits for: sluice why ' + object.metadata.name + ' -n ' + object.metadata.namespace"
@@ -253,7 +248,7 @@ def _empty_queue_labels(variable: str, kinds: Sequence[Kind]) -> list[str]:
 
 def _is_gated(kinds: Sequence[Kind]) -> str:
     """Whether an object is as the mutation leaves it: the mutation would change nothing."""
-    suspended = by_kind(kinds, lambda kind: is_suspended_everywhere("object", _suspend_fields(kind)))
+    suspended = by_kind(kinds, lambda kind: is_suspended_everywhere("object", kind.suspend_fields))
     return f"({submitter('object')} == {_REQUESTER} && {suspended})"
 
 
@@ -350,7 +345,7 @@ def _suspend_mutation(queue: str, kinds: Sequence[Kind], owners: Sequence[Kind],
     if claims != "false":
         mark = add_patch(pointer("metadata", "annotations", START_WITH_OWNER), "'true'")
         patches.append(f"(!{_suspended('object', kinds)} && {claims} ? [{mark}] : [])")
-    patches.append(by_kind(kinds, lambda kind: suspend_patches(_suspend_fields(kind))))
+    patches.append(by_kind(kinds, lambda kind: suspend_patches(kind.suspend_fields)))
     return {
         # Webhooks and policies called later may unsuspend the object.
         "reinvocationPolicy": "IfNeeded",

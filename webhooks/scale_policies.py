@@ -8,9 +8,9 @@ object is evicted when it has more pods than quota.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from admission.kinds.declared import DeclaredKind
+from admission.kinds import all_kinds, frameworks_known
 from webhooks.expressions import is_not_updated_by, is_queued, is_suspended
 from webhooks.policy_objects import VALIDATING, validation, with_binding
 
@@ -20,29 +20,37 @@ if TYPE_CHECKING:
     from admission.kinds.base import Kind, Object
     from webhooks.scope import Scope
 
-SCALABLE: Final = ("pytorchjobs", "paddlejobs")
-"""Kinds of kubeflow.org/v1 whose definition has the subresource (training-operator 1.9); it sets the workers."""
-GROUP_VERSION: Final = "kubeflow.org/v1"
-SCALE_POLICIES: Final = tuple(f"{plural}.scale.sluice.dev" for plural in SCALABLE)
+
+def scale_policy_names() -> list[str]:
+    """Return the names of the policies of all kinds that Sluice knows."""
+    return [_name(kind) for kind in all_kinds(frameworks=frameworks_known()) if kind.has_scale]
+
+
+def scaled_versions(kinds: Iterable[Kind]) -> set[str]:
+    """Return the API versions, such as `kubeflow.org/v1`, whose resources decide which of the kinds have a policy."""
+    return {f"{kind.group}/{version}" for kind in kinds if kind.has_scale for version in kind.versions}
+
+
+def _name(kind: Kind) -> str:
+    return f"{kind.plural}.scale.sluice.dev"
 
 
 def scale_policies(kinds: Iterable[Kind], scope: Scope, served: Collection[str]) -> list[Object]:
-    """Return the policies, each followed by its binding. `served`: resources that the API server has of that group."""
+    """Return the policies, each followed by its binding. `served`: resources of their `scaled_versions`."""
     policies: list[Object] = []
     for kind in kinds:
         resource = f"{kind.plural}/scale"
-        if f"{kind.group}/v1" != GROUP_VERSION or kind.plural not in SCALABLE or resource not in served:
+        if not kind.has_scale or resource not in served:
             continue
-        assert isinstance(kind, DeclaredKind), kind
         raised = " > ".join(
             f"(has({each}.spec) && has({each}.spec.replicas) ? {each}.spec.replicas : 0)"
             for each in ("object", "oldObject")
         )
-        is_running = f"!{is_suspended('params', (kind.form.suspend, *kind.form.suspend_older))}"
+        is_running = f"!{is_suspended('params', kind.suspend_fields)}"
         is_it = f"params.metadata.name == request.name && {is_queued('params', [kind])} && {is_running}"
         rule = {
             "apiGroups": [kind.group],
-            "apiVersions": ["v1"],
+            "apiVersions": [*kind.versions],
             "operations": ["UPDATE"],
             "resources": [resource],
             "scope": "Namespaced",
@@ -53,13 +61,13 @@ def scale_policies(kinds: Iterable[Kind], scope: Scope, served: Collection[str])
         )
         policy, binding = with_binding(
             VALIDATING,
-            f"{kind.plural}.scale.sluice.dev",
+            _name(kind),
             {"namespaceSelector": scope.namespaces(), "resourceRules": [rule]},
             conditions=[raised, is_not_updated_by(scope.own_usernames)],
             spec={
                 # What it lets pass the controller evicts.
                 "failurePolicy": "Ignore",
-                "paramKind": {"apiVersion": GROUP_VERSION, "kind": kind.kind},
+                "paramKind": {"apiVersion": f"{kind.group}/{kind.versions[0]}", "kind": kind.kind},
                 "validations": [validation(f"!({is_it})", message=message)],
             },
         )

@@ -25,6 +25,10 @@ class Elastic(Protocol):
     def scales(self) -> bool:
         """Whether its controller follows a changed number of pods, so that more can be asked for while it runs."""
 
+    @property
+    def has_scale(self) -> bool:
+        """Whether writes of its subresource `scale`, which no webhook can judge, give a running object more pods."""
+
     def limit(self, new: Object, old: Object) -> tuple[list[Object], str]:
         """Return the JSON patch that limits an update of a running object to its admitted pods, and a warning text.
 

@@ -236,6 +236,10 @@ class Kind(Elastic, Owner, Composed, EndsByDeletion, SelectsPods, WatchedByLabel
         """Whether it is a custom resource, whose definition the API server may lack."""
 
     @property
+    def suspend_fields(self) -> tuple[tuple[str, ...], ...]:
+        """Keys of the field that suspends an object, the newest first if versions differ; empty: its pods are gated."""
+
+    @property
     def is_always_queued(self) -> bool:
         """Whether each object names a queue, even without a queue label."""
 

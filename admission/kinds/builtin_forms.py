@@ -246,6 +246,8 @@ _FUNCTIONS: Final[dict[str, dict[str, Any]]] = {
         f"kubeflow.org/{kind.lower()}": {
             "faults": partial(kubeflow.faults, *of),
             **({"added": kubeflow.added} if kind in ("PyTorchJob", "MPIJob") else {}),
+            # For elastic training, in the definitions of training-operator 1.9.
+            "has_scale": kind in ("PyTorchJob", "PaddleJob"),
         }
         for kind, of in _ROLES.items()
     },

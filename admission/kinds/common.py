@@ -70,6 +70,16 @@ class CommonKind(ABC):
         return False
 
     @property
+    def suspend_fields(self) -> tuple[tuple[str, ...], ...]:
+        """Keys of the field that suspends an object: by default there is none."""
+        return ()
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether `scale` gives a running object more pods: by default it does not."""
+        return False
+
+    @property
     def scales(self) -> bool:
         """Whether raised numbers of pods wait for quota while it runs: by default they do not."""
         return False

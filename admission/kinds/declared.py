@@ -127,10 +127,20 @@ class DeclaredKind(CommonKind):
         return (SUBMITTED_BY, HOLD, GATED_BY, MIN_COUNT, *scaled, *self.form.annotations)
 
     @property
+    def suspend_fields(self) -> tuple[Path, ...]:
+        """Keys of the suspend field, the newest first if versions differ."""
+        return (self.form.suspend, *self.form.suspend_older)
+
+    @property
     def gated_by(self) -> Gate:
         """The gate: its suspend field, or the form's substitute for it."""
         field = SuspendField(self.form.suspend, self.form.suspend_older)
         return field if self.form.gate is None else self.form.gate(field)
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether its definition has the subresource `scale`, as in the form."""
+        return self.form.has_scale
 
     @property
     def scales(self) -> bool:

@@ -37,6 +37,8 @@ class Form:
     """One of these (or of `succeeded`) is true once it is finished; a kind with neither runs until it is deleted."""
     scales: bool = False
     """Whether its controller creates and deletes pods of a running object when counts in its spec change."""
+    has_scale: bool = False
+    """Whether its definition has the subresource `scale`, by which its controller creates pods of a running object."""
     managed_by: Path = ()
     manager: tuple[str, ...] = ()
     """The field that names another controller, and its values for the kind's own controller."""

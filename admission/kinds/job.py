@@ -84,6 +84,7 @@ class JobKind(CommonKind):
     reports_pods: ClassVar[bool] = True
     ends_by_deletion: ClassVar[bool] = False
     watched_label: ClassVar[str] = ""
+    suspend_fields: ClassVar[tuple[tuple[str, ...], ...]] = (("spec", "suspend"),)
     manager: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]] = (("spec", "managedBy"), (_CONTROLLER,))
 
     def is_managed_elsewhere(self, obj: Object) -> bool:

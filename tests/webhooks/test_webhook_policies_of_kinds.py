@@ -249,3 +249,18 @@ async def test_a_running_object_gets_no_more_pods_by_the_scale_subresource(alice
     assert await scale("runs", 1) == 1
     assert await scale("waits", 9) == 9
     assert await scale("free", 9) == 9
+
+
+async def test_missing_right_to_limit_the_scale_subresource_is_logged_once(alice, sluice, sandbox, caplog):
+    kind, _ = user_manifest("pytorchjob-v1")
+    await alice.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind))
+    gate = make_reconciler(sluice, kinds=KINDS)
+    refused = {"match": {"name": ["pytorchjobs.scale.sluice.dev"]}, "do": "error", "code": 403}
+    sandbox.faults.install({"rules": [refused]})
+    assert await gate.ensure()
+    await gate.ensure()
+    told = [each.getMessage() for each in caplog.records if "scale subresource" in each.getMessage()]
+    assert len(told) == 2  # the policy and its binding
+    sandbox.faults.remove()
+    assert await gate.ensure()
+    assert not gate.unlimited
