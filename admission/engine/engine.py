@@ -433,7 +433,7 @@ class Engine:
         """Return state, position and obstacles of a workload; None: the uid is not known."""
         held = self._registry.held.get(uid)
         if held is not None:
-            return explain_held(held)
+            return explain_held(self._registry, held)
         item = self._registry.items.get(uid)
         ignore = self._policy.ignore_undeclared
         return None if item is None else explain_waiting(self._registry, item, ignore_undeclared=ignore)

@@ -6,16 +6,18 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from admission.engine.assignment import Mode
 from admission.engine.lacks import Lack, lacks_of
 from admission.engine.outside_cycles import why_outside
 from admission.engine.preemption_hints import preemption_hint
 from admission.engine.queue_positions import QueuePositions
-from admission.engine.verdicts import assign_without_preemption, verdict_of
+from admission.engine.topology.advice import advice
+from admission.engine.verdicts import assign_without_preemption, unplaced, verdict_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admission.engine.assignment import Attempt
+    from admission.engine.assignment import Assignment, Attempt
     from admission.engine.clusterqueue import ClusterQueue, Held
     from admission.engine.pending_item import Item
     from admission.engine.preemption_hints import PreemptionHint
@@ -70,16 +72,25 @@ class Explanation:
     other_holders: int = 0
     """Number of all others that do, counted up to a limit."""
 
+    placement: tuple[str, ...] = ()
+    """Sentences about the room for its pods where it has quota, but no place in its topology."""
+
     @property
     def ahead(self) -> int:
         """Number of workloads ahead of it in its ClusterQueue."""
         return max(0, self.position_in_cluster_queue - 1)
 
 
-def explain_held(held: Held) -> Explanation:
-    """Return the explanation of a workload that holds quota."""
+def explain_held(registry: Registry, held: Held) -> Explanation:
+    """Return the explanation of a workload that holds quota, and may still wait for a place in its topology."""
     state = "Evicting" if held.evicting else "Admitted"
-    return Explanation(state, cluster_queue=held.admission.cluster_queue)
+    placement: list[str] = []
+    if registry.placed is not None and not held.evicting:
+        workload = held.workload
+        for pod_set, pods, flavors in registry.placed.waiting(held):
+            for flavor in flavors:
+                placement += advice(registry, flavor, pod_set, pods, uid=workload.uid, namespace=workload.namespace)
+    return Explanation(state, cluster_queue=held.admission.cluster_queue, placement=tuple(placement))
 
 
 def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) -> Explanation:
@@ -101,7 +112,18 @@ def explain_waiting(registry: Registry, item: Item, *, ignore_undeclared: bool) 
         preemption_hints=tuple(_preemption_hints(registry, queue, item, lacks)),
         holders=holders,
         other_holders=other_holders,
+        placement=tuple(_placement(registry, queue, item, assignment)),
     )
+
+
+def _placement(registry: Registry, queue: ClusterQueue, item: Item, assignment: Assignment) -> Iterator[str]:
+    if assignment.mode is not Mode.FIT or queue.topologies is None:
+        return
+    if (found := unplaced(queue, item.shape, assignment)) is not None:
+        index, workload = found[0], item.workload
+        result, pod_set = assignment.pod_sets[index], item.shape.written[index]
+        for flavor in sorted({choice.flavor for choice in result.choices.values()}):
+            yield from advice(registry, flavor, pod_set, result.pods, uid=workload.uid, namespace=workload.namespace)
 
 
 def _with_usage(registry: Registry, queue: ClusterQueue, lack: Lack) -> Lack:

@@ -133,12 +133,12 @@ def _assigner(queue: ClusterQueue, shape: Shape, ignore_undeclared: bool) -> Ass
 
 def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment, ignore_undeclared: bool) -> Verdict:
     """Return the verdict that follows from the assignment of a workload of this shape."""
-    if (
-        assignment.mode is Mode.FIT
-        and queue.topologies is not None
-        and (unplaced := _unplaced(queue, shape, assignment))
-    ):
-        return unplaced
+    if assignment.mode is Mode.FIT and queue.topologies is not None and (found := unplaced(queue, shape, assignment)):
+        index, why, never = found
+        text = sentences.does_not_fit(queue.name, assignment.pod_sets[index].name, [why])
+        if never:
+            return Verdict(TOPOLOGY_PLACEMENT_FAILED, f"{text} {sentences.NO_PLACE_EVER}")
+        return Verdict(WAITING_FOR_QUOTA, text)
     if assignment.mode is Mode.FIT:
         if queue.spec.queueing_strategy == "StrictFIFO":
             return Verdict(PENDING_EVALUATION, sentences.fits_behind_others(queue.name))
@@ -168,18 +168,18 @@ def verdict_on(queue: ClusterQueue, shape: Shape, assignment: Assignment, ignore
     return Verdict(reason, " ".join(texts), lacks)
 
 
-def _unplaced(queue: ClusterQueue, shape: Shape, assignment: Assignment) -> Verdict | None:
-    """Return why a workload that has quota has no place in its topology; None: it has one."""
+def unplaced(queue: ClusterQueue, shape: Shape, assignment: Assignment) -> tuple[int, str, bool] | None:
+    """Return which pod set of a workload that has quota has no place in its topology; None: it has one.
+
+    With it why, and whether it would not even have one on empty nodes.
+    """
     assert queue.topologies is not None
     tried = replace(assignment, pod_sets=list(assignment.pod_sets), admission=None)
     Placer(queue.topologies, queue, shape.written).complete(tried)
-    for result in tried.pod_sets:
+    for index, result in enumerate(tried.pod_sets):
         for cause in result.causes:
             if isinstance(cause, Unplaced):
-                never = tried.mode is Mode.NO_FIT
-                reason = TOPOLOGY_PLACEMENT_FAILED if never else WAITING_FOR_QUOTA
-                text = sentences.does_not_fit(queue.name, result.name, [str(cause)])
-                return Verdict(reason, f"{text} {sentences.NO_PLACE_EVER}" if never else text)
+                return index, str(cause), tried.mode is Mode.NO_FIT
     return None
 
 

@@ -131,3 +131,56 @@ def test_occupancy_says_what_is_free_out_and_running(engine):
     assert found.most_free(0, "cpu").values == ("b",)
     assert found.most_whole(0) is None
     assert engine.occupancy("unknown") is None
+
+
+def test_explanation_says_where_most_room_is_who_is_there_what_is_out_and_what_helps(engine):
+    engine.observe(NamespaceChanged("other", {}), now=0.0)
+    manifest = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "spec": {"clusterQueue": "cq"}}
+    lines = {**manifest, "metadata": {"name": "queue", "namespace": "other"}}
+    engine.observe(QueueObjectChanged(parse_manifest(lines)), now=0.0)
+    engine.observe(NodeChanged(node("a3", "a")), now=1.0)
+    engine.observe(NodeChanged(replace(node("b2", "b"), ready=False)), now=1.0)
+    engine.observe(PodBound("p", "a3", {"cpu": 500}), now=1.0)
+    mine, theirs = (
+        workload("w", 2, TopologyRequest(required="rack")),
+        workload("o", 1, TopologyRequest(required="rack")),
+    )
+    racked = {"node_selector": {"rack": "a"}}  # or else it would take the smaller rack
+    for each in (mine, replace(theirs, namespace="other")):
+        pod_sets = (replace(each.pod_sets[0], **racked),)
+        engine.observe(WorkloadPending(replace(each, pod_sets=pod_sets)), now=1.0)
+    assert len(engine.settle(1.0).admitted) == 2
+    engine.observe(WorkloadPending(workload("late", 4, TopologyRequest(required="rack"))), now=2.0)
+    engine.settle(2.0)
+    found = engine.explain("late")
+    assert found.reason == "WaitingForQuota"
+    assert found.placement == (
+        "The best rack is a: there is room for 2 of 4 pods of main: 2.5 CPU of 6 CPU free.",
+        (
+            "There run ns/w (2 CPU), 1 workload of other namespaces (1 CPU), "
+            "pods that are not placed by topology (0.5 CPU)."
+        ),
+        "Nodes that are out: b2 (b) is not ready.",
+        "It would fit once ns/w has ended, or if its pods could be anywhere, or with 2 pods.",
+    )
+    engine.observe(WorkloadPending(workload("anywhere", 6, TopologyRequest(unconstrained=True))), now=3.0)
+    engine.settle(3.0)
+    (first, *_) = engine.explain("anywhere").placement
+    assert first.startswith("On all nodes of the flavor gpu there is room for 4 of 6 pods")
+    engine.observe(WorkloadGone(mine.uid), now=4.0)
+    engine.settle(4.0)
+    assert engine.explain("late").placement == ()
+
+
+def test_explanation_of_a_workload_that_waits_for_another_node_says_where_there_is_room(engine):
+    engine.observe(WorkloadPending(workload("w", 2, TopologyRequest(required="rack"))), now=1.0)
+    engine.observe(WorkloadPending(workload("ww", 4, TopologyRequest(required="rack"))), now=1.0)
+    admitted = {admit.workload.name: admit.admission for admit in engine.settle(1.0).admitted}
+    assert [domain.values for domain in domains(admitted["w"])] == [("b1",)]
+    engine.observe(NodeChanged(replace(node("b1", "b"), ready=False)), now=2.0)
+    engine.observe(NodesFailed("w", ("b1",)), now=2.0)
+    assert engine.settle(2.0).unplaced
+    found = engine.explain("w")
+    assert found.state == "Admitted"
+    assert found.placement[0] == "The best rack is a: there is room for 0 of 2 pods of main: 0 CPU of 4 CPU free."
+    assert "b1 (b) is not ready" in found.placement[2]

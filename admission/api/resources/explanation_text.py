@@ -127,6 +127,7 @@ def _not_waiting(workload: ExplainedWorkload, found: Explanation | None, now: fl
         return [
             f"{workload.title} was admitted by ClusterQueue {queue}{since}, but its pods do not all run.",
             reason_text,
+            *_placement(found),
         ]
     return [f"{workload.title} does not wait: it is admitted{since}.", reason_text]
 
@@ -194,6 +195,8 @@ def _beside(
         yield _reason_text(workload)
     elif found is not None and workload.reason == EXCEEDS_MAX_QUOTA:
         yield sentences.ask_for_less(raises_for(found.lacks))
+    if found is not None:
+        yield from _placement(found)
     if workload.evicted and workload.evicted != workload.message:
         yield f"It held quota before, and lost it: {_OF_PREEMPTION.sub('', workload.evicted)}"
     if found is None or workload.reason in HOPELESS:
@@ -207,6 +210,11 @@ def _beside(
         yield " ".join(in_the_way)
     if has_numbers and isinstance(estimate, NoEstimate) and estimate.why:
         yield estimate.why
+
+
+def _placement(found: Explanation) -> Iterator[str]:
+    if found.placement:
+        yield " ".join(found.placement)
 
 
 def _named(names: Sequence[str], others: int) -> str:

@@ -143,7 +143,7 @@ def _occupancy(
     resources: tuple[str, ...],
     tolerations: tuple[FlavorToleration, ...],
 ) -> Occupancy:
-    out = [*_out(tree, nodes, tolerations)]
+    out = [*nodes_out(tree, tolerations, nodes)]
     total = Space(())
     domains: dict[Values, Space] = {}
     away: dict[Values, int] = {}
@@ -170,7 +170,7 @@ def _resources(registry: Registry, flavor: str) -> Iterator[str]:
                 yield from group.covered_resources
 
 
-def _out(tree: Tree, nodes: Iterable[NodeState], tolerations: tuple[FlavorToleration, ...]) -> Iterator[OutNode]:
+def nodes_out(tree: Tree, tolerations: tuple[FlavorToleration, ...], nodes: Iterable[NodeState]) -> Iterator[OutNode]:
     """Yield the nodes with the flavor's labels that get no pods, sorted by name."""
     for node in sorted(nodes, key=lambda node: node.name):
         labels = node.labels

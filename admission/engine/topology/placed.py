@@ -12,6 +12,7 @@ from admission.engine.events import (
     PodBound,
     PodEnded,
 )
+from admission.engine.topology.replacement import on_node
 from admission.engine.topology.second_pass import Due
 from admission.engine.topology.workloads import placed_pods
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from admission.engine.events import TopologyEvent
     from admission.engine.registry import Registry
     from admission.engine.topology.state import Topologies
-    from admission.model.workload import Admission
+    from admission.model.workload import Admission, PodSet
 
 
 class PlacedWorkloads:
@@ -105,6 +106,19 @@ class PlacedWorkloads:
     def due(self, now: float) -> Iterator[Due]:
         """Return the workloads to be placed once more now, in the order in which that became known."""
         return (one for one in self._due.values() if one.at <= now and not one.held.evicting)
+
+    def waiting(self, held: Held) -> Iterator[tuple[PodSet, int, list[str]]]:
+        """Yield the pod sets of a workload for which a place is searched once more, their pods, and their flavors."""
+        due = self._due.get(held.workload.uid)
+        if due is None:
+            return
+        for pod_set, assigned in zip(due.written(), held.admission.pod_sets, strict=True):
+            flavors = sorted(set(assigned.flavors.values()) & self.topologies.trees.keys())
+            if due.nodes and assigned.topology is not None and on_node(assigned.topology, due.nodes[0]):
+                pods = sum(count for values, count in assigned.topology.domains if values[-1] == due.nodes[0])
+                yield pod_set, pods, flavors
+            elif not due.nodes and assigned.topology is None:
+                yield pod_set, assigned.count, flavors
 
     def due_at(self) -> float | None:
         """Return the Unix time (s) of the next second pass; None: there is none."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from admission.engine.events import PodAdditions
     from admission.engine.pending_item import Shape
     from admission.engine.topology.state import Topologies
+    from admission.model.workload import PodSet
 
 _LONGEST_DELAY = 30.0
 """Most seconds between two attempts."""
@@ -47,6 +48,19 @@ class Due:
     """Unix time (s) of the next attempt."""
     delay: float = 1.0
     """Seconds until the attempt after that."""
+
+    def written(self) -> tuple[PodSet, ...]:
+        """Return the pod sets with what admission checks add to them."""
+        return tuple(
+            replace(
+                pod_set,
+                node_selector={**pod_set.node_selector, **more.node_selector},
+                tolerations=(*pod_set.tolerations, *more.tolerations),
+            )
+            if (more := self.additions.get(pod_set.name)) is not None
+            else pod_set
+            for pod_set in self.shape.written
+        )
 
 
 class SecondPass:
@@ -120,16 +134,7 @@ class SecondPass:
             )
             for pod_set in pod_sets
         ]
-        written = due.shape.written
-        for index, pod_set in enumerate(written):
-            if (more := due.additions.get(pod_set.name)) is not None:
-                changed = replace(
-                    pod_set,
-                    node_selector={**pod_set.node_selector, **more.node_selector},
-                    tolerations=(*pod_set.tolerations, *more.tolerations),
-                )
-                written = (*written[:index], changed, *written[index + 1 :])
-        placer = Placer(self._topologies, due.held.queue, written)
+        placer = Placer(self._topologies, due.held.queue, due.written())
         found = placer.search(Assignment(results, mode=Mode.FIT), empty=False)
         if isinstance(found, tuple):
             return f"couldn't assign flavors to {titled(pod_sets[found[0]].name)}: {found[1]}"
