@@ -96,6 +96,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         threading.Thread(target=strategies.text().validate).start()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave SQLite to `ALL=1` where a costly test runs on both databases: PostgreSQL has concurrent writers."""
+    if (
+        isinstance(item, pytest.Function)
+        and item.get_closest_marker("costly")
+        and hasattr(item, "callspec")
+        and item.callspec.params.get("database_kind") == "sqlite"
+    ):
+        item.add_marker("long")
+
+
 @pytest.hookimpl(trylast=True)  # after pytest has grouped tests that share a fixture
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Set a timeout inside of each test's event loop; in parallel runs reduce examples and order the tests.

@@ -43,13 +43,13 @@ def parent(process: int) -> int:
 @pytest.mark.parametrize(
     ("killed", "number", "code"),
     [
-        pytest.param(None, None, 0, id="passes"),
+        pytest.param(None, None, 0, id="passes", marks=pytest.mark.long),
         pytest.param(None, None, 1, id="fails"),
-        (GUARD, signal.SIGTERM, 128 + signal.SIGTERM),
+        pytest.param(GUARD, signal.SIGTERM, 128 + signal.SIGTERM, marks=pytest.mark.long),
         (GUARD, signal.SIGKILL, -signal.SIGKILL),
-        (INNER_GUARD, signal.SIGKILL, 128 + signal.SIGKILL),
+        pytest.param(INNER_GUARD, signal.SIGKILL, 128 + signal.SIGKILL, marks=pytest.mark.long),
         (PYTEST, signal.SIGKILL, 128 + signal.SIGKILL),
-        (WORKER, signal.SIGKILL, 1),
+        pytest.param(WORKER, signal.SIGKILL, 1, marks=pytest.mark.long),
         pytest.param("terminal", signal.SIGINT, 2, id="Ctrl-C"),
     ],
 )

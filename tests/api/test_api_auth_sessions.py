@@ -118,7 +118,7 @@ async def test_ended_session_stays_ended_when_its_token_becomes_valid_again(serv
     assert (await server.send("GET", "/session", headers=cookie)).status == 401
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_oldest_session_ends_when_there_are_too_many_sessions(server, clock, store):
     first = await logged_in(server, ADMIN_TOKEN)
     clock.advance(1)

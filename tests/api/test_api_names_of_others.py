@@ -76,6 +76,9 @@ class Team:
 
 
 TEAMS = Team("aardvark"), Team("zebra")
+as_each_team = pytest.mark.parametrize(
+    "own", [TEAMS[0], pytest.param(TEAMS[1], marks=pytest.mark.long)], ids=lambda team: team.name
+)
 
 
 class Replica(NoController):
@@ -246,7 +249,7 @@ def requests_of(server: ApiAndCluster, own: Team, other: Team) -> Iterator[tuple
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+@as_each_team
 async def test_responses_contain_no_unrequested_names_of_the_other_team(server, own, clock):
     (other,) = {*TEAMS} - {own}
     leaks, statuses = [], {}
@@ -262,7 +265,7 @@ async def test_responses_contain_no_unrequested_names_of_the_other_team(server, 
     assert 500 not in statuses
 
 
-@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+@as_each_team
 async def test_user_sees_the_names_of_the_own_team(server, own):
     """Guards the tests for leaked names, which would also pass if responses contained no names at all."""
     space = f"{PREFIX}/namespaces/{own.name}-space"
@@ -278,7 +281,7 @@ _HINT = re.compile(r'did you mean \\"[a-z-]+\\"\?|check the namespace[^"]*')
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+@as_each_team
 async def test_objects_of_the_other_team_are_answered_like_objects_that_do_not_exist(server, own, clock):
     (other,) = {*TEAMS} - {own}
     unequal = []
@@ -304,7 +307,7 @@ async def test_objects_of_the_other_team_are_answered_like_objects_that_do_not_e
 
 @pytest.mark.costly
 @pytest.mark.parametrize("accept", ["application/json", TABLE], ids=["objects", "tables"])
-@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+@as_each_team
 async def test_watch_events_contain_no_names_of_the_other_team(server, store, epoch, own, accept):
     (other,) = {*TEAMS} - {own}
     space = f"{PREFIX}/namespaces/{own.name}-space"
@@ -348,7 +351,7 @@ async def test_watch_events_contain_no_names_of_the_other_team(server, store, ep
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("own", TEAMS, ids=lambda team: team.name)
+@as_each_team
 async def test_forbidden_watch_is_refused_without_names_of_the_other_team(server, own, clock):
     (other,) = {*TEAMS} - {own}
     refused = set()

@@ -184,7 +184,7 @@ async def test_demo_runs_a_trace_to_its_end(warm_demo: Start, tmp_path: Path) ->
     assert "all 3 Jobs ran" in text
 
 
-@pytest.mark.costly
+@pytest.mark.long
 async def test_killed_serve_process_ends_the_demo_which_prints_its_last_log_lines(demo: Start) -> None:
     process = await demo("--scene", "quotas", "--jobs", LONG, "--nodes", "10")
     await read_until(process, "Live at")

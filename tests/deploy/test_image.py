@@ -34,7 +34,7 @@ def test_pinned_requirements_of_the_image_equal_the_tested_versions():
     assert {name: distribution(name).version for name in PINS} == PINS
 
 
-@pytest.mark.costly
+@pytest.mark.long
 def test_image_tree_is_small_compiled_and_without_sandbox_and_demo(tree: Path):
     files = [file for file in tree.rglob("*") if file.is_file()]
     assert size(tree) < SIZE

@@ -173,8 +173,14 @@ def _create_files(world: Path, page: Path, database_url: str) -> None:
     (world / "bin/sluice").symlink_to(sluice_server.COMMAND)
 
 
+FIRST = ("README.md", "docs/getting-started.md", "docs/install.md", "docs/kubectl.md", "docs/tasks/run-jobs.md")
+"""The pages of a first hour."""
+
+
 @pytest.mark.costly
-@pytest.mark.parametrize("page", RUN, ids=name)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=() if name(page) in FIRST else pytest.mark.long, id=name(page)) for page in RUN]
+)
 async def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, database_url: str, warm_sluice: dict[str, str]):
     world = tmp_path / "world"
     _create_files(world, page, database_url)

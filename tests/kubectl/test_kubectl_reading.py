@@ -90,6 +90,7 @@ async def test_get_prints_documents(shared_queues):
     assert (await shared_queues.ok("get", "lq", "-o", columns)).split() == ["N", "Q", "main", "vision"]
 
 
+@pytest.mark.long
 async def test_get_supports_label_and_field_selectors_and_chunks(queues):
     await queues.ok("create", "-f", "-", stdin='{"apiVersion":"sluice.dev/v1","kind":"Cohort","metadata":{"name":"b"}}')
     assert await queues.ok("get", "cq", "-l", "team=a", "-o", "name") == "clusterqueue.sluice.dev/vision\n"
@@ -115,6 +116,7 @@ async def test_get_reports_missing_objects_and_empty_lists(shared_queues):
     assert (said.code, said.err) == (0, "No resources found\n")
 
 
+@pytest.mark.long
 async def test_get_watch_shows_changes_as_they_come(queues):
     watching = await queues.start("get", "cq", "-w", "-o", 'jsonpath={.metadata.name} {.metadata.labels.x}{"\\n"}')
     assert watching.stdout is not None
@@ -153,6 +155,7 @@ async def test_describe_shows_metadata_spec_and_conditions(shared_queues):
     assert re.search(r"Message: +Can admit new workloads", text)
 
 
+@pytest.mark.long
 async def test_wait_ends_when_the_condition_holds(queues):
     assert await queues.ok("wait", "--for=condition=Active", "cq/vision", "--timeout=120s") == (
         "clusterqueue.sluice.dev/vision condition met\n"
@@ -206,6 +209,7 @@ async def let_alice_read_local_queues(kubectl) -> None:
         await kubectl.ok("create", "--validate=false", "-f", "-", stdin=json.dumps(manifest))
 
 
+@pytest.mark.long
 async def test_rbac_restricts_reading_of_queue_objects(queues):
     said = await queues("get", "lq", user="alice")
     assert said.err == (

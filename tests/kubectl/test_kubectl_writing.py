@@ -77,6 +77,7 @@ async def test_unknown_field_in_a_list_is_refused(kubectl):
     assert 'unknown field "dat"' in said.err
 
 
+@pytest.mark.long
 async def test_server_side_apply_tracks_field_managers_and_refuses_conflicts(queues):
     out = await queues.ok("apply", "--server-side", "-f", "-", stdin=COHORT)
     assert out == "cohort.sluice.dev/b serverside-applied\n"
@@ -105,6 +106,7 @@ async def test_diff_and_apply_dry_run_show_changes_without_writing(queues):
     assert await quota(queues) == "4"
 
 
+@pytest.mark.long
 async def test_edit_writes_the_edited_manifest_and_reports_invalid_fields(queues):
     editor = queues.folder / "editor.sh"
     editor.write_text('#!/bin/sh\nsed -i \'s/nominalQuota: .*/nominalQuota: "9"/\' "$1"\n')
@@ -124,6 +126,7 @@ async def test_edit_writes_the_edited_manifest_and_reports_invalid_fields(queues
     assert await quota(queues) == "9"
 
 
+@pytest.mark.long
 async def test_patch_supports_merge_and_json_but_not_strategic_merge(queues):
     out = await queues.ok("patch", "cq", "vision", "--type=merge", "-p", '{"spec":{"stopPolicy":"Hold"}}')
     assert out == "clusterqueue.sluice.dev/vision patched\n"
@@ -145,6 +148,7 @@ async def test_patch_supports_merge_and_json_but_not_strategic_merge(queues):
     assert out == "clusterqueue.sluice.dev/vision patched (no change)\n"
 
 
+@pytest.mark.long
 async def test_label_and_annotate_with_an_audited_change_reason(queues, store):
     assert await queues.ok("label", "cq", "vision", "tier=gold") == "clusterqueue.sluice.dev/vision labeled\n"
     said = await queues("label", "cq", "vision", "tier=silver")
@@ -174,6 +178,7 @@ async def test_create_and_replace_with_dry_run_force_and_generate_name(queues):
     assert name.startswith("cohort.sluice.dev/team-")
 
 
+@pytest.mark.long
 async def test_delete_by_name_selector_file_and_all(queues):
     for name in "bcd":
         manifest = json.loads(COHORT)

@@ -234,7 +234,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"
 INSTANTS = st.integers(0, 4_000_000_000_000_000).map(lambda micros: micros / 1_000_000)
 
 
-@pytest.mark.costly
+@pytest.mark.long
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 async def test_any_workload_row_survives_dump_and_restore(make_database_url: Any, data: st.DataObject):

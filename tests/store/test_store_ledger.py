@@ -260,7 +260,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.runner.close()
 
 
-@pytest.mark.costly
+@pytest.mark.long
 def test_ledger_is_correct_after_any_order_of_events(tmp_path: Path):
     LedgerMachine.folder, LedgerMachine.template = tmp_path, tmp_path / "template"
     asyncio.run(migrate(f"sqlite:///{LedgerMachine.template}"))
