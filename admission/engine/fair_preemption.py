@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from admission.engine.fair import Share, Shares, share
 from admission.engine.tree import add_usage, borrows_with, fits, remove_usage
-from admission.engine.victims import Preemptor, Target, fill_back, ordered, permitted
+from admission.engine.victims import Preemptor, Taking, Target, fill_back, ordered, permitted
 from admission.engine.vocabulary import IN_CLUSTER_QUEUE, IN_COHORT_FAIR_SHARING, IN_COHORT_RECLAMATION
 
 if TYPE_CHECKING:
@@ -53,16 +53,17 @@ def fair(domain: Domain, preemptor: Preemptor, strategies: Sequence[Strategy]) -
     found = search.first_pass(strategies[0]) or (len(strategies) > 1 and search.second_pass(strategies[1]))
     for fr, amount in preemptor.requests.items():
         remove_usage(preemptor.node, fr, amount)
-    targets = search.targets
+    targets = search.taking.targets
     if found:
-        targets = fill_back(targets, lambda: _fits(preemptor))
+        steady = preemptor.placing is not None and preemptor.placing.steady
+        targets = fill_back(targets, lambda: _fits(preemptor), steady=steady)
     for target in targets:
         target.held.queue.recount(target.held)
     return targets if found else []
 
 
 def _fits(preemptor: Preemptor) -> bool:
-    return fits(preemptor.node, preemptor.requests) and (preemptor.placing is None or preemptor.placing())
+    return fits(preemptor.node, preemptor.requests) and (preemptor.placing is None or preemptor.placing.fits())
 
 
 class _Search:
@@ -74,7 +75,7 @@ class _Search:
         self._domain = domain
         self._preemptor = preemptor
         self._now = _CurrentShares(domain.shares, domain.tree, preemptor.node)
-        self.targets: list[Target] = []
+        self.taking = Taking(self._enough, preemptor.placing)
         self._within_quota = False
         """Whether the preemptor's ClusterQueue stays within its own quota: then no shares are compared."""
         self._candidates: dict[ClusterQueue, list[Held]] = {}
@@ -102,7 +103,7 @@ class _Search:
                     if self._take(Target(held, node, IN_COHORT_FAIR_SHARING)):
                         return True
                     break  # shares have changed, and another ClusterQueue may have the highest one now
-        return False
+        return self.taking.suffice()
 
     def second_pass(self, strategy: Strategy) -> bool:
         """Take at most one more candidate of each ClusterQueue; return whether it fits then (`runSecondFsStrategy`)."""
@@ -118,7 +119,7 @@ class _Search:
             if may and self._take(Target(held, node, IN_COHORT_FAIR_SHARING)):
                 return True
             ordering.drop(node)
-        return False
+        return self.taking.suffice()
 
     def _all(self, queue: ClusterQueue) -> list[Held]:
         known = self._candidates.get(queue)
@@ -129,7 +130,7 @@ class _Search:
         return known
 
     def _left(self, queue: ClusterQueue) -> list[Held]:
-        taken = {target.held.workload.uid for target in self.targets if target.held.queue is queue}
+        taken = {target.held.workload.uid for target in self.taking.targets if target.held.queue is queue}
         return [held for held in self._all(queue) if held.workload.uid not in taken]
 
     def _permitted(self, queue: ClusterQueue) -> Iterable[Held]:
@@ -142,16 +143,17 @@ class _Search:
         return ()
 
     def _take(self, target: Target) -> bool:
-        target.held.queue.uncount(target.held)
-        self.targets.append(target)
         self._now.change(target.node)
+        return self.taking.take(target)
+
+    def _enough(self) -> bool:
         preemptor = self._preemptor
         for fr, amount in preemptor.requests.items():
             remove_usage(preemptor.node, fr, amount)
-        fit = _fits(preemptor)
+        enough = fits(preemptor.node, preemptor.requests)
         for fr, amount in preemptor.requests.items():
             add_usage(preemptor.node, fr, amount)
-        return fit
+        return enough
 
 
 class _CurrentShares:

@@ -18,7 +18,7 @@ from admission.engine.tree import (
     lowest_subtree,
     within_quota,
 )
-from admission.engine.victims import Preemptor, Target, fill_back, ordered, permitted
+from admission.engine.victims import Placing, Preemptor, Taking, Target, fill_back, ordered, permitted
 from admission.engine.vocabulary import (
     IN_CLUSTER_QUEUE,
     IN_COHORT_RECLAIM_WHILE_BORROWING,
@@ -87,10 +87,10 @@ class Search:
         self._preemptor = Preemptor(queue, queue.node, item.shape.priority, item.since, {}, frozenset(), excluded)
         self._found: dict[tuple[frozenset[tuple[int, int]], frozenset[int]], list[Target]] = {}
 
-    def targets(self, assignment: Assignment, placing: Callable[[], bool] | None = None) -> list[Target]:
+    def targets(self, assignment: Assignment, placing: Placing | None = None) -> list[Target]:
         """Return the targets for a whole assignment; empty if preemption cannot make it fit (Kueue's `GetTargets`).
 
-        `placing`: whether it can be placed by topology at the present usage; None: it is not placed.
+        `placing`: None if it is not placed by topology.
         """
         # As in Kueue the implicit resource `pods` does not count here, only what the pods request themselves.
         frs = self._domain.tree.frs
@@ -157,22 +157,24 @@ def _attempt(preemptor: Preemptor, candidates: list[Candidate], *, may_borrow: b
     """Return the targets of one pass over the candidates, with or without borrowing; empty if it does not fit."""
     node = preemptor.node
 
-    def fit() -> bool:
+    def enough() -> bool:
         if not may_borrow and any(borrows_with(node, fr, amount) for fr, amount in preemptor.requests.items()):
             return False
-        return fits(node, preemptor.requests) and (preemptor.placing is None or preemptor.placing())
+        return fits(node, preemptor.requests)
 
-    targets: list[Target] = []
-    found = False
-    for candidate in candidates:
-        if not _valid(candidate, preemptor, may_borrow=may_borrow):
-            continue
-        candidate.held.queue.uncount(candidate.held)
-        targets.append(Target(candidate.held, candidate.node, _REASONS[candidate.variant]))
-        if fit():
-            targets = fill_back(targets, fit)
-            found = True
-            break
+    placing = preemptor.placing
+    taking = Taking(enough, placing)
+    found = any(
+        taking.take(Target(candidate.held, candidate.node, _REASONS[candidate.variant]))
+        for candidate in candidates
+        if _valid(candidate, preemptor, may_borrow=may_borrow)
+    )
+    found = found or taking.suffice()
+    targets = taking.targets
+    if found and placing is None:
+        targets = fill_back(targets, enough)
+    elif found and placing is not None:
+        targets = fill_back(targets, lambda: enough() and placing.fits(), steady=placing.steady)
     for target in targets:
         target.held.queue.recount(target.held)
     return targets if found else []

@@ -55,6 +55,15 @@ def _path(node: Node) -> str:
     return "".join(f"/{ancestor.name}" for ancestor in reversed((node, *node.path)))
 
 
+class Placing(NamedTuple):
+    """Whether a workload can be placed by topology, beside quota."""
+
+    fits: Callable[[], bool]
+    """Whether it can at the present usage."""
+    steady: bool
+    """Whether it still can when even less is used."""
+
+
 class Preemptor(NamedTuple):
     """A pending workload for which preemption targets are searched, and its requests with one flavor assignment."""
 
@@ -69,8 +78,8 @@ class Preemptor(NamedTuple):
     """The requested flavor-resources of which too little is free (Kueue's `frsNeedPreemption`)."""
     excluded: Mapping[str, object]
     """Uids of workloads that are no candidates, as their preemption was decided earlier in this cycle."""
-    placing: Callable[[], bool] | None = None
-    """Whether it can be placed by topology at the present usage; None: it is not placed."""
+    placing: Placing | None = None
+    """None: it is not placed by topology."""
 
 
 def permitted(preemptor: Preemptor, queue: ClusterQueue, policy: str) -> Iterator[Held]:
@@ -141,18 +150,83 @@ def without(gone: Collection[Held]) -> Iterator[None]:
         held.queue.recount(held)
 
 
-def fill_back(targets: list[Target], fit: Callable[[], bool]) -> list[Target]:
+class Taking:
+    """Targets that are taken one after the other until the workload fits; their usage is removed from the trees.
+
+    To try whether a workload can be placed takes far longer than to compare quota. If that is steady, it is tried after
+    ever more targets, and those that were taken too many are given back.
+    """
+
+    def __init__(self, enough: Callable[[], bool], placing: Placing | None) -> None:
+        """`enough`: whether quota suffices at the present usage."""
+        self.targets: list[Target] = []
+        self._enough = enough
+        self._placing = placing
+        self._refused = 0
+        """Number of targets for which it is known that they do not suffice."""
+        self._pause = 1
+        """Number of targets to be taken before the next try."""
+
+    def take(self, target: Target) -> bool:
+        """Take one more target; return whether it is known that they suffice now."""
+        target.held.queue.uncount(target.held)
+        self.targets.append(target)
+        if not self._enough():
+            self._refused = len(self.targets)
+            return False
+        return len(self.targets) - self._refused >= self._pause and self.suffice()
+
+    def suffice(self) -> bool:
+        """Whether the targets suffice; then only as many of the first ones are left as are needed."""
+        number = len(self.targets)
+        if number == self._refused:
+            return False
+        if self._placing is None:
+            return True
+        if not self._placing.fits():
+            self._refused = number
+            self._pause = 2 * self._pause if self._placing.steady else 1
+            return False
+        while number - self._refused > 1:
+            middle = (self._refused + number) // 2
+            for target in self.targets[middle:number]:
+                target.held.queue.recount(target.held)
+            if self._placing.fits():
+                del self.targets[middle:]
+                number = middle
+            else:
+                for target in self.targets[middle:number]:
+                    target.held.queue.uncount(target.held)
+                self._refused = middle
+        return True
+
+
+def fill_back(targets: list[Target], fit: Callable[[], bool], *, steady: bool = False) -> list[Target]:
     """Drop targets whose eviction is not needed, from the last but one to the first (Kueue's `fillBackWorkloads`).
 
     The usage of all `targets` must be removed from the tree; of the targets returned it still is. The order of the
-    targets changes as in Kueue: the last one takes the place of a dropped one.
+    targets changes as in Kueue: the last one takes the place of a dropped one. `steady`: if the workload does not fit
+    it does not fit either when more is used; so several targets are tried at once.
     """
-    for index in range(len(targets) - 2, -1, -1):
-        held = targets[index].held
-        held.queue.recount(held)
+    index, size = len(targets) - 2, 1
+    refused = -1
+    """The first of the targets, up to `index`, that cannot all be dropped; -1: that is not known of any."""
+    while index >= 0:
+        if index == refused:
+            index, size, refused = index - 1, 1, -1
+            continue
+        size = min(size, index - refused)
+        several = targets[index - size + 1 : index + 1]
+        for target in several:
+            target.held.queue.recount(target.held)
         if fit():
-            targets[index] = targets[-1]
-            targets.pop()
+            for _ in several:
+                targets[index] = targets[-1]
+                targets.pop()
+                index -= 1
+            size = 1 if not steady else 2 * size if refused < 0 else max(1, (index - refused + 1) // 2)
         else:
-            held.queue.uncount(held)
+            for target in several:
+                target.held.queue.uncount(target.held)
+            refused, size = index - size + 1, max(1, size // 2)
     return targets

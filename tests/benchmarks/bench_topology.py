@@ -1,6 +1,6 @@
 """Cost of a placement by topology: 100 to 10,000 nodes in three levels, in processor time of one core.
 
-Then `sluice serve` beside the largest cluster (`bench_topology_cluster`).
+Then preemption (`bench_topology_preemption`), and `sluice serve` beside the largest cluster (`bench_topology_cluster`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from admission.engine.topology.nodes import NodeState, PodRules
 from admission.engine.topology.placement import Placed, Question, Rules, place
 from admission.engine.topology.state import PlacedPods, Topologies, TreeSpec
 from admission.model.topology import HOSTNAME, SliceLayer, TopologyRequest
-from tests.benchmarks import bench_topology_cluster
+from tests.benchmarks import bench_topology_cluster, bench_topology_preemption
 from tests.benchmarks.measure import Figure, at_most
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ async def run() -> list[Figure]:
                 _vary(topologies)
             for name, (count, request) in _REQUESTS.items():
                 figures += _placements(topologies, f"{nodes}: {name}", count, request, judged=size == max(SIZES))
-    return figures + await bench_topology_cluster.run()
+    return [*figures, *bench_topology_preemption.figures(), *await bench_topology_cluster.run()]
 
 
 def _question(number: int, request: TopologyRequest, cpu: int) -> Question:

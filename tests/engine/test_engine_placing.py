@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,18 +14,24 @@ from admission.engine import (
     Engine,
     NamespaceChanged,
     NodeChanged,
+    NodeDeleted,
     NodesFailed,
     PodBound,
     Policy,
     QueueObjectChanged,
     TopologyRules,
+    WorkloadAdmitted,
     WorkloadGone,
     WorkloadPending,
 )
 from admission.engine.topology.nodes import NodeState
+from admission.engine.topology.workloads import Placer
 from admission.model.manifests import parse_manifest
-from admission.model.topology import HOSTNAME, DomainCount, TopologyRequest
-from admission.model.workload import PodSet, Workload
+from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment, TopologyRequest
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def node(name: str, rack: str, cpu: int = 2000) -> NodeState:
@@ -184,3 +194,41 @@ def test_explanation_of_a_workload_that_waits_for_another_node_says_where_there_
     assert found.state == "Admitted"
     assert found.placement[0] == "The best rack is a: there is room for 0 of 2 pods of main: 0 CPU of 4 CPU free."
     assert "b1 (b) is not ready" in found.placement[2]
+
+
+def test_preemption_tries_few_places_among_many_candidates(engine):
+    """160 workloads, each on a node of its own; the urgent one needs a whole rack."""
+    drawn = Random(1)
+    racks = [number // 4 for number in range(160)]
+    drawn.shuffle(racks)
+    for name in ("a1", "a2", "b1"):
+        engine.observe(NodeDeleted(name), now=0.0)
+    for number, rack in enumerate(racks):
+        name = f"n{number:03}"
+        pods = PodSetAssignment(
+            "main", {"cpu": "gpu"}, {"cpu": 500}, 1, TopologyAssignment((HOSTNAME,), (DomainCount((name,), 1),))
+        )
+        admitted = replace(workload(name, 1, None), pod_sets=(PodSet("main", 1, {"cpu": 500}),))
+        engine.observe(NodeChanged(node(name, f"r{rack:02}", 1000)), now=0.0)
+        engine.observe(WorkloadAdmitted(admitted, Admission("cq", (pods,)), float(number)), now=0.0)
+    engine.settle(1.0)
+    engine.observe(WorkloadPending(workload("urgent", 4, TopologyRequest(required="rack"), priority=1)), now=2.0)
+    tries = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal tries
+        tries += event == "call" and frame.f_code is Placer.fits.__code__
+
+    sys.setprofile(note)
+    try:
+        decisions = engine.settle(2.0)
+    finally:
+        sys.setprofile(None)
+    newest_first = racks[::-1]
+    taken = next(number for number in range(1, 161) if max(Counter(newest_first[:number]).values()) == 4)
+    rack = newest_first[taken - 1]
+    assert {evict.workload.name for evict in decisions.evicted} == {
+        f"n{number:03}" for number, own in enumerate(racks) if own == rack
+    }
+    assert taken > 60
+    assert tries < 50

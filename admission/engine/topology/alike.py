@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from admission.engine.topology.nodes import NodeTaint, PodRules
-    from admission.engine.topology.tree import Leaf, Tree
+    from admission.engine.topology.tree import Leaf, Log, Tree
 
 _SPARE = 4096
 """Keys beside two for each leaf that may be known before those which no leaf has any more are dropped."""
@@ -30,10 +30,11 @@ K = TypeVar("K", Room, NodeKind)
 
 
 class Alike(Generic[K]):
-    """The key of each leaf, as a number; it follows the tree by its log of changes."""
+    """The key of each leaf, as a number; it follows the tree by a log of changes."""
 
-    def __init__(self, tree: Tree, key: Callable[[Leaf], K]) -> None:
+    def __init__(self, tree: Tree, log: Log, key: Callable[[Leaf], K]) -> None:
         self._tree = tree
+        self._log = log
         self._key: Callable[[Leaf], K] = key
         self._seen = -1
         self._numbers: dict[K, int] = {}
@@ -46,13 +47,17 @@ class Alike(Generic[K]):
 
     def follow(self) -> None:
         """Bring the keys up to the tree's present state."""
-        tree = self._tree
-        changed: Iterable[Leaf] | None = tree.since(self._seen)
-        if changed is None or len(self.keys) > 2 * len(tree.leaves) + _SPARE:
+        tree, log = self._tree, self._log
+        if self._seen == log.written:
+            return
+        changed: Iterable[Leaf]
+        if self._seen < 0 or len(self.keys) > 2 * len(tree.leaves) + _SPARE:
             self.of, self.keys, self._numbers = [], [], {}
             self.numbering = object()
             changed = tree.leaves.values()
-        self._seen = tree.written
+        else:
+            changed = log.since(self._seen)
+        self._seen = log.written
         of, numbers, keys = self.of, self._numbers, self.keys
         of.extend([0] * (len(tree.domains) - len(of)))
         for leaf in changed:
@@ -71,20 +76,20 @@ def rooms(tree: Tree, *, empty: bool) -> Alike[Room]:
     found = tree.rooms.get(empty)
     if found is None:
         resources = tree.resources
-        found = tree.rooms[empty] = Alike(tree, lambda leaf: _room(leaf, resources, empty=empty))
+        key = _room_if_empty if empty else _room
+        found = tree.rooms[empty] = Alike(tree, tree.changes, lambda leaf: key(leaf, resources))
     found.follow()
     return found
 
 
-def _room(leaf: Leaf, resources: Iterable[str], *, empty: bool) -> Room:
-    free = leaf.base
-    taken = (leaf.assumed,) if empty else (leaf.used, leaf.extra, leaf.assumed)
-    if any(taken):
-        free = dict(free)
-        for amounts in taken:
-            for resource, amount in amounts.items():
-                free[resource] = free.get(resource, 0) - amount
+def _room(leaf: Leaf, resources: tuple[str, ...]) -> Room:
+    free = leaf.free
     return tuple([max(0, free.get(resource, 0)) for resource in resources])
+
+
+def _room_if_empty(leaf: Leaf, resources: tuple[str, ...]) -> Room:
+    free, less = leaf.base, leaf.assumed
+    return tuple([max(0, free.get(resource, 0) - less.get(resource, 0)) for resource in resources])
 
 
 class Verdicts:
@@ -117,7 +122,7 @@ class Verdicts:
 
     def _kinds(self) -> Alike[NodeKind]:
         tree, labels = self._tree, self._labels
-        found = tree.kinds.pop(labels, None) or Alike(tree, lambda leaf: _kind(leaf, labels))
+        found = tree.kinds.pop(labels, None) or Alike(tree, tree.node_changes, lambda leaf: _kind(leaf, labels))
         tree.kinds[labels] = found
         if len(tree.kinds) > _KINDS:
             del tree.kinds[next(iter(tree.kinds))]

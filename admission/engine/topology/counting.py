@@ -112,16 +112,15 @@ class Counts:
 
     def refresh(self) -> None:
         """Bring the counts up to the tree's present state."""
-        tree, within = self._tree, self._demand.within
-        if self._seen == tree.written:
+        tree, within, log = self._tree, self._demand.within, self._tree.changes
+        if self._seen == log.written:
             return
         self._judge()
-        changed = tree.since(self._seen)
-        self._seen = tree.written
+        before, self._seen = self._seen, log.written
         if within:
             self._begin()
             self._count(tree.below(within))
-        elif changed is None or 4 * len(changed) > len(tree.leaves):
+        elif before < 0 or 4 * len(changed := log.since(before)) > len(tree.leaves):
             self._begin()
             self._count_all()
         else:

@@ -73,6 +73,12 @@ def place(tree: Tree, question: Question, rules: Rules) -> Placed | str:
     return Search(tree, question, rules, searched, layers).run()
 
 
+def can_place(tree: Tree, question: Question, rules: Rules) -> bool:
+    """Whether there is a placement; for rules that spread nothing evenly (`balanced`)."""
+    levels = levels_of(tree, question.request)
+    return not isinstance(levels, str) and Search(tree, question, rules, *levels, explained=False).succeeds()
+
+
 def levels_of(tree: Tree, request: TopologyRequest | None) -> tuple[int, tuple[tuple[int, int], ...]] | str:
     """Return the searched level, and (level, size) of each layer of slices; or what is wrong with the request."""
     levels = tree.levels
@@ -121,8 +127,11 @@ class Search:
         searched: int,
         layers: tuple[tuple[int, int], ...],
         within: Values = (),
+        *,
+        explained: bool = True,
     ) -> None:
         self._tree = tree
+        self._explained = explained
         self._question = question
         self._rules = rules
         self._searched = searched
@@ -153,10 +162,8 @@ class Search:
     def run(self) -> Placed | str:
         """Return the placement, or why there is none."""
         tree = self._tree
-        if not tree.by_level[self._searched] or not tree.total:
+        if not self._look():
             return f"no topology domains at level: {tree.levels[self._searched]}"
-        self._counts = counts_of(tree, self._demand)
-        self._ranks = tree.ranks()
         wanted = self._question.number // self._size
         leader = self._question.leader is not None
         if self._rules.balanced and not (self._required or self._unconstrained):
@@ -169,6 +176,20 @@ class Search:
             return found
         level, chosen = found
         return self._placed(self._descend(level, chosen, wanted, leader=leader))
+
+    def succeeds(self) -> bool:
+        """Whether there is a placement: as `run` without choosing below the searched level."""
+        wanted, leader = self._question.number // self._size, self._question.leader is not None
+        return self._look() and not isinstance(self._choose(self._searched, wanted, leader=leader), str)
+
+    def _look(self) -> bool:
+        """Count what fits; return whether there are any domains."""
+        tree = self._tree
+        if not tree.by_level[self._searched] or not tree.total:
+            return False
+        self._counts = counts_of(tree, self._demand)
+        self._ranks = tree.ranks()
+        return True
 
     # --- orders
 
@@ -205,7 +226,8 @@ class Search:
                 smallest = min(alone, key=lambda d: (beside[d.number], pods[d.number], ranks[d.number]))
                 return level, [smallest]
             if self._required:
-                return self._failure(slices[self._by_leader(domains)[0].number], wanted)
+                best = self._by_leader(domains)[0] if self._explained else domains[0]
+                return self._failure(slices[best.number], wanted)
             if self._unconstrained or not level:
                 break
             level -= 1
@@ -356,6 +378,8 @@ class Search:
 
     def _failure(self, fitting: int, wanted: int) -> str:
         tree = self._tree
+        if not self._explained:
+            return ""
         if len(self._layers) > 1:
             text = f'topology "{tree.topology}" doesn\'t allow to fit; {"; ".join(self._fitting_by_layer())}'
         else:

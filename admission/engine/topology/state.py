@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from admission.engine.topology.nodes import NodeState
-    from admission.engine.topology.tree import Leaf
     from admission.model.queues import ResourceFlavor
     from admission.model.topology import TopologyAssignment, Values
 
@@ -174,11 +173,12 @@ class Topologies:
         for flavor, assignment, requests in pods:
             by_hostname = assignment.levels[-1] == HOSTNAME
             for values, count in assignment.domains:
-                add(self._usage(flavor, values, by_hostname=by_hostname), dict(requests), count * sign)
+                amounts, times = dict(requests), count * sign
+                add(self._usage(flavor, values, by_hostname=by_hostname), amounts, times)
                 for other in self.trees.values() if by_hostname else self._own(flavor):
-                    leaf = other.leaves.get(values)
-                    if leaf is not None:
-                        other.touch(leaf)
+                    if (leaf := other.leaves.get(values)) is not None and other.by_hostname is by_hostname:
+                        add(leaf.free, amounts, -times)
+                        other.changes.note(leaf)
         self.version += 1
 
     def _own(self, flavor: str) -> tuple[Tree, ...]:
@@ -187,23 +187,25 @@ class Topologies:
     def charge(self, pods: Iterable[PlacedPods], sign: int) -> None:
         """Add or remove usage during a cycle, in the tree of its own flavor only, as Kueue's snapshot does."""
         for flavor, assignment, requests in pods:
+            amounts = dict(requests)
             for tree in self._own(flavor):
                 for values, count in assignment.domains:
-                    leaf = tree.leaves.get(values)
-                    if leaf is not None:
-                        _change(tree, leaf, leaf.extra, requests, count * sign)
+                    if (leaf := tree.leaves.get(values)) is not None:
+                        add(leaf.free, amounts, -count * sign)
+                        tree.changes.note(leaf)
 
     def assume(self, pods: PlacedPods, sign: int) -> None:
         """Add or remove usage of an earlier pod set of the workload that is being placed."""
         flavor, assignment, requests = pods
-        by_hostname = assignment.levels[-1] == HOSTNAME
+        by_hostname, amounts = assignment.levels[-1] == HOSTNAME, dict(requests)
         for tree in self.trees.values() if by_hostname else self._own(flavor):
             if tree.by_hostname is not by_hostname:
                 continue
             for values, count in assignment.domains:
-                leaf = tree.leaves.get(values)
-                if leaf is not None:
-                    _change(tree, leaf, leaf.assumed, requests, count * sign)
+                if (leaf := tree.leaves.get(values)) is not None:
+                    add(leaf.assumed, amounts, count * sign)
+                    add(leaf.free, amounts, -count * sign)
+                    tree.changes.note(leaf)
 
     def holds(self, pods: Iterable[PlacedPods], *, ignored: str = "") -> bool:
         """Whether every assigned domain exists and has room for its pods at the present usage.
@@ -220,17 +222,6 @@ class Topologies:
             if leaf is None or not leaf.present:
                 return False
             for resource, amount in amounts.items():
-                free = leaf.base.get(resource, 0) - leaf.used.get(resource, 0) - leaf.extra.get(resource, 0)
-                if amount > free and resource != ignored:
+                if amount > leaf.free.get(resource, 0) and resource != ignored:
                     return False
         return True
-
-
-def _change(tree: Tree, leaf: Leaf, amounts: Amounts, requests: tuple[tuple[str, int], ...], times: int) -> None:
-    for resource, amount in requests:
-        left = amounts.get(resource, 0) + amount * times
-        if left:
-            amounts[resource] = left
-        else:
-            amounts.pop(resource, None)
-    tree.touch(leaf)

@@ -46,7 +46,7 @@ class Domain:
 class Leaf(Domain):
     """A domain of the last level, with the amounts that decide how many pods fit."""
 
-    __slots__ = ("assumed", "base", "extra", "foreign", "nodes", "used")
+    __slots__ = ("assumed", "base", "foreign", "free", "nodes", "used")
 
     def __init__(self, number: int, values: Values, parent: Domain | None, used: Amounts) -> None:
         super().__init__(number, values, parent)
@@ -57,19 +57,43 @@ class Leaf(Domain):
         """What its nodes can hold, without those pods."""
         self.used = used
         """What placed workloads use; trees with hostnames share it."""
-        self.extra: Amounts = {}
-        """Usage that the running cycle adds, or takes away, in this tree alone."""
         self.assumed: Amounts = {}
         """What earlier pod sets of the workload that is being placed use."""
+        self.free: Amounts = {}
+        """What is left: `base` without what is used, assumed, and charged by the running cycle. Can be negative."""
 
     def recount(self) -> None:
-        """Compute `base` anew after a change of its nodes or of pods on them."""
+        """Compute what its nodes have anew, after a change of them or of pods on them."""
         base: Amounts = {}
         for node in self.nodes.values():
             add(base, node.allocatable, 1)
             if foreign := self.foreign.get(node.name):
                 add(base, foreign, -1)
         self.base = base
+        self.free = dict(base)
+        add(self.free, self.used, -1)
+
+
+class Log:
+    """Which leaves have changed, in the order of their last changes."""
+
+    def __init__(self) -> None:
+        self._last: dict[Leaf, int] = {}
+        """The number of the last change of each leaf, in ascending order."""
+        self.written = 0
+        """Number of changes so far."""
+
+    def note(self, leaf: Leaf) -> None:
+        """Note a change of a leaf."""
+        self.written += 1
+        self._last.pop(leaf, None)
+        self._last[leaf] = self.written
+
+    def since(self, change: int) -> list[Leaf]:
+        """Return the leaves that have changed after the change of this number."""
+        if change == self.written:
+            return []
+        return [leaf for leaf, _ in takewhile(lambda entry: entry[1] > change, reversed(self._last.items()))]
 
 
 class Tree:
@@ -91,10 +115,9 @@ class Tree:
         self._by_values: dict[Values, Domain] = {}
         self.total = 0
         """Number of leaves that are present."""
-        self._log: dict[Leaf, int] = {}
-        """The number of the last change of each leaf, in ascending order."""
-        self.written = 0
-        """Number of changes so far."""
+        self.changes = Log()
+        """Changes of what is free on leaves, and of their nodes."""
+        self.node_changes = Log()
         self._ranks: list[int] = []
         self._by_rank: list[Domain] = []
         self.resources: tuple[str, ...] = ()
@@ -135,20 +158,6 @@ class Tree:
         """Return the domains of a level that are present."""
         return [domain for domain in self.by_level[index] if domain.present]
 
-    def touch(self, leaf: Leaf) -> None:
-        """Note that the amounts or nodes of a leaf have changed."""
-        self.written += 1
-        self._log.pop(leaf, None)
-        self._log[leaf] = self.written
-
-    def since(self, change: int) -> list[Leaf] | None:
-        """Return the leaves that have changed after the change of this number; None: those are not known."""
-        if change < 0:
-            return None
-        if change == self.written:
-            return []
-        return [leaf for leaf, _ in takewhile(lambda entry: entry[1] > change, reversed(self._log.items()))]
-
     def place_node(self, node: NodeState, values: Values, foreign: Mapping[str, int], used: Amounts) -> None:
         """Add a node, or update it in its leaf; `foreign`: requests of pods on it that are not placed by topology."""
         leaf = self.leaves.get(self.key(values))
@@ -165,7 +174,7 @@ class Tree:
         if more := tuple(resource for resource in leaf.base if resource not in self.resources):
             self.resources += more
             self.rooms.clear()
-        self.touch(leaf)
+        self._note(leaf)
 
     def take_node(self, name: str, values: Values) -> None:
         """Remove a node from its leaf."""
@@ -175,7 +184,7 @@ class Tree:
         del leaf.nodes[name]
         leaf.foreign.pop(name, None)
         leaf.recount()
-        self.touch(leaf)
+        self._note(leaf)
         domain: Domain | None = leaf
         while domain is not None:
             domain.present -= 1
@@ -183,6 +192,10 @@ class Tree:
                 break
             domain = domain.parent
         self.total -= not leaf.present
+
+    def _note(self, leaf: Leaf) -> None:
+        self.changes.note(leaf)
+        self.node_changes.note(leaf)
 
     def _enter(self, leaf: Leaf) -> None:
         self.total += not leaf.present

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from admission.engine.assignment import Mode
 from admission.engine.topology.counting import requests_of
 from admission.engine.topology.nodes import PodRules
-from admission.engine.topology.placement import Placed, Question, place
+from admission.engine.topology.placement import Placed, Question, can_place, place
 from admission.engine.topology.replacement import beyond, resize
 from admission.engine.topology.state import PlacedPods
 from admission.engine.vocabulary import NO_TREE, Unplaced, several_trees
@@ -90,7 +90,35 @@ class Placer:
 
     def fits(self, assignment: Assignment) -> bool:
         """Whether the workload can be placed at the present usage."""
-        return not isinstance(self.search(assignment, empty=False), tuple)
+        alone = self._alone(assignment)
+        if alone is None:
+            return not isinstance(self.search(assignment, empty=False), tuple)
+        (flavor,) = self._flavors(assignment, [alone])
+        question = self._question(flavor, assignment, alone, empty=False)
+        return can_place(self._topologies.trees[flavor], question, self._topologies.rules)
+
+    def is_steady(self, assignment: Assignment) -> bool:
+        """Whether it certainly still fits if even less is used."""
+        return self._alone(assignment) is not None
+
+    def _alone(self, assignment: Assignment) -> int | None:
+        """Return the only pod set to be placed, by index.
+
+        None: there are several, which may get into each other's way, or the place is not only a matter of room.
+        """
+        groups = [*self._groups(assignment)]
+        simple = len(groups) == 1 and len(groups[0]) == 1 and not self._present and not self._topologies.rules.balanced
+        return groups[0][0] if simple else None
+
+    def _question(self, flavor: str, assignment: Assignment, index: int, *, empty: bool) -> Question:
+        pod_set = self._pod_sets[index]
+        return Question(
+            assignment.pod_sets[index].pods,
+            requests_of(pod_set.requests),
+            pod_set.topology,
+            pod_rules(pod_set, self._queue.flavors[flavor]),
+            empty=empty,
+        )
 
     def place_now(self, assignment: Assignment) -> None:
         """Give the assignment the place that it has at the present usage, if there is one."""
@@ -149,7 +177,8 @@ class Placer:
     def search(self, assignment: Assignment, *, empty: bool) -> dict[int, PlacedPods] | tuple[int, str]:
         """Return the place of each pod set by index, or the index of a pod set that has none, and why."""
         by_flavor: dict[str, list[list[int]]] = {}
-        for indices in self._groups(assignment):
+        groups = [*self._groups(assignment)]
+        for indices in groups:
             (flavor,) = self._flavors(assignment, indices)
             by_flavor.setdefault(flavor, []).append(indices)
         found: dict[int, PlacedPods] = {}
@@ -164,7 +193,7 @@ class Placer:
                     failure = failure or (indices[0], placed)
                     break
                 found.update(placed)
-                for index, pods in placed.items():
+                for index, pods in placed.items() if len(groups) > 1 else ():
                     assumed.append(self._new(index, pods))
                     self._topologies.assume(assumed[-1], 1)
         for pods in assumed:
@@ -178,16 +207,8 @@ class Placer:
         # The pod set with fewer pods is the leader; with equal numbers the second one.
         workers = max(range(len(indices)), key=lambda at: (counts[at], -at))
         leader = next((at for at in range(len(indices)) if at != workers), None)
-        pod_set = self._pod_sets[indices[workers]]
         leader_requests = requests_of(self._pod_sets[indices[leader]].requests) if leader is not None else None
-        question = Question(
-            counts[workers],
-            requests_of(pod_set.requests),
-            pod_set.topology,
-            pod_rules(pod_set, self._queue.flavors[flavor]),
-            leader_requests,
-            empty,
-        )
+        question = self._question(flavor, assignment, indices[workers], empty=empty)._replace(leader=leader_requests)
         tree = self._topologies.trees[flavor]
         present = [self._present.get(self._pod_sets[index].name) for index in indices]
         if (here := present[workers]) is not None and (leader is None or present[leader] is not None):

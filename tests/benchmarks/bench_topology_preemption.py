@@ -1,0 +1,113 @@
+"""Preemption by workloads that are placed by topology, among 700 candidates that fill 9,800 nodes.
+
+Processor time of one cycle of the engine.
+"""
+
+from __future__ import annotations
+
+import time
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from admission.engine import (
+    Engine,
+    NamespaceChanged,
+    NodeChanged,
+    Policy,
+    QueueObjectChanged,
+    TopologyRules,
+    WorkloadAdmitted,
+    WorkloadPending,
+)
+from admission.engine.topology.nodes import NodeState
+from admission.model.manifests import parse_manifest
+from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment, TopologyRequest
+from admission.model.workload import Admission, PodSet, PodSetAssignment, Workload
+from tests.benchmarks.measure import Figure, at_most
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CANDIDATES = 700
+_GPU = "nvidia.com/gpu"
+_PODS = 14
+"""Pods of a candidate, each of which takes a whole node."""
+NODES = CANDIDATES * _PODS
+_GOAL = 100.0
+"""Milliseconds of a decision."""
+
+_URGENT = {
+    "a rack": (16, TopologyRequest(required="rack")),
+    "half a block": (320, TopologyRequest(required="block")),
+    "64 nodes anywhere": (64, TopologyRequest(unconstrained=True)),
+}
+
+
+def figures() -> Iterator[Figure]:
+    """Yield the cost of one cycle for each urgent workload: with neighbours side by side, and spread over all racks."""
+    for scattered in (False, True):
+        for what, (pods, request) in _URGENT.items():
+            engine = _full_cluster(scattered=scattered)
+            # The tree has been used before.
+            _submit(engine, "other", 10 * NODES, TopologyRequest(required="rack"))
+            urgent = _submit(engine, "urgent", pods, request)
+            began = time.process_time()
+            decisions = engine.cycle(4.0)
+            spent = 1e3 * (time.process_time() - began)
+            evicted = sum(evict.preemptor == urgent for evict in decisions.evicted)
+            where = "scattered over all racks" if scattered else "side by side"
+            name = f"preemption for {what} among {CANDIDATES} candidates, {where} ({evicted} preempted)"
+            yield at_most(name, spent, _GOAL, "ms", digits=0)
+
+
+def _submit(engine: Engine, name: str, pods: int, request: TopologyRequest) -> str:
+    pod_sets = (PodSet("main", pods, {_GPU: 8}, topology=request),)
+    engine.observe(WorkloadPending(Workload(name, "ns", name, name, 1, 2.0, pod_sets)), now=2.0)
+    if name == "other":
+        engine.cycle(3.0)
+    return name
+
+
+def _full_cluster(*, scattered: bool) -> Engine:
+    engine = Engine(Policy(topology=TopologyRules()))
+    engine.observe(NamespaceChanged("ns", {}), now=0.0)
+    for document in _queues():
+        engine.observe(QueueObjectChanged(parse_manifest({"apiVersion": "sluice.dev/v1", **document})), now=0.0)
+    for number in range(NODES):
+        rack, name = number // 16, f"node-{number:05}"
+        labels = {"pool": "gpu", "block": f"block-{rack // 40:02}", "rack": f"rack-{rack:03}", HOSTNAME: name}
+        engine.observe(NodeChanged(NodeState(name, labels, {_GPU: 8, "pods": 110})), now=0.0)
+    order = list(range(NODES))
+    if scattered:
+        Random(1).shuffle(order)
+    for number in range(CANDIDATES):
+        nodes = sorted(order[number * _PODS : (number + 1) * _PODS])
+        places = TopologyAssignment((HOSTNAME,), tuple(DomainCount((f"node-{node:05}",), 1) for node in nodes))
+        assigned = PodSetAssignment("main", {_GPU: "gpu"}, {_GPU: 8 * _PODS}, _PODS, places)
+        pod_sets = (PodSet("main", _PODS, {_GPU: 8}, topology=TopologyRequest(unconstrained=True)),)
+        held = Workload(f"w{number}", "ns", f"w{number}", "research", 0, 0.0, pod_sets)
+        engine.observe(WorkloadAdmitted(held, Admission("research", (assigned,)), float(number)), now=1.0)
+    engine.settle(1.0)
+    return engine
+
+
+def _queues() -> Iterator[dict[str, Any]]:
+    levels = [{"nodeLabel": level} for level in ("block", "rack", HOSTNAME)]
+    yield {"kind": "Topology", "metadata": {"name": "dc"}, "spec": {"levels": levels}}
+    yield {
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "gpu"},
+        "spec": {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"},
+    }
+    for name in ("research", "urgent", "other"):
+        quota = [{"name": _GPU, "nominalQuota": 8 * NODES if name != "research" else 0}]
+        groups = [{"coveredResources": [_GPU], "flavors": [{"name": "gpu", "resources": quota}]}]
+        spec = {
+            "namespaceSelector": {},
+            "cohortName": "all",
+            "preemption": {"reclaimWithinCohort": "Any"},
+            "resourceGroups": groups,
+        }
+        yield {"kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec}
+        metadata = {"name": name, "namespace": "ns"}
+        yield {"kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": name}}
