@@ -211,9 +211,9 @@ class Store:
         versions = [version for version in await self.queues.changes_since(0) if version.at < end]
         return Past(start, end, found, versions, earlier, orders)
 
-    async def quota_history(self, *, end: float) -> QuotaHistory:
-        """Return nominal quotas over time, and the LocalQueues that led to them, until `end` (Unix time, s)."""
-        return await quota_history(self._database, end=end)
+    async def quota_history(self, *, end: float, local_queues: bool) -> QuotaHistory:
+        """Return nominal quotas over time until `end` (see `ledger.quota_history`)."""
+        return await quota_history(self._database, end=end, local_queues=local_queues)
 
     async def usage_series(
         self, by: Sequence[str], *, start: float, end: float, step: float | None, where: Mapping[str, Collection[str]]

@@ -341,7 +341,6 @@ async def test_quota_of_an_empty_ledger_and_before_its_creation(api: Client):
     [
         ("quota=true&by=user", "quota: no quota is that of a user; group by clusterqueue, queue"),
         ("quota=true&top=3", "quota: cannot be combined with top"),
-        ("quota=true&interval=1h", "quota: cannot be combined with interval"),
         ("quota=yes", 'quota: "yes" is neither true nor false'),
         ("quota=true&period=day&from=2000-01-01", "period: more than 1000 of them"),
         ("by=label:", 'by: usage cannot be grouped by "label:"'),
@@ -359,3 +358,35 @@ async def test_usage_over_time_is_grouped_by_labels(api: Client):
     answer = await api.get("reports/usage?by=label:cost-center,user&interval=1d&from=3d")
     found = [(item["labels"], item["user"]) for item in answer.body["items"]]
     assert found == [({"cost-center": "4711"}, "ada")] * 2
+
+
+@pytest.mark.usefixtures("shared")
+async def test_quota_over_time_has_its_steps_and_the_events_that_explain_them(api: Client, store: Store, clock: Clock):
+    stopped = cluster_queue("a", cpu="8", stopPolicy="Hold")
+    await store.queues.replace(parse_manifest(stopped), author=Author("ada"))
+    clock.advance(3600)
+    cohort = {"apiVersion": "sluice.dev/v1", "kind": "Cohort", "metadata": {"name": "spare"}}
+    spare = cohort | {"spec": {"resourceGroups": cluster_queue("x", cpu="100")["spec"]["resourceGroups"]}}
+    await store.queues.create(parse_manifest(spare), author=Author("ada"))
+    clock.advance(3600)
+    answer = await api.get("reports/usage?by=user&interval=1h&from=36h&quota=true&clusterqueue=a")
+    (quota,) = answer.body["quotas"]
+    start = answer.body["from"]
+    assert [(step["from"], step["amount"]) for step in quota["steps"]] == [(start, "4"), ("2025-06-16T15:06:40Z", "8")]
+    changed, hold = answer.body["events"]
+    assert changed["changes"] == [{"flavor": "default", "resource": "cpu", "from": "4", "to": "8"}]
+    assert (hold["type"], hold["kind"], hold["name"], hold["time"]) == (
+        "Stopped",
+        "ClusterQueue",
+        "a",
+        "2025-06-17T15:06:40Z",
+    )
+    team = await api.get("namespaces/team-b/reports/usage?interval=1h&quota=true&queue=main&from=1h")
+    assert [step["amount"] for step in team.body["quotas"][0]["steps"]] == ["10"]
+    assert team.body["events"] == []
+    everybody = await api.get("reports/usage?interval=1h&quota=true&from=90m")
+    assert [step["amount"] for step in everybody.body["quotas"][0]["steps"]] == ["18", "118"]
+    assert [(event["kind"], event["type"]) for event in everybody.body["events"]] == [
+        ("ClusterQueue", "Stopped"), ("Cohort", "Created"),
+    ]  # fmt: skip
+    assert (await api.get("reports/mine?interval=1h&quota=true")).status == 400

@@ -271,6 +271,37 @@ async def test_a_month_of_the_calendar_is_shown_with_quota_and_downloaded(runnin
     await page.close()
 
 
+async def test_chart_has_units_quota_as_it_was_and_its_changes_as_marks(admin: Person) -> None:
+    page = await admin.open("queues/vision?period=month&resource=nvidia.com/gpu")
+    chart = page.get_by_role("region", name="Usage over time")
+    await expect(chart.locator(".event")).to_have_count(2)
+    await expect(chart.locator("text.axis").get_by_text("GPU", exact=True)).to_be_visible()
+    line = await chart.locator(".limit").get_attribute("d")
+    assert line is not None
+    heights = [float(at) for at in re.findall(r"(?:M[\d.]+ |V)([\d.]+)", line)]
+    assert heights[-3:] == [heights[-1], min(heights), heights[-1]], "16, 24, and 16 GPUs again"
+    box = await chart.locator(".chart svg").bounding_box()
+    mark = await chart.locator(".event").last.bounding_box()
+    assert box is not None
+    assert mark is not None
+    await page.mouse.move(mark["x"] + mark["width"] / 2, box["y"] + box["height"] / 2)
+    await expect(chart.locator(".legend")).to_contain_text("quota of vision: 24 → 16 GPU (a100)")
+    await expect(chart.locator(".legend")).to_contain_text("in all")
+    await page.close()
+
+
+async def test_bars_of_the_quota_tree_have_one_scale(admin: Person) -> None:
+    page = await admin.open("?resource=cpu")
+    await expect(page.locator(".tree tbody tr").nth(3)).to_be_visible()
+    bars = await page.locator(".tree tbody tr").evaluate_all(
+        "rows => rows.map(row => [parseFloat(row.querySelector('.bar-track').getAttribute('width')),"
+        " Number(row.querySelectorAll('td.number')[1].innerText.replaceAll(',', ''))])"
+    )
+    scales = {round(width / nominal, 3) for width, nominal in bars if nominal}
+    assert len(scales) == 1, bars
+    await page.close()
+
+
 async def test_usage_is_shown_by_kind_and_by_workload(running: World, admin: Person) -> None:
     page = await admin.open(f"usage?by=kind&{finished_days()}")
     table = page.get_by_role("region", name="Usage", exact=True).last

@@ -65,7 +65,7 @@ _PARAMETERS: Final[dict[str, tuple[str, str]]] = {
     "period": ("string", "Divide the report into periods: day or month."),
     "quarter": ("string", "Instead of from and to: a quarter of the calendar, as 2026-Q3; this or last."),
     "queue": ("string", "Only usage in LocalQueues of this name."),
-    "quota": ("boolean", "Whether to return nominal quota and idle quota of each group, too, and capacity."),
+    "quota": ("boolean", "Whether to return quota and idle quota of each group; with interval: quota over time."),
     "reason": ("string", "Reason for the write, for the history and the audit."),
     "resource": ("string", "Only usage of this resource."),
     "resourceVersion": ("string", "A list is at least as new as this version; a watch begins after it."),

@@ -295,6 +295,54 @@ class UsageTotal(Model):
     """The part of it that no workload of these ClusterQueues used."""
 
 
+class QuotaStep(Model):
+    """Nominal quota from a time on."""
+
+    from_: Time = Field(alias="from")
+    """Since when."""
+    amount: str
+    """The quota."""
+
+
+class QuotaSteps(Model):
+    """Nominal quota of one resource over the time of a report."""
+
+    resource: str
+    """Name of the resource."""
+    steps: tuple[QuotaStep, ...]
+    """In order of time; before the first there was none."""
+
+
+class QuotaChange(Model):
+    """Change of one nominal quota."""
+
+    flavor: str
+    """Name of the ResourceFlavor."""
+    resource: str
+    """Name of the resource."""
+    from_: str = Field(alias="from")
+    """The quota before."""
+    to: str
+    """The quota since then."""
+
+
+class QueueEvent(Model):
+    """Change of a queue object that explains usage."""
+
+    time: Time
+    """When it was made."""
+    kind: str
+    """ClusterQueue, Cohort or LocalQueue."""
+    namespace: str | None = None
+    """Namespace of the LocalQueue."""
+    name: str
+    """Name of the object."""
+    type: str
+    """Created, Deleted, QuotaChanged, Stopped or Resumed."""
+    changes: tuple[QuotaChange, ...] | None = None
+    """Of QuotaChanged: what."""
+
+
 class UsageReport(Model):
     """Report of usage, by group."""
 
@@ -318,6 +366,10 @@ class UsageReport(Model):
     """One item for each group with usage (or quota, if asked for), resource and interval or period."""
     totals: tuple[UsageTotal, ...] | None = None
     """With `quota`: the sums by resource."""
+    quotas: tuple[QuotaSteps, ...] | None = None
+    """With `quota` and `interval`: nominal quota of the queues that the filters name, or of all."""
+    events: tuple[QueueEvent, ...] | None = None
+    """With `quota` and `interval`: what was changed in these queues, in order of time."""
     capacity: dict[str, str] | None = None
     """With `quota`, in the report of all namespaces: what the nodes of all (or the given) flavors can allocate now."""
 

@@ -20,7 +20,7 @@ from admission.model.names import is_qualified_name
 from admission.model.quantity import format_amount
 from admission.model.queues import Topology
 from admission.model.topology import HOSTNAME
-from admission.store.ledger.quota_history import LABEL, by_labels, with_quota
+from admission.store.ledger.quota_history import LABEL, by_labels, names_local_queues, with_quota
 from admission.store.ledger.usage import QuotaKey
 from admission.store.ledger.usage_reports import FILTERS, GROUPINGS, columns_of
 from admission.store.ledger.usage_rows import LEVEL
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from admission.api.resources.cluster_views import ClusterViews
     from admission.api.resources.report_times import ReportTimes
     from admission.store.ledger.places import Stay
+    from admission.store.ledger.quota_history import Event
     from admission.store.ledger.usage_reports import UsageReport, UsageRow
     from admission.store.ledger.usage_series import UsageSeries
     from admission.store.store import Store
@@ -93,10 +94,11 @@ class Reports:
             async def make() -> bytes:
                 series = await self._store.usage_series(read_by, start=start, end=end, step=step, where=filters)
                 parts = await self._by_labels(by, [_named(rows, levels) for _, rows in series.buckets], series.end)
-                return encode(_series_document(by, times, series, largest(parts, top) if top else parts))
+                document = _series_document(by, times, series, largest(parts, top) if top else parts)
+                return encode(document | (await self._quota_over_time(filters, series) if quota else {}))
 
             names = "from", "to", "month", "quarter", "timezone"
-            options = *(request.query.get(name) for name in names), step, top, *by
+            options = *(request.query.get(name) for name in names), step, top, quota, *by
             key = *options, *((name, *sorted(values)) for name, values in sorted(filters.items()))
             return reply_encoded(await self._series.get(key, make))
         asked = partial(self._store.reports.usage, period=period, zone=times.zone, user=request[IDENTITY].name)
@@ -107,7 +109,8 @@ class Reports:
         if quota:
             narrowing = {name: values for name, values in filters.items() if name in QuotaKey._fields}
             used = await asked(["clusterqueue", "flavor"], start=report.start, end=report.end, where=narrowing)
-            history = await self._store.quota_history(end=report.end)
+            by_queue = names_local_queues((*_columns(by), *filters))
+            history = await self._store.quota_history(end=report.end, local_queues=by_queue)
             parts = [*spans(report, period, times.zone)]
             of_namespaces = await self._namespace_labels(by)
             rows, sums = await asyncio.to_thread(
@@ -138,13 +141,26 @@ class Reports:
             found[name] = f"{LEVEL}{meant[0]}"
         return found
 
+    async def _quota_over_time(self, filters: dict[str, set[str]], series: UsageSeries) -> Document:
+        """Return nominal quota and events in the time of a series. Those before its first bucket are of no use."""
+        history = await self._store.quota_history(end=series.end, local_queues=names_local_queues(filters))
+        steps = history.nominal_steps(filters, series.start, series.end)
+        quotas = [
+            {
+                "resource": resource,
+                "steps": [{"from": format_time(at), "amount": format_amount(resource, amount)} for at, amount in each],
+            }
+            for resource, each in steps.items()
+        ]
+        return {"quotas": quotas, "events": [*map(_event, history.events_of(filters, series.start, series.end))]}
+
     async def _by_labels(
         self, by: list[str], parts: Sequence[Sequence[UsageRow]], end: float
     ) -> list[Sequence[UsageRow]]:
         """Return the rows of the intervals of a report, added up by labels if it is grouped by such."""
         if not any(name.startswith(LABEL) for name in by):
             return [*parts]
-        history = await self._store.quota_history(end=end)
+        history = await self._store.quota_history(end=end, local_queues=True)
         of_namespaces = await self._namespace_labels(by)
         return await asyncio.to_thread(
             lambda: [by_labels(rows, _columns(by), history, of_namespaces) for rows in parts]
@@ -277,14 +293,15 @@ def _wants_quota(request: web.Request, by: list[str]) -> bool:
         raise BadRequest(f'quota: "{text}" is neither true nor false')
     if text != "true":
         return False
+    if request.path.endswith("/mine"):
+        raise BadRequest("quota: usage of one user has none; ask for the report of a namespace, or of all")
+    if request.query.get("interval"):
+        return True
     for name in by:
         if name not in _WITH_QUOTA and not name.startswith(LABEL):
             raise BadRequest(f"quota: no quota is that of a {name}; group by {', '.join(_WITH_QUOTA)} or label:KEY")
-    for name in ("top", "interval"):
-        if request.query.get(name):
-            raise BadRequest(f"quota: cannot be combined with {name}; leave one out")
-    if request.path.endswith("/mine"):
-        raise BadRequest("quota: usage of one user has none; ask for the report of a namespace, or of all")
+    if request.query.get("top"):
+        raise BadRequest("quota: cannot be combined with top; leave one out")
     return True
 
 
@@ -319,6 +336,21 @@ def _item(row: UsageRow) -> Document:
         "nominalSeconds": nominal,
         "borrowedSeconds": borrowed,
         **{name: seconds / unit for name, seconds in quota.items() if seconds is not None},
+    }
+
+
+def _event(event: Event) -> Document:
+    changes = [
+        {"flavor": flavor, "resource": resource, "from": format_amount(resource, a), "to": format_amount(resource, b)}
+        for flavor, resource, a, b in event.changes
+    ]
+    return {
+        "time": format_time(event.at),
+        "kind": event.kind,
+        **({"namespace": event.namespace} if event.namespace else {}),
+        "name": event.name,
+        "type": event.type,
+        **({"changes": changes} if changes else {}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sqlalchemy import literal, select
 
-from admission.model.queues import ClusterQueue, LocalQueue
+from admission.model.queues import ClusterQueue, Cohort, LocalQueue
 from admission.store.database.instant import Instant
 from admission.store.database.tables import queue_object_versions
 from admission.store.ledger import usage_rows
@@ -19,12 +20,10 @@ from admission.store.ledger.usage_reports import UsageRow
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
     from admission.store.database.connection import Database
     from admission.store.ledger.usage import QuotaSteps
     from admission.store.ledger.usage_reports import Key
-    from admission.store.ledger.usage_rows import Quotas
+    from admission.store.records import Document
 
 LABEL: Final = "label:"
 """Begin of a grouping by the values of a label: `label:cost-center`."""
@@ -43,6 +42,19 @@ class Lead(NamedTuple):
     ends: float
 
 
+class Event(NamedTuple):
+    """A change of a queue object at a time (Unix, s) that charts mark."""
+
+    at: float
+    kind: str
+    namespace: str
+    name: str
+    type: str
+    """Created, Deleted, QuotaChanged, Stopped or Resumed."""
+    changes: tuple[tuple[str, str, int, int], ...] = ()
+    """Of QuotaChanged: flavor, resource, nominal quota before and after (milli-CPU, else base units)."""
+
+
 class Span(NamedTuple):
     """A part of a report of which quota is summed up: one of its periods, or the whole, which has no name."""
 
@@ -55,10 +67,14 @@ class Span(NamedTuple):
 class QuotaHistory:
     """Nominal quotas from the creation of each ClusterQueue on, and which LocalQueues led to them, until some time."""
 
-    quotas: Quotas
+    quotas: Mapping[QuotaKey, QuotaSteps]
+    cohort_quotas: Mapping[QuotaKey, QuotaSteps]
+    """Those of Cohorts' own; their name is in the place of the ClusterQueue's."""
     leads: tuple[Lead, ...]
     labels: Mapping[tuple[str, str, str], Labels]
     """By kind, namespace and name of a queue: the labels that it had last."""
+    events: tuple[Event, ...]
+    """In order of time."""
 
     def label(self, name: str, queue: Mapping[str, str | int], namespaces: Mapping[str, Mapping[str, str]]) -> str:
         """Return a label of the LocalQueue, else of its namespace, else of the ClusterQueue; empty if none has it.
@@ -76,35 +92,164 @@ class QuotaHistory:
         sums = {key: _amount_micros(steps, begins, ends) for key, steps in self.quotas.items()}
         return {key: total / MICROSECONDS for key, total in sums.items() if total}
 
+    def nominal_steps(
+        self, where: Mapping[str, Collection[str]], start: float, end: float
+    ) -> dict[str, list[tuple[float, int]]]:
+        """Return nominal quota by resource from `start` to `end` (Unix times, s): (since when, amount) of each change.
 
-async def quota_history(database: Database, *, end: float) -> QuotaHistory:
-    """Return the history until `end` (Unix time, s)."""
-    async with database.read() as connection:
-        return await _read(connection, end)
+        `where` filters as in `Reports.usage`: by queues and namespaces it is the quota of the ClusterQueues that they
+        led to. Without such filters the Cohorts' own quota is part of it.
+        """
+        queues = self._cluster_queues(where, start, end)
+        of_cohorts = self.cohort_quotas if queues is None else {}
+        first, last = usage_rows.micros(start), usage_rows.micros(end)
+        changes: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+        for key, steps in (*self.quotas.items(), *of_cohorts.items()):
+            accepted = (key._asdict()[name] in where[name] for name in ("flavor", "resource") if name in where)
+            if not all(accepted) or (queues is not None and key.cluster_queue not in queues):
+                continue
+            before = 0
+            for at, nominal in steps:
+                if at < last:
+                    changes[key.resource][max(at, first)] += nominal - before
+                before = nominal
+        return {resource: [*_sums(by_time)] for resource, by_time in sorted(changes.items())}
+
+    def events_of(self, where: Mapping[str, Collection[str]], start: float, end: float) -> list[Event]:
+        """Return the events of these queues, `where` as in `nominal_steps`; of LocalQueues if it names such."""
+        queues = self._cluster_queues(where, start, end)
+        return [
+            event
+            for event in self.events
+            if start < event.at < end
+            and (
+                (queues is None and event.kind != LocalQueue.kind)
+                or (queues is not None and event.kind == ClusterQueue.kind and event.name in queues)
+                or (event.kind == LocalQueue.kind
+                and ("local_queue" in where or "namespace" in where)
+                and event.name in where.get("local_queue", (event.name,))
+                and event.namespace in where.get("namespace", (event.namespace,)))
+            )
+        ]  # fmt: skip
+
+    def _cluster_queues(self, where: Mapping[str, Collection[str]], start: float, end: float) -> set[str] | None:
+        """Return the ClusterQueues that filters select; None: all, because no filter names a queue."""
+        if not {"cluster_queue", "local_queue", "namespace"} & where.keys():
+            return None
+        named = set(where.get("cluster_queue", ()))
+        if not {"local_queue", "namespace"} & where.keys():
+            return named
+        led_to = {
+            lead.cluster_queue
+            for lead in self.leads
+            if lead.begins < end
+            and start < lead.ends
+            and lead.local_queue in where.get("local_queue", (lead.local_queue,))
+            and lead.namespace in where.get("namespace", (lead.namespace,))
+        }
+        return led_to & named if named else led_to
 
 
-async def _read(connection: AsyncConnection, end: float) -> QuotaHistory:
+async def quota_history(database: Database, *, end: float, local_queues: bool) -> QuotaHistory:
+    """Return the history until `end` (Unix time, s). `local_queues`: whether it has to know these."""
     columns = queue_object_versions.c
     statement = select(columns.kind, columns.namespace, columns.name, columns.operation, columns.at, columns.labels,
                        columns.content).order_by(columns.id)  # fmt: skip
-    statement = statement.where(
-        columns.kind.in_([ClusterQueue.kind, LocalQueue.kind]), columns.at < literal(end, Instant())
-    )
+    kinds = [ClusterQueue.kind, Cohort.kind, *([LocalQueue.kind] if local_queues else [])]
+    async with database.read() as connection:
+        found = await connection.execute(statement.where(columns.kind.in_(kinds), columns.at < literal(end, Instant())))
+        versions = [_Version(*row) for row in found]
+    return await asyncio.to_thread(_history, versions)
+
+
+def _history(versions: Iterable[_Version]) -> QuotaHistory:
+    quotas: dict[str, dict[QuotaKey, list[tuple[int, int]]]] = {ClusterQueue.kind: {}, Cohort.kind: {}}
     leads: list[Lead] = []
-    last: dict[tuple[str, str], Lead] = {}
     labels: dict[tuple[str, str, str], Labels] = {}
+    events: list[Event] = []
+    states: dict[tuple[str, str, str], _State] = {}
     now = 0.0
-    for kind, namespace, name, operation, at, own, content in await connection.execute(statement):
+    for kind, namespace, name, operation, at, own, content in versions:
         now = max(now, at)  # the order is that of the writes, because the clocks of replicas may differ
-        labels[kind, namespace, name] = own
-        if kind != LocalQueue.kind:
-            continue
-        if (before := last.pop((namespace, name), None)) is not None:
-            leads.append(before._replace(ends=now))
-        if operation != "delete":
-            last[namespace, name] = Lead(namespace, name, content["spec"]["clusterQueue"], now, math.inf)
-    quotas = await usage_rows.nominal_quotas(connection, before_creation=False)
-    return QuotaHistory(quotas, (*leads, *last.values()), labels)
+        of = kind, namespace, name
+        labels[of] = own
+        before, after = states.get(of, _NONE), _NONE if operation == "delete" else _state(now, of, content)
+        changes = _changes(before.quotas, after.quotas)
+        for key, (_, nominal) in changes.items():
+            quotas[kind].setdefault(key, []).append((usage_rows.micros(now), nominal))
+        if before.leads_to:
+            leads.append(Lead(namespace, name, before.leads_to, before.since, now))
+        events += _events(now, of, before, after, changes)
+        states[of] = after
+    last = (
+        Lead(namespace, name, state.leads_to, state.since, math.inf)
+        for (_, namespace, name), state in states.items()
+        if state.leads_to
+    )
+    return QuotaHistory(quotas[ClusterQueue.kind], quotas[Cohort.kind], (*leads, *last), labels, tuple(events))
+
+
+class _Version(NamedTuple):
+    """A row of `queue_object_versions`."""
+
+    kind: str
+    namespace: str
+    name: str
+    operation: str
+    at: float
+    labels: Labels
+    content: Document
+
+
+class _State(NamedTuple):
+    """What a version of a queue object says."""
+
+    exists: bool
+    since: float
+    """Unix time (s)."""
+    quotas: Mapping[QuotaKey, int]
+    leads_to: str = ""
+    is_stopped: bool = False
+
+
+_NONE: Final = _State(exists=False, since=0.0, quotas={})
+
+
+def _state(at: float, of: tuple[str, str, str], content: Document) -> _State:
+    spec = content["spec"]
+    quotas = {} if of[0] == LocalQueue.kind else dict(usage_rows.quotas_of(of[2], content))
+    return _State(True, at, quotas, spec.get("clusterQueue", ""), spec.get("stopPolicy", "None") != "None")
+
+
+def _changes(before: Mapping[QuotaKey, int], after: Mapping[QuotaKey, int]) -> dict[QuotaKey, tuple[int, int]]:
+    both = {key: (before.get(key, 0), after.get(key, 0)) for key in sorted(before.keys() | after.keys())}
+    return {key: amounts for key, amounts in both.items() if amounts[0] != amounts[1]}
+
+
+def _events(
+    at: float, of: tuple[str, str, str], before: _State, after: _State, changes: Mapping[QuotaKey, tuple[int, int]]
+) -> Iterator[Event]:
+    """Yield what a write of a queue object has changed."""
+    if not (before.exists and after.exists):
+        yield Event(at, *of, "Created" if after.exists else "Deleted")
+        return
+    if changes:
+        yield Event(at, *of, "QuotaChanged", tuple((key.flavor, key.resource, *both) for key, both in changes.items()))
+    if before.is_stopped != after.is_stopped:
+        yield Event(at, *of, "Stopped" if after.is_stopped else "Resumed")
+
+
+def _sums(changes: Mapping[int, int]) -> Iterator[tuple[float, int]]:
+    total = 0
+    for at, change in sorted(changes.items()):
+        total += change
+        if change:
+            yield at / MICROSECONDS, total
+
+
+def names_local_queues(columns: Iterable[str]) -> bool:
+    """Whether groups or filters by these columns depend on the LocalQueues of quota."""
+    return any(name in ("namespace", "local_queue") or name.startswith(LABEL) for name in columns)
 
 
 def by_labels(
@@ -144,7 +289,7 @@ def with_quota(
     quota: dict[tuple[str, QuotaKey], tuple[float, float]] = {}
     held = {(str(row.group.get("period", "")), _quota_key(row)): row.nominal_seconds for row in used}
     groups: defaultdict[Key, set[tuple[str, QuotaKey]]] = defaultdict(set)
-    by_queue = any(name in ("namespace", "local_queue") or name.startswith(LABEL) for name in (*columns, *where))
+    by_queue = names_local_queues((*columns, *where))
     for span in spans:
         queues: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         for lead in history.leads:

@@ -135,11 +135,11 @@ def _divided(one: Holding, pods: Mapping[tuple[str, ...], int]) -> Iterator[Hold
         given = upto
 
 
-async def nominal_quotas(connection: AsyncConnection, *, before_creation: bool = True) -> Quotas:
+async def nominal_quotas(connection: AsyncConnection) -> Quotas:
     """Return the nominal quotas of all time: the changes of each, in order of time.
 
-    The first version of a ClusterQueue counts for the time before it, too, if `before_creation`: only workloads that
-    were taken over from another system can have held its quota then.
+    The first version of a ClusterQueue counts for the time before it, too: only workloads that were taken over from
+    another system can have held its quota then.
     """
     columns = queue_object_versions.c
     statement = select(columns.name, columns.operation, columns.at, columns.content)
@@ -149,8 +149,8 @@ async def nominal_quotas(connection: AsyncConnection, *, before_creation: bool =
     now = 0
     for name, operation, at, content in rows:
         now = max(now, micros(at))  # the order is that of the writes, because the clocks of replicas may differ
-        since = 0 if before_creation and name not in before else now
-        quotas_now = {} if operation == "delete" else dict(_nominal_quotas(name, content))
+        since = now if name in before else 0
+        quotas_now = {} if operation == "delete" else dict(quotas_of(name, content))
         for quota_key in before.get(name, {}).keys() | quotas_now.keys():
             if (nominal := quotas_now.get(quota_key, 0)) != before.get(name, {}).get(quota_key, 0):
                 quotas.setdefault(quota_key, []).append((since, nominal))
@@ -180,7 +180,8 @@ def micros(seconds: float) -> int:
     return round(seconds * MICROSECONDS)
 
 
-def _nominal_quotas(name: str, content: Document) -> Iterator[tuple[QuotaKey, int]]:
+def quotas_of(name: str, content: Document) -> Iterator[tuple[QuotaKey, int]]:
+    """Yield the nominal quotas of a version of a ClusterQueue or Cohort."""
     for group in content["spec"].get("resourceGroups", ()):
         for flavor in group["flavors"]:
             for quota in flavor["resources"]:

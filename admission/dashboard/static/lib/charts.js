@@ -1,5 +1,5 @@
 // Charts as SVG, each with a text alternative.
-import { clock, day, dayOfReport, percent, shown } from "./format.js";
+import { clock, day, dayOfReport, plural, shown } from "./format.js";
 import { useWidth } from "./components.js";
 import { html, useState } from "./ui.js";
 
@@ -20,6 +20,7 @@ export function QuotaBar({ resource, totals, scale }) {
 }
 
 export const SERIES_COLORS = 8;
+const MOST_EVENTS = 50;
 
 // Round tick values of an axis from zero to at least `most`.
 function ticks(most) {
@@ -28,16 +29,25 @@ function ticks(most) {
   return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, index) => index * step);
 }
 
-// Stacked bar chart. `series`: [{name, values}], one value for each of `times` (Unix ms); `line`: a limit {name, value}.
-export function StackedChart({ label, times, series, line, format, stepMs, height = 180 }) {
+// Value of a step line, [{at, value}] in order of time, at a time.
+export function valueAt(steps, time) {
+  return steps.reduce((value, step) => (step.at <= time ? step.value : value), 0);
+}
+
+// Stacked bar chart. `series`: [{name, values}], one value for each of `times` (Unix ms); `unit`: of the axis;
+// `line`: a limit over time {name, steps: [{at, value}]}; `events`: [{at, text}], which are marked.
+export function StackedChart({ label, times, series, unit, line, events = [], format, stepMs, height = 190 }) {
   const [hovered, setHovered] = useState(-1);
   const [width, box] = useWidth();
-  const left = 52, bottom = 22, top = 8, inner = height - bottom - top;
+  const left = 52, bottom = 22, top = 20, inner = height - bottom - top;
   const sums = times.map((_, index) => series.reduce((sum, each) => sum + (each.values[index] || 0), 0));
-  const marks = ticks(Math.max(line?.value || 0, ...sums, 1e-9));
+  const from = times[0], to = from + times.length * stepMs;
+  const steps = line?.steps.filter((step) => step.at < to) || [];
+  const marks = ticks(Math.max(...steps.map((step) => step.value), ...sums, 1e-9));
   const most = marks[marks.length - 1];
   const step = (width - left) / Math.max(1, times.length);
   const y = (value) => top + inner - (inner * value) / most;
+  const x = (time) => left + (Math.max(0, time - from) / stepMs) * step;
   const below = times.map(() => 0);
   const bars = series.map((each, number) => {
     const rects = [];
@@ -50,10 +60,13 @@ export function StackedChart({ label, times, series, line, format, stepMs, heigh
   });
   const every = Math.max(1, Math.ceil(times.length / Math.max(2, Math.floor(width / 110))));
   const mean = sums.length ? sums.reduce((a, b) => a + b, 0) / sums.length : 0;
-  const text = `${label}: on average ${format(mean)}, at most ${format(Math.max(0, ...sums))}${line ? `, ${line.name} ${format(line.value)}` : ""}`;
+  const text = `${label}: on average ${format(mean)}, at most ${format(Math.max(0, ...sums))}${steps.length ? `, ${line.name} ${format(valueAt(steps, to))}` : ""}`;
   // Labels that do not fit before the right end are left out.
   const fits = (index) => width - (left + index * step) > 36;
   const named = (time) => (stepMs >= 86400000 ? dayOfReport(time) : clock(time));
+  const stepPath = steps.map((each, index) => `${index ? "H" : "M"}${x(each.at).toFixed(1)}${index ? "" : ` ${y(each.value).toFixed(1)}`}${index ? `V${y(each.value).toFixed(1)}` : ""}`).join("") + (steps.length ? `H${width}` : "");
+  const begins = hovered >= 0 ? times[hovered] : 0;
+  const happened = hovered >= 0 ? events.filter((each) => each.at >= begins && each.at < begins + stepMs) : [];
   const find = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     const index = Math.floor((((event.clientX - box.left) / box.width) * width - left) / step);
@@ -63,7 +76,9 @@ export function StackedChart({ label, times, series, line, format, stepMs, heigh
     <svg viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${text} onMouseMove=${find} onMouseLeave=${() => setHovered(-1)}>
       ${marks.map((value) => html`<g key=${value}><path class="grid" d=${`M${left} ${y(value)}H${width}`} /><text class="axis" x=${left - 6} y=${y(value) + 4} text-anchor="end">${format(value)}</text></g>`)}
       ${bars}
-      ${line && html`<path class="limit" d=${`M${left} ${y(line.value)}H${width}`} />`}
+      ${unit && html`<text class="axis" x=${left - 6} y="10" text-anchor="end">${unit}</text>`}
+      ${steps.length > 0 && html`<path class="limit" d=${stepPath} />`}
+      ${events.map((each, index) => html`<g key=${index} class="event"><title>${each.text}</title><path d=${`M${x(each.at).toFixed(1)} ${top}V${top + inner}`} /><path class="event-head" d=${`M${x(each.at).toFixed(1)} ${top}l-4 -7h8z`} /></g>`)}
       ${times.map((time, index) => index % every === 0 && fits(index) && html`<text key=${time} class="axis" x=${left + index * step} y=${height - 5}>${named(time)}</text>`)}
       ${hovered >= 0 && html`<rect class="hovered" x=${left + hovered * step} y=${top} width=${step} height=${inner} />`}
     </svg>
@@ -71,18 +86,22 @@ export function StackedChart({ label, times, series, line, format, stepMs, heigh
       ${hovered >= 0 && html`<span class="legend-at">${stepMs >= 86400000 ? dayOfReport(times[hovered]) : `${day(times[hovered])} ${clock(times[hovered])}`}</span>`}
       ${series.map((each, number) => html`<span key=${each.name}><i class=${`swatch s${number % SERIES_COLORS}`}></i><bdi>${each.name}</bdi>${
         hovered >= 0 ? html` <b>${format(each.values[hovered] || 0)}</b>` : ""}</span>`)}
-      ${line && html`<span><i class="swatch limit-swatch"></i>${line.name} <b>${format(line.value)}</b></span>`}
+      ${hovered >= 0 && series.length > 1 && html`<span>in all <b>${format(sums[hovered])}</b></span>`}
+      ${steps.length > 0 && html`<span><i class="swatch limit-swatch"></i>${line.name} <b>${format(valueAt(steps, hovered >= 0 ? begins + stepMs - 1 : to))}</b></span>`}
+      ${happened.map((each, index) => html`<span key=${`event ${index}`}><i class="swatch event-swatch"></i><bdi>${each.text}</bdi></span>`)}
     </figcaption>
+    ${events.length > 0 && html`<details class="soft small"><summary>${plural(events.length, "event")}: changes of quota, and queues that were stopped</summary>
+      <ul class="plain">${[...events].reverse().slice(0, MOST_EVENTS).map((each, index) => html`<li key=${index}><span class="nowrap">${day(each.at)} ${clock(each.at)}</span> <bdi>${each.text}</bdi></li>`)}</ul></details>`}
   </figure>`;
 }
 
-// Small line chart of one value over time.
-export function Sparkline({ label, values, whole }) {
-  const most = Math.max(whole || 0, ...values, 1e-9), step = 100 / Math.max(1, values.length - 1);
-  const points = values.map((value, index) => `${(index * step).toFixed(2)} ${(30 - (28 * value) / most).toFixed(2)}`);
-  if (!points.length) return null;
-  const mean = values.reduce((a, b) => a + b, 0) / values.length;
-  return html`<svg class="spark" viewBox="0 0 100 32" preserveAspectRatio="none" role="img" aria-label=${`${label}: ${percent(mean, whole)} on average`}>
-    <path class="spark-area" d=${`M0 31L${points.join("L")}L100 31z`} /><path class="spark-line" d=${`M${points.join("L")}`} />
+// Small line chart of one value over time, and of its limit at the same times.
+export function Sparkline({ label, values, limits, mean }) {
+  const most = Math.max(...limits, ...values, 1e-9), step = 100 / Math.max(1, values.length - 1);
+  const points = (of) => of.map((value, index) => `${(index * step).toFixed(2)} ${(30 - (28 * value) / most).toFixed(2)}`).join("L");
+  if (!values.length) return null;
+  return html`<svg class="spark" viewBox="0 0 100 32" preserveAspectRatio="none" role="img" aria-label=${`${label}: ${mean} on average`}>
+    <path class="spark-area" d=${`M0 31L${points(values)}L100 31z`} /><path class="spark-line" d=${`M${points(values)}`} />
+    ${limits.length > 0 && html`<path class="spark-limit" d=${`M${points(limits)}`} />`}
   </svg>`;
 }

@@ -114,6 +114,11 @@ export function totals(of, resource, flavor = "") {
   return sum;
 }
 
+// Amount at the right end of the bars of a resource, one for all flavors, so that they can be compared.
+export function scaleOf(quotas, resource) {
+  return Math.max(0, ...[...quotas].filter((entry) => entry.resource === resource).map((entry) => Math.max(entry.nominal, entry.used)));
+}
+
 const ORDER = (resource) => (/gpu|tpu|accelerator/i.test(resource) ? 0 : resource === "cpu" ? 1 : resource === "memory" ? 2 : 3);
 
 export const compareResources = (a, b) => ORDER(a) - ORDER(b) || a.localeCompare(b);

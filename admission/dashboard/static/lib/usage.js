@@ -1,5 +1,5 @@
 // Usage over time: parameters of the usage report, and conversion of its items to series for charts.
-import { seconds } from "./format.js";
+import { amount, resourceName, seconds, shown } from "./format.js";
 
 export const PERIODS = {
   hour: { text: "Hour", from: "1h", seconds: 3600 },
@@ -41,4 +41,31 @@ export function seriesOf(report, resource, nameOf, most = 7) {
     kept.push({ name: `${rest.reduce((sum, each) => sum + (each.others || 1), 0)} others`, values, sum: rest.reduce((sum, each) => sum + each.sum, 0) });
   }
   return { times, series: kept, total: sorted.reduce((sum, each) => sum + each.sum, 0) };
+}
+
+// Nominal quota of a resource over the time of a report with `quota`, for charts: {name, steps: [{at, value}]}.
+export function nominalOf(report, resource) {
+  const found = report.quotas?.find((each) => each.resource === resource);
+  return { name: "nominal quota", steps: (found?.steps || []).map((step) => ({ at: seconds(step.from) * 1000, value: amount(step.amount) })) };
+}
+
+// Average of a step line between two times (Unix ms).
+export function meanOf(steps, from, to) {
+  const ends = [...steps.slice(1).map((step) => step.at), to];
+  return steps.reduce((sum, step, index) => sum + step.value * Math.max(0, Math.min(ends[index], to) - Math.max(step.at, from)), 0) / Math.max(1, to - from);
+}
+
+// Events of a report with `quota`, for charts: [{at, text}]. Changes of the quota of other resources are left out.
+export function eventsOf(report, resource) {
+  const events = [];
+  for (const event of report.events || []) {
+    const at = seconds(event.time) * 1000, name = event.namespace ? `${event.namespace}/${event.name}` : event.name;
+    if (event.type !== "QuotaChanged") events.push({ at, text: `${event.kind} ${name} was ${event.type.toLowerCase()}` });
+    else {
+      const changes = event.changes.filter((change) => change.resource === resource)
+        .map((change) => `${shown(resource, amount(change.from))} → ${shown(resource, amount(change.to))} ${resourceName(resource)} (${change.flavor})`);
+      if (changes.length) events.push({ at, text: `quota of ${name}: ${changes.join(", ")}` });
+    }
+  }
+  return events;
 }

@@ -6,7 +6,7 @@ import { count, plural, resourceName, shown } from "../lib/format.js";
 import { useCollection } from "../lib/live.js";
 import { cohortLink, link, useParameter } from "../lib/router.js";
 import { useRights, useSession } from "../lib/session.js";
-import { forest, leavesOf, resourcesOf, walk } from "../lib/tree.js";
+import { forest, leavesOf, resourcesOf, scaleOf, walk } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
 import { RollbackDialog } from "./change.js";
 import { FairShare } from "./fairshare.js";
@@ -48,7 +48,7 @@ function Quota({ cohort }) {
     <thead><tr><th scope="col">Flavor</th><th scope="col">Resource</th><th scope="col" class="wide opt">Use</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th><th scope="col" class="number opt">Its own</th>
       <th scope="col" class="number">Borrowed</th><th scope="col" class="number opt">May borrow</th><th scope="col" class="number opt">May lend</th></tr></thead>
     <tbody>${entries.map(([key, entry]) => html`<tr key=${key}><td><bdi>${entry.flavor}</bdi></td><td>${resourceName(entry.resource)}</td>
-      <td class="wide opt"><${QuotaBar} resource=${entry.resource} totals=${entry} scale=${Math.max(entry.nominal, entry.used)} /></td>
+      <td class="wide opt"><${QuotaBar} resource=${entry.resource} totals=${entry} scale=${scaleOf(cohort.quotas.values(), entry.resource)} /></td>
       <td class="number">${shown(entry.resource, entry.used)}</td><td class="number">${shown(entry.resource, entry.nominal)}</td><td class="number opt">${cohort.own.get(key) ? shown(entry.resource, cohort.own.get(key)) : html`<span class="soft">–</span>`}</td>
       <td class="number">${entry.borrowed ? html`<span class="borrowed">${shown(entry.resource, entry.borrowed)}</span>` : html`<span class="soft">–</span>`}</td>
       <td class="number opt">${limit(cohort.parent ? (entry.borrowingLimit ?? Infinity) : 0, entry.resource)}</td><td class="number opt">${limit(entry.lendingLimit ?? Infinity, entry.resource)}</td></tr>`)}</tbody>

@@ -1,6 +1,6 @@
 // Page "Overview": the quota tree with usage, borrowing and lending, and problems that need attention.
 import { path } from "../lib/api.js";
-import { QuotaBar, Sparkline } from "../lib/charts.js";
+import { QuotaBar, Sparkline, valueAt } from "../lib/charts.js";
 import { Badge, Card, Empty, Failure, HOPELESS, Icon, Loading, PageHead, Segments } from "../lib/components.js";
 import { amount, count, duration, percent, plural, resourceName, seconds, shown } from "../lib/format.js";
 import { useAnswer, useCollection, useNow } from "../lib/live.js";
@@ -8,7 +8,7 @@ import { cohortLink, link, localQueueLink, queueLink, useParameter, workloadLink
 import { useReadable, useRights, useSession } from "../lib/session.js";
 import { forest, leavesOf, quotaByFlavor, resourcesOf, totals } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
-import { INTERVAL, knownSeconds, PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
+import { INTERVAL, knownSeconds, meanOf, nominalOf, PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
 import { shortly } from "./workloads.js";
 
 const OPEN_QUEUES = 60;  // trees with more ClusterQueues are collapsed to their Cohorts at first
@@ -53,7 +53,7 @@ function Tiles({ roots, resources, selected, onSelect }) {
   const { rights } = useSession();
   const [period, setPeriod] = useParameter("period", "day");
   const chosen = PERIODS[period] ? period : "day";
-  const report = useAnswer(rights.usage ? "/apis/sluice.dev/v1/reports/usage" : null, { from: PERIODS[chosen].from, interval: INTERVAL, by: "resource" }, { everyMs: 60000 });
+  const report = useAnswer(rights.usage ? "/apis/sluice.dev/v1/reports/usage" : null, { from: PERIODS[chosen].from, interval: INTERVAL, by: "resource", quota: true }, { everyMs: 60000 });
   const known = report.data && knownSeconds(report.data);
   const time = known && known < 0.9 * PERIODS[chosen].seconds ? `last ${duration(known)}` : `last ${chosen}`;
   return html`<section aria-label="Utilisation">
@@ -63,13 +63,14 @@ function Tiles({ roots, resources, selected, onSelect }) {
       const sum = roots.map((root) => totals(root, each.name)).reduce((a, b) => ({ nominal: a.nominal + b.nominal, used: a.used + b.used }), { nominal: 0, used: 0 });
       const past = report.data && seriesOf(report.data, each.name, () => "used", 1);
       const values = past?.series[0]?.values || [];
-      const mean = past && past.total / (known || 1);
+      const { steps } = past ? nominalOf(report.data, each.name) : { steps: [] };
+      const mean = past && percent(past.total / (known || 1), meanOf(steps, seconds(report.data.from) * 1000, seconds(report.data.to) * 1000));
       return html`<button type="button" key=${each.name} class="tile" aria-pressed=${String(each.name === selected.name)} onClick=${() => onSelect(each.name)}>
         <span class="tile-name">${resourceName(each.name)}</span>
         <span class="tile-value">${percent(sum.used, sum.nominal)}</span>
         <span class="tile-text">${shown(each.name, sum.used)} of ${shown(each.name, sum.nominal)} now</span>
-        <span class="tile-text">${past ? `${percent(mean, sum.nominal)} over the ${time}` : "\u00a0"}</span>
-        <${Sparkline} label=${`${resourceName(each.name)} over the ${time}`} values=${values} whole=${sum.nominal} />
+        <span class="tile-text">${past ? `${mean} over the ${time}` : "\u00a0"}</span>
+        <${Sparkline} label=${`${resourceName(each.name)} over the ${time}`} values=${values} limits=${values.map((_, index) => valueAt(steps, past.times[index] + report.data.intervalSeconds * 1000 - 1))} mean=${mean} />
       </button>`;
     })}</div>
   </section>`;
@@ -78,7 +79,7 @@ function Tiles({ roots, resources, selected, onSelect }) {
 export function Legend() {
   return html`<p class="legend tree-legend"><span><i class="swatch bar-used"></i>used</span><span><i class="swatch bar-borrowed"></i>borrowed</span>
     <span><i class="swatch bar-lent"></i>lent</span><span><i class="swatch bar-track"></i>idle</span>
-    <span class="soft">The mark is the nominal quota. What is lent is the share of each lender in what is borrowed, by its idle quota.</span></p>`;
+    <span class="soft">All bars have one scale; the mark is the nominal quota. What is lent is the share of each lender in what is borrowed, by its idle quota.</span></p>`;
 }
 
 export function Tree({ roots, resource, flavor }) {
@@ -105,10 +106,7 @@ export function Tree({ roots, resource, flavor }) {
     }
   };
   add(roots);
-  // Each level has its own scale: on the scale of the whole tree the bars of single queues would be too short to compare.
-  const levelOf = (each) => (each.kind === "Cohort" ? `Cohort ${each.depth}` : each.kind);
-  const scales = {};
-  for (const { each, sum } of rows) scales[levelOf(each)] = Math.max(scales[levelOf(each)] || 0, sum.nominal, sum.used);
+  const scale = Math.max(0, ...rows.map(({ sum }) => Math.max(sum.nominal, sum.used)));
   const hidden = roots.flatMap(leavesOf).filter((leaf) => !totals(leaf, resource, flavor).any).length;
   return html`
     ${(many || filter !== "") && html`<label class="filter"><${Icon} name="search" /><span class="visually-hidden">Find queues</span><input type="search" placeholder="Find a Cohort or ClusterQueue" value=${filter} onInput=${(event) => setFilter(event.currentTarget.value)} /></label>`}
@@ -121,7 +119,7 @@ export function Tree({ roots, resource, flavor }) {
           <span class="tree-queue"><a href=${each.kind === "Cohort" ? cohortLink(each.name) : queueLink(each.name)}><bdi>${each.name}</bdi></a>
           ${each.kind === "ClusterQueue" && each.object.spec.stopPolicy && each.object.spec.stopPolicy !== "None" && html`<${Badge} tone="warn">stopped<//>`}</span>
         </span></th>
-        <td class="wide"><${QuotaBar} resource=${resource} totals=${sum} scale=${scales[levelOf(each)]} /></td>
+        <td class="wide"><${QuotaBar} resource=${resource} totals=${sum} scale=${scale} /></td>
         <td class="number">${shown(resource, sum.used)}</td><td class="number">${shown(resource, sum.nominal)}</td>
         <td class="number opt">${sum.borrowed > 0 ? html`<span class="borrowed">${shown(resource, sum.borrowed)}</span>` : html`<span class="soft">–</span>`}</td>
         <td class="number opt">${sum.lent > 0 ? shown(resource, sum.lent) : html`<span class="soft">–</span>`}</td>

@@ -6,9 +6,9 @@ import { amount, count, plural, resourceName, shown } from "../lib/format.js";
 import { useAnswer, useCollection } from "../lib/live.js";
 import { cohortLink, link, queueLink, useParameter } from "../lib/router.js";
 import { useHome, useRights, useSession } from "../lib/session.js";
-import { queueNode, resourcesOf, totals } from "../lib/tree.js";
+import { queueNode, resourcesOf, scaleOf } from "../lib/tree.js";
 import { html, useMemo, useState } from "../lib/ui.js";
-import { INTERVAL, PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
+import { eventsOf, INTERVAL, nominalOf, PERIODS, PERIOD_OPTIONS, seriesOf } from "../lib/usage.js";
 import { QuotaDialog, RollbackDialog, StopDialog } from "./change.js";
 import { FairShare } from "./fairshare.js";
 import { History } from "./history.js";
@@ -36,7 +36,7 @@ export function ClusterQueuePage({ name }) {
     <//>
     ${active?.status === "False" && html`<p class="notice">${active.message}</p>`}
     <${Quota} queue=${queue} />
-    ${session.usage && html`<${Usage} filters=${{ clusterqueue: name }} resources=${resourcesOf([queueNode(queue)])} groups=${["user", "kind", "workload", "queue", "priority"]} nominal=${(resource) => totals(queueNode(queue), resource).nominal} />`}
+    ${session.usage && html`<${Usage} filters=${{ clusterqueue: name }} resources=${resourcesOf([queueNode(queue)])} groups=${["user", "kind", "workload", "queue", "priority"]} />`}
     <${Tabs} tabs=${[
       rights.pending && { id: "pending", text: `Pending ${count(queue.status.pendingWorkloads)}`, show: () => html`<${Pending} address=${`${path("clusterqueues", name)}/pendingworkloads`} total=${queue.status.pendingWorkloads} changes=${found.version} />` },
       rights.workloads && { id: "running", text: `Running ${count(queue.status.reservingWorkloads)}`, show: () => html`<${Running} address=${path("workloads")} fieldSelector=${`status.clusterQueue=${name},status.state!=pending,status.state!=finished`} columns=${["name", "namespace", "user", "state", "requests", "running"]} />` },
@@ -112,7 +112,7 @@ function Quota({ queue }) {
     <thead><tr><th scope="col">Flavor</th><th scope="col">Resource</th><th scope="col" class="wide opt">Use</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th><th scope="col" class="number">Borrowed</th>
       <th scope="col" class="number opt">May borrow</th><th scope="col" class="number opt">May lend</th></tr></thead>
     <tbody>${entries.map((entry) => html`<tr key=${entry.flavor + entry.resource}><td><bdi>${entry.flavor}</bdi></td><td>${resourceName(entry.resource)}</td>
-      <td class="wide opt"><${QuotaBar} resource=${entry.resource} totals=${entry} scale=${Math.max(entry.nominal, entry.used)} /></td>
+      <td class="wide opt"><${QuotaBar} resource=${entry.resource} totals=${entry} scale=${scaleOf(entries, entry.resource)} /></td>
       <td class="number">${shown(entry.resource, entry.used)}</td><td class="number">${shown(entry.resource, entry.nominal)}</td>
       <td class="number">${entry.borrowed ? html`<span class="borrowed">${shown(entry.resource, entry.borrowed)}</span>` : html`<span class="soft">–</span>`}</td>
       <td class="number opt">${limit(queue.spec.cohortName ? (entry.borrowingLimit ?? Infinity) : 0, entry.resource)}</td><td class="number opt">${limit(entry.lendingLimit ?? Infinity, entry.resource)}</td></tr>`)}</tbody>
@@ -130,12 +130,12 @@ const GROUPS = {
 };
 
 // Chart of usage over time. `resources` to choose from; by default those with usage.
-export function Usage({ address = "/apis/sluice.dev/v1/reports/usage", filters, resources: given, groups, nominal }) {
+export function Usage({ address = "/apis/sluice.dev/v1/reports/usage", filters, resources: given, groups }) {
   const [period, setPeriod] = useParameter("period", "day");
   const [by, setBy] = useParameter("by", groups[0]);
   const [resource, setResource] = useParameter("resource");
   const chosen = PERIODS[period] || PERIODS.day, group = groups.includes(by) ? by : groups[0];
-  const report = useAnswer(address, { from: chosen.from, interval: INTERVAL, by: group, top: MOST, ...filters }, { everyMs: 60000 });
+  const report = useAnswer(address, { from: chosen.from, interval: INTERVAL, by: group, top: MOST, quota: true, ...filters }, { everyMs: 60000 });
   const resources = given || [...new Set((report.data?.items || []).map((item) => item.resource))].sort((a, b) => /gpu/.test(b) - /gpu/.test(a) || a.localeCompare(b)).map((found) => ({ name: found }));
   const selected = (resources.find((each) => each.name === resource) || resources[0])?.name;
   const series = report.data && seriesOf(report.data, selected, GROUPS[group].name);
@@ -146,7 +146,7 @@ export function Usage({ address = "/apis/sluice.dev/v1/reports/usage", filters, 
     ${report.error && !report.data ? html`<${Failure} error=${report.error} retry=${report.again} />`
       : !series ? html`<${Loading} />`
       : series.series.length ? html`<${StackedChart} label=${`${resourceName(selected)} in use`} times=${series.times} series=${series.series} stepMs=${report.data.intervalSeconds * 1000}
-          line=${nominal ? { name: "nominal", value: nominal(selected) } : undefined} format=${(value) => shown(selected, value)} />`
+          unit=${resourceName(selected)} line=${nominalOf(report.data, selected)} events=${eventsOf(report.data, selected)} format=${(value) => shown(selected, value)} />`
       : html`<${Empty} title="Nothing was used">In this time no workload held ${resourceName(selected || "quota")}. Choose a longer time or another resource.<//>`}
   <//>`;
 }

@@ -8,7 +8,7 @@ import { queueLink, useParameter, workloadLink } from "../lib/router.js";
 import { useSession } from "../lib/session.js";
 import { compareResources } from "../lib/tree.js";
 import { html, useMemo } from "../lib/ui.js";
-import { INTERVAL, knownSeconds, nameIn, seriesOf } from "../lib/usage.js";
+import { eventsOf, INTERVAL, knownSeconds, nameIn, nominalOf, seriesOf } from "../lib/usage.js";
 
 // `quota`: each group has quota, as the report says.
 const GROUPS = {
@@ -89,7 +89,7 @@ export function UsageReport() {
   const time = within ? { [MONTH.test(within) ? "month" : "quarter"]: within, timezone } : { from, to: end };
   const address = of === "mine" ? "/apis/sluice.dev/v1/reports/mine" : of ? `/apis/sluice.dev/v1/namespaces/${encodeURIComponent(of)}/reports/usage` : "/apis/sluice.dev/v1/reports/usage";
   const report = useAnswer(address, { ...time, by: grouping, user, ...(quota ? { quota: true } : { top: MOST }) });
-  const chart = useAnswer(address, { ...time, by: grouping, user, interval: INTERVAL, top: MOST_DRAWN });
+  const chart = useAnswer(address, { ...time, by: grouping, user, interval: INTERVAL, top: MOST_DRAWN, quota: of === "mine" || user ? "" : true });
   const resources = useMemo(() => [...new Set((report.data?.items || []).map((item) => item.resource))].sort(compareResources), [report.data]);
   const selected = resources.includes(resource) ? resource : resources[0];
   const series = chart.data && selected && seriesOf(chart.data, selected, group.name);
@@ -127,7 +127,7 @@ export function UsageReport() {
       ${report.data?.partial && html`<p class="notice">Only a part of ${within} is reported: from ${fullTime(report.data.from)} to ${fullTime(report.data.to)}.</p>`}
       ${report.error && !report.data ? html`<${Failure} error=${report.error} retry=${report.again} />` : !report.data ? html`<${Loading} lines=${5} />`
         : !rows.length ? html`<${Empty} title="Nothing was used in this time">Workloads are counted from their admission until their last pod is gone. Choose a longer time.<//>`
-        : html`${series?.series.length > 0 && html`<${StackedChart} label=${`${resourceName(selected)} in use`} times=${series.times} series=${series.series} stepMs=${chart.data.intervalSeconds * 1000} format=${(value) => shown(selected, value)} />`}
+        : html`${series?.series.length > 0 && html`<${StackedChart} label=${`${resourceName(selected)} in use`} times=${series.times} series=${series.series} stepMs=${chart.data.intervalSeconds * 1000} unit=${resourceName(selected)} line=${nominalOf(chart.data, selected)} events=${eventsOf(chart.data, selected)} format=${(value) => shown(selected, value)} />`}
           <${Table} label="Usage" rows=${withQuota ? rows.slice(0, MOST) : rows} keyOf=${(row) => row.name} columns=${[
             { name: groupName, cell: (row) => (row.link && (rights.clusterQueues || !group.clusterQueues) ? html`<a href=${row.link}><bdi class="free">${row.name}</bdi></a>` : html`<bdi class="free">${row.name}</bdi>`) },
             ...(withQuota ? resources.slice(0, MOST_COLUMNS) : [selected]).map((each) => ({ name: hoursName(each), className: each === selected ? "number" : "number opt", cell: (row) => hours(each, each === selected ? row.all : row.of[each]?.amountSeconds || 0) })),
