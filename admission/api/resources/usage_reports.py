@@ -281,8 +281,8 @@ def _without_labels(by: list[str]) -> list[str]:
 
 
 def _columns(by: list[str]) -> tuple[str, ...]:
-    """Return the columns of groupings, those by labels included."""
-    of = (((name,) if name.startswith(LABEL) else columns_of([name])[:-1]) for name in by if name != "resource")
+    """Return the columns of groupings; labels and levels of topologies have one of their name."""
+    of = ((columns_of([name])[:-1] if name in GROUPINGS else (name,)) for name in by if name != "resource")
     return (*dict.fromkeys(column for columns in of for column in columns), "resource")
 
 
