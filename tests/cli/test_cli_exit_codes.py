@@ -44,8 +44,6 @@ DONE = {
     "rollback": "rollback cq/team-a",
     "hold": "hold train -n team-a",
     "release": "release train -n team-a",
-    "deactivate": "deactivate train -n team-a",
-    "activate": "activate train -n team-a",
     "move": "move train --to express -n team-a",
     "prioritize": "prioritize train --before other-job -n team-a",
     "delete": "delete cq/new",
@@ -113,8 +111,6 @@ NOT_FOUND = {
     "resume": "resume cq/nowhere",
     "hold": "hold nowhere",
     "release": "release nowhere",
-    "activate": "activate nowhere",
-    "deactivate": "deactivate nowhere",
     "move": "move nowhere --to main",
     "prioritize": "prioritize nowhere --top",
 }
