@@ -376,7 +376,6 @@ class Controller:
         decisions = self._leader.scheduler.decide()
         for reassigned in decisions.reassigned:
             self._leader.failed_nodes.replaced(reassigned.workload.uid)
-            self._leader.ungating.changed((reassigned.workload.uid,))
         self._committer.decided(decisions, time.perf_counter() - began, self._state.engine.cluster_queue_of)
         if not self._isolate_failed():
             return
@@ -388,6 +387,8 @@ class Controller:
             self._isolate_failed()
             raise
         self._leader.requests.send_due()
+        self._leader.ungating.changed(self._state.resized)
+        self._state.resized.clear()
         self._leader.ungating.send_due()
         self._isolate_failed()
         if self._state.dirty or self._state.batch.urgent:

@@ -59,3 +59,8 @@ class TopologyAssignment:
     levels: tuple[str, ...]
     """The node labels that `values` of the domains belong to; with a level of hostnames only that one."""
     domains: tuple[DomainCount, ...]
+
+
+def pods_in(assignment: TopologyAssignment) -> int:
+    """Return the number of pods of an assignment."""
+    return sum(pods for _, pods in assignment.domains)

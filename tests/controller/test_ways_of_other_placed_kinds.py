@@ -12,7 +12,8 @@ from custom_kinds import pods_of as pods_of_object
 from pod_examples import gated, pod
 from pod_groups import KINDS, create, member, pods_until, runs
 from test_way_of_a_ray_cluster import ray_cluster, scale
-from topology_examples import HOSTNAME, REQUIRED, queues_by, racks, racks_of
+from topology_examples import HOSTNAME, REQUIRED, placed_job, queues_by, racks, racks_of
+from topology_examples import bound as bound_pods
 
 from admission.kinds import all_kinds
 
@@ -102,6 +103,15 @@ async def test_a_raycluster_that_grows_keeps_its_pods_where_they_are(world, tmp_
         await scale(world, gpu=8)
         await world.eventually(lambda: waits(world))
         assert len(pods_of_object(world.user, created)) == 8
+
+        await scale(world, gpu=3)
+        await world.submit(placed_job("fills", 8))
+        await bound_pods(world, "fills", 8)
+        await world.submit(placed_job("beside", 4))  # where four of the eight pods were
+        beside = await bound_pods(world, "beside", 4)
+        stayed = (await world.eventually(lambda: bound(4))).values()
+        assert racks_of(beside) == racks_of([*stayed]) == racks_of([*after.values()])
+        assert max(Counter(each["spec"]["nodeName"] for each in (*stayed, *beside)).values()) == 4
 
 
 async def waits(world):

@@ -36,6 +36,8 @@ class LeaderState:
         self.batch = Batch()
         self.dirty: dict[str, None] = {}
         """Uids of workloads for which a request may be due, in order (used as an ordered set)."""
+        self.resized: dict[str, None] = {}
+        """Uids of workloads that hold more, less or other quota or places, whose pods have to be looked at."""
         self.quota_freed = False
         """Whether quota was released, or queue objects changed, since the last cycle."""
         self.arrivals = 0
@@ -63,6 +65,8 @@ class LeaderState:
         self.registry.put(tracked)
         if change.ledger:
             change.ledger = [self._located(entry) for entry in change.ledger]
+            if any(isinstance(entry, Resized) for entry in change.ledger):
+                self.resized[uid] = None
         self.batch.add(change)
         if change.frees_quota:
             self.quota_freed = True

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from admission.engine.vocabulary import PENDING_EVALUATION, WAITING_FOR_PREEMPTED, WAITING_FOR_QUOTA
 from admission.model import sentences
 from admission.model.quantity import UNLIMITED
+from admission.model.topology import pods_in
 from admission.store.records import RECLAIMED, RESIZED, State
 
 if TYPE_CHECKING:
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import Tracked
     from admission.controller.state.workload_change import WorkloadChange
     from admission.controller.workloads.environment import Environment
-    from admission.controller.workloads.triggers import LargerAdmitted, LargerReasonChanged, SurplusCounted
+    from admission.controller.workloads.triggers import (
+        LargerAdmitted,
+        LargerReasonChanged,
+        PlacesGivenUp,
+        SurplusCounted,
+    )
     from admission.kinds.base import Observed
     from admission.model.workload import Admission, PodSetAssignment, Workload
 
@@ -96,6 +102,21 @@ def surplus_counted(change: WorkloadChange, event: SurplusCounted, _: Environmen
     if tracked.record.state is State.ADMITTED and tracked.surplus and tracked.seen is not None:
         _release_surplus(change, tracked.seen, event.pods)
         change.is_due = True
+
+
+def places_given_up(change: WorkloadChange, event: PlacesGivenUp, _: Environment) -> None:
+    """Release the places of pods that are no longer needed: the domains of those that are left are known."""
+    record = change.tracked.record
+    if record.state is not State.ADMITTED or record.admission is None:
+        return
+    pod_sets = tuple(
+        replace(each, topology=event.places[each.name])
+        if each.name in event.places and pods_in(event.places[each.name]) == each.count
+        else each
+        for each in record.admission.pod_sets
+    )
+    change.resize(replace(record.admission, pod_sets=pod_sets), record.workload, why=RECLAIMED)
+    change.frees_quota = True
 
 
 def reserved_scale_up(tracked: Tracked, seen: Observed) -> dict[str, int]:
@@ -232,4 +253,7 @@ def _shrunk(assignment: PodSetAssignment, count: int) -> PodSetAssignment:
         resource: amount if amount >= UNLIMITED else amount * count // assignment.count
         for resource, amount in assignment.usage.items()
     }
-    return replace(assignment, usage=usage, count=count)
+    placed = assignment.topology
+    if placed is not None and len(placed.domains) == 1:  # with several, the pods that are left show which are free
+        placed = replace(placed, domains=(placed.domains[0]._replace(pods=min(placed.domains[0].pods, count)),))
+    return replace(assignment, usage=usage, count=count, topology=placed)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from admission.controller.state.tracked import StartPatch
     from admission.engine.events import Evict
     from admission.kinds.base import Object, Observed
+    from admission.model.topology import TopologyAssignment
     from admission.model.workload import Admission
     from admission.store.records import CheckRecord, Order
 
@@ -43,6 +44,13 @@ class SurplusCounted:
     """
 
     pods: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PlacesGivenUp:
+    """The pods that the workload has kept have other domains than all of its places. `places`: theirs, by pod set."""
+
+    places: Mapping[str, TopologyAssignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +198,7 @@ Trigger: TypeAlias = (
     | PodProblem
     | StopRefused
     | SurplusCounted
+    | PlacesGivenUp
     | RequestsMeasured
     | ContextChange
     | Ordered

@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from admission.cluster.errors import NotFound
 from admission.cluster.events import Reference
 from admission.controller.state.lifecycle import Step
 from admission.controller.workloads.sender import Write
+from admission.controller.workloads.triggers import PlacesGivenUp
 from admission.kinds import ranks
 from admission.kinds.placement import ungate_patch
 from admission.model.errors import ClusterError
-from admission.model.topology import HOSTNAME
+from admission.model.topology import HOSTNAME, DomainCount, TopologyAssignment, pods_in
 from admission.store.records import State
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Ungating:
         client: Client,
         sender: Sender,
     ) -> None:
+        self._reconciler = reconciler
         self._registry = reconciler.state.registry
         self._isolated = reconciler.isolation.of
         self._kinds = reconciler.environment.kinds
@@ -73,6 +76,7 @@ class Ungating:
             if tracked is not None and tracked.record.state is State.ADMITTED and not tracked.record.checks_pending:
                 with self._isolated(uid):
                     self._ungate(tracked)
+                    self._free(tracked)
 
     def _ungate(self, tracked: Tracked) -> None:
         admission = tracked.record.admission
@@ -86,6 +90,30 @@ class Ungating:
             own = [pod for pod in pods if pod.pod_set == assignment.name]
             for pod, selector in self._selectors(tracked, assignment, own, leaders.get(assignment.name, 0)):
                 self._send(pod, selector)
+
+    def _free(self, tracked: Tracked) -> None:
+        """Give up the places of pods that are no longer needed, once only the others are left."""
+        admission = tracked.record.admission
+        assert admission is not None, tracked
+        places = {}
+        for assignment in admission.pod_sets:
+            placed = assignment.topology
+            if placed is None or pods_in(placed) <= assignment.count:
+                continue
+            pods = [pod for pod in self._view.pods_of(tracked.uid) if pod.pod_set == assignment.name and pod.placed]
+            if len(pods) != assignment.count or any(pod.placed.gated for pod in pods if pod.placed is not None):
+                continue
+            had = dict(placed.domains)
+            left = Counter(
+                tuple(pod.placed.selector.get(level, "") for level in placed.levels)
+                for pod in pods
+                if pod.placed is not None
+            )
+            if all(number <= had.get(values, 0) for values, number in left.items()):
+                domains = (DomainCount(values, left[values]) for values, _ in placed.domains if left[values])
+                places[assignment.name] = TopologyAssignment(placed.levels, tuple(domains))
+        if places:
+            self._reconciler.handle(tracked, PlacesGivenUp(places))
 
     def _leaders(self, tracked: Tracked) -> dict[str, int]:
         """Return for each pod set with a leader the number of the leader's pods."""
