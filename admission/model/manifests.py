@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-__all__ = ["API_VERSION", "Document", "faults", "parse_documents", "parse_manifest", "to_manifest"]
+__all__ = ["API_VERSION", "Document", "faults", "near_kind", "parse_documents", "parse_manifest", "to_manifest"]
 
 API_VERSION: Final = "sluice.dev/v1"
 _KUEUE: Final = "kueue.x-k8s.io"
@@ -83,6 +83,14 @@ def parse_manifest(
                 _remove(body, detail["loc"])
 
 
+def near_kind(kind: object) -> str:
+    """Return the kind of queue objects that a misspelled one may stand for; empty: none."""
+    near = (
+        difflib.get_close_matches(kind, MODELS, n=1) if isinstance(kind, str) and len(kind) <= _MAX_FIELD_LENGTH else ()
+    )
+    return near[0] if near else ""
+
+
 def faults(error: ValidationError) -> list[tuple[str, str]]:
     """Return (field path, message) of the first faults of a validation, and the number of further ones."""
     return _field_faults(_details(error))
@@ -102,7 +110,10 @@ def _kind_of(body: Mapping[str, Any], source: str, suggested: str) -> type[Queue
         causes.append(("apiVersion", _unknown_version(api_version, kind, suggested)))
     if not isinstance(kind, str) or kind not in MODELS:
         given = "is required" if kind is None else f'"{kind}" is not known'
-        causes.append(("kind", f"{given}; use one of {', '.join(MODELS)}"))
+        near = near_kind(kind) if api_version in _API_VERSIONS else ""
+        causes.append(
+            ("kind", f'{given}; did you mean "{near}"?' if near else f"{given}; use one of {', '.join(MODELS)}")
+        )
     if causes:
         raise InvalidObject(causes, subject=source)
     assert isinstance(kind, str)

@@ -144,6 +144,7 @@ async def test_import_updates_objects_and_notes_unsupported_fields_and_kinds(slu
             'apiVersion: "kueue.x-k8s/v1beta2" is not known; use kueue.x-k8s.io/v1beta2',
         ),
         (("{name: root}", "{name: root}, spec: {parentName: team-ab}"), "closes a cycle of Cohorts"),
+        (("kind: ClusterQueue", "kind: ClusterQueu"), 'kind: "ClusterQueu" is not known; did you mean "ClusterQueue"?'),
     ],
 )
 async def test_import_of_an_invalid_manifest_is_refused_and_writes_nothing(sluice, tmp_path, change, message):
@@ -151,8 +152,7 @@ async def test_import_of_an_invalid_manifest_is_refused_and_writes_nothing(sluic
     file.write_text(V1BETA2.replace(*change))
     refused = await sluice("import", "kueue", "-f", str(file), "--yes")
     assert refused.exit_code == 2
-    assert refused.stderr.startswith("error: ")
-    assert len(refused.stderr.splitlines()) == 1
+    assert all(line.startswith("error: ") and message in line for line in refused.stderr.splitlines())
     assert message in refused.stderr
     assert (await sluice("get", "clusterqueues")).stdout == ""
 
@@ -168,6 +168,8 @@ metadata: {name: train}
 ---
 {apiVersion: kueue.x-k8s.io/v1beta2, kind: MultiKueueConfig, metadata: {name: clusters}}
 ---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: Workload, metadata: {name: job-train-1a2b3, namespace: team-a}}
+---
 """
 
 
@@ -177,7 +179,7 @@ async def test_import_reports_and_skips_documents_that_are_no_queue_objects(slui
     done = await sluice("import", "kueue", "-f", str(tmp_path), "--yes")
     assert done.exit_code == 0, done.output
     *_, last = lines = done.stdout.splitlines()
-    assert last == "7 create, 5 skip: done"
+    assert last == "7 create, 6 skip: done"
     skipped = {line.split()[1]: lines[index + 1].strip() for index, line in enumerate(lines) if line[:4] == "skip"}
     assert skipped == {
         str(tmp_path / "kustomization.yaml"): "it is not a queue object",
@@ -185,7 +187,34 @@ async def test_import_reports_and_skips_documents_that_are_no_queue_objects(slui
         "namespace/team-a": "it is not a queue object",
         "queue/research": "it is not Kueue's: use sluice import volcano",
         "multikueueconfig/clusters": "Sluice has no MultiKueueConfig: Jobs run in this cluster only",
+        "workload/team-a/job-train-1a2b3": "Workloads are read from a cluster only, with the Jobs that they belong to",
     }
+
+
+async def test_import_notes_each_object_that_is_named_and_neither_in_the_files_nor_in_sluice(sluice, tmp_path):
+    await sluice("apply", "-f", "-", stdin="{apiVersion: sluice.dev/v1, kind: ResourceFlavor, metadata: {name: spot}}")
+    without_flavor = V1BETA2.split("---\n", 1)[1]
+    typos = [("clusterQueue: team-a-cq", "clusterQueue: team-a"), ("[{name: sample-prov}]", "[{name: sample}]")]
+    for typo in typos:
+        without_flavor = without_flavor.replace(*typo)
+    (tmp_path / "queues.yaml").write_text(without_flavor)
+    plan = await sluice("import", "kueue", "-f", str(tmp_path))
+    assert plan.exit_code == 0, plan.output
+    noted = [line.strip() for line in plan.stdout.splitlines() if "there is no" in line]
+    assert [note.partition("; ")[0] for note in noted] == [
+        "spec.admissionChecksStrategy.admissionChecks[].name: there is no AdmissionCheck sample",
+        "spec.clusterQueue: there is no ClusterQueue team-a",
+    ]
+
+
+async def test_import_names_the_faults_of_all_manifests_at_once(sluice, tmp_path):
+    old = "{apiVersion: kueue.x-k8s.io/v1alpha2, kind: LocalQueue, metadata: {name: a}}\n---\n"
+    (tmp_path / "queues.yaml").write_text(old + V1BETA2.replace("nominalQuota: 9", "nominalQuota: lots"))
+    refused = await sluice("import", "kueue", "-f", str(tmp_path))
+    assert refused.exit_code == 2
+    first, second = refused.stderr.splitlines()
+    assert 'document 1: apiVersion: "kueue.x-k8s.io/v1alpha2" is that of Kueue 0.2 and older' in first
+    assert 'document 3: ClusterQueue "team-a-cq": spec.resourceGroups[0].flavors[0].resources[0].nominalQuota' in second
 
 
 async def test_import_of_a_document_without_apiversion_is_refused_before_any_request(sluice, tmp_path):

@@ -19,14 +19,13 @@ from admission.cli.commands.import_kueue import plan as plans
 from admission.cli.commands.import_kueue.configuration import only_one, translate
 from admission.cli.commands.import_kueue.destination import open_destination
 from admission.cli.commands.import_kueue.plan import Action
-from admission.cli.commands.import_kueue.source import CONFIG_MAP, configurations_in, in_cluster, in_manifests
+from admission.cli.commands.import_kueue.source import CONFIG_MAP, Found, configurations_in, in_cluster
 from admission.cli.commands.import_kueue.takeover import plan_takeovers
-from admission.cli.errors import BadFlag, CommandError, Unreadable
+from admission.cli.errors import BadFlag, CommandError
 from admission.cli.output.output_file import output_file
 from admission.cli.output.printing import print_line
 from admission.cluster.client import Client
 from admission.kinds import all_kinds
-from admission.model.errors import InvalidObject
 from admission.model.queues import ClusterQueue
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from admission.cli.commands.import_kueue.configuration import Translation
     from admission.cli.commands.import_kueue.destination import Destination
     from admission.cli.commands.import_kueue.plan import Entry, Parsed
-    from admission.cli.commands.import_kueue.source import Found
     from admission.kinds import Kinds
     from admission.model.manifests import Document
 
@@ -128,8 +126,8 @@ def kueue(
             kinds = all_kinds()
             configurations: list[Document] = []
             if paths:
-                found = in_manifests(documents)
-                parsed = _parsed(found, namespace)
+                found = Found(documents)
+                parsed = plans.parse(documents, namespace=namespace)
             else:
                 client = await stack.enter_async_context(Client.from_kubeconfig(kubeconfig, context))
                 found = await in_cluster(client, kinds)
@@ -201,14 +199,6 @@ def _give_settings_of_cluster(documents: Sequence[Document], file: Path | None) 
     for line in translation.lines():
         print_line(line)
     print_line("--config-out FILE writes them as a configuration file of sluice serve")
-
-
-def _parsed(found: Found, namespace: str) -> Parsed:
-    """Parse manifests. Raises Unreadable for an invalid one, before any request is sent."""
-    try:
-        return plans.parse(found.documents, namespace=namespace)
-    except InvalidObject as error:
-        raise Unreadable(str(error)) from error
 
 
 async def _plan(found: Found, parsed: Parsed, kinds: Kinds, destination: Destination) -> list[Entry]:

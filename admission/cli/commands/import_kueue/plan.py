@@ -11,14 +11,15 @@ from admission.cli.arguments.foreign import api_group, import_source, is_kustomi
 from admission.cli.arguments.object_files import in_dependency_order
 from admission.cli.commands.diff import comparable
 from admission.cli.commands.import_kueue.source import GROUP
+from admission.cli.errors import Unreadable
 from admission.cli.output.tables import aligned
 from admission.model.errors import InvalidObject
-from admission.model.manifests import API_VERSION, parse_manifest, to_manifest
+from admission.model.manifests import API_VERSION, near_kind, parse_manifest, to_manifest
 from admission.model.names import LAST_APPLIED
 from admission.model.queues import QUEUE_OBJECTS, AdmissionCheck
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from admission.cli.commands.import_kueue.takeover import Takeover
     from admission.model.manifests import Document
@@ -78,8 +79,9 @@ class Parsed:
 def parse(documents: Iterable[Document], *, namespace: str) -> Parsed:
     """Parse the queue objects among the documents; others are skipped. `namespace` is that of LocalQueues without one.
 
-    Raises InvalidObject for an invalid object, and for one that is defined twice; Unreadable for a cycle of Cohorts.
+    Raises Unreadable with every fault: invalid objects, and those that are defined twice; or for a cycle of Cohorts.
     """
+    faults: list[str] = []
     skipped: list[Entry] = []
     items: dict[tuple[str, str, str], QueueObject] = {}
     notes: dict[tuple[str, str, str], tuple[str, ...]] = {}
@@ -88,27 +90,48 @@ def parse(documents: Iterable[Document], *, namespace: str) -> Parsed:
             skipped.append(Entry(Action.SKIP, _title_of(document), (why,)))
             continue
         left_out: list[str] = []
-        item = parse_manifest(
-            _without_server_metadata(document.body),
-            source=document.source,
-            namespace=namespace,
-            unknown=left_out,
-            suggested=_SUGGESTED,
-        )
+        try:
+            item = parse_manifest(
+                _without_server_metadata(document.body),
+                source=document.source,
+                namespace=namespace,
+                unknown=left_out,
+                suggested=_SUGGESTED,
+            )
+        except InvalidObject as error:
+            faults.append(str(error))
+            continue
         if item.key in items:
-            raise InvalidObject([("metadata.name", "duplicate; keep one of the two")], subject=title(item))
+            faults.append(f'{document.source}: duplicate {item.kind} "{item.name}"; keep one of the two')
         items[item.key] = item
         notes[item.key] = tuple(f"{text}; left out, as if it were not set" for text in left_out) + _differences(item)
+    if faults:
+        raise Unreadable("\n".join(faults))
     return Parsed(in_dependency_order(items.values()), notes, skipped)
 
 
 def plan_objects(parsed: Parsed, present: Mapping[tuple[str, str, str], QueueObject]) -> list[Entry]:
     """Return the plan for the queue objects, with what is skipped at the end; `present` are Sluice's objects by key."""
+    names = {(kind, name) for kind, _, name in (*present, *parsed.notes)}
     entries = [
-        Entry(action_for(item, present.get(item.key)), title(item), parsed.notes[item.key], item)
+        Entry(
+            action_for(item, present.get(item.key)), title(item), parsed.notes[item.key] + _missing(item, names), item
+        )
         for item in parsed.items
     ]
     return entries + parsed.skipped
+
+
+def _missing(item: QueueObject, names: Collection[tuple[str, str]]) -> tuple[str, ...]:
+    """Return a note for each object that `item` needs, and that is not among the (kind, name) after the import."""
+    needed = [reference for reference in item.references if reference.needed]
+    content = to_manifest(item) if needed else {}
+    return tuple(
+        f"{reference.path}: there is no {reference.kind} {name}; nothing is admitted before it is created"
+        for reference in needed
+        for name in dict.fromkeys(reference.names(content))
+        if (reference.kind, name) not in names
+    )
 
 
 def _reason_to_skip(document: Document) -> str:
@@ -118,16 +141,24 @@ def _reason_to_skip(document: Document) -> str:
         return f"it is not Kueue's: use sluice import {source}"
     if kind in _KINDS or group == _OURS:
         return ""
-    if group == GROUP:
+    if (group, kind) == (GROUP, "Workload"):
+        return "Workloads are read from a cluster only, with the Jobs that they belong to"
+    if group == GROUP and (without_equivalent(body) or not near_kind(kind)):
         return f"Sluice has no {kind}: {without_equivalent(body) or 'it is not imported'}"
-    return "it is not a queue object" if body.get("apiVersion") or is_kustomization(document) else ""
+    is_other = group != GROUP and (body.get("apiVersion") or is_kustomization(document))
+    return "it is not a queue object" if is_other else ""
 
 
 def _title_of(document: Document) -> str:
-    """Return the title of a document that is skipped: `job/train`, or the file of one without a name."""
+    """Return the title of a document that is skipped: `job/team-a/train`, or the file of one without a name."""
     metadata = document.body.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return f"{str(document.body.get('kind')).lower()}/{name}" if name else document.source
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        return document.source
+    return "/".join(
+        str(part)
+        for part in (str(document.body.get("kind")).lower(), metadata.get("namespace"), metadata["name"])
+        if part
+    )
 
 
 def _differences(item: QueueObject) -> tuple[str, ...]:

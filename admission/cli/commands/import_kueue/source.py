@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from admission.cli.arguments.foreign import api_group, is_kueue_configuration
+from admission.cli.arguments.foreign import is_kueue_configuration
 from admission.cli.errors import CommandError
 from admission.cluster.errors import Forbidden, NotFound
 from admission.cluster.informer import Change
@@ -50,11 +50,6 @@ class Found:
     """Jobs with a queue label, by uid: those that Kueue may have admitted."""
     context: Context = field(default_factory=Context)
     """Cluster objects that the requests of a Job depend on, such as LimitRanges and PriorityClasses."""
-
-
-def in_manifests(documents: list[Document]) -> Found:
-    """Return the objects in manifests. Workloads in them are ignored: they belong to Jobs of a cluster."""
-    return Found([each for each in documents if (api_group(each.body), each.body.get("kind")) != (GROUP, "Workload")])
 
 
 async def in_cluster(client: Client, kinds: Kinds) -> Found:
