@@ -121,6 +121,8 @@ async def found_by(
     [
         ("train", "", "train"),
         ("train", "job.batch", "train"),
+        ("train", "workload.sluice.dev", "train"),
+        ("train", "wl", "train"),
         ("train-x7k2p", "", "train"),
         ("train-x7k2p", "pods", "train"),
         ("set-workers-0", "", "set"),

@@ -16,6 +16,7 @@ _SHORT_KINDS: Final = {
     "po": "pod",
     "rs": "replicaset",
     "sts": "statefulset",
+    "wl": "workload",
 }
 """Short names of kinds, as kubectl accepts them."""
 
@@ -36,6 +37,10 @@ def object_name(name: str) -> str:
 
 
 def plain_kind(text: str) -> str:
-    """Return a kind in lower case, from what kubectl accepts and prints: `Pod`, `pods`, `deploy`, `job.batch`."""
+    """Return a kind in lower case, from what kubectl accepts and prints: `Pod`, `pods`, `deploy`, `job.batch`.
+
+    It is empty for `workload.sluice.dev`, as `-o name` prints it: a workload's object may be of any kind.
+    """
     kind = text.partition(".")[0].lower()
-    return _SHORT_KINDS.get(kind) or _SHORT_KINDS.get(kind.removesuffix("s")) or kind.removesuffix("s")
+    known = _SHORT_KINDS.get(kind) or _SHORT_KINDS.get(kind.removesuffix("s")) or kind.removesuffix("s")
+    return "" if known == "workload" else known
