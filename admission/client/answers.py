@@ -281,8 +281,8 @@ class UsageRow:
     """Usage of a resource by one group of a report, in resource-seconds (cpu: core-seconds).
 
     `keys` identify the group: namespace and queue if it is grouped by `queue`, clusterQueue for `clusterqueue`,
-    namespace, kind and workload for `workload`, else the field itself; and `period` (2026-11-22 or 2026-11), if the
-    report is divided by period.
+    namespace, kind and workload for `workload`, `label:KEY` for such a label, else the field itself; and `period`
+    (2026-11-22 or 2026-11), if the report is divided by period.
     """
 
     keys: Mapping[str, str]
@@ -292,6 +292,10 @@ class UsageRow:
     borrowed_seconds: float
     partial: bool = False
     """Whether these are the figures of a part of the period only."""
+    quota_seconds: float | None = None
+    """Nominal quota of the group over the time, if it was asked for."""
+    idle_seconds: float | None = None
+    """The part of it that was not used."""
 
     @property
     def unit(self) -> str:

@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NOT_KEYS = ("resource", "amountSeconds", "nominalSeconds", "borrowedSeconds", "from", "to", "partial")
+_NOT_KEYS = (
+    "resource", "amountSeconds", "nominalSeconds", "borrowedSeconds", "quotaSeconds", "idleSeconds", "from", "to",
+    "partial", "labels",
+)  # fmt: skip
+"""Fields of an item of a usage report that do not name its group; labels have names of their own in it."""
 
 
 def read(reader: Callable[[Document], T], document: Document) -> T:
@@ -178,12 +182,15 @@ def usage(document: Document) -> UsageReport:
     """Convert a response of `reports/usage`."""
     rows = tuple(
         UsageRow(
-            keys={key: str(value) for key, value in item.items() if key not in _NOT_KEYS},
+            keys={key: str(value) for key, value in item.items() if key not in _NOT_KEYS}
+            | {f"label:{key}": value for key, value in item.get("labels", {}).items()},
             resource=item["resource"],
             amount_seconds=float(item["amountSeconds"]),
             nominal_seconds=float(item["nominalSeconds"]),
             borrowed_seconds=float(item["borrowedSeconds"]),
             partial=item.get("partial", False),
+            quota_seconds=item.get("quotaSeconds"),
+            idle_seconds=item.get("idleSeconds"),
         )
         for item in document["items"]
     )

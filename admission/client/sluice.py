@@ -229,22 +229,26 @@ class Sluice:
         quarter: str = "",
         timezone: str = "",
         period: str = "",
+        quota: bool = False,
         namespace: str = "",
         mine: bool = False,
         **only: str | Sequence[str],
     ) -> UsageReport:
         """Return a usage report.
 
-        by: fields to group by, of queue, clusterqueue, user, namespace, flavor, priority, kind, workload, resource.
+        by: fields to group by, of queue, clusterqueue, user, namespace, flavor, priority, kind, workload, resource, and
+            label:KEY of queues.
         start, end: the reported time; by default the last 30 days.
         month, quarter: instead of these a month or quarter of the calendar: 2026-10, 2026-Q3, `this` or `last`.
         timezone: that of months, quarters and periods, such as Europe/Berlin; by default UTC.
         period: `day` or `month`, to divide the report by time, too.
+        quota: whether to return quota and idle quota, of groups that have such.
         namespace: only of this namespace; the right to that namespace's report suffices.
         mine: only of the caller's workloads, in all namespaces unless `namespace` is given.
         only: filters, with one or several values each: queue, clusterqueue, user, flavor, kind, resource.
         """
         texts = {"by": ",".join(by), "month": month, "quarter": quarter, "timezone": timezone, "period": period}
+        texts |= {"quota": "true"} if quota else {}
         params = [(key, text) for key, text in texts.items() if text]
         params += [(key, at.isoformat()) for key, at in (("from", start), ("to", end)) if at is not None]
         params += [(key, one) for key, value in only.items() for one in ([value] if isinstance(value, str) else value)]

@@ -161,6 +161,7 @@ async def test_usage_by_rack_and_node_is_named_by_the_levels_of_topologies(api: 
     clock.now = NOW + 1000
     for by, names in (
         ("node", {"node": "n1"}),
+        ("label:cost-center,node", {"node": "n1", "labels": {"cost-center": ""}}),
         ("hostname,cloud.example.com/rack", {"hostname": "n1", "cloud.example.com/rack": "r1"}),
     ):
         answer = await api.get(f"reports/usage?by={by}&from=2025-06-15T15:06:40Z")
